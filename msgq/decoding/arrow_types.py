@@ -132,7 +132,7 @@ def distinct_names(names: Any, reserved: Any = ()) -> list[str]:
 
 
 def field_names(value: pa.DataType, reserved: Any) -> list[str]:
-    """Return the names of the columns that a value becomes: its fields, or itself. reserved : names of other columns."""
+    """Return the names of a value's columns: its fields, or itself. reserved : names of other columns."""
     if kinds.is_null(value):
         return []
     if not kinds.is_struct(value):

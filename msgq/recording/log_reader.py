@@ -20,10 +20,10 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
-from msgq.recording.mcap_io.scan import TIME_MAX, ScanColumns
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
 from msgq.recording.reader.column_batches import MessageBatch, read_in_log_order
 from msgq.recording.reader.log_view import HOST, LogView

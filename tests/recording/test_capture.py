@@ -7,9 +7,10 @@ import time
 import pytest
 
 import msgq
+from msgq.impl.sources import open_source
 from msgq.kinds.opening import open_source
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
-from msgq.recording.recorder.capture import Capture
+from msgq.recording.mcap_io.core import ChunkBuffer
+from msgq.recording.recorder.core import Capture
 from tests.support import DEADLINE, Task
 
 

@@ -15,9 +15,9 @@ from mcap.opcode import Opcode
 import msgq
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
+from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream, encode
-from msgq.recording.mcap_io.scan import crc32
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.doctor import Examination, Finding, examine
 from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
-from msgq.recording.recorder.capture import Capture
-from msgq.recording.recorder.file_watcher import FileArrival, FileWatcher
+from msgq.recording.mcap_io.core import ChunkBuffer
+from msgq.recording.recorder.core import Capture, FileArrival, FileWatcher
 from tests.support import DEADLINE, Task, in_fork
 
 

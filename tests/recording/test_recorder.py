@@ -27,7 +27,7 @@ from msgq import errors, stats
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, encode_channel
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder

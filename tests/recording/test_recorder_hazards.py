@@ -24,10 +24,10 @@ from msgq.common import naming
 from msgq.common.selection import Selection
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.recording.recorder import frame_receiver
-from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.core import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
 from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
 from msgq.recording.recorder.recorder import Recorder

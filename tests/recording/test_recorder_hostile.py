@@ -13,9 +13,9 @@ import msgq
 from msgq.common import naming
 from msgq.kinds.opening import open_source
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder import endpoints
-from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.core import Capture
 from msgq.recording.recorder.recorder import Recorder
 from tests.recording.test_recorder_kinds import scribble
 from tests.support import wait_until

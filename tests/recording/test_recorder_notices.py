@@ -22,9 +22,8 @@ from msgq.impl.ring.core import unlink_topic
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder import recorder as recording
-from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.core import Capture, FileArrival
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from msgq.recording.recorder.file_watcher import FileArrival
 from tests.support import Child, wait_until
 
 

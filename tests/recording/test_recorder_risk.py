@@ -19,7 +19,7 @@ from mcap.stream_reader import StreamReader
 import msgq
 from msgq import errors
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.chunk_buffer import RECORD_HEADER, ChunkBuffer
+from msgq.recording.mcap_io.core import RECORD_HEADER, ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.recorder import Recorder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.scan import TALLY, ScanColumns, crc32
+from msgq.recording.mcap_io.core import TALLY, ScanColumns, crc32
 from tests.recording.logs import encode, message
 
 CODES = np.zeros(4, np.int32)

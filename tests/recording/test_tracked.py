@@ -18,9 +18,9 @@ from msgq.errors import StateError
 from msgq.impl.base import clock
 from msgq.recording import LogReader, Player, Recorder
 from msgq.recording.mcap_io import metadata_keys, origins
+from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.mcap_io.record_structs import HEAD, MAGIC
-from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
 from msgq.recording.repair.recover import recover
 

@@ -23,7 +23,7 @@ from msgq import errors
 from msgq.impl.base import clock
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter, encode_channel
 from msgq.recording.mcap_io.wall_time import WallTimes
 from msgq.recording.merge.log_copy import write_mcap

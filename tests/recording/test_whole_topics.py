@@ -11,10 +11,10 @@ import msgq
 from msgq import errors
 from msgq.common import naming
 from msgq.impl.ring.core import unlink_topic
-from msgq.impl.sources import Source
+from msgq.impl.sources import Source, open_source
 from msgq.kinds.opening import open_source
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
-from msgq.recording.recorder.capture import Capture
+from msgq.recording.mcap_io.core import ChunkBuffer
+from msgq.recording.recorder.core import Capture
 from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, need
 
 SIZE = 4096  # of the ring

@@ -1,6 +1,6 @@
 /* Fuzzes the scan of recordings: files of MCAP, mutated. Usage as of driver.c, and the files of the corpus behind SECONDS.
  *
- * Each case takes a file, or the inside of one of its chunks, changes it, and walks over it as scan.pyx does, from bytes
+ * Each case takes a file, or the inside of one of its chunks, changes it, and walks over it as scan.pxi does, from bytes
  * that are followed by nothing. What is checked: no access outside the bytes and the columns, that the scan gets on, and
  * that what it found lies in the bytes and adds up.
  */

@@ -20,8 +20,8 @@ from msgq.common.message_source import TOPIC, MessageSource, parse_metadata
 from msgq.common.schema import Schema, message_encoding, schema_of
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import NO_BOUNDARY_LOSSES, BoundaryLosses, parse_boundary_losses
+from msgq.recording.mcap_io.core import UNKNOWN
 from msgq.recording.mcap_io.record_structs import RecordStream
-from msgq.recording.mcap_io.scan import UNKNOWN
 
 #: Of a file's schemas, channels and metadata together: they are kept, and compressed bytes can be any number of bytes.
 METADATA_BYTES_MAX = 32 << 20
@@ -107,7 +107,7 @@ class ChannelRegistry:
     schemas : by id.
     schema_ids : of each channel, by its id; 0: it has none.
     tails : unknown fields of the header, of schemas and of channels, by opcode and id.
-    codes : of each channel id below its length; see scan.pyi.
+    codes : of each channel id below its length; see core.pyi.
     changes : how often a channel was described as another one than before.
     assign_code : gives a channel its code.
     """

@@ -10,8 +10,7 @@ import numpy as np
 from mcap import records
 
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, ChunkBuffer
-from msgq.recording.mcap_io.scan import TALLY
+from msgq.recording.mcap_io.core import CHANNEL_IDS, TALLY, ChunkBuffer
 
 OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's figures
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from msgq.recording.mcap_io.scan import crc32
+from msgq.recording.mcap_io.core import crc32
 
 _BLOCK_BYTES = 1 << 20
 

@@ -15,8 +15,7 @@ from mcap import records
 from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS
-from msgq.recording.mcap_io.chunk_writer import ChunkWriter
+from msgq.recording.mcap_io.core import CHANNEL_IDS, ChunkWriter
 from msgq.recording.mcap_io.message_columns import MessageColumns, payload_columns
 from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, SegmentWriter
 

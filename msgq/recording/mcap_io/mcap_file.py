@@ -23,6 +23,7 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, Channel, ChannelRegistry
+from msgq.recording.mcap_io.core import CUT, RECORD, TIME_MAX, UNWANTED, ZERO, ScanColumns
 from msgq.recording.mcap_io.crc import DataCrc
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.message_compression import decompress_payloads, starts_with_compressed_payload
@@ -37,7 +38,6 @@ from msgq.recording.mcap_io.record_scanner import (
 )
 from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC
 from msgq.recording.mcap_io.rosbag2 import not_mcap_error
-from msgq.recording.mcap_io.scan import CUT, RECORD, TIME_MAX, UNWANTED, ZERO, ScanColumns
 from msgq.recording.mcap_io.summary import Summary, chunk_end, read_summary
 from msgq.recording.mcap_io.unknown_records import is_foreign_record
 from msgq.recording.mcap_io.wall_time import WallTimes
@@ -105,7 +105,7 @@ class McapFile:
         Parameters
         ----------
         path : of the file.
-        assign_code : gives a channel its code (see scan.pyi).
+        assign_code : gives a channel its code (see core.pyi).
         note : is told of each problem.
         span : only what is between these two places, where records begin or end; in a recording of ours, nothing else
             is read.

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, ROW
-from msgq.recording.mcap_io.scan import TIME_MAX
+from msgq.recording.mcap_io.core import CHANNEL_IDS, ROW, TIME_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.record_scanner import TooLargeError
 from msgq.recording.mcap_io.record_structs import HEAD
-from msgq.recording.mcap_io.scan import ScanColumns
 
 OPCODE = 0x8A
 _MAGIC = b"msgqorat"  # other applications have the same opcodes

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from mcap.opcode import Opcode
 
+from msgq.recording.mcap_io.core import TIME_MAX
 from msgq.recording.mcap_io.mcap_file import DataBlock
 from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MESSAGE_INDEX
-from msgq.recording.mcap_io.scan import TIME_MAX
 
 _COMPRESSIONS = ("", "zstd", "lz4")
 _ENTRY = np.dtype([("log_time", "<u8"), ("offset", "<u8")])

@@ -20,8 +20,8 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.compression import decompress, decompressed_size
+from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC
-from msgq.recording.mcap_io.scan import crc32
 
 CHUNK_BYTES_MAX = 256 << 20  # of a chunk, before compression, unless the user wants larger ones
 RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it

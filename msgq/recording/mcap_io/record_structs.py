@@ -14,7 +14,7 @@ from mcap.data_stream import ReadDataStream, RecordBuilder
 from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.scan import crc32
+from msgq.recording.mcap_io.core import crc32
 
 MAGIC = b"\x89MCAP0\r\n"
 HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins

@@ -25,7 +25,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
-from msgq.recording.mcap_io.chunk_buffer import ENTRY, ChunkBuffer
+from msgq.recording.mcap_io.core import ENTRY, ChunkBuffer, crc32
 from msgq.recording.mcap_io.origins import build_origins_record
 from msgq.recording.mcap_io.raw_chunk import RawChunk
 from msgq.recording.mcap_io.record_structs import (
@@ -38,7 +38,6 @@ from msgq.recording.mcap_io.record_structs import (
     build_summary,
     encode,
 )
-from msgq.recording.mcap_io.scan import crc32
 
 COMPRESSIONS = ("zstd", "lz4", "none")
 _BLOCK_BYTES = 1 << 20

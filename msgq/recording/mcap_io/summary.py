@@ -11,9 +11,9 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.channel_registry import parse_or_report
+from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_scanner import DAMAGE
 from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream
-from msgq.recording.mcap_io.scan import crc32
 
 #: What a summary consists of; opcodes that MCAP does not know yet may be among them.
 _SUMMARY = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.mcap_io.scan import TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _NUMBER_MAX = 1 << 62

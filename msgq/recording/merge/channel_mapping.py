@@ -12,10 +12,9 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys, record_structs
 from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS
+from msgq.recording.mcap_io.core import CHANNEL_IDS, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.record_structs import Schema
-from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.mcap_io.segment_writer import EncodedChannel
 
 _SCHEMA_IDS = 1 << 16

@@ -15,11 +15,10 @@ from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.attachments import attachment_index, read_metadata
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
-from msgq.recording.mcap_io.chunk_writer import ChunkWriter
+from msgq.recording.mcap_io.core import TIME_MAX, ChunkWriter
 from msgq.recording.mcap_io.log_writer import create_atomically
 from msgq.recording.mcap_io.mcap_file import ExtraRecord, McapFile
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.scan import TIME_MAX
 from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.recording.merge.channel_mapping import ChannelMapping
 from msgq.recording.merge.merge import CopyableChunk, LogMerger

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.chunk_buffer import ROW
+from msgq.recording.mcap_io.core import ROW, TIME_MAX, UNKNOWN, ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
-from msgq.recording.mcap_io.scan import TIME_MAX, UNKNOWN, ScanColumns
 from msgq.recording.merge.channel_mapping import ChannelMapping
 from msgq.recording.reader.log_view import LogView
 

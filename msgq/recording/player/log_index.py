@@ -14,9 +14,9 @@ from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.record_structs import HEAD
-from msgq.recording.mcap_io.scan import ScanColumns
 from msgq.recording.reader.totals import read_statistics
 from msgq.topic.playback import RING_BYTES, ring_bytes
 

@@ -11,7 +11,7 @@ from msgq.common.texts import some
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.scan import ScanColumns
+from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.player.log_index import LogIndex, may_match
 from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.workqueue.names import KIND as QUEUE

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import LOST_MAX
-from msgq.recording.mcap_io.scan import ScanColumns
+from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.reader.log_view import LogView
 
 DEFAULT_COLUMNS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")

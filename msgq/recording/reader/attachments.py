@@ -12,11 +12,11 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.attachments import CRC_BYTES, attachment_index, crc_offset, read_metadata
+from msgq.recording.mcap_io.core import TIME_MAX, crc32
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.mcap_file import ExtraRecord
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_structs import HEAD
-from msgq.recording.mcap_io.scan import TIME_MAX, crc32
 from msgq.recording.reader.log_view import LogView
 
 

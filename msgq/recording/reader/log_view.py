@@ -15,9 +15,9 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.core import TIME_MAX, UNWANTED, ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.scan import TIME_MAX, UNWANTED, ScanColumns
 
 HOST, WALL = CLOCKS = ("host", "wall")
 _PROBLEMS_MAX = 1000

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.mcap_io.scan import ScanColumns
+from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.reader.message import Message
 
 _Array = np.ndarray[Any, np.dtype[Any]]

@@ -14,8 +14,8 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses, count_boundary_losses
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.channel_statistics import OFFSET_KEY
+from msgq.recording.mcap_io.core import TALLY, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
-from msgq.recording.mcap_io.scan import TALLY, TIME_MAX, ScanColumns
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
 from msgq.records.names import KIND as RECORDS

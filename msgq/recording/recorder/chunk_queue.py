@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 
 _FEWEST = 2  # may wait, however large: else who fills would stand still whenever one is written

@@ -24,8 +24,7 @@ from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
-from msgq.recording.recorder.capture import NO_CHANNEL, Capture
-from msgq.recording.recorder.file_watcher import FileArrival, FileWatcher
+from msgq.recording.recorder.core import NO_CHANNEL, Capture, FileArrival, FileWatcher
 
 _EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
 _UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...

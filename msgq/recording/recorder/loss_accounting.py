@@ -14,7 +14,7 @@ from msgq.recording.mcap_io.boundary_losses import (
     parse_boundary_losses,
 )
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS, ChunkBuffer
+from msgq.recording.mcap_io.core import CHANNEL_IDS, ChunkBuffer
 from msgq.recording.mcap_io.metadata_keys import FIRST_SEQUENCE, LOST_BEFORE, PUBLISHED
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 

@@ -23,10 +23,10 @@ from msgq.errors import (
     StateError,
 )
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, encode_channel
-from msgq.recording.recorder.capture import TURN, Capture
 from msgq.recording.recorder.chunk_queue import ChunkQueue
+from msgq.recording.recorder.core import TURN, Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
 from msgq.recording.recorder.loss_accounting import LossAccounting

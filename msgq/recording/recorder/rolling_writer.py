@@ -18,7 +18,7 @@ from msgq import __version__
 from msgq.errors import RecordingError
 from msgq.impl.base import clock
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.chunk_buffer import ENTRY, ChunkBuffer
+from msgq.recording.mcap_io.core import ENTRY, ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, SegmentWriter
 from msgq.recording.recorder.wall_clock import WallClock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 
 
 class SnapshotBuffer:

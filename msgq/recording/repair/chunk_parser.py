@@ -13,9 +13,9 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
+from msgq.recording.mcap_io.core import CUT, RECORD, TIME_MAX, ZERO, ScanColumns
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
 from msgq.recording.mcap_io.record_structs import HEAD, RecordStream
-from msgq.recording.mcap_io.scan import CUT, RECORD, TIME_MAX, ZERO, ScanColumns
 
 MESSAGE_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
 _IDS = np.arange(1 << 16, dtype=np.int32)

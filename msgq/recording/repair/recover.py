@@ -11,10 +11,10 @@ from pathlib import Path
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.mcap_io import recording_files
+from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import valid_text
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
-from msgq.recording.mcap_io.scan import TIME_MAX, ScanColumns
 from msgq.recording.repair.atomic_file import open_atomic, temporary_name
 from msgq.recording.repair.doctor import Examination, Finding
 from msgq.recording.repair.repair_plan import RepairPlan

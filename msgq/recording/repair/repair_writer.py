@@ -11,9 +11,9 @@ from mcap.opcode import Opcode
 
 from msgq import __version__
 from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_scanner import chunk_unknown_fields, decompress_chunk
 from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encode
-from msgq.recording.mcap_io.scan import crc32
 from msgq.recording.mcap_io.segment_writer import Compressor
 from msgq.recording.mcap_io.unknown_records import SKIPPED_MAGIC, SKIPPED_OPCODE
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser

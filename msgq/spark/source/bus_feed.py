@@ -13,9 +13,9 @@ from msgq.common import naming
 from msgq.common.selection import EndpointPattern, Selection
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
-from msgq.recording.recorder.capture import Capture
+from msgq.recording.recorder.core import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 
 if TYPE_CHECKING:

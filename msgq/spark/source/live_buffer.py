@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from msgq.recording.mcap_io import recording_files
-from msgq.recording.mcap_io.chunk_buffer import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.spark.source.bus_feed import BusFeed
 

@@ -1,16 +1,5 @@
-# cython: boundscheck=False, wraparound=False
 """Chunks that are being filled: the Python side of chunk_buffer.h."""
 
-from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
-
-import numpy as np
-
-from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.scan import TALLY as _TALLY
 
 RECORD_HEADER = MQ_RECORD_HEADER
 ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"), ("origin_time", "<i8")]
@@ -49,7 +38,7 @@ cdef void *_zeros(size_t size) except NULL:
 
 
 cdef class ChunkBuffer:
-    """See chunk.pyi."""
+    """See core.pyi."""
 
     def __cinit__(self, uint64_t enough, uint64_t largest):
         cdef uint64_t room = enough + largest + MQ_RECORD_HEADER
@@ -119,7 +108,7 @@ cdef class ChunkBuffer:
         return start
 
     def count(self, tallies not None, const uint16_t[::1] numberings not None):
-        if tallies.dtype != _TALLY or not len(tallies) == numberings.shape[0] == CHANNEL_IDS:
+        if tallies.dtype != TALLY or not len(tallies) == numberings.shape[0] == CHANNEL_IDS:
             raise InvalidValueError(f"{len(tallies)} tallies; give one for each of {CHANNEL_IDS} ids")
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:

@@ -1,23 +1,8 @@
 """Files that get a name: the Python side of file_watcher.h."""
 
-from libc.errno cimport EACCES, ENOENT, ENOTDIR, errno
-from libc.string cimport memset, strncpy
-from posix.unistd cimport close
-
-import os
-
-
-cdef extern from "sys/inotify.h" nogil:
-    enum:
-        IN_CLOEXEC
-        IN_NONBLOCK
-    int inotify_init1(int flags)
-    int inotify_add_watch(int fd, const char *path, unsigned mask)
-    int inotify_rm_watch(int fd, int watch)
-
 
 cdef class FileArrival:
-    """See file_watcher.pyi."""
+    """See core.pyi."""
 
     cdef readonly str directory, name
     cdef readonly int fd
@@ -38,7 +23,12 @@ cdef object _arrival(str directory, const mq_file_arrival *arrived):
 
 
 cdef class FileWatcher:
-    """See file_watcher.pyi."""
+    """See core.pyi."""
+
+    cdef mq_file_watcher c
+    cdef readonly bint overflowed
+    cdef list _places       # directories, by place ...
+    cdef list _paths        # ... and as C has them
 
     def __cinit__(self):
         memset(&self.c, 0, sizeof(self.c))

@@ -1,79 +1,4 @@
-"""Sources into chunks: a Python face on capture.h."""
-
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.errno cimport errno
-from libc.stdint cimport UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memset
-from posix.unistd cimport close
-
-from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.core cimport mq_now_ns
-from msgq.impl.sources.core cimport mq_source, mq_source_is_described
-from msgq.impl.sources.source cimport RecordSource, Source
-from msgq.recording.mcap_io.chunk_buffer cimport ChunkBuffer, mq_log_chunk
-from msgq.recording.recorder.file_watcher cimport FileWatcher, mq_file_watcher
-
-import os
-
-from msgq.errors import InvalidValueError, RecordingError, SegmentSizeError
-
-
-cdef extern from "recorder/capture.h" nogil:
-    enum:
-        MQ_CAPTURE_CHANNELS
-        MQ_CAPTURE_TURN
-    uint64_t MQ_CAPTURE_UNKNOWN
-    ctypedef struct mq_channel:
-        uint32_t source
-        uint32_t epoch
-        uint32_t part
-        bint counted
-        bint tracked
-        uint64_t first
-        uint64_t lost_before
-    ctypedef struct mq_tap:
-        mq_source from_ "from"
-        int64_t publish_offset
-        bint begun
-        bint ended
-        bint separate
-        uint16_t channel
-        uint64_t passed
-        uint64_t shown
-        bint doubted
-        bint unnumbered
-        uint16_t *channels
-    ctypedef struct mq_capture:
-        mq_tap *taps
-        uint32_t tap_count
-        uint32_t turn
-        mq_channel *channels
-        uint32_t channel_count
-        int64_t clock_offset_ns
-        int interrupt
-        mq_file_watcher *watcher
-        uint32_t stuck
-        uint64_t needed
-    ctypedef enum mq_capture_end:
-        MQ_CAPTURE_TIME
-        MQ_CAPTURE_FULL
-        MQ_CAPTURE_UNMAPPED
-        MQ_CAPTURE_CORRUPT
-        MQ_CAPTURE_ROUSED
-        MQ_CAPTURE_DESCRIBED
-    void mq_tap_forget_channels(mq_tap *tap)
-    mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns)
-
-
-cdef extern from "sys/eventfd.h" nogil:
-    enum:
-        EFD_CLOEXEC
-        EFD_NONBLOCK
-    ctypedef uint64_t eventfd_t
-    int eventfd(unsigned int count, int flags)
-    int eventfd_read(int fd, eventfd_t *count)
-    int eventfd_write(int fd, eventfd_t count)
+"""Sources into chunks: the Python side of capture.h."""
 
 
 cdef enum:
@@ -86,7 +11,7 @@ NO_CHANNEL = (f"{MQ_CAPTURE_CHANNELS - 1} endpoints, publishers, keys and epochs
 
 
 cdef class Capture:
-    """See capture.pyi."""
+    """See core.pyi."""
 
     cdef mq_capture _capture
     cdef list _sources, _free

@@ -1,26 +1,13 @@
-# cython: boundscheck=False, wraparound=False
-"""Messages on their way into chunks, below Python: see chunk_writer.pyi."""
+"""Messages on their way into chunks, below Python: see core.pyi."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
-
-from msgq.recording.mcap_io.chunk_buffer cimport ChunkBuffer, mq_log_chunk_append
-
-import numpy as np
-
-from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.chunk_buffer import CHANNEL_IDS as _CHANNEL_IDS
-from msgq.recording.mcap_io.scan import TIME_MAX as _TIME_MAX
 
 cdef enum:
-    UNKNOWN = -1
-cdef int64_t END = _TIME_MAX
-cdef int64_t IDS = _CHANNEL_IDS
+    NO_CHANNEL = -1
+cdef int64_t _time_end = TIME_MAX
 
 
 cdef class ChunkWriter:
-    """See filling.pyi."""
+    """See core.pyi."""
 
     cdef readonly dict channels
     cdef readonly int64_t messages
@@ -34,7 +21,7 @@ cdef class ChunkWriter:
         self.channels = channels
         self._segment, self._chunk_bytes = segment, chunk_bytes
         self._chunk = ChunkBuffer(chunk_bytes, 0)
-        self._next_sequence = np.full(_CHANNEL_IDS, UNKNOWN, np.int64)
+        self._next_sequence = np.full(CHANNEL_IDS, NO_CHANNEL, np.int64)
 
     def add_channel(self, records not None):
         cdef uint16_t number = records.channel.id
@@ -46,8 +33,8 @@ cdef class ChunkWriter:
         cdef Py_buffer view
         cdef int64_t number
         self._check(channel)
-        if not (0 <= log_time < END and 0 <= published < END):
-            raise InvalidValueError(f"times of {log_time} and {published} ns; give 0 to {END - 1}")
+        if not (0 <= log_time < _time_end and 0 <= published < _time_end):
+            raise InvalidValueError(f"times of {log_time} and {published} ns; give 0 to {_time_end - 1}")
         number = self._next_sequence[channel] if sequence is None else <int64_t> (sequence & 0xFFFFFFFF)
         if PyBytes_CheckExact(data):
             self._append(channel, number, log_time, published, origin_time, PyBytes_AS_STRING(data),
@@ -72,7 +59,7 @@ cdef class ChunkWriter:
         return 0
 
     cdef int _check(self, int64_t channel) except -1:
-        if not 0 <= channel < IDS or self._next_sequence[channel] == UNKNOWN:
+        if not 0 <= channel < MQ_CHANNEL_IDS or self._next_sequence[channel] == NO_CHANNEL:
             raise InvalidValueError(f"there is no channel {channel}; give a number that `channel` returned")
         return 0
 
@@ -112,7 +99,7 @@ cdef class ChunkWriter:
             self.flush()
 
     def close_channels(self):
-        self._next_sequence[:] = UNKNOWN
+        self._next_sequence[:] = NO_CHANNEL
 
     def flush(self):
         if len(self._chunk):

@@ -1,0 +1,363 @@
+"""Chunks of MCAP files, below Python: scanned into columns, filled and written."""
+
+from collections.abc import Sequence
+from typing import Any, Self, final
+
+import numpy as np
+
+from msgq.recording.mcap_io.segment_writer import EncodedChannel, SegmentWriter
+
+#: Why a scan stopped: at the end, no row was left, at a schema, a channel or no plain message, at a record that is cut,
+#: at opcode 0.
+END: int
+FULL: int
+RECORD: int
+CUT: int
+ZERO: int
+#: Codes of channels besides those from 0 on: a scan stops at an unknown one, and passes over an unwanted one.
+UNKNOWN: int
+UNWANTED: int
+#: Times are at most so many ns.
+TIME_MAX: int
+#: What is counted of a code: messages, bytes, first_time, last_time, lost, following (the number after that of the
+#: newest message), first_sequence, largest. The numbers are those of a whole numbering; see tally.h.
+TALLY: np.dtype[Any]
+
+def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
+    """Return what `zlib.crc32` does, several times as fast where the processor can multiply without carries.
+
+    Parameters
+    ----------
+    data : contiguous bytes.
+    start : the CRC of what comes before them.
+
+    Notes
+    -----
+    Releases the GIL.
+    """
+
+@final
+class ScanColumns:
+    """Messages in rows, their payloads as places in the bytes they were found in. For one thread at a time.
+
+    The arrays are this object's memory: rows are overwritten after `clear`.
+    """
+
+    def __new__(cls, capacity: int) -> Self:
+        """Make room for so many rows."""
+
+    @property
+    def capacity(self) -> int:
+        """Rows that it can have."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that it has."""
+
+    @property
+    def code(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """The code of the channel."""
+
+    @property
+    def sequence(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """As in the message."""
+
+    @property
+    def log_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """As in the message, ns."""
+
+    @property
+    def publish_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """As in the message, ns."""
+
+    @property
+    def offset(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Where the payload is in the bytes that were scanned."""
+
+    @property
+    def origin_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Of what the message comes from, ns since the epoch; 0: not known. `McapFile.scan` fills it, no scan here."""
+
+    @property
+    def length(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Bytes of the payload."""
+
+    def clear(self) -> None:
+        """Have no rows."""
+
+    def scan(
+        self,
+        data: bytes,
+        position: int,
+        codes: np.ndarray[Any, np.dtype[np.int32]],
+        start: int,
+        end: int,
+        strict: bool = False,
+    ) -> tuple[int, int]:
+        """Append the messages from a position on; return why that stopped, and the position there.
+
+        Parameters
+        ----------
+        data : records.
+        position : of a record.
+        codes : for each channel id; ids beyond are unknown.
+        start : the first log_time that is wanted, in ns.
+        end : the log_time from which on none is wanted, in ns.
+        strict : whether to stop at records that chunks do not have as well; else they are passed over.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def payload_bytes(self, first: int) -> int:
+        """Return how many bytes the payloads have together, from row `first` on."""
+
+    def gather(
+        self,
+        data: bytes,
+        first: int,
+        into: np.ndarray[Any, np.dtype[np.uint8]],
+        used: int,
+        ends: np.ndarray[Any, np.dtype[np.int32]],
+    ) -> int:
+        """Copy payloads one behind the other; return how many bytes are taken then.
+
+        Parameters
+        ----------
+        data : what the rows from `first` on were found in, the same bytes.
+        first : the row to begin with.
+        into : where to.
+        used : bytes of it that are taken.
+        ends : of each row, where its payload ends.
+
+        Raises
+        ------
+        InvalidValueError : there is no room, or the data are too short to be those that were scanned.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def keep(self, first: int, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        """Forget some rows.
+
+        Parameters
+        ----------
+        first : the row to begin with.
+        mask : of each row from that on, shape (rows - first,): False to forget it.
+        """
+
+    def count(self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+        """Count the rows of chunks; a gap in the sequence of a numbering is a loss.
+
+        Parameters
+        ----------
+        tallies : of dtype TALLY, one for each code; added to.
+        first : the row to begin with.
+        numberings : of each code, the code in whose tally losses count: the same for those that share a numbering.
+        """
+
+#: Bytes of a message record before its payload.
+RECORD_HEADER: int
+#: NumPy dtype of `ChunkBuffer.entries`, as its descr.
+ENTRY: list[tuple[str, str]]
+#: What `ChunkBuffer.take` appends: a message whose payload lies at `offset` of one of several contents.
+ROW: np.dtype[Any]
+#: How many ids there can be of channels.
+CHANNEL_IDS: int
+
+@final
+class ChunkBuffer:
+    """A buffer for message records, and an entry for each that says where it is. For one thread at a time."""
+
+    def __new__(cls, enough: int, largest: int) -> Self:
+        """Make an empty one.
+
+        Parameters
+        ----------
+        enough : bytes of records from which on it is full.
+        largest : bytes of the largest message to be expected; a chunk takes one more of these. Memory that is not
+            written is not used.
+        """
+
+    @property
+    def room(self) -> int:
+        """Bytes in all."""
+
+    @property
+    def used(self) -> int:
+        """Bytes of the records."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    @property
+    def data(self) -> memoryview[int]:
+        """The records, read-only; they change after `clear`."""
+
+    @property
+    def entries(self) -> memoryview[int]:
+        """One ENTRY a record, in the order of log_time; its offset is one into `data`."""
+
+    def append(
+        self,
+        channel: int,
+        sequence: int,
+        log_time: int,
+        publish_time: int,
+        data: bytes | bytearray,
+        origin_time: int = 0,
+    ) -> bool:
+        """Add a message. False: it does not fit.
+
+        Parameters
+        ----------
+        channel : its number in the file, 16 bits.
+        sequence : 32 bits.
+        log_time : ns since the epoch, not before the last one's.
+        publish_time : ns since the epoch.
+        data : of the message.
+        origin_time : of what the message comes from, ns since the epoch; 0: it is not known.
+        """
+
+    def append_rows(self, rows: np.ndarray[Any, Any], start: int, contents: Sequence[Any]) -> int:
+        """Append messages that lie in other bytes, from row `start` on, until it is full or the next does not fit.
+
+        Parameters
+        ----------
+        rows : of dtype ROW, contiguous.
+        start : the row to begin with.
+        contents : contiguous buffers of bytes, in which the payloads lie.
+
+        Returns
+        -------
+        The row behind the last one that was appended.
+
+        Raises
+        ------
+        InvalidValueError : a row does not lie in its content; those before it are appended.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def count(self, tallies: np.ndarray[Any, Any], numberings: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
+        """Count the messages; a gap in the sequence of a numbering is a loss.
+
+        Parameters
+        ----------
+        tallies : of dtype TALLY (core.pyi), one for each channel id; added to.
+        numberings : of each channel id, the one in whose tally losses count: the same for those that share a numbering.
+
+        Notes
+        -----
+        Releases the GIL.
+        """
+
+    def count_by_channel(self) -> dict[int, int]:
+        """Return how many messages each channel has, by its id, in the order of these."""
+
+    def build_index(self, shift: int) -> bytes:
+        """Return the MessageIndex records of all channels, in the order of `channels`.
+
+        Parameters
+        ----------
+        shift : bytes that are before the messages in the chunk that is written.
+        """
+
+    def clear(self) -> None:
+        """Make it empty again."""
+
+@final
+class ChunkWriter:
+    """Fills chunks, and writes those that are full. For one thread at a time."""
+
+    def __new__(cls, segment: SegmentWriter, channels: dict[int, EncodedChannel], chunk_bytes: int) -> Self:
+        """Begin with no messages.
+
+        Parameters
+        ----------
+        segment : where chunks are written to.
+        channels : what messages of `take` may have, by id; more may come into it.
+        chunk_bytes : before compression, that make a chunk.
+        """
+
+    @property
+    def channels(self) -> dict[int, EncodedChannel]:
+        """What messages may have, by id."""
+
+    @property
+    def messages(self) -> int:
+        """How many were taken so far."""
+
+    @property
+    def latest_time(self) -> int:
+        """The last log_time of all, ns since the epoch; 0 without messages."""
+
+    def add_channel(self, records: EncodedChannel) -> None:
+        """Let messages of `write` have a channel, too, and be numbered from 0."""
+
+    def write(
+        self, channel: int, data: Any, log_time: int, publish_time: int | None, sequence: int | None, origin_time: int
+    ) -> None:
+        """Take a message.
+
+        Parameters
+        ----------
+        channel : that was added.
+        data : contiguous bytes.
+        log_time : ns since the epoch.
+        publish_time : the same; None: `log_time`.
+        sequence : of which 32 bits are kept; None: the number after that of the channel's last message.
+        origin_time : ns since the epoch; 0: it is not known.
+
+        Raises
+        ------
+        InvalidValueError : there is no such channel, or a time is not possible. OverflowError: not even 64 bits.
+        RecordingError : the disk is full, or fails.
+        """
+
+    def assign_sequences(
+        self,
+        channels: np.ndarray[Any, np.dtype[np.int64]],
+        sequences: np.ndarray[Any, np.dtype[np.int64]] | None = None,
+    ) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """Return the numbers of messages, which those that follow them go on from.
+
+        Parameters
+        ----------
+        channels : of the messages.
+        sequences : their numbers, of which 32 bits are kept; None: those that follow.
+
+        Raises
+        ------
+        InvalidValueError : there is no such channel.
+        """
+
+    def append_rows(self, rows: np.ndarray[Any, Any], contents: Sequence[Any]) -> None:
+        """Take messages that lie in other bytes.
+
+        Parameters
+        ----------
+        rows : of dtype ROW, contiguous; their channels are in `channels`.
+        contents : contiguous buffers of bytes, in which the payloads lie.
+
+        Raises
+        ------
+        InvalidValueError : a row does not lie in its content.
+        RecordingError : the disk is full, or fails.
+        """
+
+    def close_channels(self) -> None:
+        """Let there be no channel for `write` and `number`."""
+
+    def flush(self) -> None:
+        """Write what was taken.
+
+        Raises
+        ------
+        RecordingError : the disk is full, or fails.
+        """

@@ -1,0 +1,17 @@
+# cython: boundscheck=False, wraparound=False
+"""Chunks of MCAP files, read and written: one module. The parts are included in dependency order."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+import zlib
+
+import numpy as np
+
+from msgq.errors import InvalidValueError
+
+include "scan.pxi"
+include "chunk_buffer.pxi"
+include "chunk_writer.pxi"
