@@ -40,7 +40,7 @@ typedef struct {
     int64_t room;   /* bytes */
     int64_t used;   /* of these */
     int64_t total;  /* of a column of ends: the last one */
-} mq_pool_slot;
+} mq_column_buffer;
 
 typedef struct {
     const mq_step *steps;
@@ -99,7 +99,7 @@ static inline void mq_copy_swapped(uint8_t *to, const uint8_t *from, int64_t byt
 }
 
 /* Take elements, if they are there; NULL: nobody wants them. */
-static inline int mq_take(mq_payload *p, mq_pool_slot *slot, int64_t count, int64_t size) {
+static inline int mq_take(mq_payload *p, mq_column_buffer *slot, int64_t count, int64_t size) {
     if (!mq_has(p, count, size))
         return 0;
     const int64_t bytes = count * size;
@@ -125,7 +125,7 @@ static inline int mq_take(mq_payload *p, mq_pool_slot *slot, int64_t count, int6
 }
 
 /* Note that so many elements of another column belong together. */
-static inline int mq_put_end(mq_pool_slot *slot, int64_t count) {
+static inline int mq_put_end(mq_column_buffer *slot, int64_t count) {
     if (!slot)
         return 1;
     slot->total += count;
@@ -173,7 +173,7 @@ static inline int mq_is_utf8(const uint8_t *bytes, int64_t size) {
     return 1;
 }
 
-static inline int mq_take_text(mq_payload *p, mq_pool_slot *values, mq_pool_slot *ends) {
+static inline int mq_take_text(mq_payload *p, mq_column_buffer *values, mq_column_buffer *ends) {
     int64_t length;
     if (!mq_take_number(p, &length) || !mq_has(p, length, 1))
         return 0;
@@ -186,7 +186,7 @@ static inline int mq_take_text(mq_payload *p, mq_pool_slot *values, mq_pool_slot
     return mq_put_end(ends, length);
 }
 
-static inline int mq_take_sequence(mq_payload *p, mq_pool_slot *values, mq_pool_slot *ends, int64_t size) {
+static inline int mq_take_sequence(mq_payload *p, mq_column_buffer *values, mq_column_buffer *ends, int64_t size) {
     int64_t count;
     if (!mq_take_number(p, &count))
         return 0;
@@ -195,17 +195,17 @@ static inline int mq_take_sequence(mq_payload *p, mq_pool_slot *values, mq_pool_
     return mq_take(p, values, count, size) && mq_put_end(ends, count);
 }
 
-static inline mq_pool_slot *mq_pool_slot_at(mq_pool_slot *slots, int64_t number) {
+static inline mq_column_buffer *mq_column_buffer_at(mq_column_buffer *slots, int64_t number) {
     return number < 0 ? NULL : &slots[number];
 }
 
 /* Take a message apart; return whether it is one of this plan. */
-static inline int mq_unpack_one(const mq_plan *plan, mq_payload *p, mq_pool_slot *slots) {
+static inline int mq_unpack_one(const mq_plan *plan, mq_payload *p, mq_column_buffer *slots) {
     int64_t left[MQ_UNPACK_DEPTH]; /* of each repetition that goes on */
     int depth = 0, good = 1;
     for (int64_t i = 0; i < plan->count && good; i++) {
         const mq_step *s = &plan->steps[i];
-        mq_pool_slot *values = mq_pool_slot_at(slots, s->values), *ends = mq_pool_slot_at(slots, s->ends);
+        mq_column_buffer *values = mq_column_buffer_at(slots, s->values), *ends = mq_column_buffer_at(slots, s->ends);
         int64_t count = s->count;
         switch (s->kind) {
         case MQ_STEP_FIXED:
@@ -237,7 +237,7 @@ static inline int mq_unpack_one(const mq_plan *plan, mq_payload *p, mq_pool_slot
  * kept : room for as many slots.
  * failed[row] : whether it is none of this plan; it has no part in the columns. */
 static inline void mq_unpack(const mq_plan *plan, const uint8_t *data, const int32_t *borders, int64_t rows,
-                             mq_pool_slot *slots, mq_pool_slot *kept, uint8_t *failed) {
+                             mq_column_buffer *slots, mq_column_buffer *kept, uint8_t *failed) {
     for (int64_t row = 0; row < rows; row++) {
         mq_payload payload;
         if (failed[row])

@@ -18,7 +18,7 @@ cdef extern from "decoding/cdr_columns.h" nogil:
         MQ_STEP_AGAIN
     ctypedef struct mq_step:
         int64_t kind
-    ctypedef struct mq_pool_slot:
+    ctypedef struct mq_column_buffer:
         uint8_t *bytes
         int64_t room
         int64_t used
@@ -28,8 +28,8 @@ cdef extern from "decoding/cdr_columns.h" nogil:
         int64_t count
         int64_t slots
         int is_cdr
-    void mq_unpack(const mq_plan *plan, const uint8_t *data, const int32_t *borders, int64_t rows, mq_pool_slot *slots,
-                   mq_pool_slot *kept, uint8_t *failed)
+    void mq_unpack(const mq_plan *plan, const uint8_t *data, const int32_t *borders, int64_t rows, mq_column_buffer *slots,
+                   mq_column_buffer *kept, uint8_t *failed)
 
 DEPTH = MQ_UNPACK_DEPTH
 FIXED = MQ_STEP_FIXED
@@ -38,7 +38,7 @@ TEXT = MQ_STEP_TEXT
 REPEAT = MQ_STEP_REPEAT
 AGAIN = MQ_STEP_AGAIN
 _STEP_FIELDS = sizeof(mq_step) // sizeof(int64_t)
-_SLOT_FIELDS = sizeof(mq_pool_slot) // sizeof(int64_t)
+_SLOT_FIELDS = sizeof(mq_column_buffer) // sizeof(int64_t)
 
 
 def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1] data, const int32_t[::1] borders):
@@ -55,12 +55,12 @@ def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1
     # One slot more than there are: the address of the first one is asked for.
     cdef int64_t[:, ::1] slots = np.zeros((plan.slots + 1, _SLOT_FIELDS), np.int64)
     cdef int64_t[:, ::1] kept = np.zeros((plan.slots + 1, _SLOT_FIELDS), np.int64)
-    cdef mq_pool_slot *columns = <mq_pool_slot *> &slots[0, 0]
+    cdef mq_column_buffer *columns = <mq_column_buffer *> &slots[0, 0]
     cdef const uint8_t *first = &data[0] if data.shape[0] else NULL
     found = np.zeros(rows, np.uint8)
     cdef uint8_t[::1] failed = found
     with nogil:
-        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_pool_slot *> &kept[0, 0], &failed[0])
+        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
     made = []
     cdef uint8_t[::1] column
     cdef int64_t slot, before
@@ -73,5 +73,5 @@ def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1
             columns[slot].bytes = &column[before]
         columns[slot].used = columns[slot].total = 0
     with nogil:
-        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_pool_slot *> &kept[0, 0], &failed[0])
+        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
     return made, found.view(np.bool_)

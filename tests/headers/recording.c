@@ -217,21 +217,21 @@ TEST(text_is_utf8_by_the_table_of_unicode) {
 static uint8_t values[64], ends[64];
 
 /* Take a message of a number of 4 bytes, and then a text, apart. */
-static bool unpack(const uint8_t *message, int64_t size, bool is_cdr, mq_pool_slot *slots) {
+static bool unpack(const uint8_t *message, int64_t size, bool is_cdr, mq_column_buffer *slots) {
     static const mq_step steps[] = {{MQ_STEP_FIXED, 4, 1, 0, -1, 0}, {MQ_STEP_TEXT, 1, -1, 1, 2, 0}};
     mq_plan plan = {steps, 2, 3, is_cdr};
     mq_payload payload;
     static uint8_t number[8];
-    slots[0] = (mq_pool_slot){number, sizeof number, 0, 0};
-    slots[1] = (mq_pool_slot){values, sizeof values, 0, 0};
-    slots[2] = (mq_pool_slot){ends, sizeof ends, 0, 0};
+    slots[0] = (mq_column_buffer){number, sizeof number, 0, 0};
+    slots[1] = (mq_column_buffer){values, sizeof values, 0, 0};
+    slots[2] = (mq_column_buffer){ends, sizeof ends, 0, 0};
     return mq_begin_payload(&plan, message, size, &payload) && mq_unpack_one(&plan, &payload, slots);
 }
 
 TEST(message_is_taken_apart_in_either_byte_order) {
     static const uint8_t little[] = {0, 1, 0, 0, 1, 2, 3, 4, 3, 0, 0, 0, 'a', 'b', 0};
     static const uint8_t big[] = {0, 0, 0, 0, 4, 3, 2, 1, 0, 0, 0, 3, 'a', 'b', 0, 0, 0, 0};
-    mq_pool_slot slots[3];
+    mq_column_buffer slots[3];
     for (int i = 0; i < 2; i++) {
         CHECK(unpack(i ? big : little, i ? sizeof big : sizeof little, true, slots));
         CHECK(!memcmp(slots[0].bytes, "\1\2\3\4", 4) && slots[1].used == 2 && !memcmp(values, "ab", 2));
@@ -242,7 +242,7 @@ TEST(message_is_taken_apart_in_either_byte_order) {
 TEST(message_that_is_cut_or_too_long_is_rejected) {
     static const uint8_t message[] = {1, 2, 3, 4, 2, 0, 0, 0, 'a', 'b', 0, 0};
     static const uint8_t cdr[] = {0, 1, 0, 0, 1, 2, 3, 4, 3, 0, 0, 0, 'a', 'b', 0, 0, 0, 0, 0};
-    mq_pool_slot slots[3];
+    mq_column_buffer slots[3];
     for (int64_t size = 0; size <= (int64_t)sizeof message; size++)
         CHECK(unpack(message, size, false, slots) == (size == 10));
     for (int64_t size = 0; size <= (int64_t)sizeof cdr; size++)
@@ -254,7 +254,7 @@ TEST(column_without_room_rejects_a_message) {
     static const mq_step steps[] = {{MQ_STEP_FIXED, 4, 1, -1, -1, 0}, {MQ_STEP_TEXT, 1, -1, 0, 1, 0}};
     mq_plan plan = {steps, 2, 2, false};
     for (int64_t room = 0; room < 4; room++) {
-        mq_pool_slot slots[] = {{values, room, 0, 0}, {ends, 4, 0, 0}};
+        mq_column_buffer slots[] = {{values, room, 0, 0}, {ends, 4, 0, 0}};
         mq_payload payload;
         CHECK(mq_begin_payload(&plan, message, sizeof message, &payload));
         CHECK(mq_unpack_one(&plan, &payload, slots) == (room >= 2));

@@ -7,7 +7,6 @@ import time
 import pytest
 
 import msgq
-from msgq.impl.sources import open_source
 from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.core import Capture

@@ -11,7 +11,7 @@ import msgq
 from msgq import errors
 from msgq.common import naming
 from msgq.impl.ring.core import unlink_topic
-from msgq.impl.sources import Source, open_source
+from msgq.impl.sources import Source
 from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.core import Capture

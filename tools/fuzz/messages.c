@@ -74,7 +74,7 @@ static void fill(uint8_t *bytes, int64_t size) {
 static void run_case(void) {
     int32_t borders[MESSAGES_MAX + 1] = {0};
     uint8_t failed[MESSAGES_MAX] = {0};
-    mq_pool_slot slots[SLOTS_MAX] = {0}, counted[SLOTS_MAX], kept[SLOTS_MAX];
+    mq_column_buffer slots[SLOTS_MAX] = {0}, counted[SLOTS_MAX], kept[SLOTS_MAX];
     const int64_t rows = fuzz_one_in(2) ? 1 : 1 + (int64_t)fuzz_below(MESSAGES_MAX);
     plan = (mq_plan){steps, 0, 0, fuzz_one_in(2)};
     add_steps(0);
@@ -89,7 +89,7 @@ static void run_case(void) {
     for (int64_t i = 0; i < plan.slots; i++) {
         check(slots[i].used >= 0 && slots[i].used <= 4 * borders[rows], "more bytes than messages could have");
         check(slots[i].total >= 0 && slots[i].total <= borders[rows], "more elements than bytes");
-        slots[i] = (mq_pool_slot){malloc((size_t)slots[i].used), slots[i].used, 0, 0};
+        slots[i] = (mq_column_buffer){malloc((size_t)slots[i].used), slots[i].used, 0, 0};
     }
     fuzz_op = "take";
     mq_unpack(&plan, data, borders, rows, slots, kept, failed);
