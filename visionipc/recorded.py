@@ -14,7 +14,7 @@ from msgq.common.units import NS_PER_S
 from visionipc.formats import FrameFormat, Geometry
 
 if TYPE_CHECKING:
-    from msgq.decoding.cdr_reader import ValueReader
+    from msgq.decoding.core import CdrReader
     from msgq.decoding.type_model import Struct
 
 _HEADER = "std_msgs/Header header\n"
@@ -109,10 +109,10 @@ def _struct(schema: Schema) -> Struct:
 
 
 @lru_cache
-def _reader() -> ValueReader:
-    from msgq.decoding.cdr_reader import ValueReader
+def _reader() -> CdrReader:
+    from msgq.decoding.core import CdrReader
 
-    return ValueReader(_struct(IMAGE), is_cdr=True)
+    return CdrReader(_struct(IMAGE), is_cdr=True)
 
 
 def image(picture: Picture) -> bytes:

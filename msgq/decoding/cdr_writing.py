@@ -1,4 +1,4 @@
-"""Values as messages of CDR, by the definition of their struct: what `ValueReader` reads."""
+"""Values as messages of CDR, by the definition of their struct: what `CdrReader` reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cdr_bytes(struct: Struct, value: Mapping[str, Any]) -> bytes:
     Parameters
     ----------
     struct : what it is made of: numbers, texts, arrays, sequences and structs.
-    value : a value for each field, as `ValueReader` gives them; of numbers in a row anything with a buffer of them, or
+    value : a value for each field, as `CdrReader` gives them; of numbers in a row anything with a buffer of them, or
         a sequence.
 
     Raises
@@ -65,10 +65,10 @@ class _Message:
 
     def _put_several(self, list_type: Array | Sequence, value: Any) -> None:
         data = None
-        if isinstance(list_type.of, Number) and _has_buffer(value):
+        if isinstance(list_type.value_type, Number) and _has_buffer(value):
             data = memoryview(value)
-            if data.itemsize != int(list_type.of.code[1:]) or not data.c_contiguous:
-                raise ValueError(f"elements of {data.itemsize} bytes are no {list_type.of.code} in a row")
+            if data.itemsize != int(list_type.value_type.code[1:]) or not data.c_contiguous:
+                raise ValueError(f"elements of {data.itemsize} bytes are no {list_type.value_type.code} in a row")
         count = len(value) if data is None else data.nbytes // data.itemsize
         if isinstance(list_type, Sequence):
             self._put_length(count)
@@ -78,11 +78,11 @@ class _Message:
             if count:
                 self._align(data.itemsize)
             self._add(data.cast("B"))
-        elif isinstance(list_type.of, Number):
-            self._put_numbers(list_type.of, value)
+        elif isinstance(list_type.value_type, Number):
+            self._put_numbers(list_type.value_type, value)
         else:
             for element in value:
-                self.put(list_type.of, element)
+                self.put(list_type.value_type, element)
 
     def _put_length(self, length: int) -> None:
         self._put_numbers(Number("u4"), [length])

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from msgq.common.schema import Schema
 from msgq.decoding import type_model
-from msgq.decoding.cdr_columns import AGAIN, DEPTH, FIXED, REPEAT, SEQUENCE, TEXT, unpack
+from msgq.decoding.core import AGAIN, DEPTH, FIXED, REPEAT, SEQUENCE, TEXT, unpack
 from msgq.decoding.structs import schema_struct
 from msgq.decoding.type_model import Array, Number, Struct, Text, Type
 
@@ -85,12 +85,12 @@ class Plan:
                 return self._number(kind, 1)
             case Text(wide=False):
                 return self._text()
-            case Array(of=Number() as of):
-                return self._fixed(of, kind.length)
+            case Array(value_type=Number() as number):
+                return self._fixed(number, kind.length)
             case Array():
                 return self._array(kind)
-            case type_model.Sequence(of=Number() as of):
-                return self._numbers(of)
+            case type_model.Sequence(value_type=Number() as number):
+                return self._numbers(number)
             case type_model.Sequence():
                 return self._sequence(kind)
             case Struct():
@@ -132,12 +132,12 @@ class Plan:
         return lambda columns, _rows: pa.ListArray.from_arrays(_ends(columns[ends]), _numbers(columns[values], dtype))
 
     def _array(self, kind: Array) -> _Maker:
-        inner = self._repeated(kind.of, kind.length, -1)
+        inner = self._repeated(kind.value_type, kind.length, -1)
         return lambda columns, rows: pa.FixedSizeListArray.from_arrays(inner(columns, rows * kind.length), kind.length)
 
     def _sequence(self, kind: type_model.Sequence) -> _Maker:
         column = self._column(are_ends=True)
-        inner = self._repeated(kind.of, -1, column)
+        inner = self._repeated(kind.value_type, -1, column)
 
         def made(columns: _Columns, _rows: int) -> pa.Array:
             ends = columns[column].view(np.int32)

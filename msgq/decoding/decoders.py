@@ -15,10 +15,8 @@ import numpy as np
 from msgq.common import queue_events
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
-from msgq.decoding.capnproto.capnp_reader import StructReader
 from msgq.decoding.capnproto.schema import struct_of
-from msgq.decoding.cdr_reader import ValueReader
-from msgq.decoding.flatbuffer.flatbuffer_reader import TableReader
+from msgq.decoding.core import CapnpReader, CdrReader, FlatBufferReader
 from msgq.decoding.flatbuffer.schema import table_of
 from msgq.decoding.json_values import json_value
 from msgq.decoding.structs import schema_struct
@@ -221,19 +219,19 @@ def protobuf_class(schema: Schema) -> Any:
 
 
 def _cdr(schema: Schema) -> Decode:
-    return ValueReader(schema_struct(schema), is_cdr=True).read
+    return CdrReader(schema_struct(schema), is_cdr=True).read
 
 
 def _ros1(schema: Schema) -> Decode:
-    return ValueReader(schema_struct(schema), is_cdr=False).read
+    return CdrReader(schema_struct(schema), is_cdr=False).read
 
 
 def _flatbuffer(schema: Schema) -> Decode:
-    return TableReader(table_of(schema.name, schema.data)).read
+    return FlatBufferReader(table_of(schema.name, schema.data)).read
 
 
 def _capnproto(schema: Schema) -> Decode:
-    return StructReader(struct_of(schema.name, schema.data)).read
+    return CapnpReader(struct_of(schema.name, schema.data)).read
 
 
 def _queue_event(_schema: Schema) -> Decode:

@@ -83,14 +83,14 @@ class _Kinds:
                 return NUMBERS[value_type.code] if value_type.names is None else TEXT
             case capnproto.Text():
                 return TEXT
-            case capnproto.Data() | capnproto.List(of=capnproto.Scalar(code="u1", names=None)):
+            case capnproto.Data() | capnproto.List(value_type=capnproto.Scalar(code="u1", names=None)):
                 return BINARY
             case capnproto.List():
-                return list_of(self.of_capnproto(value_type.of))
+                return list_of(self.of_capnproto(value_type.value_type))
             case capnproto.Struct():
                 members = [field.name for field in value_type.fields if field.member is not None]
                 make = lambda: struct_of(  # noqa: E731
-                    ((field.name, self.of_capnproto(field.of)) for field in value_type.fields), members
+                    ((field.name, self.of_capnproto(field.value_type)) for field in value_type.fields), members
                 )
                 return self.within(id(value_type), len(value_type.fields), make)
         return None
@@ -104,14 +104,14 @@ class _Kinds:
                 return NUMBERS[value_type.code] if value_type.names is None else TEXT
             case flatbuffer.String():
                 return TEXT
-            case flatbuffer.Vector(of=flatbuffer.Scalar(code="u1", names=None)):
+            case flatbuffer.Vector(value_type=flatbuffer.Scalar(code="u1", names=None)):
                 return BINARY
-            case flatbuffer.FixedArray(of=flatbuffer.Scalar(code="u1", names=None)):
+            case flatbuffer.FixedArray(value_type=flatbuffer.Scalar(code="u1", names=None)):
                 return BINARY
             case flatbuffer.Vector():
-                return list_of(self.of_flatbuffer(value_type.of))
+                return list_of(self.of_flatbuffer(value_type.value_type))
             case flatbuffer.FixedArray():
-                return list_of(self.of_flatbuffer(value_type.of), value_type.length)
+                return list_of(self.of_flatbuffer(value_type.value_type), value_type.length)
             case flatbuffer.Union():
                 return self._of_union([*value_type.kinds.values()])
         make = lambda: struct_of((name, self.of_flatbuffer(kind)) for name, _, kind, *_ in value_type.fields)  # noqa: E731
@@ -143,9 +143,9 @@ class _Kinds:
             case type_model.Array() | type_model.Sequence() if type_model.is_octets(value_type):
                 return BINARY
             case type_model.Array():
-                return list_of(self.of_definition(value_type.of), value_type.length)
+                return list_of(self.of_definition(value_type.value_type), value_type.length)
             case type_model.Sequence():
-                return list_of(self.of_definition(value_type.of))
+                return list_of(self.of_definition(value_type.value_type))
             case type_model.Struct():
                 make = lambda: struct_of(  # noqa: E731
                     (name, self.of_definition(kind))

@@ -64,14 +64,14 @@ class Array:
     ValueError : on construction: they are none or too many, have no bytes, or are nested too deeply.
     """
 
-    of: Type
+    value_type: Type
     length: int
     bounds: Bounds = field(init=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.length <= ARRAY_MAX:
             raise ValueError(f"it has an array of {self.length} elements")
-        element = _of_element(self.of)
+        element = _of_element(self.value_type)
         object.__setattr__(self, "bounds", Bounds(element.least * self.length, element.fields, element.levels + 1))
 
 
@@ -84,11 +84,11 @@ class Sequence:
     ValueError : on construction, as of an `Array`.
     """
 
-    of: Type
+    value_type: Type
     bounds: Bounds = field(init=False)
 
     def __post_init__(self) -> None:
-        element = _of_element(self.of)
+        element = _of_element(self.value_type)
         object.__setattr__(self, "bounds", Bounds(4, element.fields, element.levels + 1))
 
 
@@ -179,4 +179,4 @@ def _of_element(value_type: Type) -> Bounds:
 
 def is_octets(value_type: Type) -> bool:
     """Return whether values are bytes, and not numbers: those of arrays and sequences of unsigned numbers of 8 bits."""
-    return isinstance(value_type, (Array, Sequence)) and value_type.of == Number("u1")
+    return isinstance(value_type, (Array, Sequence)) and value_type.value_type == Number("u1")

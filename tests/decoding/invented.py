@@ -25,9 +25,9 @@ def invented(of: Type, chance: random.Random) -> Any:
             count = of.length if isinstance(of, Array) else chance.choice([0, 1, 3])
             if is_octets(of):
                 return chance.randbytes(count)
-            if isinstance(of.of, Number):
-                return _numbers(of.of, count, chance)
-            return [invented(of.of, chance) for _ in range(count)]
+            if isinstance(of.value_type, Number):
+                return _numbers(of.value_type, count, chance)
+            return [invented(of.value_type, chance) for _ in range(count)]
     raise TypeError(of)
 
 

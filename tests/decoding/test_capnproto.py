@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.capnproto.capnp_reader import StructReader
 from msgq.decoding.capnproto.compiled import compiled
 from msgq.decoding.capnproto.schema import struct_of
 from msgq.decoding.capnproto.schema_types import Field, List, Scalar, Struct, Void
+from msgq.decoding.core import CapnpReader
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import InvalidValueError
 
@@ -79,8 +79,8 @@ def event(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def reader(schema: bytes) -> StructReader:
-    return StructReader(struct_of("Event", schema))
+def reader(schema: bytes) -> CapnpReader:
+    return CapnpReader(struct_of("Event", schema))
 
 
 def pycapnp(event: Any, data: bytes) -> Any:
@@ -138,14 +138,14 @@ def test_what_pycapnp_writes_is_what_pycapnp_reads(what: str, first_segment: int
     assert plain(reader.read(data)) == pycapnp(event, data)
 
 
-def test_lists_of_numbers_are_arrays(event: Any, reader: StructReader) -> None:
+def test_lists_of_numbers_are_arrays(event: Any, reader: CapnpReader) -> None:
     found = reader.read(event.new_message(truths=[True, False], bytes=[1, 255], halves=[0.5]).to_bytes())
     assert (found["truths"].dtype, found["truths"].tolist()) == (np.bool_, [True, False])
     assert found["bytes"] == b"\1\xff"
     assert (found["halves"].dtype, found["halves"].flags.writeable) == (np.float32, False)
 
 
-def test_pointers_to_anything_are_none(event: Any, reader: StructReader) -> None:
+def test_pointers_to_anything_are_none(event: Any, reader: CapnpReader) -> None:
     message = event.new_message()
     message.init("any")
     assert reader.read(message.to_bytes())["any"] is None
@@ -164,7 +164,7 @@ def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
         "@0x8e2af1e708af8b8b;\nstruct A { x @0 :Int16 = 3; list @1 :List(B); more @2 :Int64 = 9; text @3 :Text; }\n"
         "struct B { y @0 :Int32; z @1 :Text; w @2 :Int64 = 4; }\n"
     )
-    old, new = (StructReader(struct_of("A", compiled(tmp_path / f"{name}.capnp"))) for name in ("old", "new"))
+    old, new = (CapnpReader(struct_of("A", compiled(tmp_path / f"{name}.capnp"))) for name in ("old", "new"))
     writers = [capnp.load(str(tmp_path / f"{name}.capnp")).A for name in ("old", "new")]
     of_old = writers[0].new_message(x=1, list=[5, 6]).to_bytes()
     of_new = writers[1].new_message(x=1, list=[{"y": 5, "z": "a"}, {"y": 6}], more=2, text="t").to_bytes()
@@ -260,7 +260,7 @@ def test_lists_that_make_no_sense(pointers: list[int], reason: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=reason):
-            StructReader(LISTS).read(message(to_struct(0, 3), *pointers))
+            CapnpReader(LISTS).read(message(to_struct(0, 3), *pointers))
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -271,14 +271,14 @@ def test_structs_that_are_within_themselves_are_bounded() -> None:
     node = Struct("Node")
     node.fields.extend([Field("a", node, 0), Field("b", node, 1)])
     with pytest.raises(ValueError, match=r"^a\.a\.a.*: it is nested deeper than 64 levels"):
-        StructReader(node).read(message(to_struct(0, 2), to_struct(0, 2, -1 & 0x3FFFFFFF), 0))
+        CapnpReader(node).read(message(to_struct(0, 2), to_struct(0, 2, -1 & 0x3FFFFFFF), 0))
     # Each has the next one twice.
     words = [to_struct(0, 2)]
     for _ in range(60):
         words += [to_struct(0, 2, 1), to_struct(0, 2, 0)]
     begin = time.process_time()
     with pytest.raises(ValueError, match="more than 4194304 values"):
-        StructReader(node).read(message(*words, 0, 0))
+        CapnpReader(node).read(message(*words, 0, 0))
     assert time.process_time() - begin < 20
 
 
@@ -294,7 +294,7 @@ def good(event: Any) -> list[bytes]:
     cut=st.integers(0, 64),
 )
 def test_bytes_that_others_changed(
-    which: int, changes: list[tuple[int, int]], cut: int, good: list[bytes], reader: StructReader
+    which: int, changes: list[tuple[int, int]], cut: int, good: list[bytes], reader: CapnpReader
 ) -> None:
     data = bytearray(good[which])
     for at, value in changes:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.cdr_reader import ValueReader
 from msgq.decoding.cdr_writing import cdr_bytes
+from msgq.decoding.core import CdrReader
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.idl import idl_struct
 from msgq.decoding.rosmsg import ros1_struct, ros2_struct
@@ -33,7 +33,7 @@ TYPES = ["sensor_msgs/msg/Imu", "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/
 
 
 def read(text: str, message: bytes) -> Any:
-    return ValueReader(ros2_struct("pkg/msg/Name", text), is_cdr=True).read(message)
+    return CdrReader(ros2_struct("pkg/msg/Name", text), is_cdr=True).read(message)
 
 
 def of_rosbags(store: Any, name: str, value: dict[str, Any]) -> Any:
@@ -68,10 +68,10 @@ def test_what_rosbags_writes(little: bool, seed: int) -> None:
     value = invented(defined, random.Random(seed))
     message = of_rosbags(store, "pkg/msg/Every", value)
     data = bytes(store.serialize_cdr(message, "pkg/msg/Every", little_endian=little))
-    assert same(ValueReader(defined, is_cdr=True).read(data), value)
+    assert same(CdrReader(defined, is_cdr=True).read(data), value)
     first = ros1_struct("pkg/Every", EVERY)
     data = bytes(store.serialize_ros1(message, "pkg/msg/Every"))
-    assert same(ValueReader(first, is_cdr=False).read(data), value)
+    assert same(CdrReader(first, is_cdr=False).read(data), value)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -80,7 +80,7 @@ def test_what_is_written_here_is_what_rosbags_reads_and_writes(seed: int) -> Non
     value = invented(defined, random.Random(seed))
     data = cdr_bytes(defined, value)
     assert data == bytes(store.serialize_cdr(of_rosbags(store, "pkg/msg/Every", value), "pkg/msg/Every"))
-    assert same(ValueReader(defined, is_cdr=True).read(data), value)
+    assert same(CdrReader(defined, is_cdr=True).read(data), value)
 
 
 def test_what_cannot_be_written() -> None:
@@ -117,7 +117,7 @@ def test_all_types_of_a_distribution(first: bool) -> None:
         if " byte" in f" {text}".replace("\n", " "):
             continue  # which rosbags takes for a signed one in ROS 2
         defined = (ros1_struct if first else ros2_struct)(name, text)
-        reader = ValueReader(defined, is_cdr=not first)
+        reader = CdrReader(defined, is_cdr=not first)
         value = before_2038(invented(defined, chance))
         message = of_rosbags(store, name, value)
         forms = [store.serialize_ros1(message, name)] if first else []
@@ -191,7 +191,7 @@ def test_padding_at_the_end_is_no_part_of_a_message() -> None:
     with pytest.raises(ValueError, match="4 of its 9 bytes are left"):
         read("uint8 x", b"\0\1\0\0\x05" + bytes(4))
     with pytest.raises(ValueError, match="1 of its 2 bytes are left"):
-        ValueReader(ros1_struct("pkg/Name", "uint8 x"), is_cdr=False).read(b"\x05\0")
+        CdrReader(ros1_struct("pkg/Name", "uint8 x"), is_cdr=False).read(b"\x05\0")
 
 
 def test_an_empty_text_may_lack_its_end() -> None:
@@ -214,7 +214,7 @@ def test_wide_texts_are_read_in_each_of_the_ways_in_which_they_are_written(littl
         for message in (way, way + bytes(-len(way) % 4) + way):
             definition = "wstring x" if message == way else "wstring x\nwstring y"
             assert set(read(definition, head + message).values()) == {text}
-    reader = ValueReader(ros2_struct("pkg/msg/Name", "wstring x"), is_cdr=True)
+    reader = CdrReader(ros2_struct("pkg/msg/Name", "wstring x"), is_cdr=True)
     for way in (*ways, *ways):
         assert reader.read(head + way) == {"x": text}, "each message may be another one's"
 
@@ -242,7 +242,7 @@ def test_xcdr2() -> None:
             content += (struct.pack("<I", 12) if delimited else b"") + pair + b"\x09"
             if delimited:
                 content = struct.pack("<I", len(content)) + content
-            found = ValueReader(idl_struct("A", IDL), is_cdr=True).read(bytes((0, kind, 0, 0)) + content)
+            found = CdrReader(idl_struct("A", IDL), is_cdr=True).read(bytes((0, kind, 0, 0)) + content)
             assert (found["first"], found["second"]) == (1, 0.5)
             assert found["fixed"] == found["grown"] == found["open"] == value
             assert found["several"] == [value, value]
@@ -251,7 +251,7 @@ def test_xcdr2() -> None:
 
 
 def test_a_number_without_a_name_is_that_number() -> None:
-    reader = ValueReader(idl_struct("A", "enum C { ONE }; struct A { C x; };"), is_cdr=True)
+    reader = CdrReader(idl_struct("A", "enum C { ONE }; struct A { C x; };"), is_cdr=True)
     assert reader.read(b"\0\1\0\0\0\0\0\0") == {"x": "ONE"}
     assert reader.read(b"\0\1\0\0\xff\xff\xff\xff") == {"x": -1}
 
@@ -317,8 +317,8 @@ def test_elements_of_no_cost_in_bytes() -> None:
 
 
 READERS = {
-    "cdr": ValueReader(ros2_struct("pkg/msg/Every", EVERY), is_cdr=True),
-    "ros1": ValueReader(ros1_struct("pkg/Every", EVERY), is_cdr=False),
+    "cdr": CdrReader(ros2_struct("pkg/msg/Every", EVERY), is_cdr=True),
+    "ros1": CdrReader(ros1_struct("pkg/Every", EVERY), is_cdr=False),
 }
 GOOD = cdr_bytes(ros2_struct("pkg/msg/Every", EVERY), invented(ros2_struct("pkg/msg/Every", EVERY), random.Random(2)))
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
+from msgq.decoding.core import FlatBufferReader
 from msgq.decoding.decoders import Decoders, Undecoded
-from msgq.decoding.flatbuffer.flatbuffer_reader import TableReader
 from msgq.decoding.flatbuffer.schema import table_of
 from msgq.decoding.flatbuffer.schema_types import FixedArray, FixedStruct, Scalar, String, Table, Type, Union, Vector
 from tests.decoding.invented import same
@@ -24,7 +24,7 @@ from tests.decoding.invented import same
 FILES = Path(__file__).parent / "files"
 SCHEMA = (FILES / "every.bfbs").read_bytes()
 MESSAGE = (FILES / "every.bin").read_bytes()
-EVERY = TableReader(table_of("tests.Every", SCHEMA))
+EVERY = FlatBufferReader(table_of("tests.Every", SCHEMA))
 
 
 def point(x: float, y: float, z: int) -> dict[str, Any]:
@@ -79,12 +79,14 @@ def test_what_its_library_writes() -> None:
     kinds: list[Type] = [String(), Vector(Scalar("u1")), Vector(Scalar("u2")), Scalar("f4"), Scalar("i8")]
     table = Table("Root", [(f"f{i}", place(i), kind, 7) for i, kind in enumerate(kinds)])
     expected = {"f0": "text", "f1": b"data", "f2": np.arange(5, dtype=np.uint16), "f3": 0.25, "f4": 7}
-    assert same(TableReader(table).read(message), expected)
+    assert same(FlatBufferReader(table).read(message), expected)
 
 
 def test_unions_of_structs_and_texts() -> None:
     kinds: dict[int, Type] = {1: FixedStruct(8, (("x", 0, Scalar("i4")), ("y", 4, Scalar("f4")))), 2: String()}
-    reader = TableReader(Table("Root", [("kind", place(0), Scalar("u1"), 0), ("body", place(1), Union(kinds), None)]))
+    reader = FlatBufferReader(
+        Table("Root", [("kind", place(0), Scalar("u1"), 0), ("body", place(1), Union(kinds), None)])
+    )
     builder = flatbuffers.Builder()
     builder.Prep(4, 8)
     builder.PrependFloat32(0.5)
@@ -130,7 +132,7 @@ def test_schemas_that_make_no_sense() -> None:
         assert "makes no sense" in why(MESSAGE, schema)
 
 
-def shared(count: int, size: int) -> tuple[TableReader, bytes]:
+def shared(count: int, size: int) -> tuple[FlatBufferReader, bytes]:
     """Return a message that has one text so many times."""
     builder = flatbuffers.Builder()
     text = builder.CreateString("x" * size)
@@ -141,7 +143,7 @@ def shared(count: int, size: int) -> tuple[TableReader, bytes]:
     builder.StartObject(1)
     builder.PrependUOffsetTRelativeSlot(0, texts, 0)
     message = finished(builder, builder.EndObject())
-    return TableReader(Table("Root", [("texts", place(0), Vector(String()), None)])), message
+    return FlatBufferReader(Table("Root", [("texts", place(0), Vector(String()), None)])), message
 
 
 def test_what_is_in_a_message_many_times_is_bounded() -> None:
@@ -162,7 +164,7 @@ def test_tables_within_themselves_are_bounded() -> None:
     """Each level has the next one twice: without a bound that is 2^99 tables, of 1 kB."""
     node = Table("Node")
     node.fields.extend([("a", place(0), node, None), ("b", place(1), node, None)])
-    reader, builder = TableReader(node), flatbuffers.Builder()
+    reader, builder = FlatBufferReader(node), flatbuffers.Builder()
     builder.StartObject(2)
     last = builder.EndObject()
     for _ in range(99):
@@ -191,7 +193,7 @@ def test_tables_within_themselves_are_bounded() -> None:
 )
 def test_what_is_not_read(kind: Type) -> None:
     with pytest.raises(ValueError, match="which nothing here reads"):
-        TableReader(Table("Root", [("x", 4, kind, None)]))
+        FlatBufferReader(Table("Root", [("x", 4, kind, None)]))
 
 
 @settings(max_examples=300)

@@ -60,13 +60,13 @@ def test_files_of_ros() -> None:
     assert list(found) == ["count", "grid", "covariance", "parts", "data", "text", "wide", "most", "color", "module"]
     grid, parts, data, color = found["grid"], found["parts"], found["data"], found["color"]
     assert isinstance(grid, Array)
-    assert isinstance(grid.of, Array)
-    assert (grid.length, grid.of.length, grid.of.of) == (2, 16, Number("i4"))
+    assert isinstance(grid.value_type, Array)
+    assert (grid.length, grid.value_type.length, grid.value_type.value_type) == (2, 16, Number("i4"))
     assert isinstance(parts, Array)
-    assert isinstance(parts.of, Struct)
-    assert parts.of.fields == (("truth", Number("b1")),)
+    assert isinstance(parts.value_type, Struct)
+    assert parts.value_type.fields == (("truth", Number("b1")),)
     assert isinstance(data, Sequence)
-    assert isinstance(data.of, Sequence)
+    assert isinstance(data.value_type, Sequence)
     assert (found["text"], found["wide"]) == (Text(), Text(wide=True))
     assert isinstance(color, Enum)
     assert color.names == {0: "RED", 5: "GREEN", 6: "BLUE"}

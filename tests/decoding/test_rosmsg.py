@@ -36,10 +36,10 @@ def test_every_kind_of_line() -> None:
     assert found["one"] == found["two"] == Number("u1")
     assert is_octets(found["data"])  # type: ignore[arg-type]  # it is a type
     assert isinstance(found["four"], Array)
-    assert (found["four"].of, found["four"].length) == (Number("i1"), 4)
+    assert (found["four"].value_type, found["four"].length) == (Number("i1"), 4)
     assert found["half"] == Number("f4")
     assert isinstance(found["texts"], Sequence)
-    assert found["texts"].of == Text()
+    assert found["texts"].value_type == Text()
     assert found["wide"] == Text(wide=True)
     assert isinstance(found["some"], Sequence)
     assert found["last"] == Number("u2")
@@ -137,7 +137,7 @@ def test_all_types_of_all_distributions_are_what_rosbags_says() -> None:
             if node in (Nodetype.ARRAY, Nodetype.SEQUENCE):
                 assert isinstance(kind, Array if node == Nodetype.ARRAY else Sequence), name
                 assert not isinstance(kind, Array) or kind.length == what[1], name
-                (node, what), kind = what[0], kind.of
+                (node, what), kind = what[0], kind.value_type
             if node == Nodetype.NAME:
                 assert isinstance(kind, Struct), name
                 if kind.name not in ("time", "duration"):

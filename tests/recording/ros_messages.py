@@ -38,7 +38,7 @@ class Encoder:
             case Struct(fields=fields):
                 for name, kind in fields:
                     self.put(kind, value[name])
-            case Array(of=inner) | Sequence(of=inner):
+            case Array(value_type=inner) | Sequence(value_type=inner):
                 if isinstance(of, Sequence):
                     self.number("u4", len(value))
                 for one in value:

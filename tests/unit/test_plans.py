@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.cdr_reader import ValueReader
 from msgq.decoding.columnar_plan import NoPlanError, Plan, plan_of
+from msgq.decoding.core import CdrReader
 from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
 from tests.recording.ros_messages import CODES, Encoder
 
@@ -51,9 +51,9 @@ def values_of(of: Type) -> st.SearchStrategy[Any]:
             return st.integers(least, least + (1 << bits) - 1)
         case Struct(fields=fields):
             return st.fixed_dictionaries({name: values_of(kind) for name, kind in fields})
-        case Array(of=inner, length=length):
+        case Array(value_type=inner, length=length):
             return st.lists(values_of(inner), min_size=length, max_size=length)
-        case Sequence(of=inner):
+        case Sequence(value_type=inner):
             return st.lists(values_of(inner), max_size=4)
     return st.text(max_size=6)
 
@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
 
 def one_by_one(of: Struct, is_cdr: bool, message: bytes) -> Any:
     try:
-        value = ValueReader(of, is_cdr).read(message)
+        value = CdrReader(of, is_cdr).read(message)
     except ValueError:
         return None
     return plain(value)
@@ -108,7 +108,7 @@ def octets(of: Type, value: Any) -> Any:
     match of:
         case Struct(fields=fields):
             return {name: octets(kind, value[name]) for name, kind in fields}
-        case Array(of=inner) | Sequence(of=inner):
+        case Array(value_type=inner) | Sequence(value_type=inner):
             return [octets(inner, one) for one in value]
     return value
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from msgq.common.texts import some
-from msgq.decoding.capnproto.capnp_reader import StructReader
 from msgq.decoding.capnproto.schema_types import Data, Field, List, Opaque, Scalar, Struct, Text, Type, Void
+from msgq.decoding.core import CapnpReader
 
 #: What the parameters of generic structs are, by the struct that has them.
 _Bindings: TypeAlias = tuple[tuple[int, tuple[Type, ...]], ...]
@@ -77,7 +77,7 @@ def struct_of(name: str, schema: bytes) -> Struct:
     ------
     ValueError : it is no such schema, has no such struct, or is too large.
     """
-    return _Structs(StructReader(_request()).read(schema).get("nodes", [])).named(name)
+    return _Structs(CapnpReader(_request()).read(schema).get("nodes", [])).named(name)
 
 
 class _Structs:

@@ -42,7 +42,7 @@ class Data:
 class List:
     """Elements of one type."""
 
-    of: Type
+    value_type: Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Field:
     """
 
     name: str
-    of: Type
+    value_type: Type
     place: int
     member: int | None = None
 

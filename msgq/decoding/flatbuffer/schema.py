@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgq.decoding.flatbuffer.flatbuffer_reader import TableReader
+from msgq.decoding.core import FlatBufferReader
 from msgq.decoding.flatbuffer.schema_types import (
     FixedArray,
     FixedStruct,
@@ -68,7 +68,7 @@ def table_of(name: str, schema: bytes) -> Table:
     ------
     ValueError : it is no such schema, or has structs within themselves or at impossible places.
     """
-    said = TableReader(_reflection()).read(schema)
+    said = FlatBufferReader(_reflection()).read(schema)
     kinds = _Kinds(said["objects"] or [], said["enums"] or [])
     return kinds.table(name if name in kinds.numbers else (said["root_table"] or {}).get("name") or name)
 

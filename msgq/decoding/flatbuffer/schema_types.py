@@ -30,14 +30,14 @@ class String:
 class Vector:
     """Elements of one type, as many as the message says."""
 
-    of: Type
+    value_type: Type
 
 
 @dataclass(frozen=True, slots=True)
 class FixedArray:
     """Elements of one type, as many as the schema says. Only structs have it."""
 
-    of: Type
+    value_type: Type
     length: int
 
 
@@ -91,5 +91,5 @@ def inline_size(value_type: Type) -> int:
         case FixedStruct():
             return value_type.size
         case FixedArray():
-            return inline_size(value_type.of) * value_type.length
+            return inline_size(value_type.value_type) * value_type.length
     return 4

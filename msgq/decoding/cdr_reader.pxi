@@ -1,30 +1,13 @@
-# cython: boundscheck=False, wraparound=False, cdivision=True
-"""Messages of CDR and of ROS 1 as Python values, below Python: see values.pyi.
+"""Messages of CDR and of ROS 1 as Python values, below Python: see core.pyi.
 
-A definition becomes a tree of takers, one for each type in it. Each takes its values from where a payload is, checks
+A definition becomes a tree of readers, one for each type in it. Each reads its values from where a payload is, checks
 first that they are there, and moves on behind them.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, uint8_t, uint32_t
-
-from msgq.decoding.numbers cimport number_of, take_bits
-
-import sys
-
-import numpy as np
-
-from msgq.decoding import type_model
-from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Unknown
-from msgq.decoding.fault import FaultError
 
 cdef enum:
     ENCAPSULATION = 4  # bytes before a message in CDR
     PADDING_MAX = 3  # and behind it
-    VALUES_MAX = 1 << 22  # of a message: a value in Python is a hundred times as large as its bytes may be
 
 cdef enum:
     WIDE_BYTES = 1  # a wide text's length is in bytes, as the specification has it
@@ -32,7 +15,7 @@ cdef enum:
     WIDE_QUADS = 4  # in such units, each in four bytes; Fast-CDR before version 2
 
 #: What comes first in CDR: whether it is XCDR2, and whether a struct that leaves it open has its length before it.
-_FORMS = {
+_CDR_FORMS = {
     0x00: (False, False),
     **{first: (True, False) for first in (0x06, 0x10)},
     **{first: (True, True) for first in (0x08, 0x14)},
@@ -40,7 +23,7 @@ _FORMS = {
 
 cdef bint _is_little = sys.byteorder == "little"
 
-cdef struct Payload:
+cdef struct CdrPayload:
     const uint8_t *bytes  # alignment counts from here
     Py_ssize_t at
     Py_ssize_t size
@@ -54,12 +37,12 @@ cdef struct Payload:
     int wide
 
 
-cdef inline int _align(Payload *p, Py_ssize_t size) except -1:
+cdef inline int _cdr_align(CdrPayload *p, Py_ssize_t size) except -1:
     p.at += -p.at & ((size if size < p.align else p.align) - 1)
     return 0
 
 
-cdef inline int _need(Payload *p, Py_ssize_t count, Py_ssize_t size) except -1:
+cdef inline int _cdr_need(CdrPayload *p, Py_ssize_t count, Py_ssize_t size) except -1:
     """Check that so many elements are still there; neither the sum nor the product can overflow."""
     if p.at > p.size or count > (p.size - p.at) // size:
         if count == 1:
@@ -68,71 +51,71 @@ cdef inline int _need(Payload *p, Py_ssize_t count, Py_ssize_t size) except -1:
     return 0
 
 
-cdef inline uint32_t _u32(Payload *p) except? 0xFFFFFFFF:
-    _align(p, 4)
-    _need(p, 1, 4)
+cdef inline uint32_t _cdr_u32(CdrPayload *p) except? 0xFFFFFFFF:
+    _cdr_align(p, 4)
+    _cdr_need(p, 1, 4)
     p.at += 4
     return <uint32_t> take_bits(p.bytes + p.at - 4, 4, p.swap)
 
 
-cdef inline Py_ssize_t _enter(Payload *p) except -1:
+cdef inline Py_ssize_t _cdr_begin_delimited(CdrPayload *p) except -1:
     """Take the length of what follows; what is read then ends there. Return where all ends."""
-    cdef Py_ssize_t length = _u32(p), size = p.size
-    _need(p, length, 1)
+    cdef Py_ssize_t length = _cdr_u32(p), size = p.size
+    _cdr_need(p, length, 1)
     p.size = p.at + length
     return size
 
 
-cdef inline int _leave(Payload *p, Py_ssize_t size) except -1:
+cdef inline int _cdr_end_delimited(CdrPayload *p, Py_ssize_t size) except -1:
     """Go to the end of what `_enter` began: behind it may be what this definition does not know."""
     p.at, p.size = p.size, size
     return 0
 
 
-cdef inline int _spend(Payload *p, Py_ssize_t values) except -1:
+cdef inline int _cdr_spend(CdrPayload *p, Py_ssize_t values) except -1:
     p.left -= values
     if p.left < 0:
         raise FaultError(f"the message has more than {VALUES_MAX} values")
     return 0
 
 
-cdef class _Taker:
+cdef class _CdrValueReader:
     cdef Py_ssize_t least  # bytes of a value, without padding
     cdef Py_ssize_t fields  # values within it
 
-    cdef object take(self, Payload *p, bytes message):
+    cdef object read(self, CdrPayload *p, bytes message):
         raise NotImplementedError
 
 
-cdef class _Number(_Taker):
+cdef class _CdrNumber(_CdrValueReader):
     cdef char kind
     cdef Py_ssize_t size
 
-    def __init__(self, of):
-        self.kind, self.size = ord(of.code[0]), int(of.code[1:])
+    def __init__(self, schema_type):
+        self.kind, self.size = ord(schema_type.code[0]), int(schema_type.code[1:])
 
-    cdef object take(self, Payload *p, bytes message):
-        _align(p, self.size)
-        _need(p, 1, self.size)
+    cdef object read(self, CdrPayload *p, bytes message):
+        _cdr_align(p, self.size)
+        _cdr_need(p, 1, self.size)
         p.at += self.size
         return number_of(take_bits(p.bytes + p.at - self.size, self.size, p.swap), self.kind, self.size)
 
 
-cdef class _Enum(_Taker):
+cdef class _CdrEnum(_CdrValueReader):
     cdef dict names
 
-    def __init__(self, of):
-        self.names = dict(of.names)
+    def __init__(self, schema_type):
+        self.names = dict(schema_type.names)
 
-    cdef object take(self, Payload *p, bytes message):
-        cdef uint32_t number = _u32(p)
+    cdef object read(self, CdrPayload *p, bytes message):
+        cdef uint32_t number = _cdr_u32(p)
         return self.names.get(<int32_t> number, <int32_t> number)
 
 
-cdef class _Text(_Taker):
-    cdef object take(self, Payload *p, bytes message):
-        cdef Py_ssize_t length = _u32(p)
-        _need(p, length, 1)
+cdef class _CdrText(_CdrValueReader):
+    cdef object read(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t length = _cdr_u32(p)
+        _cdr_need(p, length, 1)
         cdef const char *place = <const char *> p.bytes + p.at
         p.at += length
         if p.is_cdr and length:
@@ -143,10 +126,10 @@ cdef class _Text(_Taker):
             raise FaultError(f"a text is no UTF-8: {error.reason}") from None
 
 
-cdef class _WideText(_Taker):
-    cdef object take(self, Payload *p, bytes message):
-        cdef Py_ssize_t count = _u32(p)
-        _need(p, count, p.wide)
+cdef class _CdrWideText(_CdrValueReader):
+    cdef object read(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t count = _cdr_u32(p)
+        _cdr_need(p, count, p.wide)
         p.at += count * p.wide
         content = PyBytes_FromStringAndSize(<const char *> p.bytes + p.at - count * p.wide, count * p.wide)
         order = "le" if p.swap != _is_little else "be"
@@ -160,7 +143,7 @@ cdef class _WideText(_Taker):
             raise FaultError(f"a wide text is no UTF-16: {error.reason}") from None
 
 
-cdef class _Several(_Taker):
+cdef class _CdrElements(_CdrValueReader):
     """Arrays and sequences.
 
     Attributes
@@ -170,36 +153,36 @@ cdef class _Several(_Taker):
 
     cdef Py_ssize_t count
 
-    def __init__(self, of):
-        self.count = of.length if isinstance(of, Array) else -1
+    def __init__(self, schema_type):
+        self.count = schema_type.length if isinstance(schema_type, type_model.Array) else -1
 
 
-cdef class _Octets(_Several):
-    cdef object take(self, Payload *p, bytes message):
-        cdef Py_ssize_t count = self.count if self.count >= 0 else _u32(p)
-        _need(p, count, 1)
+cdef class _CdrOctets(_CdrElements):
+    cdef object read(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t count = self.count if self.count >= 0 else _cdr_u32(p)
+        _cdr_need(p, count, 1)
         p.at += count
         return PyBytes_FromStringAndSize(<const char *> p.bytes + p.at - count, count)
 
 
-cdef class _Numbers(_Several):
+cdef class _CdrNumbers(_CdrElements):
     cdef object dtype, swapped
     cdef Py_ssize_t size
     cdef bint are_truths
 
-    def __init__(self, of):
-        super().__init__(of)
-        self.are_truths = of.of.code == "b1"
-        self.dtype = np.dtype("u1" if self.are_truths else of.of.code)
+    def __init__(self, schema_type):
+        super().__init__(schema_type)
+        self.are_truths = schema_type.value_type.code == "b1"
+        self.dtype = np.dtype("u1" if self.are_truths else schema_type.value_type.code)
         self.swapped = self.dtype.newbyteorder()
         self.size = self.dtype.itemsize
 
-    cdef object take(self, Payload *p, bytes message):
-        cdef Py_ssize_t count = self.count if self.count >= 0 else _u32(p)
+    cdef object read(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t count = self.count if self.count >= 0 else _cdr_u32(p)
         if not count:
             return np.empty(0, np.bool_ if self.are_truths else self.dtype)
-        _align(p, self.size)
-        _need(p, count, self.size)
+        _cdr_align(p, self.size)
+        _cdr_need(p, count, self.size)
         found = np.frombuffer(message, self.swapped if p.swap else self.dtype, count, p.offset + p.at)
         p.at += count * self.size
         if self.are_truths:
@@ -207,30 +190,31 @@ cdef class _Numbers(_Several):
         return found.astype(self.dtype) if p.swap else found
 
 
-cdef class _List(_Several):
-    cdef _Taker of
+cdef class _CdrList(_CdrElements):
+    cdef _CdrValueReader element
     cdef bint has_length  # in XCDR2, before all elements
 
-    def __init__(self, of):
-        super().__init__(of)
-        self.of = _taker(of.of)
-        inner = of.of
-        while isinstance(inner, Array) and isinstance(of, Array):  # dimensions of one array
-            inner = inner.of
-        self.has_length = not isinstance(inner, Number)
+    def __init__(self, schema_type):
+        super().__init__(schema_type)
+        self.element = _cdr_reader(schema_type.value_type)
+        inner = schema_type.value_type
+        is_array = isinstance(schema_type, type_model.Array)
+        while is_array and isinstance(inner, type_model.Array):  # dimensions of one array
+            inner = inner.value_type
+        self.has_length = not isinstance(inner, type_model.Number)
 
-    cdef object take(self, Payload *p, bytes message):
+    cdef object read(self, CdrPayload *p, bytes message):
         cdef Py_ssize_t size = p.size, i = 0, count
         cdef bint has_end = p.is_second and self.has_length
         if has_end:
-            size = _enter(p)
-        count = self.count if self.count >= 0 else _u32(p)
-        _need(p, count, self.of.least)
-        _spend(p, count * self.of.fields)
+            size = _cdr_begin_delimited(p)
+        count = self.count if self.count >= 0 else _cdr_u32(p)
+        _cdr_need(p, count, self.element.least)
+        _cdr_spend(p, count * self.element.fields)
         cdef list made = PyList_New(count)
         try:
             for i in range(count):
-                value = self.of.take(p, message)
+                value = self.element.read(p, message)
                 Py_INCREF(value)  # the list takes it over
                 PyList_SET_ITEM(made, i, value)
         except FaultError as fault:
@@ -238,71 +222,74 @@ cdef class _List(_Several):
             fault.path.append(f"[{i}]")
             raise
         if has_end:
-            _leave(p, size)
+            _cdr_end_delimited(p, size)
         return made
 
 
-cdef class _Struct(_Taker):
-    cdef tuple names, takers
+cdef class _CdrStruct(_CdrValueReader):
+    cdef tuple names, readers
     cdef bint is_appendable, is_open
 
-    def __init__(self, of):
-        self.names = tuple(sys.intern(name) for name, _ in of.fields)
-        self.takers = tuple(_taker(kind) for _, kind in of.fields)
-        self.is_appendable, self.is_open = of.appendable is True, of.appendable is None
+    def __init__(self, schema_type):
+        self.names = tuple(sys.intern(name) for name, _ in schema_type.fields)
+        self.readers = tuple(_cdr_reader(kind) for _, kind in schema_type.fields)
+        self.is_appendable, self.is_open = schema_type.appendable is True, schema_type.appendable is None
 
-    cdef object take(self, Payload *p, bytes message):
+    cdef object read(self, CdrPayload *p, bytes message):
         cdef Py_ssize_t i = 0, size = p.size
         cdef bint has_end = p.is_second and (self.is_appendable or (self.is_open and p.is_delimited))
         cdef dict made = {}
         if has_end:
-            size = _enter(p)
+            size = _cdr_begin_delimited(p)
         try:
             for i in range(len(self.names)):
-                made[self.names[i]] = (<_Taker> self.takers[i]).take(p, message)
+                made[self.names[i]] = (<_CdrValueReader> self.readers[i]).read(p, message)
         except FaultError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         if has_end:
-            _leave(p, size)
+            _cdr_end_delimited(p, size)
         return made
 
 
-cdef _Taker _taker(object of):
-    cdef _Taker made
-    if isinstance(of, Number):
-        made = _Number(of)
-    elif isinstance(of, Text):
-        made = _WideText() if of.wide else _Text()
-    elif isinstance(of, Enum):
-        made = _Enum(of)
-    elif isinstance(of, Struct):
-        made = _Struct(of)
-    elif isinstance(of, Unknown):
-        raise ValueError(f"it has {of.what}, which nothing here decodes")
-    elif type_model.is_octets(of):
-        made = _Octets(of)
+cdef _CdrValueReader _cdr_reader(object schema_type):
+    cdef _CdrValueReader reader
+    if isinstance(schema_type, type_model.Number):
+        reader = _CdrNumber(schema_type)
+    elif isinstance(schema_type, type_model.Text):
+        reader = _CdrWideText() if schema_type.wide else _CdrText()
+    elif isinstance(schema_type, type_model.Enum):
+        reader = _CdrEnum(schema_type)
+    elif isinstance(schema_type, type_model.Struct):
+        reader = _CdrStruct(schema_type)
+    elif isinstance(schema_type, type_model.Unknown):
+        raise ValueError(f"it has {schema_type.what}, which nothing here decodes")
+    elif type_model.is_octets(schema_type):
+        reader = _CdrOctets(schema_type)
     else:
-        made = _Numbers(of) if isinstance(of.of, Number) else _List(of)
-    size = type_model.bounds(of)
-    made.least, made.fields = size.least, size.fields
-    return made
+        of_numbers = isinstance(schema_type.value_type, type_model.Number)
+        reader = _CdrNumbers(schema_type) if of_numbers else _CdrList(schema_type)
+    size = type_model.bounds(schema_type)
+    reader.least, reader.fields = size.least, size.fields
+    return reader
 
 
-def _has_wide(of):
-    if isinstance(of, Struct):
-        return any(_has_wide(kind) for _, kind in of.fields)
-    return _has_wide(of.of) if isinstance(of, (Array, Sequence)) else of == Text(wide=True)
+def _cdr_has_wide(schema_type):
+    if isinstance(schema_type, type_model.Struct):
+        return any(_cdr_has_wide(kind) for _, kind in schema_type.fields)
+    if isinstance(schema_type, (type_model.Array, type_model.Sequence)):
+        return _cdr_has_wide(schema_type.value_type)
+    return schema_type == type_model.Text(wide=True)
 
 
-cdef class ValueReader:
-    cdef _Taker _of
+cdef class CdrReader:
+    cdef _CdrValueReader _root
     cdef bint _is_cdr
     cdef list _widths  # what wide texts may be; what was right last comes first
 
     def __init__(self, struct not None, bint is_cdr):
-        self._of, self._is_cdr = _taker(struct), is_cdr
-        self._widths = [WIDE_BYTES, WIDE_QUADS, WIDE_WORDS] if is_cdr and _has_wide(struct) else [WIDE_BYTES]
+        self._root, self._is_cdr = _cdr_reader(struct), is_cdr
+        self._widths = [WIDE_BYTES, WIDE_QUADS, WIDE_WORDS] if is_cdr and _cdr_has_wide(struct) else [WIDE_BYTES]
 
     def read(self, bytes message not None):
         cdef int wide
@@ -319,24 +306,24 @@ cdef class ValueReader:
         raise first.with_path()
 
     cdef object _read(self, bytes message, int wide):
-        cdef Payload p
+        cdef CdrPayload p
         p.bytes = <const uint8_t *> PyBytes_AS_STRING(message)
         p.at, p.size, p.left, p.wide = 0, PyBytes_GET_SIZE(message), VALUES_MAX, wide
         p.align, p.offset, p.is_cdr = 1, 0, self._is_cdr
         p.swap, p.is_second, p.is_delimited = not _is_little, False, False
         if self._is_cdr:
-            _begin_cdr(&p)
-        found = self._of.take(&p, message)
+            _cdr_begin(&p)
+        found = self._root.read(&p, message)
         if p.size - p.at > (PADDING_MAX if self._is_cdr else 0):
             raise FaultError(f"{p.size - p.at} of its {p.size + p.offset} bytes are left")
         return found
 
 
-cdef int _begin_cdr(Payload *p) except -1:
+cdef int _cdr_begin(CdrPayload *p) except -1:
     if p.size < ENCAPSULATION:
         raise FaultError(f"it has {p.size} bytes, and CDR begins with {ENCAPSULATION}")
     cdef int kind = p.bytes[0] << 8 | p.bytes[1]
-    form = _FORMS.get(kind & ~1)
+    form = _CDR_FORMS.get(kind & ~1)
     if form is None:
         raise FaultError(f"its form 0x{kind:04x} is neither CDR nor XCDR2 without numbered members")
     p.is_second, p.is_delimited = form
