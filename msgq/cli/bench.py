@@ -1,52 +1,23 @@
 """`msgq bench`: what this machine's ring can do, in some seconds."""
 
-import multiprocessing
-import os
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 
 import click
 from rich.table import Table
 
-import msgq
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
 from msgq.common.formatting import in_bytes, in_rate, in_us
-from msgq.impl.ring.core import unlink_topic
+from msgq.monitor.ring_benchmark import RING_BYTES, BenchmarkError, measure_ring
 
 _SIZES = (64, 1024, 65536, 1 << 20)
-_RING_BYTES = 8 << 20
-_WARM_UP = 50  # round trips
-_WAIT_MS = 5000
-_IDLE_MS = 20
-_BLOCK_BYTES = 1 << 16  # so much is sent by one call
-
-
-@dataclass(frozen=True)
-class Result:
-    """Figures for messages of one size: microseconds one way (half a round trip), and what is published in a second.
-
-    `received_share` is what the subscriber got of that: it is lapped when it is slower.
-    """
-
-    size: int
-    round_trips: int
-    p50_us: float
-    p90_us: float
-    p99_us: float
-    max_us: float
-    rate: float
-    byte_rate: float
-    received_share: float
 
 
 @click.command(epilog=options.EXIT_CODES)
 @click.option(
     "--size",
     "sizes",
-    type=click.IntRange(1, _RING_BYTES // 4),
+    type=click.IntRange(1, RING_BYTES // 4),
     multiple=True,
     metavar="BYTES",
     help=f"Of messages; repeatable.  [default: {', '.join(map(str, _SIZES))}]",
@@ -69,100 +40,14 @@ def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
     table = Table("size")
     for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):
         table.add_column(column, justify="right")
-    for result in _results(sizes or _SIZES, seconds):
-        if as_json:
-            echo_json(result)
-        one_way = map(in_us, (result.p50_us, result.p90_us, result.p99_us, result.max_us))
-        flow = in_rate(result.rate), in_bytes(result.byte_rate), f"{result.received_share:.1%}"
-        table.add_row(in_bytes(result.size), *one_way, *flow)
+    try:
+        for result in measure_ring(sizes or _SIZES, seconds):
+            if as_json:
+                echo_json(result)
+            one_way = map(in_us, (result.p50_us, result.p90_us, result.p99_us, result.max_us))
+            flow = in_rate(result.rate), in_bytes(result.byte_rate), f"{result.received_share:.1%}"
+            table.add_row(in_bytes(result.size), *one_way, *flow)
+    except BenchmarkError as error:
+        raise click.ClickException(str(error)) from error
     if not as_json:
         console().print(table)
-
-
-def _results(sizes: Sequence[int], seconds: float) -> Iterator[Result]:
-    names = tuple(f"bench-{os.getpid()}-{way}" for way in ("there", "back"))
-    start = multiprocessing.get_context("spawn")  # a fork would carry the sockets along
-    control, peer_end = start.Pipe()
-    peer = start.Process(target=_peer, args=(*names, peer_end), daemon=True)
-    peer.start()
-    peer_end.close()  # so that we notice when the other process dies
-    try:
-        control.recv()
-        with _publisher(names[0]) as publisher, _subscriber(names[1], _WAIT_MS) as answers:
-            publisher.wait_for_readers(timeout=_WAIT_MS / 1000, n=1)
-            for size in sizes:
-                yield _result(publisher, answers, control, size, seconds)
-            control.send("end")
-        peer.join()
-    except EOFError:
-        raise click.ClickException("the other process of the measurement died") from None
-    finally:
-        peer.kill()
-        peer.join()
-        for name in names:
-            unlink_topic(name)
-
-
-def _publisher(name: str) -> msgq.PubSocket:
-    return msgq.pub_sock(name, _RING_BYTES)
-
-
-def _subscriber(name: str, timeout_ms: int) -> msgq.SubSocket:
-    return msgq.sub_sock(name, timeout=timeout_ms, segment_size=_RING_BYTES)
-
-
-def _result(publisher: msgq.PubSocket, answers: msgq.SubSocket, peer: Connection, size: int, seconds: float) -> Result:
-    trips = sorted(_round_trips(publisher, answers, bytes(size), seconds))
-    rate, byte_rate, share = _throughput(publisher, peer, bytes(size), seconds)
-    p50, p90, p99, most = (trips[int(part * (len(trips) - 1))] / 2000 for part in (0.5, 0.9, 0.99, 1.0))
-    return Result(size, len(trips), p50, p90, p99, most, rate, byte_rate, share)
-
-
-def _round_trips(publisher: msgq.PubSocket, answers: msgq.SubSocket, message: bytes, seconds: float) -> list[int]:
-    """Return how long each took, in ns."""
-    trips: list[int] = []
-    until_ns = time.monotonic_ns() + int(seconds * 1e9)
-    while (now_ns := time.monotonic_ns()) < until_ns or len(trips) <= _WARM_UP:
-        publisher.send(message)
-        if answers.receive() is None:
-            raise click.ClickException(f"no answer within {_WAIT_MS} ms")
-        trips.append(time.monotonic_ns() - now_ns)
-    return trips[_WARM_UP:]
-
-
-def _throughput(
-    publisher: msgq.PubSocket, peer: Connection, message: bytes, seconds: float
-) -> tuple[float, float, float]:
-    """Return messages and bytes a second, and which share of them was received."""
-    block = [message] * max(1, _BLOCK_BYTES // len(message))
-    peer.send("count")
-    peer.recv()
-    began_ns = now_ns = time.monotonic_ns()
-    sent = 0
-    while now_ns - began_ns < seconds * 1e9:
-        publisher.send_many(block)
-        sent += len(block)
-        now_ns = time.monotonic_ns()
-    passed_s = (now_ns - began_ns) / 1e9
-    peer.send("answer")
-    received = peer.recv()
-    return sent / passed_s, sent * len(message) / passed_s, received / sent
-
-
-def _peer(request_topic: str, reply_topic: str, control: Connection) -> None:
-    """The other process: answers each message, or counts them; is told which when no message has come for a while."""
-    with _publisher(reply_topic) as answers, _subscriber(request_topic, _IDLE_MS) as messages:
-        control.send("up")
-        counting, count = False, 0
-        while True:
-            if counting and (block := messages.receive_many(wait_for_one=True)):
-                count += len(block)
-            elif not counting and (message := messages.receive()) is not None:
-                answers.send(message)
-            elif control.poll():
-                request = control.recv()
-                if request == "end":
-                    return
-                counting = request == "count"
-                control.send(count)
-                count = 0

@@ -77,7 +77,7 @@ LAYERS = [
     {"msgq.lake"},
     {"msgq.spark"},
     {"pyspark_msgq", "pyspark_msgq_daemon"},
-    {"msgq.demo"},
+    {"msgq.demo", "msgq.monitor"},
     {"msgq.cli.common"},
     {"msgq.cli.bag", "msgq.cli.lake", "msgq.cli.frames"},
     {"msgq.cli"},

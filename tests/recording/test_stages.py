@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from msgq.cli.stages.hop_tree import HopTreeCollector, hops
 from msgq.common import timing
+from msgq.monitor.hop_tree import HopTreeCollector, hops
 from msgq.recording import LogReader, Recorder
 from tests.support import Child, wait_until
 from tests.unit import stage_actors

@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
-from msgq.cli.stages.hop_tree import HopTreeCollector, hops
-from msgq.cli.stages.timings import StageCollector
 from msgq.common import timing
 from msgq.lake.report import plots
 from msgq.lake.report.gold_reader import lake_tables
 from msgq.lake.report.page import write_report
+from msgq.monitor.hop_tree import HopTreeCollector, hops
+from msgq.monitor.stage_timings import StageCollector
 from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.spark.rows import SECOND, listed, message, messages

@@ -9,9 +9,9 @@ import numpy as np
 
 import msgq
 from msgq import Schema
-from msgq.cli.stages.timings import RECORD
 from msgq.common import timing
 from msgq.impl.base import clock
+from msgq.monitor.stage_timings import RECORD
 from tests.support import hear, say
 
 STEP = np.dtype([("value", "<f8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("tail", "<u4")])

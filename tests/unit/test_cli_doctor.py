@@ -13,10 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import msgq
-from msgq.cli import doctor
 from msgq.cli.app import app
-from msgq.cli.doctor import machine
-from msgq.cli.doctor.machine import Check
+from msgq.monitor import doctor, machine
+from msgq.monitor.machine import Check
 from tests.support import SHM, Child, hear, say
 
 PUBLISHER = "import msgq, os; s = msgq.pub_sock('weather'); os.kill(os.getpid(), 9)"
@@ -110,7 +109,7 @@ def test_a_system_call_that_the_kernel_lacks_is_a_note(monkeypatch: pytest.Monke
 
 def test_a_round_trip_that_fails_is_wrong(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     monkeypatch.setenv("MSGQ_MODE", "nonsense")
-    found = doctor.round_trip()
+    found = doctor.check_round_trip()
     assert found.status == "error"
     assert "nonsense" in found.text
 

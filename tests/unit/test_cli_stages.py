@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq.cli.stages.hop_tree import Hop, HopTreeCollector, branches, hops
-from msgq.cli.stages.sliding_window import SlidingWindow, Spread, spread
-from msgq.cli.stages.timings import StageCollector
 from msgq.common import timing
 from msgq.impl.base import clock
+from msgq.monitor.hop_tree import Hop, HopTreeCollector, branches, hops
+from msgq.monitor.sliding_window import SlidingWindow, Spread, spread
+from msgq.monitor.stage_timings import StageCollector
 from msgq.stats import topic
 from tests.command import run, start
 from tests.support import DEADLINE, Child, wait_until

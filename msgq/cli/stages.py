@@ -14,14 +14,14 @@ from msgq.cli.common.endpoint_selection import choices, missing_error
 from msgq.cli.common.keyboard import raw_keys, read_key
 from msgq.cli.common.render import console, echo, echo_json, stack_lines
 from msgq.cli.common.signals import until_interrupted
-from msgq.cli.stages.hop_tree import Hop, HopTreeCollector, Tree, branches
-from msgq.cli.stages.passive_topics import TopicFollower
-from msgq.cli.stages.sliding_window import Spread
-from msgq.cli.stages.timings import StageCollector, StageRow
 from msgq.common import naming, timing
 from msgq.common.formatting import in_rate, in_units, in_us
 from msgq.common.selection import Selection
 from msgq.impl.base import clock
+from msgq.monitor.hop_tree import Hop, HopTreeCollector, Tree, branches
+from msgq.monitor.passive_topics import TopicFollower
+from msgq.monitor.sliding_window import Spread
+from msgq.monitor.stage_timings import StageCollector, StageRow
 
 _NAP_S = 0.02  # between two looks: nobody wakes who only watches
 _SHOW_S = 1.0

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msgq.cli.stages.passive_topics import PassiveTopic, TopicFollower
-from msgq.cli.stages.sliding_window import Rows, SlidingWindow, Spread, spread
 from msgq.common import timing
+from msgq.monitor.passive_topics import PassiveTopic, TopicFollower
+from msgq.monitor.sliding_window import Rows, SlidingWindow, Spread, spread
 
 RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
 

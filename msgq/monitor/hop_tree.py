@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from msgq.cli.stages.passive_topics import STAMPED, STAMPS, PassiveTopic, TopicFollower
-from msgq.cli.stages.sliding_window import Rows, SlidingWindow, percentile
 from msgq.common import timing
 from msgq.common.units import NS_PER_S
 from msgq.decoding.stamps import stamp_dtype
 from msgq.impl.base import clock
+from msgq.monitor.passive_topics import STAMPED, STAMPS, PassiveTopic, TopicFollower
+from msgq.monitor.sliding_window import Rows, SlidingWindow, percentile
 
 _ROW = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMPS)])
 

@@ -1,15 +1,9 @@
-"""`msgq doctor`: checks the machine, tries a round trip, and looks for the dead."""
+"""The checks of `msgq doctor`: the clock, a round trip, files, and what dead processes left."""
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 
-import click
-
 import msgq
-from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, style_text
-from msgq.cli.doctor.machine import CHECKS, Check
 from msgq.common import naming
 from msgq.common.formatting import in_bytes
 from msgq.common.texts import some
@@ -19,52 +13,29 @@ from msgq.impl.ring.core import unlink_topic
 from msgq.kinds import cleanup, kind_of
 from msgq.kinds.cleanup import CLEANERS, diagnose
 from msgq.kinds.removal import Issue
+from msgq.monitor.machine import CHECKS, Check
 from msgq.stats import endpoints
 from msgq.topic import cleanup as topic_cleanup
 from msgq.topic import leftovers
 
-_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, in the lines marked so; 2 wrong usage."
-_SHOWN = 10  # flaws of a check that are shown, errors first
-_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+_SHOWN = 10  # issues of a check that are shown, errors first
 
 
-@click.command(epilog=_EPILOG)
-@click.option("--fix", is_flag=True, help="First remove what only the dead left. The rest stays.")
-@options.as_json
-@options.prefix
-def command(fix: bool, as_json: bool, prefix: str | None) -> None:
-    """Check that msgq works on this machine, and look for participants that died.
-
-    A line per check: "ok", "warning" (works, but slower or with little room) or "error". --fix removes side segments
-    that lost their ring, topics and channels that only the dead use, each under its lock, and pools of channels that
-    lead nowhere; it brings messages back that the dead had taken from queues, and removes no queue. It reports this.
-    """
-    wrong = False
-    output = console()
-    for check in _checks(prefix, fix):
-        wrong |= check.status == "error"
-        if as_json:
-            echo_json(check)
-        else:
-            output.print(style_text(f"{check.status:5}", _COLOURS[check.status]), f"{check.check:13}", end=" ")
-            output.print(check.text, soft_wrap=True)
-    sys.exit(wrong)
-
-
-def _checks(prefix: str | None, fix: bool) -> Iterator[Check]:
+def run_checks(prefix: str | None, fix: bool) -> Iterator[Check]:
+    """Give the result of each check. fix : first remove what only dead processes left, and repair queues."""
     where = naming.resolve_prefix(prefix)
     if fix:
         yield repair(where)
     yield from (check() for check in CHECKS)
-    yield stamps()
-    yield round_trip()
-    yield segments(where)
-    yield files(where)
-    yield from states(where)
+    yield check_clock()
+    yield check_round_trip()
+    yield check_segments(where)
+    yield check_files(where)
+    yield from check_endpoints(where)
     yield check_leftovers(where)
 
 
-def stamps() -> Check:
+def check_clock() -> Check:
     """See whether times of this process can be compared with those of all others."""
     trouble = clock.trouble()
     if trouble:
@@ -73,7 +44,7 @@ def stamps() -> Check:
     return Check("clock", "ok", f"one for all processes; the wall clock was set by {apart_s:+.3f} s since it began")
 
 
-def round_trip() -> Check:
+def check_round_trip() -> Check:
     """Send one message to ourselves, in a topic that is gone afterwards."""
     endpoint = f"doctor-{os.getpid()}"
     try:
@@ -89,12 +60,12 @@ def round_trip() -> Check:
     return Check("round trip", "ok", "a message was sent and received")
 
 
-def segments(prefix: str) -> Check:
+def check_segments(prefix: str) -> Check:
     """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
     return _check_of("segments", list(cleanup.unreadable(prefix)), "every one can be read")
 
 
-def files(prefix: str) -> Check:
+def check_files(prefix: str) -> Check:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
     names = topic_cleanup.orphans(prefix)
     lost = [f"{name} has a side segment, but no ring (--fix removes it)" for name in names]
@@ -124,7 +95,7 @@ def _orphans_of_prefixes(prefix: str) -> list[Issue]:
     return [Issue(f"{text} (`msgq clean` removes them)", wrong=False)]
 
 
-def states(prefix: str) -> Iterator[Check]:
+def check_endpoints(prefix: str) -> Iterator[Check]:
     """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
     every = endpoints(prefix)
     for cleaner in CLEANERS:
