@@ -36,7 +36,7 @@ CI = (
     "tests/unit/test_c_queue_events.py",
     "tests/unit/test_base.py",
     "tests/unit/test_pytest_plugin.py",
-    "tests/unit/test_sharing.py",
+    "tests/unit/test_file_permissions.py",
     "tests/visionipc/test_stock_",
 )
 

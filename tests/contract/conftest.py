@@ -18,8 +18,8 @@ from msgq.channel.channel import ReservedChannel
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
-from tests.contract import posix_actors, posix_programs, record_actors
-from tests.contract.queue_actors import MODULES
+from tests.contract import posix_children, posix_programs, record_children
+from tests.contract.queue_children import MODULES
 from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
@@ -268,7 +268,7 @@ class Records:
 
     def __init__(self, name: str, token: str) -> None:
         self.backend, self.name = name, token
-        module = import_module(record_actors.MODULES[name])
+        module = import_module(record_children.MODULES[name])
         self.SeqlockVector, self.Seqlock, self.Board = module.SeqlockVector, module.Seqlock, module.Board
         self.Poller: Callable[[], Any] = backends.load(name).Poller
         virtual = current_bus().clock
@@ -331,16 +331,16 @@ def records(request: pytest.FixtureRequest, token: str) -> Iterator[Records]:
 
 
 @pytest.fixture(params=posix_programs.MODULES)
-def both(request: pytest.FixtureRequest, endpoint: str) -> Iterator[posix_actors.Queues]:
+def both(request: pytest.FixtureRequest, endpoint: str) -> Iterator[posix_children.Queues]:
     """Queues of posix_ipc, or ours: what is asserted of ours holds for the other one, too."""
-    queues = posix_actors.Queues(request.param, f"/{endpoint}")
+    queues = posix_children.Queues(request.param, f"/{endpoint}")
     yield queues
     queues.end()
 
 
 @pytest.fixture
-def own(endpoint: str) -> Iterator[posix_actors.Queues]:
+def own(endpoint: str) -> Iterator[posix_children.Queues]:
     """Queues of ours alone, as posix_ipc has them."""
-    queues = posix_actors.Queues(posix_programs.MODULES[1], f"/{endpoint}")
+    queues = posix_children.Queues(posix_programs.MODULES[1], f"/{endpoint}")
     yield queues
     queues.end()

@@ -9,7 +9,7 @@ import contextlib
 import random
 from typing import Any, NamedTuple
 
-from tests.contract.posix_actors import Queues
+from tests.contract.posix_children import Queues
 from tests.support import Child, hear, say, wait_until
 
 ROOM = 3

@@ -21,7 +21,7 @@ from tests.fork_server import ForkedProcess
 from tests.support import DEADLINE, ROOT, SHM, wait_until
 
 UP, DOWN = "state", "command"  # from the first host to the second, and back
-ACTOR = "tests.contract.bridge_actors"
+ACTOR = "tests.contract.bridge_children"
 MAIN = {"msgq": "tests.command", ACTOR: ACTOR}  # the module whose function `main` a forked process calls
 
 

@@ -1,4 +1,4 @@
-"""Each close ends each wait for the closed object. closings.py has the table of closes and waits."""
+"""Each close ends each wait for the closed object. close_cases.py has the table of closes and waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError
-from tests.contract.closings import APART, POLLS, TABLE, Place, Row, place_on
+from tests.contract.close_cases import APART, POLLS, TABLE, Place, Row, place_on
 from tests.support import DEADLINE, ROOT, Task
 
 #: Folders whose classes are not for users to wait with.

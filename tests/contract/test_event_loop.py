@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import ConcurrentUseError, EndpointClosedError
-from tests.contract import actors
+from tests.contract import children
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, Child, Task
 
@@ -91,7 +91,7 @@ class TestFileno:
     @pytest.mark.needs("fork")
     def test_a_forked_child_has_its_own(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
-        with Child(actors.forked_fileno, backend.name, endpoint) as child:
+        with Child(children.forked_fileno, backend.name, endpoint) as child:
             assert child.hear() == "forked"
             pub.send(b"for both")
             assert child.result() == {"child": "for both", "parent": "for both"}
@@ -224,7 +224,7 @@ class TestAsyncio:
     @pytest.mark.needs("processes")
     def test_a_forked_child_may_start_anew(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
-        with Child(actors.forked_reconnect, backend.name, endpoint) as child:
+        with Child(children.forked_reconnect, backend.name, endpoint) as child:
             assert child.hear() == "forked"
             pub.wait_for_readers(DEADLINE, n=2)
             pub.send(b"for both")

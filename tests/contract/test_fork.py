@@ -1,13 +1,13 @@
 """After a fork: the child's subscriber continues on its own cursor, and its publisher takes over at its first send.
 
-Each scenario forks in a process of its own, which has no other threads (see actors.py).
+Each scenario forks in a process of its own, which has no other threads (see children.py).
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.contract import actors
+from tests.contract import children
 from tests.contract.conftest import Backend
 from tests.support import Child, run_child
 
@@ -15,44 +15,44 @@ pytestmark = pytest.mark.needs("fork", "stats")
 
 
 def test_parent_and_child_each_receive_everything(backend: Backend, endpoint: str) -> None:
-    both = run_child(actors.forked_subscriber, backend.name, endpoint)
+    both = run_child(children.forked_subscriber, backend.name, endpoint)
     assert both == {"child": ["pending", "later"], "parent": ["pending", "later"]}
 
 
 def test_the_child_takes_a_place_of_its_own_and_leaves_only_that(backend: Backend, endpoint: str) -> None:
-    seen = run_child(actors.forked_places, backend.name, endpoint)
+    seen = run_child(children.forked_places, backend.name, endpoint)
     assert seen == {"in the child": 2, "afterwards": 1, "parent": "still there"}
 
 
 def test_publisher_in_child_takes_over_at_its_first_send(backend: Backend, endpoint: str) -> None:
-    answer = run_child(actors.forked_publisher, backend.name, endpoint)
+    answer = run_child(children.forked_publisher, backend.name, endpoint)
     received = ["parent", "send", "many", "buffer", "reserve"]
     assert answer == {"received": received, "lost": 0, "refused": True, "rest": None}
 
 
 def test_publisher_that_was_superseded_after_a_fork_stays_superseded(backend: Backend, endpoint: str) -> None:
-    answer = run_child(actors.forked_publishers, backend.name, endpoint)
+    answer = run_child(children.forked_publishers, backend.name, endpoint)
     assert answer == {"parent": [True] * 2, "child": [True] * 2, "received": ["child", "again", "still"], "lost": 0}
 
 
 def test_counting_and_closing_in_child_takes_nothing_over(backend: Backend, endpoint: str) -> None:
-    answer = run_child(actors.forked_counts, backend.name, endpoint)
+    answer = run_child(children.forked_counts, backend.name, endpoint)
     assert answer == {"child": [False, "before", True], "parent": ["before", "after"]}
 
 
 def test_send_in_child_waits_for_a_reservation_of_the_parent(backend: Backend, endpoint: str) -> None:
-    answer = run_child(actors.forked_while_reserved, backend.name, endpoint)
+    answer = run_child(children.forked_while_reserved, backend.name, endpoint)
     assert answer == {"child": [True, False, True], "parent": ["ab", "cd"]}
 
 
 def test_process_pool_sends_with_the_publisher_of_a_module(backend: Backend, endpoint: str) -> None:
-    answer = run_child(actors.forked_pool, backend.name, endpoint)
+    answer = run_child(children.forked_pool, backend.name, endpoint)
     assert answer == {"workers": 3, "received": list("abcde")}
 
 
 def test_daemon_publishes_with_the_publisher_that_its_parent_connected(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
-    with Child(actors.forked_daemon, backend.name, endpoint) as child:
+    with Child(children.forked_daemon, backend.name, endpoint) as child:
         assert child.hear() == "daemon"
         child.say()
         assert child.hear() == "sent"
@@ -62,19 +62,19 @@ def test_daemon_publishes_with_the_publisher_that_its_parent_connected(backend: 
 
 
 def test_a_reservation_belongs_to_the_parent(backend: Backend, endpoint: str) -> None:
-    answer = run_child(actors.forked_reservation, backend.name, endpoint)
+    answer = run_child(children.forked_reservation, backend.name, endpoint)
     assert answer == {"child": "refused", "parent": "ab", "rest": None}
 
 
 def test_sockets_that_the_child_does_not_use_stay_the_parents(backend: Backend, endpoint: str) -> None:
-    answer = run_child(actors.forked_unused, backend.name, endpoint)
+    answer = run_child(children.forked_unused, backend.name, endpoint)
     assert answer == {"parent": "here", "subscribers": 1}
 
 
 def test_the_child_stays_in_the_prefix_that_the_socket_connected_in(backend: Backend, prefix: str) -> None:
-    assert run_child(actors.forked_prefix, backend.name, prefix) == ["x", []]
+    assert run_child(children.forked_prefix, backend.name, prefix) == ["x", []]
 
 
 @pytest.mark.needs("passive")
 def test_a_passive_subscriber_goes_on_in_the_child(backend: Backend, endpoint: str) -> None:
-    assert run_child(actors.forked_passive, backend.name, endpoint) == ["x", "x"]
+    assert run_child(children.forked_passive, backend.name, endpoint) == ["x", "x"]

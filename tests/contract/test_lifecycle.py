@@ -16,7 +16,7 @@ from msgq.errors import (
     MultiplePublishersError,
     StateError,
 )
-from tests.contract import actors
+from tests.contract import children
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, Child, run_child, wait_until
 
@@ -196,7 +196,7 @@ class TestOnePublisherAtATime:
     @pytest.mark.needs("processes")
     def test_the_error_names_the_other_process(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
-        with Child(actors.publisher, backend.name, endpoint) as child:
+        with Child(children.publisher, backend.name, endpoint) as child:
             assert child.hear() == "connected"
             with pytest.raises(MultiplePublishersError, match=f"process {child.pid}"):
                 pub.send(b"x")
@@ -205,7 +205,7 @@ class TestOnePublisherAtATime:
     def test_one_that_sends_batches_back_to_back_is_taken_over(self, backend: Backend, endpoint: str) -> None:
         """It notices in the middle of a batch, and must not look as if it were in the middle of a send for ever."""
         rounds = 20
-        with Child(actors.batches, backend.name, endpoint, rounds) as child:
+        with Child(children.batches, backend.name, endpoint, rounds) as child:
             for _ in range(rounds):
                 enough = child.hear() + 5000
                 wait_until(partial(lambda most: stats.topic(endpoint).messages > most, enough), "the child is at it")
@@ -270,7 +270,7 @@ class TestRestart:
     def test_a_killed_publisher_is_replaced_without_loss(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         for text in ("one", "two"):
-            with Child(actors.publisher, backend.name, endpoint) as child:
+            with Child(children.publisher, backend.name, endpoint) as child:
                 assert child.hear() == "connected"
                 child.say(text)
                 assert child.hear() == "sent"
@@ -304,7 +304,7 @@ class TestEnd:
     @pytest.mark.needs("stats")
     @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
     def test_a_process_that_ends_leaves_its_places(self, backend: Backend, endpoint: str, how: str) -> None:
-        with Child(actors.exits_without_closing, backend.name, endpoint, how) as child:
+        with Child(children.exits_without_closing, backend.name, endpoint, how) as child:
             assert child.hear() == "connected"
             child.say()
             assert child.result() is None
@@ -314,7 +314,7 @@ class TestEnd:
     @pytest.mark.needs("processes", "read")
     def test_a_killed_subscriber_does_not_count(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
-        with Child(actors.subscriber, backend.name, endpoint) as child:
+        with Child(children.subscriber, backend.name, endpoint) as child:
             assert child.hear() == "connected"
             pub.wait_for_readers(DEADLINE, n=2)
             child.kill()

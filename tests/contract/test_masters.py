@@ -19,7 +19,7 @@ from msgq.errors import (
     UnknownTopicError,
     WaitTimeoutError,
 )
-from tests.contract import actors
+from tests.contract import children
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Child, Task
 
@@ -241,7 +241,7 @@ def test_another_publisher_takes_over_one_topic(pair: Any, opened: Any) -> None:
 @pytest.mark.needs("processes", "read")
 def test_two_processes(backend: Backend, prefix: str) -> None:
     env = {"MSGQ_BACKEND": backend.name}
-    with Child(actors.pub_master, env=env) as publisher, Child(actors.sub_master, env=env) as subscriber:
+    with Child(children.pub_master, env=env) as publisher, Child(children.sub_master, env=env) as subscriber:
         assert publisher.hear() == "connected"
         assert subscriber.hear() == "connected"
         for i in range(3):

@@ -17,7 +17,7 @@ import pytest
 
 from msgq import posix_ipc as ours
 from msgq.errors import IpcError
-from tests.contract.posix_actors import Queues, kernel_has_queues
+from tests.contract.posix_children import Queues, kernel_has_queues
 from tests.contract.posix_programs import MODULES, Stage, all_odd_values, far_end, outcome, program
 from tests.support import LONGER, SHM, Child, in_fork
 

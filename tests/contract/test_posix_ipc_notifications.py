@@ -15,7 +15,7 @@ import pytest
 from msgq import posix_ipc as ours
 from msgq.posix_ipc import notification
 from tests.contract import posix_requests
-from tests.contract.posix_actors import Queues, ask_for_notification, kernel_has_queues
+from tests.contract.posix_children import Queues, ask_for_notification, kernel_has_queues
 from tests.support import Child, Task, in_fork, wait_asleep, wait_until
 
 pytestmark = pytest.mark.skipif(not kernel_has_queues(), reason="the kernel has no message queues")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from msgq import posix_ipc as ours
-from tests.contract.posix_actors import (
+from tests.contract.posix_children import (
     Queues,
     kernel_has_queues,
     receive_one,

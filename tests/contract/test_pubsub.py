@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import msgq
-from tests.contract import actors
+from tests.contract import children
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, DEADLINE_MS, Child
 
@@ -122,7 +122,7 @@ def test_receive_many_of_none_takes_nothing(backend: Backend, endpoint: str) -> 
 @pytest.mark.needs("processes")
 def test_another_process_receives(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
-    with Child(actors.subscriber, backend.name, endpoint) as child:
+    with Child(children.subscriber, backend.name, endpoint) as child:
         assert child.hear() == "connected"
         pub.wait_for_readers(DEADLINE, n=1)
         pub.send(b"hello")
@@ -133,7 +133,7 @@ def test_another_process_receives(backend: Backend, endpoint: str) -> None:
 @pytest.mark.needs("processes")
 def test_another_process_publishes(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
-    with Child(actors.publisher, backend.name, endpoint, 1) as child:
+    with Child(children.publisher, backend.name, endpoint, 1) as child:
         assert child.hear() == "connected"
         child.say("from afar")
         assert sub.receive() == b"from afar"

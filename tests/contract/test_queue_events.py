@@ -28,7 +28,7 @@ from msgq.errors import (
 )
 from msgq.impl.base.origin import set_origin
 from msgq.impl.workqueue.options import O_CREAT
-from tests.contract import queue_actors
+from tests.contract import queue_children
 from tests.contract.conftest import Queues
 from tests.support import DEADLINE, SHM, Child, in_fork, wait_until
 
@@ -339,7 +339,7 @@ class TestEvents:
 class TestProcesses:
     def test_of_two_processes(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events="payload")
-        with Child(queue_actors.consumer, queues.backend, queues.name) as child:
+        with Child(queue_children.consumer, queues.backend, queues.name) as child:
             assert child.hear() == "ready"
             queue.send_many([b"one", b"two", b""])
             assert child.result() == ["one", "two"]
@@ -359,7 +359,7 @@ class TestProcesses:
         if how == "is told":
             told = threading.Event()
             others[0].notify(lambda _: told.set())
-        with Child(queue_actors.taker, queues.backend, queues.name) as child:
+        with Child(queue_children.taker, queues.backend, queues.name) as child:
             assert child.hear() == "message"
             child.kill()
             taken = ear.heard()
@@ -396,7 +396,7 @@ class TestProcesses:
 
     def test_a_process_that_ends_with_a_job(self, queues: Queues, ear: Ear) -> None:
         queues.open(events=True).send(b"message")
-        with Child(queue_actors.taker, queues.backend, queues.name) as child:
+        with Child(queue_children.taker, queues.backend, queues.name) as child:
             assert child.hear() == "message"
             child.say("end")
             child.result()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError
-from tests.contract import queue_actors
+from tests.contract import queue_children
 from tests.contract.conftest import Queues
 from tests.support import DEADLINE, Child, Task, wait_asleep
 
@@ -40,7 +40,7 @@ class Waiters:
             self.tasks[-1].wait_asleep()
 
     def _go_on(self, number: int, handle: Any) -> None:
-        act = queue_actors.waiting_call(handle, self._call, b"%d" % number)
+        act = queue_children.waiting_call(handle, self._call, b"%d" % number)
         with suppress(EndpointClosedError):  # at the end of the test
             while True:
                 act()
@@ -145,7 +145,7 @@ class TestProcesses:
         with ExitStack() as children:
             waiting = []
             for number in range(WAITERS):
-                child = Child(queue_actors.waits_again, queues.backend, queues.name, call, number)
+                child = Child(queue_children.waits_again, queues.backend, queues.name, call, number)
                 waiting.append(children.enter_context(child))
                 assert child.hear() == "ready"
                 wait_asleep(child.pid)

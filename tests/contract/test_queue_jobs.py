@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError, ForkedSocketError, LeaseExpiredError, StateError
-from tests.contract import queue_actors
+from tests.contract import queue_children
 from tests.contract.conftest import Queues
 from tests.support import DEADLINE, Child, in_fork
 
@@ -380,7 +380,7 @@ class TestProcesses:
     def test_the_job_of_a_process_that_ends_comes_back(self, queues: Queues, how: str) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
-        with Child(queue_actors.taker, queues.backend, queues.name) as child:
+        with Child(queue_children.taker, queues.backend, queues.name) as child:
             assert child.hear() == "message"
             assert counts(queue) == (0, 1)
             if how == "killed":

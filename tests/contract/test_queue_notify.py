@@ -17,7 +17,7 @@ from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,
 )
-from tests.contract import queue_actors
+from tests.contract import queue_children
 from tests.contract.conftest import Queues, readable
 from tests.support import DEADLINE, Child, Task, wait_until
 
@@ -235,7 +235,7 @@ class TestNotifications:
     @pytest.mark.needs("processes")
     def test_a_signal_comes_to_the_process_that_asked(self, queues: Queues) -> None:
         queue = queues.open()
-        with Child(queue_actors.notified_by_signal, queues.backend, queues.name, signal.SIGUSR1) as child:
+        with Child(queue_children.notified_by_signal, queues.backend, queues.name, signal.SIGUSR1) as child:
             assert child.hear() == "ready"
             queue.send(b"message")
             assert child.result() == 1

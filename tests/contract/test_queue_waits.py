@@ -22,7 +22,7 @@ from msgq.errors import (
     QueueAccessError,
     QueueFullError,
 )
-from tests.contract import queue_actors
+from tests.contract import queue_children
 from tests.contract.conftest import Queues, call_arguments, readable
 from tests.support import DEADLINE, DEADLINE_MS, Child, Task, in_fork, wait_asleep
 
@@ -373,7 +373,7 @@ class TestProcesses:
         queue = queues.open(max_messages=300)
         with contextlib.ExitStack() as stack:
             children = [
-                stack.enter_context(Child(queue_actors.consumer, queues.backend, queues.name)) for _ in range(3)
+                stack.enter_context(Child(queue_children.consumer, queues.backend, queues.name)) for _ in range(3)
             ]
             for child in children:
                 assert child.hear() == "ready"
@@ -386,14 +386,14 @@ class TestProcesses:
 
     def test_messages_outlive_the_process_that_sent_them(self, queues: Queues) -> None:
         queues.open().close()
-        with Child(queue_actors.sender, queues.backend, queues.name, ["1", "2"], 5) as child:
+        with Child(queue_children.sender, queues.backend, queues.name, ["1", "2"], 5) as child:
             child.result()
         assert [tuple(message) for message in queues.open().receive_many()] == [(b"1", 5), (b"2", 5)]
 
     def test_a_handle_goes_to_another_process_by_pickling(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
-        with Child(queue_actors.unpickled, base64.b64encode(pickle.dumps(queue)).decode()) as child:
+        with Child(queue_children.unpickled, base64.b64encode(pickle.dumps(queue)).decode()) as child:
             assert child.result() == "message"
 
     @pytest.mark.needs("fork")
@@ -432,7 +432,7 @@ class TestProcesses:
     @pytest.mark.parametrize("call", ["receive", "take", "send", "wait_space"])
     def test_ctrl_c_ends_the_wait_and_the_handle_goes_on(self, queues: Queues, call: str) -> None:
         queue = filled(queues) if call in ("send", "wait_space") else queues.open()
-        with Child(queue_actors.interrupted, queues.backend, queues.name, call) as child:
+        with Child(queue_children.interrupted, queues.backend, queues.name, call) as child:
             assert child.hear() == "waits"
             wait_asleep(child.pid)
             child.kill(signal.SIGINT)

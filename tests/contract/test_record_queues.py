@@ -32,8 +32,8 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.ring.core import unlink_topic
 from msgq.records import RecordQueue, tracked
 from msgq.simulation import Fault, Faults, Simulation
-from tests.contract import record_actors
-from tests.contract.actors import Crossing, in_fork_quietly
+from tests.contract import record_children
+from tests.contract.children import Crossing, in_fork_quietly
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 
 QUOTE = np.dtype([("number", "<i8"), ("price", "<f8")])
@@ -689,7 +689,7 @@ def test_lapped_consumer_takes_no_message_of_another_size_for_records(endpoint: 
 
 @pytest.mark.ci
 def test_lapped_consumer_beside_a_busy_producer_counts_exactly(endpoint: str) -> None:
-    with RecordQueue(endpoint, QUOTE, 64) as consumer, Child(record_actors.produce_all, endpoint, 200_000) as child:
+    with RecordQueue(endpoint, QUOTE, 64) as consumer, Child(record_children.produce_all, endpoint, 200_000) as child:
         child.hear()
         received = 0
         while received + (consumer.lost or 0) < 200_000:

@@ -22,7 +22,7 @@ from msgq.errors import (
 )
 from msgq.impl.records.values import Changes
 from tests.contract.conftest import Records, readable
-from tests.contract.record_actors import crowd
+from tests.contract.record_children import crowd
 from tests.support import DEADLINE, DEADLINE_MS, Task
 
 SHORT = 0.05

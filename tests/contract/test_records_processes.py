@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from msgq.errors import KeyTakenError, MultipleWritersError, WaitTimeoutError
-from tests.contract import record_actors
+from tests.contract import record_children
 from tests.contract.conftest import Records
-from tests.contract.record_actors import PAIR
+from tests.contract.record_children import PAIR
 from tests.support import DEADLINE, Child, run_child, wait_until
 
 pytestmark = pytest.mark.needs("processes")
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs("processes")
 
 def test_a_change_reaches_another_process_and_its_answer_comes_back(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
-    with Child(record_actors.answerer, records.backend, records.name) as child:
+    with Child(record_children.answerer, records.backend, records.name) as child:
         assert child.hear() == "ready"
         quotes.changes()
         for number in (*range(1, 50), -1):
@@ -39,7 +39,7 @@ def test_a_change_reaches_another_process_and_its_answer_comes_back(records: Rec
 def test_nothing_is_torn_between_processes(records: Records, copies: int, size: int) -> None:
     """Two processes write rows, each of one byte. A reader may have no luck, but no row of two of them."""
     rows = records.vector(np.dtype([("data", "u1", (size,))]), 2, copies=copies)
-    actor = record_actors.filler
+    actor = record_children.filler
     with (
         Child(actor, records.backend, records.name, 0) as one,
         Child(actor, records.backend, records.name, 1) as other,
@@ -64,7 +64,7 @@ def test_nothing_is_torn_between_processes(records: Records, copies: int, size: 
 def test_an_atomic_snapshot_is_of_one_instant(records: Records) -> None:
     """Numbers go from element to element: the newest one says what all the others were then."""
     numbers = records.vector("i8", 50)
-    with Child(record_actors.marcher, records.backend, records.name) as child:
+    with Child(record_children.marcher, records.backend, records.name) as child:
         assert child.hear() == "ready"
         newest: list[int] = []
         while len(newest) < 200 or newest[-1] < newest[0] + 1000:
@@ -78,7 +78,7 @@ def test_an_atomic_snapshot_is_of_one_instant(records: Records) -> None:
 
 def test_an_instant_that_there_is_not_in_time(records: Records) -> None:
     numbers = records.vector("i8", 30_000)
-    with Child(record_actors.marcher, records.backend, records.name) as child:
+    with Child(record_children.marcher, records.backend, records.name) as child:
         assert child.hear() == "ready"
 
         def missed() -> str:
@@ -96,7 +96,7 @@ def test_an_instant_that_there_is_not_in_time(records: Records) -> None:
 
 def test_who_is_killed_leaves_its_value_and_its_place(records: Records) -> None:
     quotes = records.vector(PAIR, 4, exclusive=True)
-    with Child(record_actors.holder, records.backend, records.name) as child:
+    with Child(record_children.holder, records.backend, records.name) as child:
         pid = child.hear()
         with pytest.raises(MultipleWritersError) as caught:
             quotes[1] = (3, 6)
@@ -113,7 +113,7 @@ def test_128_that_were_killed_leave_room(records: Records) -> None:
     for handle in handles:
         handle.claim()
     for number in range(2):  # the second one has the place of the first
-        with Child(record_actors.holder, records.backend, records.name) as child:
+        with Child(record_children.holder, records.backend, records.name) as child:
             child.hear()
             child.kill()
         assert quotes.counts([0])[0] == number + 1
@@ -122,7 +122,7 @@ def test_128_that_were_killed_leave_room(records: Records) -> None:
 def test_a_key_of_the_dead_can_be_declared_and_its_value_stays(records: Records) -> None:
     board = records.board()
     observed = board.observe("key")
-    with Child(record_actors.key_holder, records.backend, records.name, "key") as child:
+    with Child(record_children.key_holder, records.backend, records.name, "key") as child:
         pid = child.hear()
         value = observed.read()
         assert (value.data, value.alive, value.owner.pid) == (b"of a process", True, pid)
@@ -144,19 +144,19 @@ def test_a_handle_travels(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
     quotes[0] = (5, 10)
     data = base64.b64encode(pickle.dumps(quotes)).decode()
-    assert run_child(record_actors.unpickled, data) == [5, 4]
+    assert run_child(record_children.unpickled, data) == [5, 4]
 
 
 @pytest.mark.needs("fork")
 class TestForks:
     def test_the_childs_handle_goes_on(self, records: Records) -> None:
-        seen = run_child(record_actors.forked_writer, records.backend, records.name)
+        seen = run_child(record_children.forked_writer, records.backend, records.name)
         assert seen == {"child": 0, "changed": [1, 2], "row": [3, 6]}
 
     def test_an_exclusive_one_is_the_parents(self, records: Records) -> None:
-        seen = run_child(record_actors.forked_exclusive, records.backend, records.name)
+        seen = run_child(record_children.forked_exclusive, records.backend, records.name)
         assert seen == {"child": 0, "row": [5, 10]}
 
     def test_a_key_is_the_parents(self, records: Records) -> None:
-        seen = run_child(record_actors.forked_board, records.backend, records.name)
+        seen = run_child(record_children.forked_board, records.backend, records.name)
         assert seen == {"child": 0, "parent": "after", "of the child": "child"}

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.contract import actors
+from tests.contract import children
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, Child, wait_asleep, wait_until
 
@@ -17,7 +17,7 @@ both_ways = pytest.mark.parametrize("how", ["receive", "poll"])
 @both_ways
 def test_ctrl_c_ends_the_wait_and_the_socket_goes_on(backend: Backend, endpoint: str, how: str) -> None:
     pub = backend.pub(endpoint)
-    with Child(actors.interrupted, backend.name, endpoint, how) as child:
+    with Child(children.interrupted, backend.name, endpoint, how) as child:
         assert child.hear() == "blocking"
         pub.wait_for_readers(DEADLINE, n=1)
         wait_asleep(child.pid)
@@ -34,7 +34,7 @@ def test_a_handler_runs_during_the_wait_which_goes_on(
     backend: Backend, endpoint: str, how: str, number: signal.Signals
 ) -> None:
     pub = backend.pub(endpoint)
-    with Child(actors.with_handler, backend.name, endpoint, how, number) as child:
+    with Child(children.with_handler, backend.name, endpoint, how, number) as child:
         assert child.hear() == "blocking"
         pub.wait_for_readers(DEADLINE, n=1)
         for _ in range(3):
@@ -48,14 +48,14 @@ def test_a_handler_runs_during_the_wait_which_goes_on(
 
 @both_ways
 def test_signals_do_not_put_off_the_time_out(backend: Backend, endpoint: str, how: str) -> None:
-    with Child(actors.under_fire, backend.name, endpoint, how, 100) as child:
+    with Child(children.under_fire, backend.name, endpoint, how, 100) as child:
         assert child.result() >= 0.1
 
 
 @both_ways
 def test_a_handler_may_close_the_socket_that_waits(backend: Backend, endpoint: str, how: str) -> None:
     pub = backend.pub(endpoint)
-    with Child(actors.closing_handler, backend.name, endpoint, how) as child:
+    with Child(children.closing_handler, backend.name, endpoint, how) as child:
         assert child.hear() == "blocking"
         pub.wait_for_readers(DEADLINE, n=1)
         wait_asleep(child.pid)
@@ -68,7 +68,7 @@ def test_a_handler_may_close_the_socket_that_waits(backend: Backend, endpoint: s
 
 def test_no_handler_for_sigusr2_is_installed(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
-    with Child(actors.usr2_untouched, backend.name, endpoint) as child:
+    with Child(children.usr2_untouched, backend.name, endpoint) as child:
         assert child.hear() == "blocking"
         pub.wait_for_readers(DEADLINE, n=1)
         wait_asleep(child.pid)

@@ -18,7 +18,7 @@ import pytest
 
 import msgq
 from msgq.errors import SegmentSizeError
-from tests.contract import size_actors as actors
+from tests.contract import size_children as children
 from tests.stock import StockPublisher, StockSubscriber, message, number_in, segment_path, sequence_of
 from tests.stock.ours import LAP, SMALL_RING, subscriber
 from tests.support import Child, Task, wait_asleep, wait_until
@@ -26,7 +26,7 @@ from tests.support import Child, Task, wait_asleep, wait_until
 pytest_plugins = ("tests.stock.fixtures",)
 
 LARGE, SMALL = 1 << 20, 250_000 // 8 * 8
-SIZE = actors.SIZE
+SIZE = children.SIZE
 
 
 def cut(endpoint: str, stack: ExitStack, size: int = SMALL) -> StockSubscriber:
@@ -47,7 +47,7 @@ def assert_names_both(text: str, now: int = SMALL) -> None:
 
 @pytest.mark.parametrize("how", ["send", "large", "send_many", "reserve"])
 def test_a_publisher_in_a_smaller_ring_gets_an_error(endpoint: str, stack: Any, how: Any) -> None:
-    with Child(actors.publish, endpoint, LARGE, how) as child:
+    with Child(children.publish, endpoint, LARGE, how) as child:
         assert child.hear() == "sending"
         stock = cut(endpoint, stack)
         texts = child.hear()
@@ -66,7 +66,7 @@ def test_a_publisher_in_a_smaller_ring_gets_an_error(endpoint: str, stack: Any, 
 
 
 def test_a_publisher_whose_ring_is_emptied_gets_an_error(endpoint: str) -> None:
-    with Child(actors.publish, endpoint, LARGE, "send") as child:
+    with Child(children.publish, endpoint, LARGE, "send") as child:
         assert child.hear() == "sending"
         os.truncate(segment_path(endpoint), 0)
         assert_names_both(child.hear()[0], 0)
@@ -80,7 +80,7 @@ def test_a_publisher_whose_ring_is_emptied_gets_an_error(endpoint: str) -> None:
 @pytest.mark.parametrize("traffic", [True, False])
 def test_a_subscriber_of_a_smaller_ring_gets_an_error(endpoint: str, stack: Any, how: Any, traffic: Any) -> None:
     """With traffic it may have any message in hand; without, it sleeps, and is woken for the error."""
-    with Child(actors.subscribe, endpoint, LARGE, how) as child:
+    with Child(children.subscribe, endpoint, LARGE, how) as child:
         assert child.hear() == "joined"
         if traffic:
             pub = stack.enter_context(msgq.pub_sock(endpoint))
@@ -214,7 +214,7 @@ def test_our_publisher_goes_on_when_a_stock_subscriber_enlarges_the_ring(endpoin
 
 
 def test_a_recorder_goes_on(endpoint: str, stack: Any, tmp_path: Path) -> None:
-    with Child(actors.record, endpoint, LARGE, str(tmp_path)) as child:
+    with Child(children.record, endpoint, LARGE, str(tmp_path)) as child:
         assert child.hear() == "recording"
         pub = stack.enter_context(msgq.pub_sock(endpoint))
         pub.send_many([message(i, SIZE) for i in range(10)])
@@ -244,7 +244,7 @@ def child_answers(child: Child) -> bool:
 
 
 def test_statistics_of_an_emptied_ring(endpoint: str) -> None:
-    with Child(actors.look, endpoint, LARGE) as child:
+    with Child(children.look, endpoint, LARGE) as child:
         assert child.hear() == 1
         os.truncate(segment_path(endpoint), 0)
         child.say()
@@ -254,7 +254,7 @@ def test_statistics_of_an_emptied_ring(endpoint: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sent", "fault", "faulthandler"])
 def test_a_foreign_sigbus_kills(endpoint: str, kind: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    with Child(actors.sees_signals, kind, endpoint) as child:
+    with Child(children.sees_signals, kind, endpoint) as child:
         assert child.hear() == "ready"
         assert child.process.wait() == -signal.SIGBUS
     assert ("Fatal Python error: Bus error" in capfd.readouterr().err) == (kind == "faulthandler")
@@ -262,7 +262,7 @@ def test_a_foreign_sigbus_kills(endpoint: str, kind: Any, capfd: pytest.CaptureF
 
 @pytest.mark.parametrize(("kind", "seen"), [("python", [signal.SIGBUS]), ("ignored", [])])
 def test_a_foreign_sigbus_reaches_the_former_handler(endpoint: str, kind: Any, seen: Any) -> None:
-    with Child(actors.sees_signals, kind, endpoint) as child:
+    with Child(children.sees_signals, kind, endpoint) as child:
         assert child.hear() == "ready"
         assert child.hear() == seen
         assert child.result() is None
@@ -270,7 +270,7 @@ def test_a_foreign_sigbus_reaches_the_former_handler(endpoint: str, kind: Any, s
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_faulthandler_may_be_enabled(endpoint: str, stack: Any, when: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    with Child(actors.survives, endpoint, LARGE, when) as child:
+    with Child(children.survives, endpoint, LARGE, when) as child:
         assert child.hear() == "sending"
         cut(endpoint, stack)
         assert_names_both(child.hear())
@@ -282,7 +282,7 @@ def test_faulthandler_may_be_enabled(endpoint: str, stack: Any, when: Any, capfd
 
 def test_two_threads_may_fault_at_once(endpoint: str, stack: Any) -> None:
     for _ in range(5):
-        with Child(actors.two_threads, endpoint, LARGE) as child:
+        with Child(children.two_threads, endpoint, LARGE) as child:
             assert child.hear() == "ready"
             cut(endpoint, stack, 100_000)
             child.say()
@@ -291,7 +291,7 @@ def test_two_threads_may_fault_at_once(endpoint: str, stack: Any) -> None:
 
 
 def test_forked_children_have_the_handler(endpoint: str, stack: Any) -> None:
-    with Child(actors.forked, endpoint, LARGE) as child:
+    with Child(children.forked, endpoint, LARGE) as child:
         assert child.hear() == "ready"
         cut(endpoint, stack)
         child.say()
@@ -303,7 +303,7 @@ def test_forked_children_have_the_handler(endpoint: str, stack: Any) -> None:
 
 def test_publisher_without_the_handler_is_killed_by_sigbus(endpoint: str, stack: Any) -> None:
     """The publisher first sends a lap. In pages without memory, the second lap would fail without SIGBUS."""
-    with Child(actors.send_a_lap_then_more, endpoint, LARGE, env={"MSGQ_SIGBUS": "0"}) as child:
+    with Child(children.send_a_lap_then_more, endpoint, LARGE, env={"MSGQ_SIGBUS": "0"}) as child:
         assert child.hear() == "sending"
         cut(endpoint, stack)
         child.say()

@@ -20,7 +20,7 @@ from msgq import backend as backends
 from msgq.errors import BackendNotAvailableError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
 from msgq.impl.zeromq import publisher
 from msgq.impl.zeromq.addresses import publisher_address
-from tests.contract import actors, zmq_actors
+from tests.contract import children, zmq_children
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, DEADLINE_MS, ROOT, Child, Task, run_child, wait_asleep, wait_until
 
@@ -110,7 +110,7 @@ class TestCounting:
 
     def test_a_killed_subscriber_does_not_count(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, _sub = zmq_backend.pair(endpoint)
-        with Child(zmq_actors.idle_subscriber, endpoint) as child:
+        with Child(zmq_children.idle_subscriber, endpoint) as child:
             assert child.hear() == "connected"
             pub.wait_for_readers(DEADLINE, n=2)
             child.kill()
@@ -156,24 +156,24 @@ def test_a_second_publisher_is_refused_and_the_first_goes_on(zmq_backend: Backen
 
 
 def test_running_out_of_sockets_is_an_error_of_ours(zmq_backend: Backend, endpoint: str) -> None:
-    assert "ZMQ cannot make a socket" in run_child(zmq_actors.too_many, endpoint)
+    assert "ZMQ cannot make a socket" in run_child(zmq_children.too_many, endpoint)
 
 
 def test_subscriber_closes_when_no_descriptor_is_left(zmq_backend: Backend, endpoint: str) -> None:
-    assert run_child(zmq_actors.closed_without_descriptors, endpoint)
+    assert run_child(zmq_children.closed_without_descriptors, endpoint)
 
 
 class TestFork:
     def test_subscriber_in_child_connects_again_and_publisher_is_refused(
         self, zmq_backend: Backend, endpoint: str
     ) -> None:
-        answer = run_child(zmq_actors.forked, endpoint)
+        answer = run_child(zmq_children.forked, endpoint)
         assert answer == {"taken": ["True"] * 4, "received": "to both", "parent": "to both"}
 
     def test_publisher_in_child_binds_the_address_that_the_parent_has_left(
         self, zmq_backend: Backend, endpoint: str
     ) -> None:
-        answer = run_child(zmq_actors.forked_publisher, endpoint)
+        answer = run_child(zmq_children.forked_publisher, endpoint)
         assert answer == {"child": ["reserved", "sent", "2"], "parent": ["reserved", "sent"]}
 
     @pytest.mark.parametrize(
@@ -188,16 +188,16 @@ class TestFork:
     def test_threads_in_child_that_meet_while_the_socket_connects_are_kept_apart(
         self, zmq_backend: Backend, endpoint: str, kind: str, how: str, expected: list[Any]
     ) -> None:
-        assert run_child(zmq_actors.forked_connecting, endpoint, kind, how) == expected
+        assert run_child(zmq_children.forked_connecting, endpoint, kind, how) == expected
 
     def test_option_and_poll_in_child_are_those_of_its_own_socket(self, zmq_backend: Backend, endpoint: str) -> None:
-        answer = run_child(zmq_actors.forked_options, endpoint)
+        answer = run_child(zmq_children.forked_options, endpoint)
         assert answer == {"linger": 7, "child": ["later"], "parent": "held"}
 
     def test_daemon_publishes_with_the_publisher_that_its_parent_connected(
         self, zmq_backend: Backend, endpoint: str
     ) -> None:
-        with Child(zmq_actors.forked_daemon, endpoint) as child:
+        with Child(zmq_children.forked_daemon, endpoint) as child:
             assert child.hear() == "daemon"
             sub = zmq_backend.sub(endpoint)
             child.say()
@@ -207,11 +207,11 @@ class TestFork:
             child.process.stdout.read()  # to its end: the daemon is gone
 
     def test_a_reservation_belongs_to_the_parent(self, zmq_backend: Backend, endpoint: str) -> None:
-        answer = run_child(zmq_actors.forked_in_reservation, endpoint)
+        answer = run_child(zmq_children.forked_in_reservation, endpoint)
         assert answer == {"child": endpoint, "parent": "ab", "rest": None}
 
     def test_a_child_that_uses_nothing_ends_quietly(self, zmq_backend: Backend, endpoint: str) -> None:
-        code = "import sys; from tests.contract.zmq_actors import *; print(forked_without_use(sys.argv[1]))"
+        code = "import sys; from tests.contract.zmq_children import *; print(forked_without_use(sys.argv[1]))"
         command = [sys.executable, "-W", "error", "-c", code, endpoint]  # without a watchdog, which does not survive
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=DEADLINE)
         assert (done.stdout, done.stderr) == ("still here\n", "")
@@ -220,7 +220,7 @@ class TestFork:
     def test_a_handler_that_forks_during_a_wait(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
         """The child's wait ends with an error, the parent's goes on."""
         pub = zmq_backend.pub(endpoint)
-        with Child(zmq_actors.forked_in_wait, endpoint, how) as child:
+        with Child(zmq_children.forked_in_wait, endpoint, how) as child:
             assert child.hear() == "waiting"
             pub.wait_for_readers(DEADLINE, n=1)
             wait_asleep(child.pid)
@@ -233,7 +233,7 @@ class TestFork:
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
-        assert run_child(zmq_actors.forked_beside_others, endpoint) == {"ours": [], "others": []}
+        assert run_child(zmq_children.forked_beside_others, endpoint) == {"ours": [], "others": []}
 
     @pytest.mark.parametrize("transport", ["ipc", "tcp"])
     def test_a_child_that_lives_on_does_not_keep_the_address(
@@ -242,7 +242,7 @@ class TestFork:
         """And the subscriber sees that the publisher is gone, so that it finds the next one."""
         monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", transport)
         sub = zmq_backend.sub(endpoint)
-        with Child(zmq_actors.outlived_by_child, endpoint) as child:
+        with Child(zmq_children.outlived_by_child, endpoint) as child:
             orphan = child.hear()
             assert sub.receive() == b"first"
             child.kill()
@@ -259,16 +259,16 @@ class TestFork:
 class TestEnd:
     def test_what_was_sent_last_arrives(self, zmq_backend: Backend, endpoint: str) -> None:
         sub = zmq_backend.sub(endpoint)
-        with Child(zmq_actors.flood, endpoint, 300, 1000) as child:
+        with Child(zmq_children.flood, endpoint, 300, 1000) as child:
             assert child.hear() == "attached"
             child.say()
             assert child.result() is None
         assert len(collect(sub, 300)) == 300
 
     def test_a_subscriber_that_was_stopped_does_not_keep_the_process(self, zmq_backend: Backend, endpoint: str) -> None:
-        with Child(zmq_actors.idle_subscriber, endpoint) as stopped:
+        with Child(zmq_children.idle_subscriber, endpoint) as stopped:
             assert stopped.hear() == "connected"
-            with Child(zmq_actors.flood, endpoint, 2000, 20_000) as child:
+            with Child(zmq_children.flood, endpoint, 2000, 20_000) as child:
                 assert child.hear() == "attached"
                 stopped.kill(signal.SIGSTOP)
                 child.say()
@@ -276,14 +276,14 @@ class TestEnd:
 
     @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
     def test_a_process_ends_with_open_sockets(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
-        with Child(actors.exits_without_closing, "zmq", endpoint, how) as child:
+        with Child(children.exits_without_closing, "zmq", endpoint, how) as child:
             assert child.hear() == "connected"
             child.say()
             assert child.result() is None
         zmq_backend.pub(endpoint)  # the address is free
 
     def test_term_does_not_wait_for_anybody(self, zmq_backend: Backend, endpoint: str) -> None:
-        with Child(zmq_actors.idle_subscriber, endpoint) as stopped:
+        with Child(zmq_children.idle_subscriber, endpoint) as stopped:
             assert stopped.hear() == "connected"
             pub = zmq_backend.pub(endpoint)
             pub.wait_for_readers(DEADLINE, n=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from msgq.impl.zeromq.addresses import port_of, publisher_address
-from tests.contract import actors, zmq_actors
+from tests.contract import children, zmq_children
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, Child, Task
 
@@ -59,7 +59,7 @@ def stock_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
 
 def test_with_a_prefix_we_hear_a_stock_publisher(stock_backend: Backend, topic: str) -> None:
     sub = stock_backend.sub(topic)
-    with Child(zmq_actors.plain_publisher, f"tcp://*:{port_of(topic)}") as stock:
+    with Child(zmq_children.plain_publisher, f"tcp://*:{port_of(topic)}") as stock:
         assert [stock.hear(), stock.hear()] == ["bound", "subscribed"]
         stock.say("of stock")
         assert sub.receive() == b"of stock"
@@ -72,7 +72,7 @@ def test_with_a_prefix_a_stock_subscriber_hears_us_on_all_interfaces(
     stock_backend: Backend, topic: str, host: str
 ) -> None:
     pub = stock_backend.pub(topic)
-    with Child(zmq_actors.plain_subscriber, f"tcp://{host}:{port_of(topic)}") as stock:
+    with Child(zmq_children.plain_subscriber, f"tcp://{host}:{port_of(topic)}") as stock:
         pub.wait_for_readers(DEADLINE, n=1)
         pub.send(b"ours")
         assert stock.hear() == "ours"
@@ -86,7 +86,7 @@ def remove_socket_file(topic: str) -> None:
 
 def test_a_plain_subscriber_receives_our_bytes_as_they_are(zmq_backend: Backend, topic: str) -> None:
     pub = zmq_backend.pub(topic)
-    with Child(zmq_actors.plain_subscriber, address(topic)) as plain:
+    with Child(zmq_children.plain_subscriber, address(topic)) as plain:
         pub.wait_for_readers(DEADLINE, n=1)
         pub.send(b"one")
         pub.send_many([b"two", b""])
@@ -95,7 +95,7 @@ def test_a_plain_subscriber_receives_our_bytes_as_they_are(zmq_backend: Backend,
 
 def test_a_plain_subscriber_may_filter(zmq_backend: Backend, topic: str) -> None:
     pub = zmq_backend.pub(topic)
-    with Child(zmq_actors.plain_subscriber, address(topic), "a", "b") as plain:
+    with Child(zmq_children.plain_subscriber, address(topic), "a", "b") as plain:
         pub.wait_for_readers(DEADLINE, n=2)  # each filter counts
         pub.send_many([b"a1", b"c1", b"b1"])
         assert [plain.hear() for _ in range(2)] == ["a1", "b1"]
@@ -103,7 +103,7 @@ def test_a_plain_subscriber_may_filter(zmq_backend: Backend, topic: str) -> None
 
 def test_we_receive_the_bytes_of_a_plain_publisher_as_they_are(zmq_backend: Backend, topic: str) -> None:
     sub = zmq_backend.sub(topic)
-    with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+    with Child(zmq_children.plain_publisher, address(topic)) as plain:
         assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
         plain.say("one")
         plain.say("")
@@ -115,7 +115,7 @@ def test_we_receive_the_bytes_of_a_plain_publisher_as_they_are(zmq_backend: Back
 
 def test_each_part_of_a_multipart_message_is_a_message(zmq_backend: Backend, topic: str) -> None:
     sub = zmq_backend.sub(topic)
-    with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+    with Child(zmq_children.plain_publisher, address(topic)) as plain:
         assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
         plain.say(["topic", "", "payload"])
         plain.say("next")
@@ -127,7 +127,7 @@ def test_each_part_of_a_multipart_message_is_a_message(zmq_backend: Backend, top
 def test_a_conflating_subscriber_survives_multipart_messages(zmq_backend: Backend, topic: str) -> None:
     """ZMQ's own conflating aborts the process on them."""
     sub = zmq_backend.sub(topic, conflate=True)
-    with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+    with Child(zmq_children.plain_publisher, address(topic)) as plain:
         assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
         for i in range(200):
             plain.say([f"head {i}", f"body {i}"])
@@ -143,7 +143,7 @@ def test_a_plain_publisher_may_be_killed_and_replaced(zmq_backend: Backend, topi
     sub = zmq_backend.sub(topic)
     for text in ("of the first", "of the second"):
         receiving = Task(sub.receive)  # a subscriber renews its subscription while it receives
-        with Child(zmq_actors.plain_publisher, address(topic)) as plain:
+        with Child(zmq_children.plain_publisher, address(topic)) as plain:
             assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
             plain.say(text)
             assert receiving.result() == text.encode()
@@ -154,7 +154,7 @@ def test_a_plain_publisher_may_be_killed_and_replaced(zmq_backend: Backend, topi
 def test_a_plain_subscriber_may_be_killed_and_replaced(zmq_backend: Backend, topic: str) -> None:
     pub = zmq_backend.pub(topic)
     for text in ("to the first", "to the second"):
-        with Child(zmq_actors.plain_subscriber, address(topic)) as plain:
+        with Child(zmq_children.plain_subscriber, address(topic)) as plain:
             pub.wait_for_readers(DEADLINE, n=1)
             heard = Task(plain.hear)
             while heard.is_alive():  # the subscription that is counted may still be that of the dead one
@@ -164,7 +164,7 @@ def test_a_plain_subscriber_may_be_killed_and_replaced(zmq_backend: Backend, top
 
 
 def test_our_publisher_may_be_replaced_under_a_plain_subscriber(zmq_backend: Backend, topic: str) -> None:
-    with Child(zmq_actors.plain_subscriber, address(topic)) as plain:
+    with Child(zmq_children.plain_subscriber, address(topic)) as plain:
         for text in ("of the first", "of the second", "of the third"):
             pub = zmq_backend.pub(topic)
             pub.wait_for_readers(DEADLINE, n=1)
@@ -177,7 +177,7 @@ def test_our_publisher_may_be_killed_and_replaced_under_our_subscriber(zmq_backe
     sub = zmq_backend.sub(topic)
     for text in ("of the first", "of the second"):
         receiving = Task(sub.receive)
-        with Child(actors.publisher, "zmq", topic, 1) as child:
+        with Child(children.publisher, "zmq", topic, 1) as child:
             assert child.hear() == "connected"
             child.say(text)
             assert receiving.result() == text.encode()

@@ -27,7 +27,7 @@ from tests.support import DEADLINE
 __all__ = ["program", "slot"]
 
 
-class Scene(NamedTuple):
+class ProcessGroup(NamedTuple):
     """What happens before, and what the victim does, after "arm" step by step."""
 
     operations: str
@@ -39,23 +39,23 @@ class Scene(NamedTuple):
 
 
 SENDERS = {
-    "send": Scene("join ready send:200 arm send:201 send:202", before=2, sure=1),
-    "send of many": Scene("join ready arm many:3:200", before=1),
-    "send to another block": Scene("join ready arm send:200 send:201", before=66, slots=70),
-    "send beside a sleeper": Scene("join ready lie arm send:200 send:201", before=1),
-    "send beside a watcher": Scene("join ready watch arm send:200", before=1),
-    "send where somebody wants to be told": Scene("join notify ready arm send:200 send:201", before=0),
-    "the same, not empty": Scene("join notify ready arm send:200", before=2),
-    "send without room": Scene("join ready arm send:200", before=SLOTS),
-    "send to the slot of a dead one": Scene("enter ready arm send:200", before=SLOTS - 1, former="join hold"),
-    "wait for room": Scene("join ready arm waitroom:5", before=SLOTS),
-    "wait for room, with a turn": Scene("join ready arm waitsend:5:200", before=SLOTS),
-    "send, with a turn": Scene("join ready arm waitsend:5:200", before=1),
-    "join": Scene("ready arm join send:200", before=1),
-    "join where another died": Scene(
+    "send": ProcessGroup("join ready send:200 arm send:201 send:202", before=2, sure=1),
+    "send of many": ProcessGroup("join ready arm many:3:200", before=1),
+    "send to another block": ProcessGroup("join ready arm send:200 send:201", before=66, slots=70),
+    "send beside a sleeper": ProcessGroup("join ready lie arm send:200 send:201", before=1),
+    "send beside a watcher": ProcessGroup("join ready watch arm send:200", before=1),
+    "send where somebody wants to be told": ProcessGroup("join notify ready arm send:200 send:201", before=0),
+    "the same, not empty": ProcessGroup("join notify ready arm send:200", before=2),
+    "send without room": ProcessGroup("join ready arm send:200", before=SLOTS),
+    "send to the slot of a dead one": ProcessGroup("enter ready arm send:200", before=SLOTS - 1, former="join hold"),
+    "wait for room": ProcessGroup("join ready arm waitroom:5", before=SLOTS),
+    "wait for room, with a turn": ProcessGroup("join ready arm waitsend:5:200", before=SLOTS),
+    "send, with a turn": ProcessGroup("join ready arm waitsend:5:200", before=1),
+    "join": ProcessGroup("ready arm join send:200", before=1),
+    "join where another died": ProcessGroup(
         "ready arm join send:200", before=1, former="join notify lie crave watch hold", heir=True
     ),
-    "leave": Scene("join ready lie send:200 hold arm leave", before=1, sure=1),
+    "leave": ProcessGroup("join ready lie send:200 hold arm leave", before=1, sure=1),
 }
 
 #: The steps that must be among the points, or this test has lost its subject.
@@ -125,7 +125,7 @@ def at_each_step(slot: Place, scene: str, slots: int, kill: Callable[[Place, int
     assert not problems, "\n".join([f"{len(problems)} of {len(names)} steps:", *problems])
 
 
-def run(slot: Place, scene: Scene, at: int) -> tuple[list[int], list[str]]:
+def run(slot: Place, scene: ProcessGroup, at: int) -> tuple[list[int], list[str]]:
     """Play a scene. Returns the numbers of the messages that came before the victim's steps, and what it said."""
     assert not slot.drain(), "both remember now that nothing is there"
     if scene.former:
@@ -140,7 +140,7 @@ def run(slot: Place, scene: Scene, at: int) -> tuple[list[int], list[str]]:
     return before, ended(victim, at)
 
 
-def kill_sender(slot: Place, scene: Scene, at: int) -> list[str]:
+def kill_sender(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
     before, lines = run(slot, scene, at)
     slot.look()
     assert not slot.bits(), "bits of the dead"
@@ -168,31 +168,31 @@ def test_a_sender_killed_at_every_step(slot: Place, scene: str) -> None:
 
 
 RECEIVERS = {
-    "receive": Scene("join ready arm receive:3", before=4),
-    "receive from two blocks": Scene("join ready arm receive:2", before=68, slots=70),
-    "receive what is not there": Scene("join ready arm receive:1"),
-    "receive beside one who waits for room": Scene("join crave ready arm receive:2", before=3),
-    "take, acknowledge": Scene("join ready arm take:3 ack", before=4),
-    "take, give back": Scene("join ready arm take:3 nack", before=4),
-    "give back where somebody wants to be told": Scene("join notify lie ready take:1 arm nack", before=2),
-    "take for a time": Scene("join ready arm lease:2:100000 ack", before=3),
-    "wait in vain": Scene("join ready arm wait:5"),
-    "wait": Scene("join ready arm wait:5", before=2),
-    "wait, where others want to be told": Scene("join notify ready arm wait:5", before=3),
-    "wait, with a turn": Scene("join ready arm wait:5:2", before=2),
-    "wait in vain, with a turn": Scene("join ready arm wait:5:2"),
-    "give up": Scene("join ready arm giveup:1", before=1),
-    "leave": Scene("join ready take:2 lie arm leave", before=4),
-    "look for the dead": Scene(
+    "receive": ProcessGroup("join ready arm receive:3", before=4),
+    "receive from two blocks": ProcessGroup("join ready arm receive:2", before=68, slots=70),
+    "receive what is not there": ProcessGroup("join ready arm receive:1"),
+    "receive beside one who waits for room": ProcessGroup("join crave ready arm receive:2", before=3),
+    "take, acknowledge": ProcessGroup("join ready arm take:3 ack", before=4),
+    "take, give back": ProcessGroup("join ready arm take:3 nack", before=4),
+    "give back where somebody wants to be told": ProcessGroup("join notify lie ready take:1 arm nack", before=2),
+    "take for a time": ProcessGroup("join ready arm lease:2:100000 ack", before=3),
+    "wait in vain": ProcessGroup("join ready arm wait:5"),
+    "wait": ProcessGroup("join ready arm wait:5", before=2),
+    "wait, where others want to be told": ProcessGroup("join notify ready arm wait:5", before=3),
+    "wait, with a turn": ProcessGroup("join ready arm wait:5:2", before=2),
+    "wait in vain, with a turn": ProcessGroup("join ready arm wait:5:2"),
+    "give up": ProcessGroup("join ready arm giveup:1", before=1),
+    "leave": ProcessGroup("join ready take:2 lie arm leave", before=4),
+    "look for the dead": ProcessGroup(
         "enter ready arm sweep", before=2, former="join send:10 send:11 send:12 take:2 hold lie:2 notify crave watch"
     ),
-    "join where another died": Scene(
+    "join where another died": ProcessGroup(
         "ready arm join", before=2, former="join send:10 send:11 take:2 hold lie notify", heir=True
     ),
 }
 
 
-def kill_receiver(slot: Place, scene: Scene, at: int, name: str) -> list[str]:
+def kill_receiver(slot: Place, scene: ProcessGroup, at: int, name: str) -> list[str]:
     before, lines = run(slot, scene, at)
     formers = [*range(10, 10 + scene.former.count("send"))]
     sent = formers + before

@@ -12,7 +12,7 @@ import pytest
 from msgq.workqueue import MessageQueue
 from tests.crash.queues import ROW_BYTES, ROWS_AT, Got, Place, life_goes_on, program, slot
 from tests.support import Child, Task, hear, in_fork, say, wait_until
-from tests.unit import life_actors
+from tests.unit import liveness_children
 
 __all__ = ["program", "slot"]
 
@@ -23,14 +23,14 @@ def take_and_become_another_program(name: str) -> None:
     queue = MessageQueue(name, 0)
     job = queue.take(0)
     say("took")
-    life_actors.exec_into_sleep()
+    liveness_children.exec_into_sleep()
     assert job
 
 
 def take_and_leave_children(name: str) -> None:
     queue = MessageQueue(name, 0)
     job = queue.take(0)
-    say(life_actors.leave_children())
+    say(liveness_children.leave_children())
     hear()
     assert job
 
@@ -45,7 +45,7 @@ def take_in_namespace(name: str) -> None:
         hear()
         assert job
 
-    life_actors.run_in_namespace(life_actors.PID, take)
+    liveness_children.run_in_namespace(liveness_children.PID, take)
 
 
 def receive_in_namespace(name: str) -> None:
@@ -60,7 +60,7 @@ def receive_in_namespace(name: str) -> None:
             message = queue.receive(PATIENCE)
             say(None if message is None else message.deliveries)
 
-    life_actors.run_in_namespace(life_actors.PID, receive)
+    liveness_children.run_in_namespace(liveness_children.PID, receive)
 
 
 def entered(child: Child) -> int:

@@ -31,7 +31,7 @@ __all__ = ["program", "slot"]
 OFTEN = 4  # times that the victim stops at points of the same name: it looks at hundreds of rows, for example
 
 
-class Scene(NamedTuple):
+class ProcessGroup(NamedTuple):
     """What happens before, and what the victim does, after "arm" step by step."""
 
     operations: str
@@ -41,19 +41,19 @@ class Scene(NamedTuple):
 
 
 SCENES = {
-    "send": Scene("join ready arm send:200 send:201", before=1, own=2),
-    "send of many": Scene("join ready arm many:3:200", own=3),
-    "send beside a sleeper": Scene("join lie ready arm send:200 leave", own=1),
-    "send where somebody wants to be told": Scene("join notify ready arm send:200 leave", before=1, own=1),
-    "receive": Scene("join ready arm receive:2", before=3),
-    "take, acknowledge": Scene("join ready arm take:2 ack", before=3),
-    "take, give back": Scene("join ready arm take:2 nack", before=3),
-    "wait": Scene("join ready arm wait:1", before=1),
-    "give up": Scene("join ready arm giveup:1", before=1),
-    "wait for room": Scene("join ready arm waitroom:1", before=1),
-    "join": Scene("ready arm join", before=1),
-    "leave": Scene("join ready take:2 hold lie arm leave", before=3),
-    "look for the dead": Scene(
+    "send": ProcessGroup("join ready arm send:200 send:201", before=1, own=2),
+    "send of many": ProcessGroup("join ready arm many:3:200", own=3),
+    "send beside a sleeper": ProcessGroup("join lie ready arm send:200 leave", own=1),
+    "send where somebody wants to be told": ProcessGroup("join notify ready arm send:200 leave", before=1, own=1),
+    "receive": ProcessGroup("join ready arm receive:2", before=3),
+    "take, acknowledge": ProcessGroup("join ready arm take:2 ack", before=3),
+    "take, give back": ProcessGroup("join ready arm take:2 nack", before=3),
+    "wait": ProcessGroup("join ready arm wait:1", before=1),
+    "give up": ProcessGroup("join ready arm giveup:1", before=1),
+    "wait for room": ProcessGroup("join ready arm waitroom:1", before=1),
+    "join": ProcessGroup("ready arm join", before=1),
+    "leave": ProcessGroup("join ready take:2 hold lie arm leave", before=3),
+    "look for the dead": ProcessGroup(
         "join ready arm sweep", before=1, former="enter send:10 send:11 take:1 hold lie notify crave watch"
     ),
 }
@@ -81,7 +81,7 @@ def others_go_on(slot: Place, locked: bool) -> list[Got]:
     return got
 
 
-def run(slot: Place, scene: Scene, at: int, locked: bool = False) -> list[str]:
+def run(slot: Place, scene: ProcessGroup, at: int, locked: bool = False) -> list[str]:
     """Stop the victim at one point, let others go on, and then it. Returns the points that it names."""
     assert not slot.drain(), "both remember now that nothing is there"
     victim = slot.driver(scene.operations, "*", at, signal.SIGSTOP)

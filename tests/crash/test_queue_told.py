@@ -15,7 +15,7 @@ from tests.support import asleep, wait_until
 __all__ = ["program", "slot"]
 
 
-class Scene(NamedTuple):
+class ProcessGroup(NamedTuple):
     """What the victim does, after "arm" step by step."""
 
     operations: str
@@ -24,13 +24,13 @@ class Scene(NamedTuple):
 
 
 TELLERS = {
-    "who sends": Scene("join ready arm send:200"),
-    "who sends many": Scene("join ready arm many:2:200"),
-    "who gives back": Scene("join take:1 ready arm nack", taken=True),
-    "who leaves with a job": Scene("join take:1 ready arm leave", taken=True),
-    "who waits, and takes one of two": Scene("join ready arm wait:5000", later=2),
-    "who looks for the dead": Scene("enter ready arm sweep", taken=True),
-    "who comes and looks for the dead": Scene("ready arm join", taken=True),
+    "who sends": ProcessGroup("join ready arm send:200"),
+    "who sends many": ProcessGroup("join ready arm many:2:200"),
+    "who gives back": ProcessGroup("join take:1 ready arm nack", taken=True),
+    "who leaves with a job": ProcessGroup("join take:1 ready arm leave", taken=True),
+    "who waits, and takes one of two": ProcessGroup("join ready arm wait:5000", later=2),
+    "who looks for the dead": ProcessGroup("enter ready arm sweep", taken=True),
+    "who comes and looks for the dead": ProcessGroup("ready arm join", taken=True),
 }
 
 
@@ -39,7 +39,7 @@ def be_told_no_more(slot: Place, notice: QueueNotification) -> None:
     slot.other.notify(None)  # the wish is the handle's
 
 
-def begin(slot: Place, scene: Scene, at: int, number: int = signal.SIGKILL) -> tuple[QueueNotification, Driver]:
+def begin(slot: Place, scene: ProcessGroup, at: int, number: int = signal.SIGKILL) -> tuple[QueueNotification, Driver]:
     """Have somebody who wants to be told, and a victim that has come to its steps, and nothing to take."""
     notice = QueueNotification(slot.other)
     slot.send(*[0] * scene.taken)
@@ -53,7 +53,7 @@ def begin(slot: Place, scene: Scene, at: int, number: int = signal.SIGKILL) -> t
     return notice, victim
 
 
-def kill(slot: Place, scene: Scene, at: int) -> list[str]:
+def kill(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
     notice, victim = begin(slot, scene, at)
     if scene.later:
         wait_until(lambda: state(victim.pid) == "Z" or (slot.bits() and asleep(victim.pid)))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import msgq
+from tests.stress.process_group import ProcessGroup, assert_complete, finish, ring
 from tests.stress.roles import fork, publisher, subscriber, told
-from tests.stress.scene import Scene, assert_complete, finish, ring
 from tests.stress.traffic import Ledger, Stream, largest
 from tests.support import LONGER, SHM, say
 
@@ -100,7 +100,7 @@ def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
 
 @pytest.mark.watchdog(180.0 * max(LONGER, 1))
 @pytest.mark.parametrize("kills", [40, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
-def test_kill_anybody_at_any_moment(scene: Scene, endpoint: str, seed: int, kills: int) -> None:
+def test_kill_anybody_at_any_moment(scene: ProcessGroup, endpoint: str, seed: int, kills: int) -> None:
     """What: processes that publish, or join and leave, are killed at random moments; three subscribers watch from
     the start.
 

@@ -28,7 +28,7 @@ from tests.crash.records import (
 __all__ = ["board"]
 
 
-class Scene(NamedTuple):
+class ProcessGroup(NamedTuple):
     """What the victim does, after "arm" step by step."""
 
     operations: str
@@ -41,21 +41,21 @@ class Scene(NamedTuple):
 
 
 SCENES = {
-    "declare a new key": Scene("join ready arm declare:0 put:0:11"),
-    "declare a second key": Scene("join declare:1 ready arm declare:0 put:0:11"),
-    "declare the key of one who left": Scene(
+    "declare a new key": ProcessGroup("join ready arm declare:0 put:0:11"),
+    "declare a second key": ProcessGroup("join declare:1 ready arm declare:0 put:0:11"),
+    "declare the key of one who left": ProcessGroup(
         "join ready arm declare:0 put:0:12", former="join declare:0 put:0:8 leave"
     ),
-    "declare the key of a dead one": Scene(
+    "declare the key of a dead one": ProcessGroup(
         "join ready arm declare:0 put:0:13", former="join declare:0 put:0:8 begin:0"
     ),
-    "join where the owner died": Scene(
+    "join where the owner died": ProcessGroup(
         "ready arm join declare:0 put:0:14", former="join declare:0 put:0:8 declare:1 begin:0", heir=True
     ),
-    "write": Scene("join declare:0 put:0:10 ready arm put:0:11 put:0:14 put:0:17"),
-    "write beside a sleeper": Scene("join declare:0 lie ready arm put:0:11"),
-    "give a key back": Scene("join declare:0 put:0:10 ready arm return:0 declare:0"),
-    "leave": Scene("join declare:1 declare:0 put:0:10 ready arm leave"),
+    "write": ProcessGroup("join declare:0 put:0:10 ready arm put:0:11 put:0:14 put:0:17"),
+    "write beside a sleeper": ProcessGroup("join declare:0 lie ready arm put:0:11"),
+    "give a key back": ProcessGroup("join declare:0 put:0:10 ready arm return:0 declare:0"),
+    "leave": ProcessGroup("join declare:1 declare:0 put:0:10 ready arm leave"),
 }
 
 #: The steps that must be among the points, or this test has lost its subject.
@@ -81,7 +81,7 @@ NAMED = {
 }
 
 
-def play(board: Place, scene: Scene, step: Step) -> list[str]:
+def play(board: Place, scene: ProcessGroup, step: Step) -> list[str]:
     """Have a victim killed at a step, on a board of its own, and somebody else declare all keys. Returns the steps."""
     with board.another(step.at) as where, where.watched():
         observed, passive = where.reader.observe(key_name(0)), where.handle(passive=True)

@@ -35,14 +35,14 @@ ATTENTION_AT, FLAGS = 192, 3
 AT_ONCE = 0.05  # seconds; nobody needs to be waited for: the dead are dead when their parent knows
 
 
-class Scene(NamedTuple):
+class ProcessGroup(NamedTuple):
     """What the victim does, after "arm" step by step. Numbers of values count from the round's own."""
 
     operations: str
     former: str = ""  # what another one did, who was killed then
     heir: bool = False  # the victim gets the row of that one, else one that was never used
 
-    def of_round(self, base: int) -> Scene:
+    def of_round(self, base: int) -> ProcessGroup:
         def shifted(operations: str) -> str:
             return re.sub(r"((?:write|many):\d+):(\d+)", lambda found: f"{found[1]}:{base + int(found[2])}", operations)
 
@@ -58,22 +58,22 @@ class Scene(NamedTuple):
 
 
 SHARED = {
-    "write": Scene("join ready arm write:0:500 write:0:510 write:3:520"),
-    "write of many": Scene("join ready arm many:3:500"),
-    "write beside a sleeper": Scene("join ready lie arm write:1:500 lie many:2:510"),
-    "write where another died": Scene("join ready arm write:1:500 many:3:510", former="join hold:1 hold:2"),
-    "join": Scene("ready arm join write:2:500"),
-    "join where another died": Scene("ready arm join write:1:500", former="join hold:1 hold:2", heir=True),
-    "leave": Scene("join write:0:500 ready arm leave"),
+    "write": ProcessGroup("join ready arm write:0:500 write:0:510 write:3:520"),
+    "write of many": ProcessGroup("join ready arm many:3:500"),
+    "write beside a sleeper": ProcessGroup("join ready lie arm write:1:500 lie many:2:510"),
+    "write where another died": ProcessGroup("join ready arm write:1:500 many:3:510", former="join hold:1 hold:2"),
+    "join": ProcessGroup("ready arm join write:2:500"),
+    "join where another died": ProcessGroup("ready arm join write:1:500", former="join hold:1 hold:2", heir=True),
+    "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 EXCLUSIVE = {
-    "write": Scene("join ready arm write:0:500 write:0:510 write:3:520"),
-    "write of many": Scene("join ready arm many:3:500"),
-    "write beside a sleeper": Scene("join ready lie arm write:1:500"),
-    "join": Scene("ready arm join write:2:500"),
-    "join after a dead one": Scene("ready arm join write:1:500", former="join hold:1"),
-    "join where another died": Scene("ready arm join write:1:500", former="join hold:1", heir=True),
-    "leave": Scene("join write:0:500 ready arm leave"),
+    "write": ProcessGroup("join ready arm write:0:500 write:0:510 write:3:520"),
+    "write of many": ProcessGroup("join ready arm many:3:500"),
+    "write beside a sleeper": ProcessGroup("join ready lie arm write:1:500"),
+    "join": ProcessGroup("ready arm join write:2:500"),
+    "join after a dead one": ProcessGroup("ready arm join write:1:500", former="join hold:1"),
+    "join where another died": ProcessGroup("ready arm join write:1:500", former="join hold:1", heir=True),
+    "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 
 #: The steps that must be among the points, or this test has lost its subject.
@@ -139,7 +139,7 @@ def write_all(writer: Any, base: int) -> list[int]:
     return numbers
 
 
-def play(where: Place, readers: Readers, scene: Scene, step: Step, writer: Any) -> list[str]:
+def play(where: Place, readers: Readers, scene: ProcessGroup, step: Step, writer: Any) -> list[str]:
     """Have a victim killed at a step, and somebody else write everything. Returns the steps."""
     base = 1000 * (step.at + 1)
     scene = scene.of_round(base)

@@ -28,7 +28,7 @@ from tests.crash.records import (
     values,
 )
 from tests.support import DEADLINE, Child, Task, hear, in_fork, say, wait_until
-from tests.unit import life_actors
+from tests.unit import liveness_children
 
 __all__ = ["board", "exclusive", "place"]
 
@@ -39,14 +39,14 @@ def write_and_become_another_program(name: str) -> None:
     vector = SeqlockVector(name)
     vector[0] = (1, 1, 1)
     say("wrote")
-    life_actors.exec_into_sleep()
+    liveness_children.exec_into_sleep()
     assert vector
 
 
 def write_and_leave_children(name: str) -> None:
     vector = SeqlockVector(name)
     vector[0] = (1, 1, 1)
-    say(life_actors.leave_children())
+    say(liveness_children.leave_children())
     hear()
     assert vector
 
@@ -64,7 +64,7 @@ def write_in_namespace(name: str) -> None:
                 say(type(error).__name__)
             hear()
 
-    life_actors.run_in_namespace(life_actors.PID, write)
+    liveness_children.run_in_namespace(liveness_children.PID, write)
 
 
 def entered(child: Child) -> int:

@@ -38,7 +38,7 @@ PATIENCE = 0.005  # seconds with an element that is held
 ALL = [*range(LENGTH)]
 
 
-class Scene(NamedTuple):
+class ProcessGroup(NamedTuple):
     """What the victim does, after "arm" step by step. The values that it writes are 500 and more."""
 
     operations: str
@@ -53,22 +53,22 @@ class Scene(NamedTuple):
 
 
 SHARED = {
-    "write": Scene("join ready arm write:0:500 write:2:510"),
-    "write of many": Scene("join ready arm many:3:500"),
-    "write beside a sleeper": Scene("join ready lie arm write:1:500"),
-    "write where another died": Scene("join ready arm write:1:500", former="join hold:1 hold:2"),
-    "join": Scene("ready arm join write:2:500"),
-    "join where another died": Scene("ready arm join write:1:500", former="join hold:1 hold:2", heir=True),
-    "leave": Scene("join write:0:500 ready arm leave"),
+    "write": ProcessGroup("join ready arm write:0:500 write:2:510"),
+    "write of many": ProcessGroup("join ready arm many:3:500"),
+    "write beside a sleeper": ProcessGroup("join ready lie arm write:1:500"),
+    "write where another died": ProcessGroup("join ready arm write:1:500", former="join hold:1 hold:2"),
+    "join": ProcessGroup("ready arm join write:2:500"),
+    "join where another died": ProcessGroup("ready arm join write:1:500", former="join hold:1 hold:2", heir=True),
+    "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 EXCLUSIVE = {
-    "write": Scene("join ready arm write:0:500 write:2:510"),
-    "write of many, beside a sleeper": Scene("join ready lie arm many:3:500"),
-    "leave": Scene("join write:0:500 ready arm leave"),
+    "write": ProcessGroup("join ready arm write:0:500 write:2:510"),
+    "write of many, beside a sleeper": ProcessGroup("join ready lie arm many:3:500"),
+    "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 
 
-def begin(where: Place, scene: Scene, step: Step) -> Driver:
+def begin(where: Place, scene: ProcessGroup, step: Step) -> Driver:
     """Have a victim run, until it stops or ends."""
     if scene.former:
         where.killed(scene.former)
@@ -94,7 +94,7 @@ def others_write(writer: Any, victim: Driver, number: int) -> list[int]:
     return held
 
 
-def play(where: Place, scene: Scene, step: Step, writer: Any) -> list[str]:
+def play(where: Place, scene: ProcessGroup, step: Step, writer: Any) -> list[str]:
     """Stop a victim at a step, let others go on, and then it. Returns the steps."""
     writer.write(None, values(*ALL), timeout=PATIENCE)
     where.forget_rows(but=0)  # so that the steps are the same each time
@@ -137,7 +137,7 @@ def test_who_is_stopped_holds_up_one_element_at_most(place: Place, scene: str) -
         at_each_step(lambda step: play(place, SHARED[scene], step, writer), often=OFTEN)
 
 
-def play_alone(where: Place, scene: Scene, step: Step) -> list[str]:
+def play_alone(where: Place, scene: ProcessGroup, step: Step) -> list[str]:
     with where.another_handle() as writer:
         writer.write(None, values(*ALL))
     before = where.reader.counts().tolist()
@@ -181,7 +181,7 @@ BOARD = {
 def play_on_board(board: Place, operations: str, step: Step) -> list[str]:
     with board.another(step.at) as where:
         other = where.handle().declare(key_name(1))
-        with begin(where, Scene(operations), step) as victim:
+        with begin(where, ProcessGroup(operations), step) as victim:
             if step.at and victim.wait_stopped_or_ended():
                 for key, data in where.reader.items():
                     assert key == key_name(0)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.support import LONGER
 from tools.fuzz import build
 from tools.fuzz.parent import DRIVERS, LEVELS, Outcome, fuzz, fuzz_in_c, source
@@ -194,7 +194,7 @@ def test_fuzzer_finds_a_bound_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any, folder: Any, header: Any, safe: Any, unsafe: Any
 ) -> None:
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
-    mutated(tmp_path, monkeypatch, folder, header, safe, unsafe)
+    mutate_header(tmp_path, monkeypatch, folder, header, safe, unsafe)
     driver = build.compile_program(source(level), tmp_path / level, *build.SANITIZED)
     outcome = fuzz_in_c(level, 1, ENOUGH_SECONDS, count=FOUND * CASES[level], driver=driver)
     assert not outcome.ok

@@ -11,19 +11,19 @@ from msgq.common import timing
 from msgq.monitor.hop_tree import HopTreeCollector, hops
 from msgq.recording import LogReader, Recorder
 from tests.support import Child, wait_until
-from tests.unit import stage_actors
+from tests.unit import stage_children
 
 NAMES = ["camera", "model", "plan"]
 
 
 def test_a_recording_of_everything_has_timing_topics_and_the_same_tree(prefix: str, tmp_path: Path) -> None:
     view = HopTreeCollector(lambda _: True, 600.0)
-    with Child(stage_actors.chain, NAMES, 300) as child, stage_actors.timings("planner", "model") as beside:
+    with Child(stage_children.chain, NAMES, 300) as child, stage_children.timings("planner", "model") as beside:
         child.hear()
         view.poll()
         with Recorder(tmp_path / "log", chunk_seconds=0.02) as recorder:
             child.say()
-            beside.send(stage_actors.record(5, 6, 7, 4))
+            beside.send(stage_children.record(5, 6, 7, 4))
             assert child.hear() == "sent"
             wait_until(lambda: recorder.stats().messages == 901)
         view.poll()
@@ -38,7 +38,7 @@ def test_a_recording_of_everything_has_timing_topics_and_the_same_tree(prefix: s
     rows: list[tuple[Any, ...]] = []
     for message in log:
         if message.endpoint in NAMES:
-            (step,) = np.frombuffer(message.data, stage_actors.STEP)
+            (step,) = np.frombuffer(message.data, stage_children.STEP)
             rows.append((NAMES.index(message.endpoint), message.publish_time, int(step["origin_time"])))
     recorded = hops(NAMES, *np.array(rows, np.int64).T)
     assert sorted(recorded, key=str) == sorted(live.hops, key=str)

@@ -22,7 +22,7 @@ from msgq.recording import LogReader, Writer
 from msgq.recording.export import parquet
 from tests.recording.logs import struct_schema
 from tests.recording.ros_messages import POINT, point, point_bytes
-from tests.unit.test_plans import plain
+from tests.unit.test_columnar_plans import plain
 
 ABOUT = ["log_time", "publish_time", "sequence", "epoch", "origin_time"]
 NUMBER = Schema("Number", "json")

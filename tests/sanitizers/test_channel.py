@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
 pytestmark = LIMITS
@@ -48,7 +48,7 @@ RELAXED = {
 @pytest.mark.nightly
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
-    mutated(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
+    mutate_header(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
     assert "data race" in Stress("channel").complaint(tmp_path, "thread", 5)
 
 
@@ -81,5 +81,5 @@ MISSING = {
 @pytest.mark.nightly
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
-    mutated(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
+    mutate_header(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
     assert "channel:" in Stress("channel").complaint(tmp_path, "native", 10)

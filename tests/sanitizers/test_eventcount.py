@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress
 
 pytestmark = LIMITS
@@ -33,6 +33,6 @@ def test_nobody_sleeps_through_a_message_of_several_publishers(seed: int, flags:
 @pytest.mark.nightly
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
-    mutated(tmp_path, monkeypatch, "HEADERS", "base/eventcount.h", *PIECES[piece])
+    mutate_header(tmp_path, monkeypatch, "HEADERS", "base/eventcount.h", *PIECES[piece])
     complaint = Stress("eventcount").complaint(tmp_path, "impatient", 10)
     assert "eventcount: somebody sleeps through" in complaint or "eventcount: the others" in complaint

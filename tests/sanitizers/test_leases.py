@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
 pytestmark = LIMITS
@@ -38,7 +38,7 @@ RELAXED = {
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test: leases that are returned, or generations that are stored, without release."""
     old, what = RELAXED[edge]
-    mutated(tmp_path, monkeypatch, *LEASES, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")
+    mutate_header(tmp_path, monkeypatch, *LEASES, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")
     assert "data race" in Stress("leases").complaint(tmp_path, "thread", 3)
 
 
@@ -46,5 +46,5 @@ def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.Monke
 def test_stress_sees_a_missing_look_at_the_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a server that takes buffers whoever holds them must be found out by the frames' words."""
     look = "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)"
-    mutated(tmp_path, monkeypatch, *LEASES, look, "if (!table && buffer)")
+    mutate_header(tmp_path, monkeypatch, *LEASES, look, "if (!table && buffer)")
     assert "leases:" in Stress("leases").complaint(tmp_path, "native", 10)

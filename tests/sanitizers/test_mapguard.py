@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress
 
 pytestmark = LIMITS
@@ -25,5 +25,5 @@ def test_each_fault_is_found_and_nothing_else_is_touched(seed: int, flags: Any, 
 def test_the_stress_sees_a_fault_that_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: zeros without a word that says so."""
     clear = "mq_store_release_u64(&guard->whole, 0);"
-    mutated(tmp_path, monkeypatch, "HEADERS", "base/mapguard.h", clear, "(void)guard;")
+    mutate_header(tmp_path, monkeypatch, "HEADERS", "base/mapguard.h", clear, "(void)guard;")
     assert "nobody noticed" in Stress("mapguard").complaint(tmp_path, "native", 1)

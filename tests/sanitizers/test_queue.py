@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
 pytestmark = LIMITS
@@ -53,7 +53,7 @@ RELAXED = {
 def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test."""
     header, old, new = RELAXED[edge]
-    mutated(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
+    mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
     assert "data race" in Stress("queue").complaint(tmp_path, "thread", 20, 0)
 
 
@@ -95,5 +95,5 @@ MISSING = {
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
-    mutated(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
+    mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
     assert "queue:" in Stress("queue").complaint(tmp_path, "native", 12, 0)

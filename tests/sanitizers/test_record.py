@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
 pytestmark = LIMITS
@@ -36,7 +36,7 @@ PLAIN = {
 def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Any) -> None:
     """A test of the test."""
     header, old, new = PLAIN[copy]
-    mutated(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
+    mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
     assert "data race" in Stress("record").complaint(tmp_path, "thread", 20, 0)
 
 
@@ -74,5 +74,5 @@ MISSING = {
 def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
-    mutated(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
+    mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
     assert "record:" in Stress("record").complaint(tmp_path, "native", 20, 0)

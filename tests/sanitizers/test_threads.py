@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutated import mutated
+from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress, needs_tsan
 
 pytestmark = LIMITS
@@ -25,7 +25,7 @@ def test_no_message_is_torn_repeated_or_slept_through(seed: int, flags: Any, sec
 @pytest.mark.nightly
 def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: without the copies made for it, the sanitizer must object."""
-    mutated(tmp_path, monkeypatch, "HEADERS", "base/atomics.h", "defined(__SANITIZE_THREAD__)", "0")
+    mutate_header(tmp_path, monkeypatch, "HEADERS", "base/atomics.h", "defined(__SANITIZE_THREAD__)", "0")
     assert "data race" in Stress("threads").complaint(tmp_path, "thread", 1)
 
 
@@ -33,7 +33,7 @@ def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_stress_sees_a_missing_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a subscriber that takes every copy for intact must be found out by the checksums."""
     check = "if (mq_unlikely(!mq_ring_subscriber_validate(s)))\n        return false;"
-    mutated(tmp_path, monkeypatch, "HEADERS", "ring/subscriber.h", check, "")
+    mutate_header(tmp_path, monkeypatch, "HEADERS", "ring/subscriber.h", check, "")
     assert "threads:" in Stress("threads").complaint(tmp_path, "native", 10)
 
 
@@ -41,5 +41,5 @@ def test_stress_sees_a_missing_check(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_stress_sees_a_lap_that_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: who joins from the oldest message on and does not count what was before must be found out."""
     count = "former = (int64_t)mq_ring_subscriber_sequence(s);"
-    mutated(tmp_path, monkeypatch, "HEADERS", "ring/seek.h", count, "former = 0;")
+    mutate_header(tmp_path, monkeypatch, "HEADERS", "ring/seek.h", count, "former = 0;")
     assert "of those received" in Stress("threads").complaint(tmp_path, "native", 10)

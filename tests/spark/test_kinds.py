@@ -37,7 +37,7 @@ from tests.spark.kind_logs import (
 )
 from tests.spark.rows import SECOND, listed, message, messages
 from tests.support import wait_until
-from tests.unit.stage_actors import record
+from tests.unit.stage_children import record
 
 TURN = 1 << 32
 TOLD = [

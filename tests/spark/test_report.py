@@ -24,7 +24,7 @@ from tests.spark.deadline import DEADLINE
 from tests.spark.kind_logs import Said, Told, a_history, of_queue, of_vector, on_channel, write_kinds
 from tests.spark.pages import sections
 from tests.spark.rows import SECOND, message, messages
-from tests.unit.stage_actors import record
+from tests.unit.stage_children import record
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine: apt-get install chromium")

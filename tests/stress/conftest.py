@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stress.scene import Scene
+from tests.stress.process_group import ProcessGroup
 from tests.support import LONGER
 
 
@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
+def scene() -> Iterator[ProcessGroup]:
+    scene = ProcessGroup()
     yield scene
     scene.close()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgq
 from tests.stress import roles
-from tests.stress.scene import Scene, ring
+from tests.stress.process_group import ProcessGroup, ring
 from tests.stress.traffic import Stream, largest
 from tests.support import DEADLINE, LONGER
 
 FAMILY = 28  # processes, when a subscriber forks eight times and every third child goes on forking
 
 
-def test_every_fork_gets_the_rest_of_the_stream(scene: Scene, endpoint: str, seed: int) -> None:
+def test_every_fork_gets_the_rest_of_the_stream(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: a subscriber forks while messages arrive, its children fork too; all go on from the cursor of that moment.
 
     Why: parent and child share the mapping, but must not share cursor, entry or slot.

@@ -19,13 +19,13 @@ from msgq.common.stats.workqueue import QueueHandleInfo
 from msgq.workqueue import MessageQueue
 from tests.stress import queues
 from tests.stress.channels import message
-from tests.stress.scene import Scene, finish
+from tests.stress.process_group import ProcessGroup, finish
 from tests.support import DEADLINE, LONGER, Child, Task, wait_asleep, wait_until
 
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
 
 
-def run(scene: Scene, name: str, kinds: list[str], senders: int, count: int, seed: int, **more: Any) -> None:
+def run(scene: ProcessGroup, name: str, kinds: list[str], senders: int, count: int, seed: int, **more: Any) -> None:
     """Let takers of these kinds, and senders, work until all is sent, and check that each message was taken once."""
     with MessageQueue(name) as queue:
         ordered = "take" not in kinds  # it gives messages back
@@ -66,7 +66,7 @@ def settled(queue: MessageQueue, sent: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("max_messages", [1, 2])
-def test_full_and_empty_at_the_same_time(scene: Scene, endpoint: str, seed: int, max_messages: int) -> None:
+def test_full_and_empty_at_the_same_time(scene: ProcessGroup, endpoint: str, seed: int, max_messages: int) -> None:
     """What: two senders and two takers share one or two places, so that both sides sleep all the time.
 
     Failure would mean: a wake is lost, or goes to one who does not use it.
@@ -76,7 +76,7 @@ def test_full_and_empty_at_the_same_time(scene: Scene, endpoint: str, seed: int,
 
 
 @pytest.mark.nightly
-def test_four_senders_and_four_takers(scene: Scene, endpoint: str, seed: int) -> None:
+def test_four_senders_and_four_takers(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """Messages of mixed priorities; each sender's come in its order to each taker."""
     MessageQueue(endpoint, max_messages=64, max_message_size=queues.SIZE).close()
     run(scene, endpoint, ["receive", "many", "into", "iterate"], 4, int(3000 * LONGER), seed)
@@ -84,7 +84,7 @@ def test_four_senders_and_four_takers(scene: Scene, endpoint: str, seed: int) ->
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("max_messages", [1, 10, 200])
-def test_takers_of_every_kind(scene: Scene, endpoint: str, seed: int, max_messages: int) -> None:
+def test_takers_of_every_kind(scene: ProcessGroup, endpoint: str, seed: int, max_messages: int) -> None:
     """What: blocked receivers beside pollers, descriptors and coroutines; some give messages back.
 
     Why: those who watch must not use up the wake of one who takes.
@@ -93,7 +93,7 @@ def test_takers_of_every_kind(scene: Scene, endpoint: str, seed: int, max_messag
     run(scene, endpoint, list(queues.KINDS), 2, int(800 * LONGER), seed)
 
 
-def test_sixty_four_sleepers(scene: Scene, endpoint: str) -> None:
+def test_sixty_four_sleepers(scene: ProcessGroup, endpoint: str) -> None:
     """What: 64 threads in four processes sleep, a handle each; 64 messages wake one each."""
     with MessageQueue(endpoint) as queue:
         children = scene.start_all([(queues.sleepers, endpoint, 16)] * 4)
@@ -111,7 +111,7 @@ def sleeping(queue: MessageQueue, how: str) -> int:
     return sum(how in one.waits for one in stats.queue(queue.name).handles)
 
 
-def test_as_many_messages_as_there_may_be(scene: Scene, endpoint: str, seed: int) -> None:
+def test_as_many_messages_as_there_may_be(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: 65,536 messages wait; three receivers drain the queue together, each in the right order."""
     rng, count = random.Random(seed), 65536
     with MessageQueue(endpoint, max_messages=count, max_message_size=16) as queue:
@@ -129,7 +129,7 @@ def test_as_many_messages_as_there_may_be(scene: Scene, endpoint: str, seed: int
 
 
 @pytest.mark.nightly
-def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scene: Scene, endpoint: str) -> None:
+def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scene: ProcessGroup, endpoint: str) -> None:
     """What: one process sends without a pause into places far apart; another takes, looking at 65,536 places each time.
 
     Why: a look may have passed the place into which a message comes, and find the next one, in a place before it.
@@ -151,7 +151,7 @@ def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scen
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["poller", "fileno"])
-def test_watchers_do_not_use_up_wakes(scene: Scene, endpoint: str, seed: int, kind: str) -> None:
+def test_watchers_do_not_use_up_wakes(scene: ProcessGroup, endpoint: str, seed: int, kind: str) -> None:
     """What: two processes watch, and hesitate before they take; a third one is blocked, and gets messages at once."""
     count = int(30 * LONGER)
     with MessageQueue(endpoint) as queue:
@@ -170,7 +170,7 @@ def test_watchers_do_not_use_up_wakes(scene: Scene, endpoint: str, seed: int, ki
 
 
 @pytest.mark.nightly
-def test_who_gives_up_passes_the_wake_on(scene: Scene, endpoint: str, seed: int) -> None:
+def test_who_gives_up_passes_the_wake_on(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: two processes wait and give up all the time, by time-outs and handlers that raise, also in the moment in
     which they are woken, and give back what they took; two others wait patiently.
     """
@@ -190,7 +190,7 @@ def test_who_gives_up_passes_the_wake_on(scene: Scene, endpoint: str, seed: int)
 
 
 @pytest.mark.nightly
-def test_processes_that_are_stopped_hold_up_nobody(scene: Scene, endpoint: str, seed: int) -> None:
+def test_processes_that_are_stopped_hold_up_nobody(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: senders and takers are stopped at random moments; meanwhile this one sends and receives.
 
     Why: they may be stopped with a place held, with a message taken, or between a message and the wake for it.
@@ -220,7 +220,7 @@ def test_processes_that_are_stopped_hold_up_nobody(scene: Scene, endpoint: str, 
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
-def test_rows_change_hands_under_traffic(scene: Scene, endpoint: str, seed: int, count: int) -> None:
+def test_rows_change_hands_under_traffic(scene: ProcessGroup, endpoint: str, seed: int, count: int) -> None:
     """What: four processes open the queue, send, take, leave jobs undone and close it, again and again."""
     with MessageQueue(endpoint, max_messages=4 * count, max_message_size=queues.SIZE) as queue:  # never full
         children = scene.start_all([(queues.come_and_go, endpoint, i, count, seed + i) for i in range(4)])
@@ -270,7 +270,7 @@ def test_many_handles_and_threads_in_one_process(endpoint: str, seed: int) -> No
 # ---- interrupted ----
 
 
-def test_sigint_in_every_wait(scene: Scene, endpoint: str) -> None:
+def test_sigint_in_every_wait(scene: ProcessGroup, endpoint: str) -> None:
     """Each wait ends with KeyboardInterrupt, at once, and leaves nothing behind; the handle can be used again."""
     with MessageQueue(endpoint, max_messages=1) as queue:
         child = scene.start_child(queues.interrupted, endpoint)

@@ -13,14 +13,14 @@ import pytest
 
 from msgq.records import Board, SeqlockVector
 from tests.stress import records
-from tests.stress.scene import Scene, finish
+from tests.stress.process_group import ProcessGroup, finish
 from tests.support import DEADLINE, LONGER, wait_until
 
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
 NIGHT = pytest.mark.nightly
 
 
-def run(scene: Scene, name: str, writers: int, readers: int, seconds: float, seed: int) -> None:
+def run(scene: ProcessGroup, name: str, writers: int, readers: int, seconds: float, seed: int) -> None:
     """Let writers and readers work, and check that each write was counted once."""
     writing = scene.start_all([(records.write, name, seed % 1000 + i, seconds * LONGER) for i in range(writers)])
     reading = scene.start_all([(records.read, name, seed + i, i % 2 == 1) for i in range(readers)])
@@ -48,7 +48,9 @@ def run(scene: Scene, name: str, writers: int, readers: int, seconds: float, see
         pytest.param(1 << 20, 2, 4, 2, marks=NIGHT),
     ],
 )
-def test_floods(scene: Scene, endpoint: str, seed: int, item: int, length: int, copies: int, seconds: float) -> None:
+def test_floods(
+    scene: ProcessGroup, endpoint: str, seed: int, item: int, length: int, copies: int, seconds: float
+) -> None:
     """What: processes write the same elements without a pause, and others read them in every way.
 
     Failure would mean: a value is of two writers, or a write counts twice, or not at all.
@@ -58,7 +60,7 @@ def test_floods(scene: Scene, endpoint: str, seed: int, item: int, length: int, 
 
 
 @NIGHT
-def test_an_exclusive_vector_changes_hands(scene: Scene, endpoint: str, seed: int) -> None:
+def test_an_exclusive_vector_changes_hands(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: three processes want to be its one writer, all the time."""
     with SeqlockVector(endpoint, records.dtype(56), 1, exclusive=True) as vector:
         writing = scene.start_all([(records.take_turns, endpoint, seed + i, 3 * LONGER) for i in range(3)])
@@ -78,7 +80,7 @@ def test_an_exclusive_vector_changes_hands(scene: Scene, endpoint: str, seed: in
     [(8, 100, 0.5), pytest.param(56, 1000, 2, marks=NIGHT), pytest.param(4096, 30, 2, marks=NIGHT)],
 )
 def test_snapshots_of_one_instant(
-    scene: Scene, endpoint: str, seed: int, item: int, length: int, seconds: float
+    scene: ProcessGroup, endpoint: str, seed: int, item: int, length: int, seconds: float
 ) -> None:
     """What: one process writes all elements in turn; others take atomic snapshots.
 
@@ -113,7 +115,7 @@ def made(endpoint: str) -> Iterator[Callable[[str, int], SeqlockVector]]:
         yield make
 
 
-def ask(scene: Scene, made: Callable[..., SeqlockVector], how: str, vectors: int, count: int, seed: int) -> None:
+def ask(scene: ProcessGroup, made: Callable[..., SeqlockVector], how: str, vectors: int, count: int, seed: int) -> None:
     """Write one value of one vector, and await the answer to it; again and again."""
     rng, handles, pong = random.Random(seed), [made(f"{number}") for number in range(vectors)], made("pong")
     names = [vector.name for vector in handles]
@@ -134,7 +136,7 @@ def ask(scene: Scene, made: Callable[..., SeqlockVector], how: str, vectors: int
 
 
 @pytest.mark.parametrize("how", records.WATCHES)
-def test_each_change_wakes_who_waits(scene: Scene, made: Any, seed: int, how: str) -> None:
+def test_each_change_wakes_who_waits(scene: ProcessGroup, made: Any, seed: int, how: str) -> None:
     """Failure would mean: a wake is lost."""
     ask(scene, made, how, 1, int(200 * LONGER), seed)
 
@@ -143,13 +145,13 @@ def test_each_change_wakes_who_waits(scene: Scene, made: Any, seed: int, how: st
     ("how", "vectors"),
     [("poller", 20), pytest.param("fileno", 60, marks=NIGHT), pytest.param("asyncio", 60, marks=NIGHT)],
 )
-def test_many_vectors_are_watched_at_once(scene: Scene, made: Any, seed: int, how: str, vectors: int) -> None:
+def test_many_vectors_are_watched_at_once(scene: ProcessGroup, made: Any, seed: int, how: str, vectors: int) -> None:
     """What: one Poller, one epoll, or one event loop watches all; any of them may change."""
     ask(scene, made, how, vectors, int((200 if vectors == 20 else 2000) * LONGER), seed)
 
 
 @NIGHT
-def test_many_sleepers_of_one_vector(scene: Scene, made: Any) -> None:
+def test_many_sleepers_of_one_vector(scene: ProcessGroup, made: Any) -> None:
     """What: five processes sleep in each way; each of them sees the last of a burst of writes."""
     rng, number, late, many = random.Random(1), 0, 0, 1 << 40
     vector, pongs = made("ping"), [made(how) for how in records.WATCHES]
@@ -172,7 +174,7 @@ def test_many_sleepers_of_one_vector(scene: Scene, made: Any) -> None:
 
 
 @pytest.mark.parametrize(("writers", "seconds"), [(2, 0.5), pytest.param(4, 2, marks=NIGHT)])
-def test_keys_change_hands(scene: Scene, endpoint: str, seed: int, writers: int, seconds: float) -> None:
+def test_keys_change_hands(scene: ProcessGroup, endpoint: str, seed: int, writers: int, seconds: float) -> None:
     """What: processes declare the same few keys, write some values, and give them back; others read all of them.
 
     Failure would mean: a key has two owners, or an owner begins with an old count.
@@ -192,7 +194,7 @@ def test_keys_change_hands(scene: Scene, endpoint: str, seed: int, writers: int,
 
 
 @NIGHT
-def test_changes_of_a_board_end_while_all_keys_are_written(scene: Scene, endpoint: str, seed: int) -> None:
+def test_changes_of_a_board_end_while_all_keys_are_written(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: 200 keys are written without a pause; each look for changes tells each of them once at most."""
     with Board(endpoint, keys=200, value_bytes=400) as board:
         writing = scene.start_all([(records.declare, endpoint, seed + i, 2 * LONGER, 200) for i in range(2)])

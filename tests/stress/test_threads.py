@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import msgq
+from tests.stress.process_group import ring
 from tests.stress.roles import publisher, subscriber
-from tests.stress.scene import ring
 from tests.stress.traffic import Ledger, Stream, largest
 from tests.support import DEADLINE_MS, LONGER
 

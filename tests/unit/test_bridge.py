@@ -24,7 +24,7 @@ from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl.ring.core import TopicObserver
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
-from tests.unit import actors
+from tests.unit import children
 
 TOPIC = "state"
 
@@ -370,7 +370,7 @@ class TestNoLoops:
         (tmp_path / "map.toml").write_text(f'"{host.prefix}/{TOPIC}" = "ipc://{tmp_path}/{name}"')
 
     def test_a_dead_bridge_is_no_bridge(self, here: Host) -> None:
-        with Child(actors.bridge_publisher, here.prefix, TOPIC) as child:
+        with Child(children.bridge_publisher, here.prefix, TOPIC) as child:
             assert child.hear() == "connected"
             assert bridged(here)
             child.kill()

@@ -19,7 +19,7 @@ from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from tests.command import Process, start
 from tests.support import DEADLINE, Child, wait_until
-from tests.unit import actors
+from tests.unit import children
 from tests.unit.test_bridge import TOPIC, Crossing, Host, attached_plain, hosts, until
 
 __all__ = ["hosts"]
@@ -132,7 +132,7 @@ class TestOut:
             sub = attached(here, crossing)
             newest: dict[int, int] = {}
             for _ in range(2):
-                with Child(actors.channel_publisher, here.prefix, TOPIC) as child:
+                with Child(children.channel_publisher, here.prefix, TOPIC) as child:
                     assert child.hear() == "publishes"
                     before = crossing.flow(CHANNEL).messages
                     until(lambda: crossing.flow(CHANNEL).messages > before + 100, crossing)  # noqa: B023 in the loop
@@ -295,7 +295,7 @@ def test_the_command_carries_a_channel_from_host_to_host(hosts: list[Host], stac
         return len(received) > count
 
     for _ in range(2):
-        with Child(actors.channel_publisher, here.prefix, TOPIC) as child:
+        with Child(children.channel_publisher, here.prefix, TOPIC) as child:
             assert child.hear() == "publishes"
             before = len(received)
             wait_until(lambda: heard(before + 100), "messages come over")  # noqa: B023 within the loop

@@ -22,12 +22,12 @@ from msgq.impl.meter import TopicMeter, watch
 from msgq.stats import topic
 from tests import command
 from tests.support import Child, Task, wait_until
-from tests.unit import live_actors
+from tests.unit import publisher_children
 
 
 @pytest.fixture
 def traffic(prefix: str) -> Iterator[Child]:
-    with Child(live_actors.publish_steadily, ["camera", "wheel.left", "wheel.right"], 0.01) as child:
+    with Child(publisher_children.publish_steadily, ["camera", "wheel.left", "wheel.right"], 0.01) as child:
         assert child.hear() == "up"
         wait_until(lambda: topic("wheel.right").messages)
         yield child
@@ -123,7 +123,7 @@ def test_losses_of_a_subscriber_that_hangs_are_seen(prefix: str, check: Any) -> 
 
 
 def test_a_publisher_that_died_is_missed(prefix: str, check: Any) -> None:
-    with Child(live_actors.die_publishing, "camera") as child:
+    with Child(publisher_children.die_publishing, "camera") as child:
         child.process.wait()
     code, found = check("seconds = 0.01\n[endpoints.camera]")
     assert code == 1
@@ -142,7 +142,7 @@ def test_losses_of_subscribers_are_found(prefix: str, check: Any) -> None:
 
 
 def test_it_waits_for_endpoints_that_come_late(prefix: str, check: Any) -> None:
-    with Child(live_actors.publish_steadily, ["camera"]):
+    with Child(publisher_children.publish_steadily, ["camera"]):
         code, _ = check("seconds = 0.1\n[endpoints.camera]\nrate = 1", "--timeout", "20")
     assert code == 0
 

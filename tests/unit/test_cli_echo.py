@@ -1,4 +1,4 @@
-"""`msgq echo` on channels, work queues, vectors and boards, with real processes; topics are in test_cli_live.py."""
+"""`msgq echo` on channels, work queues, vectors and boards, with real processes; test_cli_measurement.py has topics."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from msgq.workqueue import MessageQueue
 from tests import command
 from tests.command import Process, start
 from tests.support import Child
-from tests.unit import traffic_actors
-from tests.unit.traffic_actors import POSE
+from tests.unit import traffic_children
+from tests.unit.traffic_children import POSE
 
 
 def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
@@ -45,8 +45,8 @@ def listen(prefix: str) -> Iterator[Callable[..., Process]]:
 
 def test_a_channel_with_two_publishers(prefix: str, listen: Callable[..., Process]) -> None:
     with (
-        Child(traffic_actors.publish_on_channel, "cam", "left") as left,
-        Child(traffic_actors.publish_on_channel, "cam", "right") as right,
+        Child(traffic_children.publish_on_channel, "cam", "left") as left,
+        Child(traffic_children.publish_on_channel, "cam", "right") as right,
     ):
         assert left.hear() == right.hear() == "up"
         echo = listen("channel/cam", "-n", "50", opened=(f"msgqchan_{prefix}/cam",))
@@ -100,7 +100,7 @@ def test_broadcasts_are_channels(prefix: str, listen: Callable[..., Process]) ->
 
 
 def test_a_vector_shows_what_is_there_and_then_each_change(prefix: str, listen: Callable[..., Process]) -> None:
-    with Child(traffic_actors.write_vector, "poses", 4) as child:
+    with Child(traffic_children.write_vector, "poses", 4) as child:
         assert child.hear() == "up"
         for index in (2, 2, 3):
             child.say(index)
@@ -167,7 +167,7 @@ def test_a_queue_shows_what_waits_once_and_takes_nothing(prefix: str, listen: Ca
 
 
 def test_a_queue_says_how_many_were_taken_unseen(prefix: str, listen: Callable[..., Process]) -> None:
-    with Child(traffic_actors.work_in_queue, "jobs") as child, MessageQueue("other") as other:
+    with Child(traffic_children.work_in_queue, "jobs") as child, MessageQueue("other") as other:
         assert child.hear() == "up"
         echo = listen("queue/.*", "-n", "1", opened=("/jobs", "/other"))
         child.say(100)
@@ -287,7 +287,7 @@ def test_a_queue_whose_first_event_is_still_to_come(prefix: str, listen: Callabl
 
 
 def test_events_of_a_busy_queue_are_all_shown(prefix: str, listen: Callable[..., Process]) -> None:
-    with MessageQueue("jobs", events=True), Child(traffic_actors.work_in_queue, "jobs") as child:
+    with MessageQueue("jobs", events=True), Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         child.say(1)  # makes the channel of events
         child.hear()

@@ -13,9 +13,9 @@ import msgq
 from msgq.cli.app import app
 from msgq.common import naming
 from msgq.topic.leftovers import clear_claims
-from tests.contract import zmq_actors
+from tests.contract import zmq_children
 from tests.support import SHM, Child
-from tests.unit import gate_actors
+from tests.unit import gate_children
 
 
 def run(*args: str) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def noted() -> str:
 def test_the_gate_of_a_killed_controller_is_found_and_removed(prefix: str) -> None:
     with msgq.fake_event_handle("lives", "", enable=True) as alive:
         assert alive.recv_called_event.fd >= 0
-        with Child(gate_actors.controller, "left", "recv_ready_event", env={"CEREAL_FAKE_PREFIX": "a:%b"}) as child:
+        with Child(gate_children.controller, "left", "recv_ready_event", env={"CEREAL_FAKE_PREFIX": "a:%b"}) as child:
             assert child.hear() == "made"
             assert run("clean") == []
             child.kill()
@@ -47,7 +47,7 @@ def test_the_gate_of_a_killed_controller_is_found_and_removed(prefix: str) -> No
 
 def test_the_claim_of_a_killed_publisher_is_found_and_removed(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
-    with Child(zmq_actors.plain_claim, "left") as child:
+    with Child(zmq_children.plain_claim, "left") as child:
         assert child.hear() == "published"
         assert list(clear_claims(prefix, remove=False)) == []
         child.kill()

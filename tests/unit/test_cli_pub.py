@@ -1,4 +1,4 @@
-"""`msgq pub` on channels, work queues, vectors and boards; topics are in test_cli_live.py."""
+"""`msgq pub` on channels, work queues, vectors and boards; topics are in test_cli_measurement.py."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from msgq.common.dtypes import struct_schema
 from msgq.workqueue import MessageQueue
 from tests import command
 from tests.support import DEADLINE, Child, wait_until
-from tests.unit import traffic_actors
-from tests.unit.traffic_actors import POSE
+from tests.unit import traffic_children
+from tests.unit.traffic_children import POSE
 
 
 def pub(*words: object, code: int = 0) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def refused(*words: object, code: int = 1) -> str:
 
 
 def test_a_channel_is_published_on_beside_others(prefix: str) -> None:
-    with Child(traffic_actors.publish_on_channel, "cam", "left") as child:
+    with Child(traffic_children.publish_on_channel, "cam", "left") as child:
         assert child.hear() == "up"
         with Channel("cam") as channel, channel.subscriber() as subscriber:
             assert pub("channel/cam", "grüß", "-n", "3", "--rate", "500") == {

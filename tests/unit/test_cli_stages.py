@@ -22,8 +22,8 @@ from msgq.monitor.stage_timings import StageCollector
 from msgq.stats import topic
 from tests.command import run, start
 from tests.support import DEADLINE, Child, wait_until
-from tests.unit import stage_actors
-from tests.unit.stage_actors import publisher, record, step, steps, timings
+from tests.unit import stage_children
+from tests.unit.stage_children import publisher, record, step, steps, timings
 
 SECOND = 1_000_000_000
 
@@ -347,7 +347,7 @@ def edges(view: HopTreeCollector) -> list[tuple[Any, ...]]:
 def test_the_tree_is_what_was_sent(prefix: str) -> None:
     names = ["camera", "model", "plan"]
     view = HopTreeCollector(everything, 60.0)
-    with Child(stage_actors.chain, names, 500) as child, timings("planner", "model") as beside:
+    with Child(stage_children.chain, names, 500) as child, timings("planner", "model") as beside:
         child.hear()
         view.poll()
         child.say()
@@ -413,11 +413,11 @@ def test_times_of_another_clock_are_no_reason_to_leave_chains_out(prefix: str) -
 
 def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> None:
     view = HopTreeCollector(everything, 60.0)
-    with steps("a") as socket, publisher("plain") as plain, publisher("short", stage_actors.STEP_SCHEMA) as short:
+    with steps("a") as socket, publisher("plain") as plain, publisher("short", stage_children.STEP_SCHEMA) as short:
         view.poll()
         now = clock.time_ns()
-        socket.send(np.array((0, now, 0, 0), stage_actors.STEP).tobytes())
-        socket.send(np.array((0, -now, now, 0), stage_actors.STEP).tobytes())
+        socket.send(np.array((0, now, 0, 0), stage_children.STEP).tobytes())
+        socket.send(np.array((0, -now, now, 0), stage_children.STEP).tobytes())
         socket.send(step(now, now) + step(now - 1, now - 1))  # two elements: the first one counts, as in recordings
         short.send(step()[:23])
         short.send(step()[:24])

@@ -23,7 +23,7 @@ from msgq.common import naming
 from msgq.impl.base import clock
 from msgq.impl.fake.clock import Clock
 from tests.support import ROOT, SHM, Child, run_child
-from tests.unit import clock_actors
+from tests.unit import clock_children
 
 ALICE, BOB = 65001, 65002
 HOUR = 3600 * 10**9
@@ -50,7 +50,7 @@ def shm(token: str) -> Iterator[Path]:
 
 
 def ask(shm: Path, user: int | None = None, **environment: str) -> dict[str, Any]:
-    found: dict[str, Any] = run_child(clock_actors.ask, str(shm), user, env=environment)
+    found: dict[str, Any] = run_child(clock_children.ask, str(shm), user, env=environment)
     return found
 
 
@@ -78,7 +78,7 @@ class TestAgreement:
         assert found["trouble"] == ""
 
     def test_processes_that_start_together_agree(self, shm: Path) -> None:
-        children = [Child(clock_actors.ask_together, str(shm)) for _ in range(4)]
+        children = [Child(clock_children.ask_together, str(shm)) for _ in range(4)]
         try:
             for child in children:
                 assert child.hear() == "ready"
@@ -92,7 +92,7 @@ class TestAgreement:
     def test_a_running_process_does_not_step_when_shared_memory_is_wiped(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
-        with Child(clock_actors.ask_again, str(shm)) as child:
+        with Child(clock_children.ask_again, str(shm)) as child:
             assert child.hear() == "ready"
             (shm / "msgqclock").unlink()
             child.say()
@@ -188,12 +188,12 @@ class TestUsers:
     def test_one_topics_trust_does_not_count(self, shm: Path) -> None:
         """Or a process's clock would depend on which of its sockets connects first."""
         leave(shm / "msgqclock", packed(an_hour_ago()), ALICE)
-        found = run_child(clock_actors.ask_while_connecting, str(shm), str(ALICE))
+        found = run_child(clock_children.ask_while_connecting, str(shm), str(ALICE))
         assert found["off_by"] < HOUR / 60
         assert f"user {ALICE}" in found["trouble"]
         os.unlink(shm / f"msgqclock_{os.geteuid()}")
         offset = ask(shm, MSGQ_TRUST=str(ALICE))["offset"]
-        found = run_child(clock_actors.ask_while_connecting, str(shm), "", env={"MSGQ_TRUST": str(ALICE)})
+        found = run_child(clock_children.ask_while_connecting, str(shm), "", env={"MSGQ_TRUST": str(ALICE)})
         assert found["offset"] == offset
         assert found["trouble"] == ""
 
@@ -214,7 +214,7 @@ class TestUsers:
     def test_a_process_of_another_time_namespace_says_the_same_time(self, shm: Path) -> None:
         """Its CLOCK_MONOTONIC is ahead; whoever of the two makes the file, both have the same time."""
         command = ["unshare", "--time", "--monotonic", "5000", "--fork", sys.executable, "-c"]
-        code = "from tests.unit import clock_actors; clock_actors.main()"
+        code = "from tests.unit import clock_children; clock_children.main()"
         for who_makes_it in ("within", "outside"):
             (shm / "msgqclock").unlink(missing_ok=True)
             if who_makes_it == "outside":

@@ -110,6 +110,6 @@ def test_a_time_out_is_caught_as_a_time_out() -> None:
 
 
 def test_again_does_not_import_zmq(endpoint: str) -> None:
-    code = f"from tests.unit import actors; print(actors.again({endpoint!r}))"  # a forked process has other imports
+    code = f"from tests.unit import children; print(children.again({endpoint!r}))"  # a forked process has other imports
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
     assert done.stdout == "[True, False]\n", done.stderr

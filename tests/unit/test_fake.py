@@ -20,7 +20,7 @@ from msgq.impl import fake, ring
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.clock import Clock
 from tests.support import DEADLINE, Task, run_child
-from tests.unit import actors
+from tests.unit import children
 
 CONTEXT = fake.Context()
 
@@ -213,7 +213,7 @@ def test_arrays_without_a_buffer_format_can_be_sent(endpoint: str, rows: np.ndar
 class TestFork:
     def test_the_child_has_an_empty_bus(self, endpoint: str) -> None:
         """On the ring, sockets work in a forked child. Here no process would get the child's messages, nor send any."""
-        answer = run_child(actors.forked_fake, endpoint)
+        answer = run_child(children.forked_fake, endpoint)
         assert answer == {"refused": [endpoint] * 9, "own": ["own"], "parent": ["the parent's"]}
 
 

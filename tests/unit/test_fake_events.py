@@ -32,7 +32,7 @@ from msgq.errors import (
     StateError,
 )
 from tests.support import DEADLINE, SHM, Child, Task, wait_asleep, wait_until
-from tests.unit import gate_actors as actors
+from tests.unit import gate_children as children
 
 
 @pytest.fixture(autouse=True)
@@ -137,12 +137,12 @@ class TestEvent:
 
     def test_another_process_waits_and_sets(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
-        with Child(actors.waiter, endpoint, "recv_ready_event") as child:
+        with Child(children.waiter, endpoint, "recv_ready_event") as child:
             assert child.hear() == "waiting"
             wait_asleep(child.pid)
             handle.recv_ready_event.set()
             assert child.result() == "set"
-        with Child(actors.controller, endpoint, "recv_called_event") as child:
+        with Child(children.controller, endpoint, "recv_called_event") as child:
             assert child.hear() == "made"
             attached = msgq.fake_event_handle(endpoint, override=False)
             task = Task(attached.recv_called_event.wait)
@@ -153,7 +153,7 @@ class TestEvent:
             child.result()
 
     def test_ctrl_c_ends_a_wait(self, endpoint: str) -> None:
-        with msgq.fake_event_handle(endpoint), Child(actors.waiter, endpoint, "recv_ready_event") as child:
+        with msgq.fake_event_handle(endpoint), Child(children.waiter, endpoint, "recv_ready_event") as child:
             assert child.hear() == "waiting"
             wait_asleep(child.pid)
             child.kill(signal.SIGINT)
@@ -272,7 +272,7 @@ class TestHandle:
             assert attached.recv_called_event.clear()
 
     def test_one_that_is_left_open_is_removed_when_its_process_ends(self, endpoint: str, token: str) -> None:
-        with Child(actors.controller, endpoint, "recv_called_event") as child:
+        with Child(children.controller, endpoint, "recv_called_event") as child:
             assert child.hear() == "made"
             assert gate_files(token)
             child.say()
@@ -352,7 +352,7 @@ class TestSubscriber:
         with (
             msgq.pub_sock("state") as pub,
             msgq.sub_sock("answer") as sub,
-            Child(actors.repeater, "state", "answer") as child,
+            Child(children.repeater, "state", "answer") as child,
         ):
             for i in range(200):
                 called.wait(DEADLINE)
@@ -450,7 +450,7 @@ class TestSubscriber:
 
     def test_a_handler_that_forks_at_the_gate_makes_two_receives(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
-        with msgq.pub_sock(endpoint) as pub, Child(actors.forking, endpoint) as child:
+        with msgq.pub_sock(endpoint) as pub, Child(children.forking, endpoint) as child:
             assert child.hear() == "connected"
             handle.recv_called_event.wait(DEADLINE)
             wait_asleep(child.pid)
@@ -505,7 +505,7 @@ class TestSubscriber:
 
     def test_ctrl_c_at_the_gate_and_the_call_is_not_announced_twice(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
-        with msgq.pub_sock(endpoint) as pub, Child(actors.interrupted, endpoint) as child:
+        with msgq.pub_sock(endpoint) as pub, Child(children.interrupted, endpoint) as child:
             assert child.hear() == "connected"
             handle.recv_called_event.wait(DEADLINE)
             wait_asleep(child.pid)
@@ -519,7 +519,7 @@ class TestSubscriber:
     def test_a_process_killed_at_the_gate_is_replaced_by_the_next(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub:
-            with Child(actors.receiver, endpoint, 1) as child:
+            with Child(children.receiver, endpoint, 1) as child:
                 assert child.hear() == "connected"
                 handle.recv_called_event.wait(DEADLINE)
                 wait_asleep(child.pid)
@@ -527,7 +527,7 @@ class TestSubscriber:
             assert handle.recv_called_event.clear()
             with pytest.raises(EventTimeoutError):
                 handle.recv_called_event.wait(0.01)
-            with Child(actors.receiver, endpoint, 2) as child:
+            with Child(children.receiver, endpoint, 2) as child:
                 assert child.hear() == "connected"
                 pub.send_many([b"1", b"2"])
                 step(handle)
@@ -604,7 +604,7 @@ class TestSeveralAtOnce:
             assert idle(handle)
 
     def test_what_was_taken_before_the_controller_died_is_not_lost(self, endpoint: str, way: str) -> None:
-        with Child(actors.controller, endpoint, "recv_ready_event") as owner, msgq.pub_sock(endpoint) as pub:
+        with Child(children.controller, endpoint, "recv_ready_event") as owner, msgq.pub_sock(endpoint) as pub:
             assert owner.hear() == "made"
             attached = msgq.fake_event_handle(endpoint, override=False)
             with msgq.sub_sock(endpoint) as sub:
@@ -648,7 +648,7 @@ class TestLoops:
 
     def test_what_a_handler_threw_away_is_counted(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
-        with msgq.pub_sock(endpoint) as pub, Child(actors.thrown_away, endpoint) as child:
+        with msgq.pub_sock(endpoint) as pub, Child(children.thrown_away, endpoint) as child:
             assert child.hear() == "connected"
             pub.send_many([b"1", b"2", b"3"])
             step(handle)
@@ -682,7 +682,7 @@ class TestProcessReplay:
         with (
             msgq.pub_sock("can") as pub,
             msgq.sub_sock("cycle", timeout=0) as sub,
-            Child(actors.drainer, "can", "cycle") as child,
+            Child(children.drainer, "can", "cycle") as child,
         ):
             for i in range(6):
                 called.wait(DEADLINE)
@@ -702,7 +702,7 @@ class TestProcessReplay:
         names = ["a", "b", "c", "d"]
         handles = [msgq.fake_event_handle(name, enable=True) for name in names]
         pubs = [msgq.pub_sock(name) for name in names]
-        with Child(actors.submaster, names, 5) as child:
+        with Child(children.submaster, names, 5) as child:
             for i in range(5):
                 handles[0].recv_called_event.wait(DEADLINE)
                 for pub in pubs[i % 2 :]:
@@ -714,9 +714,9 @@ class TestProcessReplay:
 
 class TestController:
     def test_one_that_is_killed_is_an_error_for_who_waits_at_its_gate(self, endpoint: str, token: str) -> None:
-        with Child(actors.controller, endpoint, "recv_ready_event") as owner:
+        with Child(children.controller, endpoint, "recv_ready_event") as owner:
             assert owner.hear() == "made"
-            with Child(actors.abandoned, endpoint) as child:
+            with Child(children.abandoned, endpoint) as child:
                 assert child.hear() == "connected"
                 attached = msgq.fake_event_handle(endpoint, override=False)
                 attached.recv_called_event.wait(DEADLINE)
@@ -730,7 +730,7 @@ class TestController:
         assert not gate_files(token)
 
     def test_waits_for_events_of_one_that_is_killed_end(self, endpoint: str) -> None:
-        with Child(actors.controller, endpoint, "recv_ready_event") as owner:
+        with Child(children.controller, endpoint, "recv_ready_event") as owner:
             assert owner.hear() == "made"
             handle = msgq.fake_event_handle(endpoint, override=False)
             task = Task(msgq.wait_for_one_event, [handle.recv_called_event, handle.recv_ready_event])
@@ -743,7 +743,7 @@ class TestController:
 
     @pytest.mark.parametrize("delay", range(12))
     def test_one_killed_while_it_makes_its_handle_leaves_nothing_to_trip_over(self, endpoint: str, delay: int) -> None:
-        with Child(actors.remaker, endpoint) as child:
+        with Child(children.remaker, endpoint) as child:
             assert child.hear() == "making"
             time.sleep(delay / 4000)  # not to let things settle: to hit another place each time
             child.kill()
@@ -758,7 +758,7 @@ class TestPoller:
         names = ["c", "a", "b"]
         handles = {name: msgq.fake_event_handle(name, enable=True) for name in names}
         pubs = {name: msgq.pub_sock(name) for name in names}
-        with Child(actors.poller, names, 3) as child:
+        with Child(children.poller, names, 3) as child:
             assert child.hear() == "connected"
             expected = []
             for ready in (["a"], ["b", "c"], []):
@@ -829,7 +829,7 @@ class TestDescriptor:
 
     def test_a_process_that_was_not_forked_waits_with_epoll(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
-        with Child(actors.watcher, endpoint) as child:
+        with Child(children.watcher, endpoint) as child:
             assert child.hear() == "watching"
             for count in (1, 3, 1, 2):
                 for _ in range(count):
@@ -843,7 +843,7 @@ class TestDescriptor:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
-        children = [Child(actors.hammer, endpoint, "recv_called_event", 20000) for _ in range(3)]
+        children = [Child(children.hammer, endpoint, "recv_called_event", 20000) for _ in range(3)]
         left = sum(child.result() for child in children)
         for child in children:
             child.__exit__()
@@ -924,7 +924,7 @@ class TestHostileBytes:
                     end = min(start + length, 192)
                     path.write_bytes(good[:start] + dice.randbytes(end - start) + good[end:] * (length > 0))
                     try:
-                        actors.hostile(endpoint)
+                        children.hostile(endpoint)
                     finally:
                         path.write_bytes(good)
             assert handle.enabled
@@ -968,7 +968,7 @@ def test_a_process_without_fake_events_is_not_held_up(endpoint: str) -> None:
     with (
         msgq.fake_event_handle(endpoint, enable=True),
         msgq.pub_sock(endpoint) as pub,
-        Child(actors.receiver, endpoint, 1) as child,
+        Child(children.receiver, endpoint, 1) as child,
     ):
         assert child.hear() == "connected"
         pub.send(b"x")

@@ -11,7 +11,7 @@ import pytest
 
 from msgq.impl.base.process import identity, process_alive, thread_alive
 from tests.support import Child, Task, run_child, wait_until
-from tests.unit import actors
+from tests.unit import children
 
 
 def state(pid: int) -> str:
@@ -47,7 +47,7 @@ def test_an_impossible_pid_is_dead(pid: int) -> None:
 
 
 def test_another_process_lives_until_it_dies_and_a_zombie_is_dead() -> None:
-    with Child(actors.be_somebody) as child:
+    with Child(children.be_somebody) as child:
         who = child.hear()
         assert process_alive(*who) is True
         os.kill(child.pid, signal.SIGKILL)
@@ -58,7 +58,7 @@ def test_another_process_lives_until_it_dies_and_a_zombie_is_dead() -> None:
 
 
 def test_a_stopped_process_lives() -> None:
-    with Child(actors.be_somebody) as child:
+    with Child(children.be_somebody) as child:
         who = child.hear()
         os.kill(child.pid, signal.SIGSTOP)
         wait_until(lambda: state(child.pid) == "T")
@@ -67,7 +67,7 @@ def test_a_stopped_process_lives() -> None:
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="needs the number of a system call")
 def test_a_process_lives_as_long_as_one_of_its_threads() -> None:
-    with Child(actors.leader_ends) as child:
+    with Child(children.leader_ends) as child:
         who = child.hear()
         wait_until(lambda: state(child.pid) == "Z")
         assert process_alive(*who) is True
@@ -104,6 +104,6 @@ def test_threads() -> None:
 
 
 def test_a_forked_child_is_somebody_else() -> None:
-    parent, child, parent_again = run_child(actors.identities_around_a_fork)
+    parent, child, parent_again = run_child(children.identities_around_a_fork)
     assert parent == parent_again
     assert parent[0] != child[0]

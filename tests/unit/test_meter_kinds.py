@@ -21,8 +21,8 @@ from msgq.impl.meter import ChannelMeter, EventsMeter, Meter, QueueMeter, Record
 from msgq.workqueue import MessageQueue
 from tests import command
 from tests.support import Child, Task
-from tests.unit import traffic_actors
-from tests.unit.traffic_actors import POSE
+from tests.unit import traffic_children
+from tests.unit.traffic_children import POSE
 
 
 def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
@@ -40,8 +40,8 @@ def seen_by(meter: Meter, messages: int) -> None:
 
 def test_a_channel_of_two_publishers_is_counted_exactly(prefix: str) -> None:
     with (
-        Child(traffic_actors.publish_on_channel, "cam", "left") as left,
-        Child(traffic_actors.publish_on_channel, "cam", "right") as right,
+        Child(traffic_children.publish_on_channel, "cam", "left") as left,
+        Child(traffic_children.publish_on_channel, "cam", "right") as right,
     ):
         assert left.hear() == right.hear() == "up"
         meter = ChannelMeter("cam", prefix)
@@ -110,7 +110,7 @@ def test_a_publish_time_in_the_payload_of_a_channel(prefix: str) -> None:
 
 
 def test_writes_of_a_vector_are_counted_exactly(prefix: str) -> None:
-    with Child(traffic_actors.write_vector, "poses", 10) as child:
+    with Child(traffic_children.write_vector, "poses", 10) as child:
         assert child.hear() == "up"
         child.say(1)
         child.hear()  # before we looked
@@ -154,7 +154,7 @@ def test_values_of_a_board_are_counted_with_their_sizes(prefix: str) -> None:
 
 
 def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: str) -> None:
-    with MessageQueue("jobs", events=True) as queue, Child(traffic_actors.work_in_queue, "jobs") as child:
+    with MessageQueue("jobs", events=True) as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         meter = EventsMeter("jobs", prefix)  # their channel is still to come
         watch([meter], 0.001)
@@ -188,7 +188,7 @@ def test_a_message_that_comes_back_waited_once(prefix: str) -> None:
 
 
 def test_a_queue_without_events_tells_how_many_and_how_long_those_wait_that_are_there(prefix: str) -> None:
-    with MessageQueue("jobs") as queue, Child(traffic_actors.work_in_queue, "jobs") as child:
+    with MessageQueue("jobs") as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         queue.send(b"before")
         meter = QueueMeter("jobs", prefix)

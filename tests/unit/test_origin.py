@@ -16,7 +16,7 @@ from msgq.errors import InvalidValueError
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.clock import Clock
 from tests.support import SHM, Child, Task, in_fork, run_child
-from tests.unit import origin_actors
+from tests.unit import origin_children
 from tests.unit.test_clock import leave, needs_root
 from tests.unit.test_clock import shm as shm  # a fixture
 
@@ -29,7 +29,7 @@ def packed(last: int = 0, magic: bytes = b"GSQORGN1", version: int = 1) -> bytes
 
 
 def make(shm: Path, count: int = 10) -> dict[str, Any]:
-    with Child(origin_actors.make, count, str(shm)) as child:
+    with Child(origin_children.make, count, str(shm)) as child:
         assert child.hear() == "ready"
         child.say()
         found: dict[str, Any] = child.result()
@@ -72,7 +72,7 @@ class TestUnique:
 
     def test_no_two_processes_make_the_same(self) -> None:
         count = 20_000
-        children = [Child(origin_actors.make, count) for _ in range(3)]
+        children = [Child(origin_children.make, count) for _ in range(3)]
         try:
             for child in children:
                 assert child.hear() == "ready"
@@ -88,7 +88,7 @@ class TestUnique:
             assert each["made"] == sorted(each["made"])
 
     def test_nor_do_parent_and_child(self) -> None:
-        here, there = run_child(origin_actors.make_in_forks, 3000)
+        here, there = run_child(origin_children.make_in_forks, 3000)
         assert len({*here, *there}) == 6000
 
     def test_nor_do_threads(self) -> None:
@@ -104,7 +104,7 @@ class TestUnique:
     def test_one_that_is_taken_is_followed_by_the_next(self, shm: Path) -> None:
         """A busy machine may take longer to start the child than the word may be ahead; then it shows nothing."""
         for _ in range(10):
-            with Child(origin_actors.make, 3, str(shm)) as child:
+            with Child(origin_children.make, 3, str(shm)) as child:
                 assert child.hear() == "ready"
                 ahead = clock.time_ns() + 9 * 10**8
                 leave(shm / FILE, packed(ahead), mode=0o600)
@@ -179,7 +179,7 @@ class TestFile:
         assert "65001" in self.refused(shm)
 
     def test_one_that_is_cut_later_ends_no_process(self, shm: Path) -> None:
-        found = run_child(origin_actors.cut_and_make, str(shm / FILE))
+        found = run_child(origin_children.cut_and_make, str(shm / FILE))
         assert found[0] < found[1] < found[2]
 
     def test_no_prefix_is_called_so(self) -> None:

@@ -13,7 +13,7 @@ import msgq
 from msgq import stats
 from msgq.errors import MessageSizeError
 from tests.support import DEADLINE, DEADLINE_MS, Child, Task, ended_thread, run_child
-from tests.unit import actors
+from tests.unit import children
 from tests.unit.ringfile import (
     HEADER,
     SLOTS,
@@ -69,7 +69,7 @@ class TestSlots:
         assert ring.read_uids() == [0] * SLOTS
 
     def test_places_of_the_dead_are_taken_over(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
-        with Child(actors.participate, endpoint, ["sub"] * SLOTS) as child:
+        with Child(children.participate, endpoint, ["sub"] * SLOTS) as child:
             child.hear()
             of_the_dead = ring.read_uids()
             assert all(of_the_dead)
@@ -90,7 +90,7 @@ class TestSlots:
             sub.close()
 
     def test_a_process_that_exits_frees_its_slots(self, endpoint: str, ring: RingFile) -> None:
-        assert run_child(actors.subscribe_and_exit, endpoint, 4) == 4
+        assert run_child(children.subscribe_and_exit, endpoint, 4) == 4
         assert ring.read_uids() == [0] * SLOTS
 
     def test_a_starting_publisher_leaves_the_living_in_place(self, endpoint: str, ring: RingFile) -> None:
@@ -102,7 +102,7 @@ class TestSlots:
             sub.close()
 
     def test_a_starting_publisher_sweeps_the_dead_away(self, endpoint: str, ring: RingFile) -> None:
-        with Child(actors.participate, endpoint, ["sub"] * 3) as child:
+        with Child(children.participate, endpoint, ["sub"] * 3) as child:
             child.hear()
             child.kill()
         with msgq.sub_sock(endpoint) as sub:
@@ -249,7 +249,7 @@ class TestForStockSubscribers:
         assert cat.returncode == 0
 
     def test_one_that_catches_the_signal_gets_it(self, pub: msgq.PubSocket, ring: RingFile) -> None:
-        with Child(actors.count_signals) as child:
+        with Child(children.count_signals) as child:
             pid = child.hear()
             stock_reader(ring, 0, where=0, thread_id=pid)
             for _ in range(3):
@@ -312,7 +312,7 @@ class TestTakeoverByStock:
 class TestCrashedPublisher:
     def test_half_a_message_is_never_seen(self, endpoint: str) -> None:
         with msgq.sub_sock(endpoint) as sub:
-            with Child(actors.reserve_and_wait, endpoint) as child:
+            with Child(children.reserve_and_wait, endpoint) as child:
                 assert child.hear() == "in the middle"
                 child.kill()
             assert sub.receive(True) == b"whole"
@@ -327,7 +327,7 @@ class TestCrashedPublisher:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"%08d" % i for i in range(lap_end(SIZE) // need(8))])
             pub.close()
-            with Child(actors.reserve_and_wait, endpoint) as child:
+            with Child(children.reserve_and_wait, endpoint) as child:
                 assert child.hear() == "in the middle"
                 child.kill()
             with msgq.pub_sock(endpoint) as successor:
@@ -341,7 +341,7 @@ class TestCrashedPublisher:
 class TestPidNamespace:
     def test_a_subscriber_in_another_one_is_woken(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """Thread ids mean nothing there, the futex does."""
-        with Child(actors.subscribe_in_namespace, endpoint) as child:
+        with Child(children.subscribe_in_namespace, endpoint) as child:
             if child.hear() == "not permitted":
                 pytest.skip("needs the right to make namespaces")
             pub.wait_for_readers(DEADLINE, n=1)

@@ -27,7 +27,7 @@ from msgq.errors import (
 )
 from msgq.impl.ring.core import unlink_topic
 from tests.support import DEADLINE_MS, SHM, Child, Task, run_child, wait_until
-from tests.unit import actors
+from tests.unit import children
 from tests.unit.ringfile import (
     ATTENTION,
     HEADER,
@@ -443,7 +443,7 @@ class TestNoSpace:
     @pytest.mark.parametrize("limit", [HEADER + 4000, HEADER + 8192])
     def test_a_file_that_may_not_grow_so_far(self, endpoint: str, limit: int) -> None:
         """The ring's own file, or only the side segment, hits the limit; neither is left behind unfinished."""
-        name, number, text, closed = run_child(actors.file_size_limit, endpoint, limit, 8192)
+        name, number, text, closed = run_child(children.file_size_limit, endpoint, limit, 8192)
         assert (name, number, closed) == ("SegmentError", errno.EFBIG, True)
         assert endpoint in text
         assert str(SIDE_BYTES if limit > HEADER + 4096 else HEADER + 8192) in text
@@ -452,7 +452,7 @@ class TestNoSpace:
 
     @pytest.mark.parametrize("size", [2**20, 200 * 1024])
     def test_a_full_file_system(self, endpoint: str, size: int) -> None:
-        answer = run_child(actors.full_file_system, endpoint, size)
+        answer = run_child(children.full_file_system, endpoint, size)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         name, number, text, closed, left = answer
@@ -463,7 +463,7 @@ class TestNoSpace:
 
     def test_a_file_system_that_is_full_later(self, endpoint: str) -> None:
         """The ring's memory comes chunk by chunk. Without a handler of SIGBUS, a write into a hole ends the process."""
-        answer = run_child(actors.full_file_system_later, endpoint, env={"MSGQ_SIGBUS": "0"})
+        answer = run_child(children.full_file_system_later, endpoint, env={"MSGQ_SIGBUS": "0"})
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         early, refused, texts, late, lost = answer
@@ -475,7 +475,7 @@ class TestNoSpace:
             assert "bytes free" in text
 
     def test_a_message_that_does_not_fit_leaves_to_others_what_is_free(self, endpoint: str) -> None:
-        answer = run_child(actors.too_large_for_what_is_free, endpoint)
+        answer = run_child(children.too_large_for_what_is_free, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         refused, taken = answer
@@ -484,7 +484,7 @@ class TestNoSpace:
         assert 1 << 20 <= taken[2] < 1.1 * (1 << 20)
 
     def test_a_publisher_goes_on_where_less_than_a_chunk_is_free(self, endpoint: str) -> None:
-        answer = run_child(actors.begins_again_where_little_is_free, endpoint)
+        answer = run_child(children.begins_again_where_little_is_free, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         came, free = answer
@@ -492,19 +492,19 @@ class TestNoSpace:
         assert free <= 32 << 10
 
     def test_a_stage_goes_on_untold(self, endpoint: str) -> None:
-        answer = run_child(actors.a_stage_that_cannot_tell, endpoint)
+        answer = run_child(children.a_stage_that_cannot_tell, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         assert answer == [20]
 
     def test_a_stream_of_frames_goes_on(self, token: str) -> None:
-        answer = run_child(actors.frames_where_memory_is_short, token, env={"MSGQ_SIGBUS": "0"})
+        answer = run_child(children.frames_where_memory_is_short, token, env={"MSGQ_SIGBUS": "0"})
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         assert answer == [3000, 3000]
 
     def test_no_descriptors_left(self, endpoint: str) -> None:
-        *errors, worked = run_child(actors.without_descriptors, endpoint)
+        *errors, worked = run_child(children.without_descriptors, endpoint)
         assert [error[:2] for error in errors] == [["SegmentError", errno.EMFILE]] * 2
         for error in errors:
             assert "descriptors" in error[2]
@@ -514,7 +514,7 @@ class TestNoSpace:
 
     def test_a_ring_that_cannot_be_mapped_is_not_left_behind(self, endpoint: str) -> None:
         size = 64 << 20
-        errors = run_child(actors.little_address_space, endpoint, size, size // 2)
+        errors = run_child(children.little_address_space, endpoint, size, size // 2)
         assert [error[:2] for error in errors] == [["SegmentError", errno.ENOMEM]] * 2
         assert f"cannot map {size + HEADER} bytes" in errors[0][2]
         assert not ring_path(endpoint).exists()
@@ -546,7 +546,7 @@ class TestNoSpace:
         ring_path(endpoint).rmdir()
 
     def test_a_failed_connect_leaks_no_descriptor(self, endpoint: str) -> None:
-        leaks = run_child(actors.few_descriptors, endpoint)
+        leaks = run_child(children.few_descriptors, endpoint)
         assert len(leaks) > 1
         assert set(leaks) == {0}
 
@@ -563,8 +563,8 @@ class TestCreation:
         rounds, size = 30, 4096
         go = tmp_path / "go"
         with (
-            Child(actors.create_at_once, "e", str(go), size, rounds) as one,
-            Child(actors.create_at_once, "e", str(go), size, rounds) as two,
+            Child(children.create_at_once, "e", str(go), size, rounds) as one,
+            Child(children.create_at_once, "e", str(go), size, rounds) as two,
         ):
             for i in range(rounds):
                 for child in (one, two):

@@ -11,9 +11,9 @@ from msgq.errors import InvalidValueError
 from msgq.simulation import Simulation
 from msgq.simulation.choices import ChoiceSequence, Random
 from tests.support import run_child
-from tests.unit import simulated
+from tests.unit import simulation_scenario
 
-#: What `simulated.run` sends, pinned: another machine, Python, or version of this library sends the same bytes.
+#: What `simulation_scenario.run` sends, pinned: each machine, Python, and version of this library sends the same bytes.
 GOLDEN = {
     0: "653920a1c84c3d6cc693bf72f35918ce279f88c85dfa47d924283f1a5899d449",
     7: "bae8d9429683126c2aa7498d6222389045b7cdcc4dc41cf60d9621c008bfdffb",
@@ -22,16 +22,16 @@ GOLDEN = {
 
 @pytest.mark.parametrize("seed", GOLDEN)
 def test_a_seed_gives_these_bytes(seed: int) -> None:
-    assert simulated.digest(seed) == GOLDEN[seed]
+    assert simulation_scenario.digest(seed) == GOLDEN[seed]
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4294967295"])
 def test_also_in_a_fresh_process_with_other_hashes(hash_seed: str) -> None:
-    assert run_child(simulated.digest, 7, env={"PYTHONHASHSEED": hash_seed}) == GOLDEN[7]
+    assert run_child(simulation_scenario.digest, 7, env={"PYTHONHASHSEED": hash_seed}) == GOLDEN[7]
 
 
 def test_seeds_differ() -> None:
-    assert len({simulated.digest(seed) for seed in range(20)}) == 20
+    assert len({simulation_scenario.digest(seed) for seed in range(20)}) == 20
 
 
 def test_the_generator_is_splitmix64() -> None:

@@ -16,7 +16,7 @@ from msgq.errors import DeadlockError, InvalidValueError, QueueFullError, Segmen
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
 from msgq.simulation import Fault, Faults, Simulation, explore
-from tests.contract.queue_actors import waiting_call
+from tests.contract.queue_children import waiting_call
 
 
 def jobs(**options: Any) -> Any:

@@ -22,7 +22,7 @@ from msgq.impl.ring.core import TopicObserver
 from msgq.kinds import announced_kind
 from tests.command import run
 from tests.support import SHM, Child, Task, ended_thread
-from tests.unit import actors
+from tests.unit import children
 from tests.unit.ringfile import READERS, STRANGER_UID, RingFile, Words, chunk, lap_end, need, ring_path, side_path
 
 
@@ -102,7 +102,7 @@ def test_counts_go_on_over_publishers(endpoint: str) -> None:
 
 
 def test_the_dead_are_shown_as_dead_until_somebody_takes_their_place(endpoint: str) -> None:
-    with Child(actors.participate, endpoint, ["pub", "sub"]) as child:
+    with Child(children.participate, endpoint, ["pub", "sub"]) as child:
         pid, _ = child.hear()
         topic = stats.topic(endpoint)
         assert topic.publisher is not None
@@ -137,7 +137,7 @@ class TestLostBeforeItLooks:
     """A subscriber that was lapped has lost messages, whether it has noticed or not."""
 
     def test_a_stopped_one(self, prefix: str) -> None:
-        with msgq.pub_sock("e", 1 << 16) as pub, Child(actors.receive_on_a_word, "e") as child:
+        with msgq.pub_sock("e", 1 << 16) as pub, Child(children.receive_on_a_word, "e") as child:
             assert child.hear() == "subscribed"
             pub.send_many([bytes(100)] * 300)
             child.say("go")
@@ -187,7 +187,7 @@ class TestLostBeforeItLooks:
             assert counted(endpoint) == sub.lost == 49
 
     def test_one_that_dies_has_lost_what_it_noticed(self, endpoint: str) -> None:
-        with msgq.pub_sock(endpoint, 1024) as pub, Child(actors.receive_on_a_word, endpoint) as child:
+        with msgq.pub_sock(endpoint, 1024) as pub, Child(children.receive_on_a_word, endpoint) as child:
             assert child.hear() == "subscribed"
             pub.send_many([bytes(100)] * 50)
             child.say("go")

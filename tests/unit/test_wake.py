@@ -17,7 +17,7 @@ import pytest
 
 import msgq
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, Task, run_child, wait_asleep, wait_until
-from tests.unit import actors
+from tests.unit import children
 from tests.unit.ringfile import RingFile, ring_path
 
 
@@ -103,7 +103,7 @@ def test_an_idle_sleeper_does_not_wake_up_again_and_again(endpoint: str) -> None
 
 def test_an_idle_process_sleeps_with_all_of_its_threads(endpoint: str) -> None:
     """Its first receive starts the helper thread, which has nothing to look at: nobody opens the ring meanwhile."""
-    assert run_child(actors.sleeps_of_a_receive, endpoint) <= 4  # two, and two more for the start of a thread
+    assert run_child(children.sleeps_of_a_receive, endpoint) <= 4  # two, and two more for the start of a thread
 
 
 def test_a_stock_publisher_is_noticed_and_its_signal_wakes(endpoint: str) -> None:
@@ -151,7 +151,7 @@ def test_spinning_finds_a_message_without_sleeping(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.SubSocket() as sub:
         sub.connect(msgq.context, endpoint, spin_us=200)
         sub.setTimeout(DEADLINE_MS)
-        with Child(actors.publish_after_a_word, endpoint) as child:
+        with Child(children.publish_after_a_word, endpoint) as child:
             assert child.hear() == "ready"
             pub.close()
             for i in range(5):

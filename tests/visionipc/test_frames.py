@@ -34,7 +34,7 @@ from msgq.visionipc import (
     get_endpoint_name,
 )
 from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
-from tests.unit import life_actors
+from tests.unit import liveness_children
 from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, SOCKETS, WIDTH
 from visionipc import shared
 from visionipc.server import SPARE_BUFFERS
@@ -577,12 +577,12 @@ def test_leases_of_a_killed_client_are_taken_back(server: Any, name: Any) -> Non
 
 def hold_in_namespace(kind: int, name: str) -> None:
     """Child: the same in another namespace."""
-    life_actors.run_in_namespace(kind, lambda: hold(name))
+    liveness_children.run_in_namespace(kind, lambda: hold(name))
 
 
 def hold_and_exec(name: str) -> None:
     """Child: hold every buffer, then become another program."""
-    hold(name, life_actors.exec_into_sleep)
+    hold(name, liveness_children.exec_into_sleep)
 
 
 def test_leases_of_a_client_that_calls_exec_are_taken_back(server: Any, name: Any) -> None:
@@ -598,7 +598,7 @@ def test_leases_of_a_client_that_calls_exec_are_taken_back(server: Any, name: An
         assert (server.stats(0).held, server.stats(0).taken_back, server.stats(0).clients) == (0, 1, [])
 
 
-@pytest.mark.parametrize("kind", [life_actors.PID, life_actors.TIME], ids=["pid", "time"])
+@pytest.mark.parametrize("kind", [liveness_children.PID, liveness_children.TIME], ids=["pid", "time"])
 def test_leases_of_a_client_in_another_namespace_are_taken_back(server: Any, name: Any, kind: Any) -> None:
     with Child(hold_in_namespace, kind, name) as child:
         if (pid := child.hear()) == "not permitted":

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.stress.scene import ring
+from tests.stress.process_group import ring
 from tests.support import ROOT, SHM
 from tools.chaos.checker import check, table
 from tools.chaos.kinds import queues, records, worker

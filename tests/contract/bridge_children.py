@@ -1,4 +1,4 @@
-"""What the bridge's tests run on their hosts: ``python -m tests.contract.bridge_actors speak|listen TOPIC``."""
+"""What the bridge's tests run on their hosts: ``python -m tests.contract.bridge_children speak|listen TOPIC``."""
 
 from __future__ import annotations
 

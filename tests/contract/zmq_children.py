@@ -22,7 +22,7 @@ from msgq.errors import ForkedSocketError, IpcError, MessageTooLargeError, Multi
 from msgq.impl import zeromq
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import publisher_address
-from tests.contract.actors import Crossing, connect, in_fork, in_fork_quietly
+from tests.contract.children import Crossing, connect, in_fork, in_fork_quietly
 from tests.support import DEADLINE, DEADLINE_MS, Task, hear, say, wait_until
 
 

@@ -16,7 +16,7 @@ import msgq
 from msgq.common import file_permissions, naming
 from msgq.errors import InvalidValueError, SegmentError
 from tests.support import SHM, Child
-from tests.unit import sharing_actors
+from tests.unit import sharing_children
 from visionipc.server import with_spare
 
 ALICE, BOB, GROUP = 65001, 65002, 65100
@@ -28,7 +28,7 @@ class User(Child):
     """A process of a user."""
 
     def __init__(self, user: int, groups: list[int], environment: dict[str, str]) -> None:
-        super().__init__(sharing_actors.obey, user, groups, environment)
+        super().__init__(sharing_children.obey, user, groups, environment)
         assert self.hear() == user
 
     def do(self, action: str, *arguments: Any) -> Any:

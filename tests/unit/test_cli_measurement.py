@@ -16,7 +16,7 @@ import msgq
 from msgq.stats import topic
 from tests.command import run, start
 from tests.support import DEADLINE, Child, repeating, wait_until
-from tests.unit import live_actors
+from tests.unit import publisher_children
 from visionipc import VisionIpcServer
 
 
@@ -27,7 +27,7 @@ def lines(*arguments: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def traffic(prefix: str) -> Iterator[Child]:
     """A process that publishes on three endpoints, some 100 messages a second each."""
-    with Child(live_actors.publish_steadily, ["car", "weather", "plain"], 0.01) as child:
+    with Child(publisher_children.publish_steadily, ["car", "weather", "plain"], 0.01) as child:
         assert child.hear() == "up"
         wait_until(lambda: topic("plain").messages)
         yield child
@@ -84,7 +84,7 @@ def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str) -> None:
 
 
 def test_hz_is_exact_at_full_speed(prefix: str) -> None:
-    with Child(live_actors.publish_blocks, "busy", 2000) as child:
+    with Child(publisher_children.publish_blocks, "busy", 2000) as child:
         child.hear()
         with start("hz", "busy", "--json", "--interval", "0.2") as meter:
             assert meter.line()["messages"] == 0  # `hz` runs before the first message
@@ -171,11 +171,11 @@ def test_pub_publishes_text_hex_json_files_and_lines(prefix: str, tmp_path: Path
 
 
 def test_pub_packs_json_by_a_struct_schema(prefix: str) -> None:
-    with live_actors.publisher("car"):
+    with publisher_children.publisher("car"):
         pass
     with msgq.sub_sock("car", timeout=0) as subscriber:
         run("pub", "car", '{"speed": 2.5, "wheels": [1, 2]}', "--format", "json")
-        (row,) = subscriber.receive_array(live_actors.CAR)
+        (row,) = subscriber.receive_array(publisher_children.CAR)
         assert (row["speed"], *row["wheels"]) == (2.5, 1, 2)
         assert "wings" in run("pub", "car", '{"wings": 2}', "--format", "json", code=1).stderr
 

@@ -10,9 +10,9 @@ import pytest
 from tools.fuzz import build
 
 
-def mutated(folder: Path, monkeypatch: pytest.MonkeyPatch, where: str, header: str, old: str, new: str) -> None:
+def mutate_header(folder: Path, monkeypatch: pytest.MonkeyPatch, where: str, header: str, old: str, new: str) -> None:
     """Compile with a header in which `old` is `new`; `where` names a folder of `tools.fuzz.build`."""
-    copy = folder / "mutated"
+    copy = folder / "mutate_header"
     shutil.copytree(getattr(build, where), copy, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     text = (copy / header).read_text()
     assert old in text

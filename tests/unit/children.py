@@ -22,7 +22,7 @@ from msgq.common import naming
 from msgq.common.timing import timing_topic
 from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl.base.process import identity
-from tests.contract.actors import in_fork
+from tests.contract.children import in_fork
 from tests.support import hear, say
 from visionipc import VisionIpcClient, VisionIpcServer
 

@@ -15,7 +15,7 @@ from tests.support import LONGER, Child
 Role = tuple[Callable[..., Any], *tuple[Any, ...]]
 
 
-class Scene:
+class ProcessGroup:
     """The processes of a test. All are gone when it ends."""
 
     def __init__(self) -> None:

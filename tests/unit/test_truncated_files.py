@@ -1,8 +1,8 @@
 """Another program cuts a file that is mapped: each use of it is an error that says so, and no process ends by SIGBUS.
 
-cut_actors.py has a line for each file and each program that has it mapped. Memory of frames is sealed, so no process
-can cut it (tests/visionipc/test_hostile_servers.py). The clock is read, not mapped. tests/unit/test_origin.py cuts the
-word for origins.
+truncation_children.py has a line for each file and each program that maps it. Memory of frames is sealed, so no
+process can cut it (tests/visionipc/test_hostile_servers.py). The clock is read, not mapped. tests/unit/test_origin.py
+cuts the word for origins.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 import msgq
 from msgq.errors import SegmentSizeError
 from tests.support import ROOT, SHM, Child
-from tests.unit import cut_actors
-from tests.unit.cut_actors import FILES
+from tests.unit import truncation_children
+from tests.unit.truncation_children import FILES
 
 CASES = [(file, program) for file, (_, programs) in FILES.items() for program in programs]
 #: Sources that map files, and why each mapping bears a file that becomes smaller.
@@ -44,7 +44,7 @@ def outcomes(file: str, program: str, prefix: str, token: str, env: dict[str, st
     count = 1
     while len(found) < count:
         name = f"{token}{len(found)}"
-        with Child(cut_actors.use, file, program, name, len(found), env=env) as child:
+        with Child(truncation_children.use, file, program, name, len(found), env=env) as child:
             count = child.hear()
             cut(file, prefix, name)
             child.say()

@@ -1,4 +1,4 @@
-"""Programs whose mapped files another program cuts, each in its own process: the table of test_cut_files.py."""
+"""Programs whose mapped files another program cuts, each in its own process: the table of test_truncated_files.py."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from msgq.errors import ControllerDiedError, EventTimeoutError, MultiplePublishe
 from msgq.impl.base.process import LockFile
 from msgq.impl.ring.core import unlink_topic
 from tests.support import DEADLINE, Child, wait_until
-from tests.unit import actors, life_actors
+from tests.unit import children, liveness_children
 from tests.unit.ringfile import PUBLISHERS, READERS, Words, side_path
 
 HELD_UID = 56  # in an entry
@@ -46,7 +46,7 @@ def entered(child: Child) -> int:
 class TestExec:
     def test_a_subscriber_that_calls_exec_is_gone(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """It keeps its pid and its start time, and nothing else."""
-        with Child(life_actors.become_another_program, "sub", endpoint, 1) as child:
+        with Child(liveness_children.become_another_program, "sub", endpoint, 1) as child:
             assert child.hear() == "connected"
             assert alive(endpoint) == [True]
             pub.wait_for_readers(0, n=1)
@@ -59,7 +59,7 @@ class TestExec:
                 assert pub.all_readers_updated()
 
     def test_publishers_that_call_exec_leave_their_places(self, endpoint: str) -> None:
-        with Child(life_actors.become_another_program, "pub", endpoint, 16) as child:
+        with Child(liveness_children.become_another_program, "pub", endpoint, 16) as child:
             assert child.hear() == "connected"
             with pytest.raises(MultiplePublishersError, match="16 publishers"):
                 msgq.pub_sock(endpoint)
@@ -69,7 +69,7 @@ class TestExec:
                 msgq.pub_sock(endpoint).close()
 
     def test_a_slot_of_one_that_called_exec_is_free_again(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        with Child(life_actors.become_another_program, "sub", endpoint, 15) as child:
+        with Child(liveness_children.become_another_program, "sub", endpoint, 15) as child:
             assert child.hear() == "connected"
             child.say()
             assert child.hear() == "another program"
@@ -85,7 +85,7 @@ class TestExec:
 
 class TestProcess:
     def test_children_do_not_keep_a_dead_parent_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        with Child(life_actors.fork_children, endpoint) as parent:
+        with Child(liveness_children.fork_children, endpoint) as parent:
             children = parent.hear()
             assert alive(endpoint) == [True]
             try:
@@ -97,20 +97,20 @@ class TestProcess:
                     os.kill(child, signal.SIGKILL)
 
     def test_a_child_that_ends_does_not_make_its_parent_dead(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        with Child(life_actors.fork_children, endpoint) as parent:
+        with Child(liveness_children.fork_children, endpoint) as parent:
             for child in parent.hear():
                 os.kill(child, signal.SIGKILL)
                 wait_until(partial(lambda pid: state(pid) == "Z", child))
                 assert alive(endpoint) == [True]
 
     def test_closing_all_descriptors_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        with Child(life_actors.close_all_descriptors, endpoint) as child:
+        with Child(liveness_children.close_all_descriptors, endpoint) as child:
             assert child.hear() == "closed"
             assert alive(endpoint) == [True]
             pub.wait_for_readers(0, n=1)
 
     def test_a_stop_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        with Child(actors.participate, endpoint, ["sub"]) as child:
+        with Child(children.participate, endpoint, ["sub"]) as child:
             child.hear()
             os.kill(child.pid, signal.SIGSTOP)
             wait_until(lambda: state(child.pid) == "T")
@@ -136,9 +136,9 @@ class TestProcess:
 
         def fork() -> None:
             while not stop.is_set() and len(children) < count:
-                child = life_actors.libc.fork()  # without the interpreter's lock: truly beside the connects
+                child = liveness_children.libc.fork()  # without the interpreter's lock: truly beside the connects
                 if child == 0:
-                    life_actors.libc.pause()
+                    liveness_children.libc.pause()
                     os._exit(0)
                 children.append(child)
 
@@ -162,10 +162,10 @@ class TestProcess:
                 os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("kind", [life_actors.PID, life_actors.TIME], ids=["pid", "time"])
+@pytest.mark.parametrize("kind", [liveness_children.PID, liveness_children.TIME], ids=["pid", "time"])
 class TestNamespaces:
     def test_one_in_another_namespace_lives_and_dies(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
-        with Child(life_actors.in_namespace, kind, "sub", endpoint) as child:
+        with Child(liveness_children.in_namespace, kind, "sub", endpoint) as child:
             pid = entered(child)
             assert alive(endpoint) == [True]
             pub.wait_for_readers(0, n=1)
@@ -177,7 +177,7 @@ class TestNamespaces:
                 assert pub.all_readers_updated()
 
     def test_a_table_full_of_its_dead_has_room(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
-        with Child(life_actors.in_namespace, kind, "sub", endpoint, 128) as child:
+        with Child(liveness_children.in_namespace, kind, "sub", endpoint, 128) as child:
             pid = entered(child)
             assert alive(endpoint) == [True] * 128
             os.kill(pid, signal.SIGKILL)
@@ -188,7 +188,7 @@ class TestNamespaces:
 
     def test_a_reservation_there_is_waited_for(self, endpoint: str, kind: int) -> None:
         """It was passed over after a second, and then wrote into its successor's messages."""
-        with msgq.sub_sock(endpoint) as sub, Child(life_actors.in_namespace, kind, "reserve", endpoint) as child:
+        with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
             entered(child)
             with pytest.raises(MultiplePublishersError, match="in the middle of a send"):
                 msgq.pub_sock(endpoint)
@@ -201,7 +201,7 @@ class TestNamespaces:
                 assert sub.lost == 0
 
     def test_a_reservation_of_its_dead_is_not_waited_for(self, endpoint: str, kind: int) -> None:
-        with msgq.sub_sock(endpoint) as sub, Child(life_actors.in_namespace, kind, "reserve", endpoint) as child:
+        with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
             pid = entered(child)
             os.kill(pid, signal.SIGKILL)
             child.process.wait(DEADLINE)
@@ -229,11 +229,11 @@ class TestReleaseBefore:
 
     def test_it_takes_a_row_of_ours(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """It knows nothing of `locked_uid`, which then still names the former owner."""
-        with Child(actors.participate, endpoint, ["sub"]) as child:
+        with Child(children.participate, endpoint, ["sub"]) as child:
             child.hear()
             child.kill()
         assert alive(endpoint) == [False]
-        with Words(side_path(endpoint)) as side, Child(actors.be_somebody) as former_release:
+        with Words(side_path(endpoint)) as side, Child(children.be_somebody) as former_release:
             pid, start_time, namespace = former_release.hear()
             side[READERS] = 0
             side[READERS + 8], side[READERS + 24], side[READERS + 32] = pid, start_time, namespace
@@ -295,7 +295,7 @@ class TestGates:
         handle.recv_called_event.wait(seconds)
 
     def test_a_controller_that_calls_exec_is_dead(self, endpoint: str) -> None:
-        with Child(life_actors.control, endpoint) as child:
+        with Child(liveness_children.control, endpoint) as child:
             assert child.hear() == "connected"
             with pytest.raises(EventTimeoutError):
                 self.wait(endpoint, 0.2)
@@ -304,9 +304,9 @@ class TestGates:
             with pytest.raises(ControllerDiedError):
                 self.wait(endpoint, DEADLINE)
 
-    @pytest.mark.parametrize("kind", [life_actors.PID, life_actors.TIME], ids=["pid", "time"])
+    @pytest.mark.parametrize("kind", [liveness_children.PID, liveness_children.TIME], ids=["pid", "time"])
     def test_a_controller_in_another_namespace_lives_and_dies(self, endpoint: str, kind: int) -> None:
-        with Child(life_actors.control_in_namespace, kind, endpoint) as child:
+        with Child(liveness_children.control_in_namespace, kind, endpoint) as child:
             pid = entered(child)
             with pytest.raises(EventTimeoutError):
                 self.wait(endpoint, 0.2)
@@ -325,7 +325,7 @@ class TestLockFile:
 
     def test_it_is_one_process_image_s_at_a_time(self, tmp_path: Path) -> None:
         path = str(tmp_path / "lock")
-        with Child(life_actors.lock_and_exec, path) as child:
+        with Child(liveness_children.lock_and_exec, path) as child:
             assert child.hear() == "locked"
             with pytest.raises(BlockingIOError):
                 LockFile(path)
@@ -340,7 +340,7 @@ class TestLockFile:
 
     def test_children_do_not_keep_it(self, tmp_path: Path) -> None:
         path = str(tmp_path / "lock")
-        with Child(life_actors.lock_and_fork, path) as parent:
+        with Child(liveness_children.lock_and_fork, path) as parent:
             children = parent.hear()
             with pytest.raises(BlockingIOError):
                 LockFile(path)
