@@ -105,10 +105,10 @@ def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
 
     The channel of a queue's events is meant only by its name: while the queue is there, somebody may want them.
     """
-    every = [one.endpoint for one in endpoint_stats(prefix)]
+    every = [cleaner.endpoint for cleaner in endpoint_stats(prefix)]
     existing = endpoint_inodes(prefix)  # also queues that cannot be read
     every = [name for name in every if name in endpoints or not is_shown_by_subject(name, existing)]
-    stay = {one.kind for one in CLEANERS if one.keep_reasons is not None}
+    stay = {cleaner.kind for cleaner in CLEANERS if cleaner.keep_reasons is not None}
     meant: set[str] = set()
     missing = []
     for text in endpoints:

@@ -60,7 +60,7 @@ TEST(chunk_fits_messages_up_to_its_room) {
     CHECK(!mq_log_chunk_fits(&chunk, 0)); /* no entry is left */
 }
 
-static mq_selection all;
+static mq_scan_filter all;
 static int32_t codes[3];
 static struct {
     int32_t code[4];
@@ -80,7 +80,7 @@ static void write_three(void) {
     CHECK(mq_log_chunk_append(&chunk, 2, 20, 200, 199, 0, "second", 6));
     CHECK(mq_log_chunk_append(&chunk, 1, 11, 300, 299, 0, "", 0));
     codes[0] = MQ_CODE_UNKNOWN, codes[1] = 5, codes[2] = 6;
-    all = (mq_selection){.codes = codes, .channels = 3, .start = 0, .end = INT64_MAX};
+    all = (mq_scan_filter){.codes = codes, .channels = 3, .start = 0, .end = INT64_MAX};
 }
 
 TEST(scan_finds_the_messages_that_were_appended) {

@@ -156,7 +156,7 @@ OUTSIDE = {
         *("msgq.impl.ring.core", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *("msgq.common.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
         *("msgq.records", "msgq.common.record_changes"),
-        *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.recording", "msgq.spark"),
+        *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.monitor", "msgq.recording", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
     "click": {"msgq.cli"},

@@ -104,7 +104,7 @@ static void walk(const slice *s) {
     mq_columns columns = new_columns(rows);
     for (int i = 0; i < CODES; i++)
         codes[i] = (int32_t)fuzz_below(CODES + 2) - 2;
-    mq_selection wanted = {codes, CODES, 0, INT64_MAX, fuzz_one_in(2)};
+    mq_scan_filter wanted = {codes, CODES, 0, INT64_MAX, fuzz_one_in(2)};
     if (fuzz_one_in(4))
         wanted.start = (int64_t)hostile_word();
     for (int why = MQ_SCAN_FULL; why != MQ_SCAN_END && why != MQ_SCAN_CUT && why != MQ_SCAN_ZERO;) {

@@ -84,15 +84,15 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
 def _await(expected: Expectations, timeout: float) -> None:
     """Wait until each endpoint exists that must, but not for ever."""
     until_s = time.monotonic() + timeout
-    needed = [one.names for one in expected.endpoints if not one.optional]
+    needed = [endpoint.names for endpoint in expected.endpoints if not endpoint.optional]
     while time.monotonic() < until_s and not all(names.existing() for names in needed):
         time.sleep(0.02)
 
 
 def _findings(expected: Expectations) -> Iterator[Finding]:
     measured = _measure(expected)
-    readings = {name: one.meter.reading() for name, one in measured.items() if one.meter}
-    rows = {name: one.live.poll(fresh=True) for name, one in measured.items()}
+    readings = {name: endpoint.meter.reading() for name, endpoint in measured.items() if endpoint.meter}
+    rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
     claimed: set[str] = set()
     for expectation in expected.endpoints:
         matching = [name for name in measured if name in expectation.names]
@@ -111,10 +111,10 @@ def _findings(expected: Expectations) -> Iterator[Finding]:
 
 def _measure(expected: Expectations) -> dict[str, _Endpoint]:
     """Count on all endpoints that are expected, also those that come while it goes on."""
-    names = EndpointSelection([str(one.names) for one in expected.endpoints], None)
+    names = EndpointSelection([str(endpoint.names) for endpoint in expected.endpoints], None)
     followed: EndpointFollower[_Endpoint] = EndpointFollower(names, _Endpoint)
     until_s = time.monotonic() + expected.seconds
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()
-        watch([one.meter for one in followed.by_name.values() if one.meter], min(left_s, _LOOK_S))
+        watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _LOOK_S))
     return dict(sorted(followed.by_name.items()))

@@ -108,8 +108,8 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
 
 
 def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
-    if others := table.keys() - known:
-        raise ValueError(f"{where} has {', '.join(sorted(others))}; known are {', '.join(sorted(known))}")
+    if unknown := table.keys() - known:
+        raise ValueError(f"{where} has {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
 
 
 def _check_type(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
@@ -125,8 +125,8 @@ def _range(table: dict[str, Any], key: str) -> Range:
     if value is None:
         return _ANY
     low, high = value if isinstance(value, list) and len(value) == 2 else (value, None)
-    for one in (low, high):
-        if one is not None and (isinstance(one, bool) or not isinstance(one, (int, float))):
+    for bound in (low, high):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float))):
             raise ValueError(f"{key} is {value!r}; give a number (at least), or [at least, at most]")
     if high is not None and high < low:
         raise ValueError(f"{key} is {value!r}: the second number is the most, and less than the first")

@@ -84,11 +84,13 @@ class EndpointSelection:
         auxiliary: bool = False,
         expressions: Sequence[re.Pattern[str]] = (),
     ) -> None:
-        patterns = [validate_endpoint(one) if isinstance(one, str) else one for one in choices(texts)]
+        patterns = [validate_endpoint(pattern) if isinstance(pattern, str) else pattern for pattern in choices(texts)]
         self._selection = Selection([*patterns, *expressions] or None)
         self._auxiliary, self._selects_all = auxiliary, not (texts or expressions)
-        written = [*texts, *(one.pattern for one in expressions)]
-        self._by_text = {text: Selection(one) for text, one in zip(written, [*patterns, *expressions], strict=True)}
+        written = [*texts, *(pattern.pattern for pattern in expressions)]
+        self._by_text = {
+            text: Selection(pattern) for text, pattern in zip(written, [*patterns, *expressions], strict=True)
+        }
         self.unmatched = [*self._by_text]
         self.plain = self._selection.names
         self.prefix = prefix
@@ -106,9 +108,9 @@ class EndpointSelection:
         A file whose name is no text is none.
         """
         every = endpoint_inodes(self.prefix)
-        found = {name: inode for name, inode in every.items() if name in self and self._is_meant(name, every)}
-        self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in found)]
-        return found
+        selected = {name: inode for name, inode in every.items() if name in self and self._is_meant(name, every)}
+        self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in selected)]
+        return selected
 
     def require_matched(self) -> None:
         """Refuse names and patterns that selected nothing in any call of `existing`.
@@ -121,7 +123,7 @@ class EndpointSelection:
             raise missing_error(self.unmatched, endpoint_inodes(self.prefix))
 
     def _is_meant(self, name: str, every: Container[str]) -> bool:
-        """Whether one that exists and is selected is patterns, beside the others that exist."""
+        """Whether one that exists and is selected is meant, in addition to the others that exist."""
         is_redundant = not self._auxiliary and name not in self.plain and is_shown_by_subject(name, every)
         return not is_redundant and name.encode(errors="ignore").decode() == name
 

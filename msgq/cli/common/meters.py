@@ -82,9 +82,9 @@ def _measure(
     head, lines, heard_s = 0, 0, time.monotonic()
     while wanted.lines is None or lines < wanted.lines:
         _watch(meters, wanted)
-        readings = [one.reading() for _, one in sorted(meters.by_name.items())]
-        for one in meters.by_name.values():
-            one.clear()
+        readings = [meter.reading() for _, meter in sorted(meters.by_name.items())]
+        for meter in meters.by_name.values():
+            meter.clear()
         for reading in readings:
             if not wanted.as_json and head % _HEAD_PERIOD == 0:
                 echo(_line("endpoint", [f"{column.title:>{column.width}}" for column in columns]))
@@ -138,12 +138,15 @@ def _line(name: str, cells: Sequence[str]) -> str:
 
 
 def spread(
-    of: Callable[[MeterReading], Distribution | None], text: Callable[[float | None], str], unit: str, width: int = 9
+    distribution_of: Callable[[MeterReading], Distribution | None],
+    text: Callable[[float | None], str],
+    unit: str,
+    width: int = 9,
 ) -> list[Column]:
     """Return the columns of a distribution: mean, extremes and percentiles."""
 
     def column(title: str, field: str) -> Column:
-        return Column(title, lambda reading: text(getattr(of(reading), field, None)), width)
+        return Column(title, lambda reading: text(getattr(distribution_of(reading), field, None)), width)
 
     titles = {"mean": f"mean {unit}".strip(), "min": "min", "p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
     return [column(title, field) for field, title in {**titles, "max": "max"}.items()]

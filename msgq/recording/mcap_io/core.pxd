@@ -47,7 +47,7 @@ cdef extern from "mcap_io/scan.h" nogil:
         MQ_SCAN_ZERO
         MQ_CODE_UNKNOWN
         MQ_CODE_UNWANTED
-    ctypedef struct mq_selection:
+    ctypedef struct mq_scan_filter:
         const int32_t *codes
         int64_t channels
         int64_t start
@@ -60,7 +60,7 @@ cdef extern from "mcap_io/scan.h" nogil:
         int64_t *publish_time
         int64_t *offset
         int64_t *length
-    int mq_scan(const uint8_t *data, int64_t size, const mq_selection *wanted, const mq_columns *columns,
+    int mq_scan(const uint8_t *data, int64_t size, const mq_scan_filter *wanted, const mq_columns *columns,
                 int64_t rows, int64_t *position, int64_t *row)
     int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows)
     int64_t mq_gather(const uint8_t *data, int64_t size, const mq_columns *columns, int64_t row, int64_t rows,

@@ -35,7 +35,7 @@ typedef struct {
     int64_t start;        /* log_time >= start */
     int64_t end;          /* log_time < end */
     int strict;           /* whether to stop at records that chunks do not have, too; else they are passed over */
-} mq_selection;
+} mq_scan_filter;
 
 typedef struct {
     int32_t *code;
@@ -63,7 +63,7 @@ static inline uint64_t mq_read_u64(const uint8_t *at) {
 }
 
 /* Put the wanted messages from *position on into the columns from *row on; both are moved along. */
-static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_selection *wanted, const mq_columns *columns,
+static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_scan_filter *wanted, const mq_columns *columns,
                           int64_t rows, int64_t *position, int64_t *row) {
     int64_t at = *position, r = *row;
     int why = MQ_SCAN_END;

@@ -51,7 +51,7 @@ cdef class ScanColumns:
 
     def scan(self, const uint8_t[::1] data, int64_t position, const int32_t[::1] codes, int64_t start, int64_t end,
              bint strict=False):
-        cdef mq_selection wanted
+        cdef mq_scan_filter wanted
         cdef int64_t size = data.shape[0]
         cdef int64_t row = self.rows
         cdef int why
