@@ -49,7 +49,7 @@ def describe(row: QueueRow) -> Iterator[str]:
     if queue.nonsense:
         yield f"  corrupt      {queue.nonsense} slots, in which another program wrote"
     if queue.redelivered:
-        yield f"  came back    {queue.redelivered} of these messages; handle was taken {queue.most_deliveries} times"
+        yield f"  came back    {queue.redelivered} of these messages; one was taken {queue.most_deliveries} times"
     yield f"  counts       {_describe_counts(queue)}"
     if queue.events:
         yield f"  events       {queue.events}, {in_units(queue.events_lost)} lost"

@@ -62,7 +62,7 @@ def test_records_are_listed_beside_all_else(prefix: str) -> None:
         found = {one["endpoint"]: one for one in lines("list", "--interval", "0")}
         assert list(found) == ["records/b", "records/v"]
         one = found["records/v"]
-        assert (one["kind"], one["form"], one["written"], one["ever"], one["dtype"], one["rate"]) == (
+        assert (one["kind"], one["form"], one["written"], one["elements_written"], one["dtype"], one["rate"]) == (
             "records",
             "vector",
             2,
@@ -109,7 +109,7 @@ def test_info_of_a_vector(prefix: str) -> None:
         "rate         0 elements/s",
         "held         2 elements are being written, 1 of them by the dead",
         'schema       Record, struct, 5 bytes of definition, "<f8"\n',
-        "readers      leave no trace; nobody sleeps until it changes",
+        "readers      leave no trace; none sleeps until it changes",
         "writers      1\n",
         f" {os.getpid()}: 1 written by this row; 1 being written\n",
     ):
@@ -214,7 +214,7 @@ def test_what_somebody_writes_stays(prefix: str) -> None:
             assert str(child.pid) in found["reason"]
             assert str(os.getpid()) in found["reason"]
         assert lines("clean")[0]["reason"].startswith("in use by ")
-        assert stats.record("v").ever == 2
+        assert stats.record("v").elements_written == 2
     assert outcomes("records/v") == {"records/v": "removed"}
 
 

@@ -219,7 +219,7 @@ cdef class ChannelSource(Source):
     def options(self):
         if self.endpoint.startswith(naming.QUEUE_MARK):
             return _queue_options(self.endpoint.removeprefix(naming.QUEUE_MARK), self.prefix)
-        capacity, _, _, stamps = self._channel_file.geometry
+        capacity, _, _, stamps = self._channel_file.config
         said = {"capacity": capacity, "slot_bytes": self.largest or None, "stamps": stamps}
         return json.dumps({name: value for name, value in said.items() if value is not None})
 
