@@ -120,19 +120,19 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     new = RANGES.empty_table()
     last = 0.0
     for entry in range(entries):
-        here = [f"date={_DAY}/size_class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
-        files = [messages.write(path, payload) for path in here]
+        parts_of_entry = [f"date={_DAY}/size_class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
+        files = [messages.write(path, payload) for path in parts_of_entry]
         last = timed(partial(messages.commit, messages.snapshot(), columns, files))
-        names += here
-        new = _ranges(here, entry * groups, groups, endpoints, every_s)
-        found = table.write(file_name(here[0]), new)
-        table.commit(table.snapshot(), RANGES, [found])
+        names += parts_of_entry
+        new = _ranges(parts_of_entry, entry * groups, groups, endpoints, every_s)
+        file = table.write(file_name(parts_of_entry[0]), new)
+        table.commit(table.snapshot(), RANGES, [file])
         inputs.add([IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
     aggregate_store._READ.clear()  # each ingest is a new process
     known = timed(IngestLog(lake).list_files)
     ranges = timed(lambda: derived.ranges(names))
-    there = derived.ranges(names)
-    overlaps = timed(lambda: find_overlaps(new, there))
+    ranges_of_all = derived.ranges(names)
+    overlaps = timed(lambda: find_overlaps(new, ranges_of_all))
     view = derived.snapshot(names)
     assert view is not None
     grouped = timed(lambda: list_increments(view))
@@ -145,9 +145,9 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
 
 def volumes(hosts: int, random: np.random.Generator) -> np.ndarray:
     """Return bytes a day of each host: 1 TB on average, most within a factor of 2, each thousandth 20 times as many."""
-    found = random.lognormal(0, 0.5, hosts)
-    found[::1000] *= 20
-    sizes: np.ndarray = found / found.mean() * _TB
+    volumes = random.lognormal(0, 0.5, hosts)
+    volumes[::1000] *= 20
+    sizes: np.ndarray = volumes / volumes.mean() * _TB
     return sizes
 
 
@@ -182,34 +182,34 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=119.0, help="MB a second of which a core makes bronze and gold")
     parser.add_argument("--growth", type=float, default=2.0, help="how much larger recordings are before compression")
     parser.add_argument("--every", type=float, default=300.0, help="seconds between two ingests of a host")
-    given = parser.parse_args()
+    options = parser.parse_args()
     random = np.random.default_rng(1)
-    shown = Shown("what", "figure", title=f"{given.hosts} hosts, 1 TB a day each", title_justify="left")
-    segments, rate = _TB / _SEGMENT, given.rate * 1e6
-    entries = int(_DAY_S / given.every)
-    cores = given.hosts * _TB / rate / _DAY_S
-    parts = max(1, round(_TB / entries * given.growth / _TASK))
-    shown.add_row("segments a day: a host, all", f"{segments:,.0f}, {segments * given.hosts:,.0f}")
+    shown = Shown("what", "figure", title=f"{options.hosts} hosts, 1 TB a day each", title_justify="left")
+    segments, rate = _TB / _SEGMENT, options.rate * 1e6
+    entries = int(_DAY_S / options.every)
+    cores = options.hosts * _TB / rate / _DAY_S
+    parts = max(1, round(_TB / entries * options.growth / _TASK))
+    shown.add_row("segments a day: a host, all", f"{segments:,.0f}, {segments * options.hosts:,.0f}")
     shown.add_row("cores that are busy all day, with gold", f"{cores:,.0f}")
     shown.add_row("core hours a TB", f"{_TB / rate / 3600:.1f}")
-    shown.add_row(f"an ingest of a host every {given.every:.0f} s: parts, a day", f"{parts}, {parts * entries:,}")
+    shown.add_row(f"an ingest of a host every {options.every:.0f} s: parts, a day", f"{parts}, {parts * entries:,}")
     with tempfile.TemporaryDirectory(prefix="msgq-scale-") as name:
         where = Path(name)
         (where / "files").mkdir()
         shown.add_row("planning a host's day at once, driver", f"{planning(where / 'files', int(segments)):.2f} s")
-        groups = max(parts, int(_TB / entries * given.growth / _GROUP))
+        groups = max(parts, int(_TB / entries * options.growth / _GROUP))
         for endpoints in (20, 100):
-            found = day(where / f"lake{endpoints}", entries, parts, groups, endpoints)
-            ingest = f"{found.known:.2f} s, {found.ranges:.2f} s, {found.overlaps:.2f} s, {found.commit:.2f} s"
+            seconds = day(where / f"lake{endpoints}", entries, parts, groups, endpoints)
+            ingest = f"{seconds.known:.2f} s, {seconds.ranges:.2f} s, {seconds.overlaps:.2f} s, {seconds.commit:.2f} s"
             text = f"last ingest of a host's day, {endpoints} endpoints"
             shown.add_row(f"{text}: files known, ranges, overlaps, commit", ingest)
-            shown.add_row(f"its refresh, {endpoints} endpoints: which hours changed", f"{found.groups:.2f} s")
-            shown.add_row(f"a reader, {endpoints} endpoints: the files of messages", f"{found.opened:.2f} s")
-    sample = min(given.hosts, 1000)
-    some = max(1, int(cores * sample / given.hosts))
-    for what, split in (("pieces of files", True), ("whole hosts", False)):
+            shown.add_row(f"its refresh, {endpoints} endpoints: which hours changed", f"{seconds.groups:.2f} s")
+            shown.add_row(f"a reader, {endpoints} endpoints: the files of messages", f"{seconds.opened:.2f} s")
+    sample = min(options.hosts, 1000)
+    some = max(1, int(cores * sample / options.hosts))
+    for unit, split in (("pieces of files", True), ("whole hosts", False)):
         longer = fill(sample, some, rate, split, random)
-        shown.add_row(f"a day of {sample} hosts on {some} cores, tasks are {what}: longer than ideal", f"{longer:.2f}x")
+        shown.add_row(f"a day of {sample} hosts on {some} cores, tasks are {unit}: longer than ideal", f"{longer:.2f}x")
     Console().print(shown)
 
 

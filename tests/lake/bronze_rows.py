@@ -14,7 +14,8 @@ from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze.writer import messages_table, write_bronze
 from msgq.lake.columns import BRONZE, COLUMNS
 from msgq.lake.directory import Directory
-from tests.spark.kind_logs import Said, a_history, of_board, of_queue, of_vector, on_channel
+from tests.spark.kind_logs import RecordedMessage, of_board, of_queue, of_vector, on_channel, random_history
+from tests.unit.stage_actors import record
 from tests.unit.stage_children import record
 
 SECOND = 1_000_000_000
@@ -25,7 +26,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 Row = dict[str, Any]
 
 
-def row(said: Said, run: str = "r") -> Row:
+def row(said: RecordedMessage, run: str = "r") -> Row:
     """Return the row of bronze of a message."""
     schema = said.schema
     return {
@@ -46,7 +47,7 @@ def row(said: Said, run: str = "r") -> Row:
     }
 
 
-def some_topics(rng: random.Random, begin: int) -> list[Said]:
+def some_topics(rng: random.Random, begin: int) -> list[RecordedMessage]:
     """Return what some topics and a channel said: losses, numbers that come again, messages out of order, epochs, a
     sequence that wraps, pauses, publish times that nobody knows, or are ahead, and pictures.
     """
@@ -61,35 +62,35 @@ def some_topics(rng: random.Random, begin: int) -> list[Said]:
                 at = time + rng.choice((0, 0, 0, 3 * step))
                 published = rng.choice((None, at, at - rng.randrange(1, 10**7), at - 10, at + 5))
                 data = rng.choice((b"", PNG, bytes(rng.randrange(40))))
-                one = Said(name, number % TURN, at, data, epoch=epoch, publish_time=published)
+                message = RecordedMessage(name, number % TURN, at, data, epoch=epoch, publish_time=published)
                 if name.startswith("channel"):
                     source = on_channel("c", rng.choice(("one", "two")), 0, 0).source
-                    one = one._replace(source=source, origin_time=at - rng.randrange(40) * 1000)
-                said.append(one)
+                    message = message._replace(source=source, origin_time=at - rng.randrange(40) * 1000)
+                said.append(message)
     return said
 
 
-def some_kinds(rng: random.Random, begin: int) -> list[Said]:
+def some_kinds(rng: random.Random, begin: int) -> list[RecordedMessage]:
     """Return what others said: state, stages, the events of a queue, and chains of messages with one origin."""
     said, count, time = [], 0, begin
     for number in range(rng.choice((1, 40))):
         count, time = count + rng.choice((1, 1, 3)), time + rng.choice((SECOND, 200 * SECOND))
         state = [of_vector("v", number, time, number % 2, count), of_board("b", "k", count, time, 7)]
-        said += [one._replace(publish_time=time - HOUR) for one in state]
+        said += [message._replace(publish_time=time - HOUR) for message in state]
         data = rng.choice((b"short", record(time - 90, time - 70, time - rng.randrange(60), time - 100)))
-        said.append(Said(timing.timing_topic("plan", "x/y"), number, time, data))
+        said.append(RecordedMessage(timing.timing_topic("plan", "x/y"), number, time, data))
         origin = begin + HOUR - 3 * SECOND + number * SECOND
         for name in rng.sample(("camera", "model", "plan"), 3):
             at = origin + rng.randrange(10 * SECOND)
-            said.append(Said(name, number, at + 9, b"", publish_time=at, origin_time=origin))
-    history = a_history(rng, rng.choice((0, 60)))
+            said.append(RecordedMessage(name, number, at + 9, b"", publish_time=at, origin_time=origin))
+    history = random_history(rng, rng.choice((0, 60)))
     moved = [
-        one._replace(
-            time=one.time - history.told[0].time + begin + 3500 * SECOND,
-            sent_time=one.sent_time and one.sent_time - history.told[0].time + begin + 3500 * SECOND,
-            taken_time=one.taken_time and one.taken_time - history.told[0].time + begin + 3500 * SECOND,
+        message._replace(
+            time=message.time - history.events[0].time + begin + 3500 * SECOND,
+            sent_time=message.sent_time and message.sent_time - history.events[0].time + begin + 3500 * SECOND,
+            taken_time=message.taken_time and message.taken_time - history.events[0].time + begin + 3500 * SECOND,
         )
-        for one in history.told
+        for message in history.events
     ]
     return said + of_queue("jobs", moved)
 
@@ -100,22 +101,25 @@ def some_rows(rng: random.Random) -> list[Row]:
     for run in ("r", "s"):
         begin = MIDNIGHT - rng.choice((HOUR // 2, HOUR, 5 * HOUR))
         said = some_topics(rng, begin) + (some_kinds(rng, begin) if run == "r" else [])
-        rows += [row(one, run) for one in said]
+        rows += [row(message, run) for message in said]
     return list(
-        {(one["run"], one["endpoint"], one["epoch"], one["sequence"], one["log_time"]): one for one in rows}.values()
+        {
+            (message["run"], message["endpoint"], message["epoch"], message["sequence"], message["log_time"]): message
+            for message in rows
+        }.values()
     )
 
 
 def pieces(rng: random.Random, rows: Sequence[Row], count: int) -> list[list[Row]]:
     """Return rows in pieces: by their time, but for some that are in another one."""
-    ordered = sorted(rows, key=lambda one: one["log_time"])
+    ordered = sorted(rows, key=lambda row: row["log_time"])
     size = -(-len(ordered) // count)
-    found = [ordered[first : first + size] for first in range(0, len(ordered), size)]
-    for piece in found:
+    pieces = [ordered[first : first + size] for first in range(0, len(ordered), size)]
+    for piece in pieces:
         for _ in range(min(5, len(piece) - 1)):
-            rng.choice(found).append(piece.pop(rng.randrange(len(piece))))
-    rng.shuffle(found)
-    return found
+            rng.choice(pieces).append(piece.pop(rng.randrange(len(piece))))
+    rng.shuffle(pieces)
+    return pieces
 
 
 def directory(path: Path) -> Directory:

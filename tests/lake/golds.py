@@ -20,7 +20,7 @@ from msgq.spark.lake.gold import NAMES, Gold
 from msgq.spark.lake.store import LakeStore
 from tests.lake.bronze_rows import directory
 from tests.lake.kills import die_at, kill
-from tests.lake.rows import listed
+from tests.lake.rows import sorted_rows
 from tests.spark.mortal import in_place
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -32,9 +32,9 @@ def here() -> Iterator[list[int]]:
     read: list[int] = []
 
     def counted(task: IncrementTask, lake: Any) -> dict[str, pa.Table]:
-        found = reading(task, lake)
-        read.append(sum(rows.num_rows for rows in found.values()))
-        return found
+        tables = reading(task, lake)
+        read.append(sum(rows.num_rows for rows in tables.values()))
+        return tables
 
     reading = IncrementTask.read
     with patch("msgq.spark.lake.gold.run_tasks", in_place), patch.object(IncrementTask, "read", counted):
@@ -46,7 +46,7 @@ def gold_of(lake: Path) -> Gold:
     return Gold(store, Bronze(store))
 
 
-def refreshed(
+def build_gold(
     lake: Path, window_ns: int = NS_PER_S, limits: CheckThresholds | None = None, full_refresh: bool = False
 ) -> int:
     with here():
@@ -61,15 +61,15 @@ def table(lake: Path, name: str) -> pa.Table:
 
 def tables(lake: Path) -> Rows:
     """Return all rows of all tables, in an order."""
-    return {name: listed(table(lake, name)) for name in NAMES}
+    return {name: sorted_rows(table(lake, name)) for name in NAMES}
 
 
 def main(lake: str, place: str, full_refresh: str) -> None:
     with die_at(int(place), kill, (LakeTable, "commit")):
         if full_refresh:
-            refreshed(Path(lake), 10 * NS_PER_S, CheckThresholds(lost=None, epochs=5), full_refresh=True)
+            build_gold(Path(lake), 10 * NS_PER_S, CheckThresholds(lost=None, epochs=5), full_refresh=True)
         else:
-            refreshed(Path(lake))
+            build_gold(Path(lake))
 
 
 if __name__ == "__main__":

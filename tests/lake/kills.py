@@ -29,14 +29,14 @@ def die_at(place: int, die: Callable[[], None], *methods: tuple[type, str]) -> I
     places = count(0, 2)
 
     def deadly(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **more: Any) -> Any:
-            here = next(places)
-            if here == place:
+        def call(*arguments: Any, **options: Any) -> Any:
+            moment = next(places)
+            if moment == place:
                 die()
-            found = method(*arguments, **more)
-            if here + 1 == place:
+            result = method(*arguments, **options)
+            if moment + 1 == place:
                 die()
-            return found
+            return result
 
         return call
 

@@ -10,25 +10,25 @@ import pyarrow as pa
 from msgq.lake.columns import COLUMNS
 
 
-def message(endpoint: str, sequence: int, log_time: int, **more: Any) -> dict[str, Any]:
+def message(endpoint: str, sequence: int, log_time: int, **columns: Any) -> dict[str, Any]:
     """Return a row with what is not said made up."""
     made = {"run": "r", "host": "h", "endpoint": endpoint, "epoch": 1, "sequence": sequence, "publish_time": log_time}
-    return made | {"log_time": log_time, "encoding": "", "kind": "topic", "data": b"data"} | more
+    return made | {"log_time": log_time, "encoding": "", "kind": "topic", "data": b"data"} | columns
 
 
 def batch(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), COLUMNS)
 
 
-def listed(table: pa.Table, *columns: str) -> list[tuple[Any, ...]]:
+def sorted_rows(table: pa.Table, *columns: str) -> list[tuple[Any, ...]]:
     """Return the rows of a table, in an order."""
     return in_order(row.values() for row in table.select(list(columns) or table.column_names).to_pylist())
 
 
 def in_order(rows: Iterable[Iterable[Any]]) -> list[tuple[Any, ...]]:
-    found = (tuple(map(_comparable, row)) for row in rows)
-    return sorted(found, key=lambda row: [(value is not None, value) for value in row])
+    comparable = (tuple(map(_comparable, row)) for row in rows)
+    return sorted(comparable, key=lambda row: [(value is not None, value) for value in row])
 
 
 def _comparable(value: Any) -> Any:
-    return tuple(tuple(one.values()) for one in value) if isinstance(value, list) else value
+    return tuple(tuple(item.values()) for item in value) if isinstance(value, list) else value

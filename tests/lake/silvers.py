@@ -26,15 +26,15 @@ BRONZE = pa.schema([*INPUT_COLUMNS, *SOURCE_COLUMNS])
 _CUT = 100_000  # rows of a row group
 
 
-def json_message(endpoint: str, sequence: int, value: Any, **more: Any) -> dict[str, Any]:
+def json_message(endpoint: str, sequence: int, value: Any, **columns: Any) -> dict[str, Any]:
     """Return a row of bronze."""
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return message(endpoint, sequence, "json", data, **more)
+    return message(endpoint, sequence, "json", data, **columns)
 
 
-def message(endpoint: str, sequence: int, encoding: str, data: bytes, **more: Any) -> dict[str, Any]:
+def message(endpoint: str, sequence: int, encoding: str, data: bytes, **columns: Any) -> dict[str, Any]:
     """Return a row of bronze."""
-    return rows.message(endpoint, sequence, sequence, encoding=encoding, data=data, **more)
+    return rows.message(endpoint, sequence, sequence, encoding=encoding, data=data, **columns)
 
 
 class Lake:
@@ -72,26 +72,26 @@ class Lake:
 
     def rows(self, endpoint: str) -> pa.Table:
         """Return the decoded messages of an endpoint, as all readers have to put them together."""
-        found, columns = [], pa.schema([])
+        tables, columns = [], pa.schema([])
         for source in self.manifest.sources(endpoint):
             for file in source.files:
                 rows = pq.ParquetFile(silver_table(self.directory, source.table).path(file)).read()
                 rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
-                found.append(with_columns(with_columns(rows, source.columns), source.own))
+                tables.append(with_columns(with_columns(rows, source.columns), source.own))
             columns = common_columns(columns, source.own)
-        return pa.concat_tables([with_columns(rows, columns) for rows in found]).sort_by("sequence")
+        return pa.concat_tables([with_columns(rows, columns) for rows in tables]).sort_by("sequence")
 
     def values(self, endpoint: str, *names: str) -> list[tuple[Any, ...]]:
         return [tuple(row[name] for name in names) for row in self.rows(endpoint).to_pylist()]
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of all tables of silver, as whoever reads them without the ledger sees them."""
-        found = {}
+        rows_by_table = {}
         for path in sorted((self.path / "silver").glob("*/_delta_log")):
             snapshot = silver_table(self.directory, path.parent.name).snapshot()
             assert snapshot is not None
-            found[path.parent.name] = snapshot.read().to_pylist()
-        return found
+            rows_by_table[path.parent.name] = snapshot.read().to_pylist()
+        return rows_by_table
 
     def files(self) -> set[str]:
         """Return all Parquet files of silver on the disk."""

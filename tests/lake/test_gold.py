@@ -23,8 +23,8 @@ from msgq.lake.metrics.checks import CheckThresholds
 from msgq.spark.lake.gold import NAMES
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
-from tests.lake.rows import listed
-from tests.spark.kind_logs import Said
+from tests.lake.rows import sorted_rows
+from tests.spark.kind_logs import RecordedMessage
 from tests.support import LONGER, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ MANY = list(chain(range(4), range(4, 1000, 9 if LONGER < 2 else 1)))
 
 def at_once(path: Path, rows: list[dict[str, object]]) -> golds.Rows:
     add(directory(path), rows)
-    golds.refreshed(path)
+    golds.build_gold(path)
     return golds.tables(path)
 
 
@@ -47,25 +47,25 @@ def test_gold_of_pieces_is_that_of_all_at_once(tmp_path: Path, seed: int) -> Non
     for piece in pieces(rng, rows, 4):
         add(directory(tmp_path / "lake"), piece)
         if rng.random() < 0.6:
-            golds.refreshed(tmp_path / "lake")
-    golds.refreshed(tmp_path / "lake")
+            golds.build_gold(tmp_path / "lake")
+    golds.build_gold(tmp_path / "lake")
     assert golds.tables(tmp_path / "lake") == at_once(tmp_path / "whole", rows)
-    assert golds.refreshed(tmp_path / "lake") == 0
+    assert golds.build_gold(tmp_path / "lake") == 0
 
 
 def topic(name: str, times: list[int], first: int = 0) -> list[dict[str, object]]:
-    return [row(Said(name, first + number, time, b"")) for number, time in enumerate(times)]
+    return [row(RecordedMessage(name, first + number, time, b"")) for number, time in enumerate(times)]
 
 
 def test_a_piece_that_comes_late_takes_gaps_and_silences_away(tmp_path: Path) -> None:
     times = [MIDNIGHT - 60 * SECOND + i * SECOND for i in range(200)]
     rows = topic("a", times)
     add(directory(tmp_path), rows[:50] + rows[130:])
-    assert golds.refreshed(tmp_path) == 1
+    assert golds.build_gold(tmp_path) == 1
     assert golds.table(tmp_path, "sequence_gaps").column("lost").to_pylist() == [80]
     assert golds.table(tmp_path, "dropouts").column("duration_ns").to_pylist() == [81 * SECOND]
     add(directory(tmp_path), rows[50:130])
-    assert golds.refreshed(tmp_path) == 1
+    assert golds.build_gold(tmp_path) == 1
     assert golds.table(tmp_path, "sequence_gaps").num_rows == golds.table(tmp_path, "dropouts").num_rows == 0
     assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [200]
 
@@ -75,16 +75,16 @@ def test_losses_at_the_ends_of_an_epoch_are_gaps(tmp_path: Path) -> None:
     rows[0]["lost_before"], rows[-1]["lost_after"] = 5, 70
     for piece in (rows[60:], rows[20:60]):
         add(directory(tmp_path), piece)
-    golds.refreshed(tmp_path)
+    golds.build_gold(tmp_path)
     assert golds.table(tmp_path, "endpoints").column("lost").to_pylist() == [70]
     add(directory(tmp_path), rows[:20])
-    golds.refreshed(tmp_path)
-    gaps = listed(
+    golds.build_gold(tmp_path)
+    gaps = sorted_rows(
         golds.table(tmp_path, "sequence_gaps"), "previous_sequence", "next_sequence", "lost", "from_time", "to_time"
     )
     times = [row["log_time"] for row in (rows[0], rows[-1])]
     assert gaps == [(102, 173, 70, times[1], times[1]), (2**32 - 3, 3, 5, times[0], times[0])]
-    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "sequence_gaps") == [(100, 75, 2)]
+    assert sorted_rows(golds.table(tmp_path, "endpoints"), "messages", "lost", "sequence_gaps") == [(100, 75, 2)]
 
 
 @pytest.mark.parametrize("lost", [2**30 - 2, 2**31 + 5, 3 * 10**9, 2**32 + 5, 2**61])
@@ -92,20 +92,22 @@ def test_losses_at_the_ends_of_an_epoch_count_as_their_maximum_if_there_are_more
     (row,) = rows = topic("a", [MIDNIGHT], first=3)
     row["lost_before"] = row["lost_after"] = lost
     add(directory(tmp_path), rows)
-    golds.refreshed(tmp_path)
-    assert listed(golds.table(tmp_path, "endpoints"), "messages", "lost", "sequence_gaps") == [(1, 2 * (2**30 - 2), 2)]
+    golds.build_gold(tmp_path)
+    assert sorted_rows(golds.table(tmp_path, "endpoints"), "messages", "lost", "sequence_gaps") == [
+        (1, 2 * (2**30 - 2), 2)
+    ]
 
 
 def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> None:
     add(directory(tmp_path), topic("a", [MIDNIGHT + i for i in range(5)]))
     add(directory(tmp_path), topic("b", [MIDNIGHT - 5 * HOUR]))
-    golds.refreshed(tmp_path)
+    golds.build_gold(tmp_path)
     messages = messages_table(directory(tmp_path))
     base = messages.snapshot()
     assert base is not None
     (gone,) = (path for path, file in base.files.items() if file.rows == 5)
     messages.commit(base, BRONZE, remove=[gone])
-    assert golds.refreshed(tmp_path) == 1
+    assert golds.build_gold(tmp_path) == 1
     assert golds.table(tmp_path, "traffic_windows").column("endpoint").to_pylist() == ["b"]
     assert golds.table(tmp_path, "endpoints").column("endpoint").to_pylist() == ["b"]
 
@@ -117,7 +119,7 @@ def test_a_new_piece_costs_what_it_is_and_not_what_there_is(tmp_path: Path) -> N
         lake = tmp_path / str(pieces_before)
         for number in range(pieces_before):
             add(directory(lake), topic("a", [MIDNIGHT + (number * HOUR) + i * SECOND for i in range(30)], 30 * number))
-        golds.refreshed(lake)
+        golds.build_gold(lake)
         add(directory(lake), topic("a", [MIDNIGHT + 9 * HOUR + i * SECOND for i in range(30)], 30 * pieces_before))
         with golds.here() as read:
             golds.gold_of(lake).build_gold(SECOND, None, False)
@@ -141,11 +143,11 @@ def test_gold_is_small(tmp_path: Path, rate: float, endpoints: int, seconds: int
         said = zip(times.tolist(), (times - late).tolist(), strict=True)
         data = random.bytes(30)
         rows += [
-            row(Said(f"e{name}", i, at, data + random.bytes(30), publish_time=sent))
+            row(RecordedMessage(f"e{name}", i, at, data + random.bytes(30), publish_time=sent))
             for i, (at, sent) in enumerate(said)
         ]
     add(directory(tmp_path), rows)
-    golds.refreshed(tmp_path)
+    golds.build_gold(tmp_path)
     bronze = size(tmp_path / "messages")
     assert size(tmp_path / "gold") <= max(0.05 * bronze, 10_000 * endpoints)
 
@@ -181,19 +183,21 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
 ) -> None:
     """At some commits, with MSGQ_STRESS=2 at each. The next one makes the rest."""
     rng = random.Random(4)
-    often = [row(Said("often", i, MIDNIGHT + i * SECOND // 100, b"")) for i in range(1000)]  # has windows of a second
+    often = [
+        row(RecordedMessage("often", i, MIDNIGHT + i * SECOND // 100, b"")) for i in range(1000)
+    ]  # has windows of a second
     first, second = pieces(rng, [*some_rows(rng), *often], 2)
     begun = tmp_path / "begun"
     add(directory(begun), first)
-    golds.refreshed(begun)
+    golds.build_gold(begun)
     if not full_refresh:
         add(directory(begun), second)
     old = golds.tables(begun)
     shutil.copytree(begun, tmp_path / "done")
     if full_refresh:
-        golds.refreshed(tmp_path / "done", 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)
+        golds.build_gold(tmp_path / "done", 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)
     else:
-        golds.refreshed(tmp_path / "done")
+        golds.build_gold(tmp_path / "done")
     new = golds.tables(tmp_path / "done")
     changed = {name for name in NAMES if old[name] != new[name]}
     assert len(changed) >= (2 if full_refresh else 8)
@@ -206,9 +210,9 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
         assert all(found[name] in (old[name], new[name]) for name in NAMES), place
         seen |= {name for name in changed if found[name] == new[name]}
         if full_refresh:
-            golds.refreshed(lake, 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)
+            golds.build_gold(lake, 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)
         else:
-            golds.refreshed(lake)
+            golds.build_gold(lake)
         assert golds.tables(lake) == new, place
         shutil.rmtree(lake)
     assert last > 30
@@ -240,7 +244,7 @@ def test_readers_have_rows_while_gold_is_made_anew(tmp_path: Path) -> None:
     try:
         for _ in range(3):
             enough = len(counts) + len(there)
-            golds.refreshed(tmp_path, full_refresh=True)
+            golds.build_gold(tmp_path, full_refresh=True)
             wait_until(lambda enough=enough: len(counts) > enough or not reader.is_alive())  # type: ignore[misc]
     finally:
         done.set()

@@ -23,8 +23,8 @@ from msgq.lake.metrics.queues import event_hours, queue_deliveries, read_events
 from msgq.lake.metrics.windows import WINDOWS, traffic_windows
 from tests.lake import plain
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, Row, pieces, row, some_rows, table
-from tests.lake.rows import in_order, listed
-from tests.spark.kind_logs import Said
+from tests.lake.rows import in_order, sorted_rows
+from tests.spark.kind_logs import RecordedMessage
 
 pytestmark = pytest.mark.watchdog(300)
 HOP = ("run", "parent", "endpoint", "messages", "max")
@@ -72,8 +72,8 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
     rows = some_rows(random.Random(seed))
     found = made([rows])
     counted = [name for name in WINDOWS.names if name != "histogram"]
-    assert listed(found["traffic_windows"], *counted) == in_order(plain.windows(rows))
-    assert listed(found["sequence_gaps"]) == in_order(plain.gaps(rows))
+    assert sorted_rows(found["traffic_windows"], *counted) == in_order(plain.windows(rows))
+    assert sorted_rows(found["sequence_gaps"]) == in_order(plain.gaps(rows))
     assert sum(found["throughput"].column("messages").to_pylist()) == len(rows)
     each = plain.by(rows, "run", "endpoint")
     totals = {(one["run"], one["endpoint"]): one for one in found["latency_summary"].to_pylist()}
@@ -94,13 +94,13 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
             assert total[name] == pytest.approx(exact, rel=0.03, abs=0.6)
     assert not each
     assert not totals
-    edges = {tuple(row[:3]): tuple(row[3:]) for row in listed(found["hops"], *HOP)}
+    edges = {tuple(row[:3]): tuple(row[3:]) for row in sorted_rows(found["hops"], *HOP)}
     assert edges == plain.hops(rows)
-    assert listed(found["queue_deliveries"]) == listed(queue_deliveries(read_events(batch(rows)))), (
+    assert sorted_rows(found["queue_deliveries"]) == sorted_rows(queue_deliveries(read_events(batch(rows)))), (
         "hours put no message asunder"
     )
     pictures = [(one["endpoint"], one["sequence"]) for one in rows if one["data"].startswith(b"\x89PNG")]
-    assert listed(found["frames"], "endpoint", "sequence") == in_order(pictures)
+    assert sorted_rows(found["frames"], "endpoint", "sequence") == in_order(pictures)
 
 
 @settings(max_examples=8)
@@ -110,7 +110,7 @@ def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: boo
     rng = random.Random(seed)
     rows = some_rows(rng)
     whole, parts = made([rows]), made(pieces(rng, rows, count), ordered)
-    assert {name: listed(parts[name]) for name in whole} == {name: listed(whole[name]) for name in whole}
+    assert {name: sorted_rows(parts[name]) for name in whole} == {name: sorted_rows(whole[name]) for name in whole}
 
 
 @settings(max_examples=5)
@@ -121,11 +121,11 @@ def test_silences_are_those_of_each_interval(seed: int) -> None:
         time = MIDNIGHT - rng.randrange(300) * SECOND
         for number in range(rng.choice((1, 2, 40, 600))):
             time += int(period * rng.choice(MIXED))
-            rows.append(row(Said(name, number, time, b"")))
+            rows.append(row(RecordedMessage(name, number, time, b"")))
     found = find_dropouts(message_intervals(traffic_windows(batch(rows))))
     known = {one[:4] for one in plain.dropouts(rows)}
     near = {one[:4] for one in plain.dropouts(rows) if is_near(rows, one)}
-    got = {one[:4] for one in listed(found)}
+    got = {one[:4] for one in sorted_rows(found)}
     assert got ^ known <= near, "but for what lies on the border, as periods are those of histograms"
 
 
@@ -136,11 +136,11 @@ def is_near(rows: list[Row], silence: tuple[Any, ...]) -> bool:
 
 
 def endpoint(name: str, times: list[int]) -> list[Row]:
-    return [row(Said(name, number, time, b"")) for number, time in enumerate(times)]
+    return [row(RecordedMessage(name, number, time, b"")) for number, time in enumerate(times)]
 
 
 def quiet(rows: list[Row]) -> list[tuple[int, int]]:
-    return [one[2:4] for one in listed(find_dropouts(message_intervals(traffic_windows(batch(rows)))))]
+    return [one[2:4] for one in sorted_rows(find_dropouts(message_intervals(traffic_windows(batch(rows)))))]
 
 
 def test_an_endpoint_that_jitters_about_its_period_is_never_silent() -> None:

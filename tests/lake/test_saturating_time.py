@@ -17,7 +17,8 @@ from msgq.lake.report import data
 from msgq.lake.report.gold_reader import GoldReader, lake_tables
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
-from tests.spark.kind_logs import Said, Told, of_queue
+from tests.spark.kind_logs import QueueEvent, RecordedMessage, of_queue
+from tests.unit.stage_actors import record
 from tests.unit.stage_children import record
 
 TIMES = (MIN_TIME, -1, 0, 1, MIDNIGHT, MAX_TIME)
@@ -37,7 +38,7 @@ def report(lake: Path) -> None:
 
 
 def at(number: int, log_time: int, publish_time: int | None, origin_time: int) -> Row:
-    said = Said("a", number, log_time, b"x", publish_time=publish_time)
+    said = RecordedMessage("a", number, log_time, b"x", publish_time=publish_time)
     return row(said) | {"origin_time": origin_time}
 
 
@@ -46,10 +47,10 @@ def some() -> list[Row]:
     rows = [at(number, *times) for number, times in enumerate(product(TIMES, (None, *TIMES), TIMES))]
     topic = timing.timing_topic("plan", "x")
     for number, (log_time, said) in enumerate(product(TIMES, TIMES)):
-        told = [Told(Event.SENT, number, said), Told(Event.TAKEN, number, MIDNIGHT, 1, sent_time=said)]
-        told += [Told(Event.ACKNOWLEDGED, number, said, 1, sent_time=said, taken_time=MIDNIGHT)]
+        told = [QueueEvent(Event.SENT, number, said), QueueEvent(Event.TAKEN, number, MIDNIGHT, 1, sent_time=said)]
+        told += [QueueEvent(Event.ACKNOWLEDGED, number, said, 1, sent_time=said, taken_time=MIDNIGHT)]
         rows += [row(one) for one in of_queue("jobs", told, [log_time - one.time for one in told])]
-        rows.append(row(Said(topic, number, log_time, record(0, 1, said, 1))))
+        rows.append(row(RecordedMessage(topic, number, log_time, record(0, 1, said, 1))))
     for number, one in enumerate(rows):
         one["sequence"] = number
     return rows
@@ -59,7 +60,7 @@ def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
     rows = some()
     for first in range(2):
         add(directory(tmp_path), rows[first::2])
-    golds.refreshed(tmp_path)
+    golds.build_gold(tmp_path)
     found = {one["endpoint"]: one for one in golds.table(tmp_path, "endpoints").to_pylist()}
     assert sum(one["messages"] for one in found.values()) == len(rows)
     assert all((one["start_time"], one["end_time"]) == (MIN_TIME, MAX_TIME) for one in found.values())
@@ -84,7 +85,7 @@ def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "time"), [("log_time", MIN_TIME), ("log_time", MAX_TIME), ("origin_time", MAX_TIME)])
 def test_one_message_of_such_a_time_is_found(tmp_path: Path, name: str, time: int) -> None:
     add(directory(tmp_path), [at(0, MIDNIGHT, None, 1), at(1, MIDNIGHT, MIDNIGHT, 1) | {name: time}])
-    assert golds.refreshed(tmp_path) == 1
+    assert golds.build_gold(tmp_path) == 1
     assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [2]
     report(tmp_path)
 

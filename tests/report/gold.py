@@ -32,9 +32,9 @@ _ENDPOINT = {
 }
 
 
-def endpoint(name: str, **more: Any) -> dict[str, Any]:
+def endpoint(name: str, **columns: Any) -> dict[str, Any]:
     """Return a row of `endpoints` with what is not said made up."""
-    return _ENDPOINT | {"endpoint": name} | more
+    return _ENDPOINT | {"endpoint": name} | columns
 
 
 def histogram(counts: dict[int, int]) -> list[dict[str, int]]:

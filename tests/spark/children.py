@@ -48,8 +48,8 @@ def subscribe(endpoints: list[str], count: int) -> list[tuple[str, int]]:
     for endpoint in endpoints:
         poller.registerSocket(msgq.sub_sock(endpoint))
     say()
-    found: list[tuple[str, int]] = []
-    while len(found) < count:
+    messages: list[tuple[str, int]] = []
+    while len(messages) < count:
         for sub in poller.poll(1000):
-            found += [(sub.endpoint, int(data)) for data in msgq.drain_sock_raw(sub)]
-    return found
+            messages += [(sub.endpoint, int(data)) for data in msgq.drain_sock_raw(sub)]
+    return messages

@@ -45,9 +45,9 @@ def settings() -> dict[str, str]:
     }
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(**variables: str) -> dict[str, str]:
     """Return what processes of Spark need: the Java that a session takes, and no address but loopback."""
-    found = {
+    environment = {
         "JAVA_HOME": str(launcher_home(find_java())),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "512m",
@@ -55,7 +55,7 @@ def environment(**more: str) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(HOME),
     }
-    return {**os.environ, **found, **more}
+    return {**os.environ, **environment, **variables}
 
 
 def options(chosen: dict[str, str]) -> list[str]:
@@ -66,11 +66,11 @@ def options(chosen: dict[str, str]) -> list[str]:
 class Server:
     """A server of Spark. Its processes end with the context, whatever they do."""
 
-    def __init__(self, program: str, *arguments: str, log: Path, **more: str) -> None:
+    def __init__(self, program: str, *arguments: str, log: Path, **variables: str) -> None:
         self._log = log
         command = ["timeout", "--signal=KILL", str(LIFETIME), str(HOME / "bin" / program), *arguments]
         with log.open("w") as file:
-            self._process = subprocess.Popen(command, env=environment(**more), stdout=file, stderr=file)
+            self._process = subprocess.Popen(command, env=environment(**variables), stdout=file, stderr=file)
 
     def said(self, pattern: str) -> str:
         """Return the group of an expression that the log comes to match."""
@@ -107,9 +107,9 @@ def standalone(directory: Path) -> Iterator[str]:
     address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
 
-        def started(kind: str, name: str, *more: str) -> Server:
+        def started(kind: str, name: str, *options: str) -> Server:
             log = directory / f"{name}.log"
-            arguments = (f"org.apache.spark.deploy.{kind}", *address, *more)
+            arguments = (f"org.apache.spark.deploy.{kind}", *address, *options)
             return stack.enter_context(Server("spark-class", *arguments, log=log))
 
         url = started("master.Master", "master").said(r"Starting Spark master at (spark://\S+)")
@@ -121,7 +121,7 @@ def standalone(directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def connect(directory: Path, master: str, **more: str) -> Iterator[str]:
+def connect(directory: Path, master: str, **variables: str) -> Iterator[str]:
     """Run a server for Spark Connect, with more in its environment; give its URL."""
     chosen = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -132,5 +132,5 @@ def connect(directory: Path, master: str, **more: str) -> Iterator[str]:
     }
     kind = "org.apache.spark.sql.connect.service.SparkConnectServer"
     arguments = ("--master", master, "--class", kind, *options(chosen))
-    with Server("spark-submit", *arguments, log=directory / "connect.log", **more) as server:
+    with Server("spark-submit", *arguments, log=directory / "connect.log", **variables) as server:
         yield "sc://127.0.0.1:" + server.said(r"Spark Connect server started at: \S+:(\d+)")

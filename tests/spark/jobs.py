@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def rows(table: DataFrame) -> list[list[Any]]:
     """Return what tells messages apart, sorted; as JSON would."""
     columns = ("run", "endpoint", "epoch", "sequence", "log_time")
-    found = table.select(*columns, "data").toArrow()
-    crcs = [zlib.crc32(data) for data in found.column("data").to_pylist()]
-    return sorted([*row.values(), crc] for row, crc in zip(found.select(columns).to_pylist(), crcs, strict=True))
+    rows = table.select(*columns, "data").toArrow()
+    crcs = [zlib.crc32(data) for data in rows.column("data").to_pylist()]
+    return sorted([*row.values(), crc] for row, crc in zip(rows.select(columns).to_pylist(), crcs, strict=True))
 
 
 def executors(spark: SparkSession) -> int:
@@ -48,33 +48,33 @@ def something(master: str, recordings: str, out: str) -> dict[str, Any]:
     """Read recordings through the source and a lake; return the rows of both."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
     spark = session(master, **cluster.settings())
-    found = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
+    results = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
     lake = Lake(spark, f"{out}/lake")
-    found["ingested"] = lake.ingest([recordings]).messages
-    found["lake"] = rows(lake.messages())
+    results["ingested"] = lake.ingest([recordings]).messages
+    results["lake"] = rows(lake.messages())
     spark.stop()
-    return found
+    return results
 
 
 def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     """Take recordings through the source, a stream and a lake; return what each has found."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
     spark = session(master, **({} if master.startswith("sc:") else cluster.settings()))
-    found = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
+    results = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
     spark.sql(f"CREATE TEMPORARY VIEW recorded USING msgq OPTIONS (path '{recordings}')")
-    found["sql"] = rows(spark.sql("SELECT * FROM recorded WHERE endpoint = 'a'"))
-    found["read"] = rows(read(spark, recordings, endpoints=["b*"]))
+    results["sql"] = rows(spark.sql("SELECT * FROM recorded WHERE endpoint = 'a'"))
+    results["read"] = rows(read(spark, recordings, endpoints=["b*"]))
     stream = spark.readStream.format("msgq").load(recordings).writeStream.format("parquet")
     stream = stream.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True)
     stream.start(f"{out}/table").awaitTermination(LIFETIME)
-    found["stream"] = rows(spark.read.parquet(f"{out}/table"))
+    results["stream"] = rows(spark.read.parquet(f"{out}/table"))
     lake = Lake(spark, f"{out}/lake")
-    found["ingested"] = [lake.ingest([recordings]).messages, lake.ingest([recordings]).messages]
+    results["ingested"] = [lake.ingest([recordings]).messages, lake.ingest([recordings]).messages]
     follow(lake, recordings, trigger_seconds=None).awaitTermination(LIFETIME)
-    found["lake"] = rows(lake.messages())
-    found["asked"] = [list(row) for row in lake.sql("SELECT endpoint, count(*) FROM messages GROUP BY 1").collect()]
+    results["lake"] = rows(lake.messages())
+    results["asked"] = [list(row) for row in lake.sql("SELECT endpoint, count(*) FROM messages GROUP BY 1").collect()]
     spark.stop()
-    return found
+    return results
 
 
 def found_by_the_server(url: str, recordings: str) -> int:

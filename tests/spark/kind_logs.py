@@ -31,7 +31,7 @@ OPTIONS = {
 }
 
 
-class Said(NamedTuple):
+class RecordedMessage(NamedTuple):
     """A message of a log."""
 
     endpoint: str
@@ -45,7 +45,7 @@ class Said(NamedTuple):
     origin_time: int = 0
 
 
-def write_kinds(path: Path, messages: Iterable[Said], run: str = RUN) -> Path:
+def write_kinds(path: Path, messages: Iterable[RecordedMessage], run: str = RUN) -> Path:
     """Write a log in the order of log_time; messages of one endpoint, epoch, schema and source have one channel."""
     numbers: dict[Any, int] = {}
     with Writer(path) as writer:
@@ -62,24 +62,33 @@ def write_kinds(path: Path, messages: Iterable[Said], run: str = RUN) -> Path:
     return path
 
 
-def on_channel(name: str, publisher: str, sequence: int, log_time: int, data: bytes = b"data", **more: Any) -> Said:
-    return Said(
-        f"channel/{name}", sequence, log_time, data, MessageSource("channel", publisher, "", OPTIONS["channel"]), **more
+def on_channel(
+    name: str, publisher: str, sequence: int, log_time: int, data: bytes = b"data", **fields: Any
+) -> RecordedMessage:
+    return RecordedMessage(
+        f"channel/{name}",
+        sequence,
+        log_time,
+        data,
+        MessageSource("channel", publisher, "", OPTIONS["channel"]),
+        **fields,
     )
 
 
-def of_vector(name: str, number: int, log_time: int, index: int, count: int, epoch: int = 1) -> Said:
+def of_vector(name: str, number: int, log_time: int, index: int, count: int, epoch: int = 1) -> RecordedMessage:
     data = np.array((index, count, log_time, (index + count / 10, 0)), CHANGE).tobytes()
     source = MessageSource("records", options=OPTIONS["vector"])
-    return Said(f"records/{name}", number, log_time, data, source, struct_schema(CHANGE), epoch)
+    return RecordedMessage(f"records/{name}", number, log_time, data, source, struct_schema(CHANGE), epoch)
 
 
-def of_board(name: str, key: str, count: int, log_time: int, epoch: int, data: bytes = b'{"key": 5}') -> Said:
+def of_board(
+    name: str, key: str, count: int, log_time: int, epoch: int, data: bytes = b'{"key": 5}'
+) -> RecordedMessage:
     source = MessageSource("records", key=key, options=OPTIONS["board"])
-    return Said(f"records/{name}", count, log_time, data, source, Schema("Limit", "json", b"{}"), epoch)
+    return RecordedMessage(f"records/{name}", count, log_time, data, source, Schema("Limit", "json", b"{}"), epoch)
 
 
-class Told(NamedTuple):
+class QueueEvent(NamedTuple):
     """An event of a queue."""
 
     event: Event
@@ -101,20 +110,22 @@ class Told(NamedTuple):
         return struct.pack(FORMAT, *fields, self.sent_time, self.taken_time, self.size, self.pid) + payload
 
 
-def of_queue(name: str, told: Sequence[Told], late: Iterable[int] | None = None, payload: bytes = b"") -> list[Said]:
+def of_queue(
+    name: str, events: Sequence[QueueEvent], late: Iterable[int] | None = None, payload: bytes = b""
+) -> list[RecordedMessage]:
     """Return the messages of events, numbered in their order; late : how long after each one it was recorded, ns."""
     return [
-        Said(
+        RecordedMessage(
             f"queue/{name}",
             sequence,
-            one.time + delay,
-            one.data(payload),
-            MessageSource("queue", one.publisher, "", OPTIONS["queue"]),
+            event.time + delay,
+            event.data(payload),
+            MessageSource("queue", event.publisher, "", OPTIONS["queue"]),
             SCHEMA,
-            one.epoch,
-            one.time,
+            event.epoch,
+            event.time,
         )
-        for sequence, (one, delay) in enumerate(zip(told, late or [1000] * len(told), strict=True))
+        for sequence, (event, delay) in enumerate(zip(events, late or [1000] * len(events), strict=True))
     ]
 
 
@@ -123,48 +134,63 @@ class History(NamedTuple):
 
     Attributes
     ----------
-    told : every event, in the order in which it happened.
+    events : in the order in which it happened.
     waits : how many messages waited after each time, by that time.
     """
 
-    told: list[Told]
+    events: list[QueueEvent]
     waits: list[tuple[int, int]]
 
 
-def a_history(rng: random.Random, steps: int, room: int = 8) -> History:
+def random_history(rng: random.Random, steps: int, room: int = 8) -> History:
     """Let a queue be used: its messages sent, refused, taken, received, acknowledged, returned, by four rows."""
     time, number = BEGIN, 0
     waiting: list[tuple[int, int, int, int, int]] = []  # priority, number, sent, size, deliveries so far
     held: list[tuple[tuple[int, int, int, int, int], int, int]] = []  # message, taken, row
-    told: list[Told] = []
+    events: list[QueueEvent] = []
     waits = []
     for _ in range(steps):
         time += rng.choice((1, 50, 1000, SECOND // 7, 2 * SECOND))
         row = rng.randrange(4)
-        who: dict[str, Any] = {"row": row, "pid": 100 + row, "publisher": f"node{row % 2}"}
+        actor: dict[str, Any] = {"row": row, "pid": 100 + row, "publisher": f"node{row % 2}"}
         doing = rng.choice(("send", "send", "take", "take", "receive", "end", "end"))
         if doing == "send" and len(waiting) + len(held) >= room:
-            told.append(Told(Event.REFUSED, 0, time, **who, size=7))
+            events.append(QueueEvent(Event.REFUSED, 0, time, **actor, size=7))
         elif doing == "send":
-            one = (rng.randrange(3), number, time, rng.randrange(60), 0)
-            waiting.append(one)
-            told.append(Told(Event.SENT, number, time, 0, time, **who, priority=one[0], size=one[3]))
+            sample = (rng.randrange(3), number, time, rng.randrange(60), 0)
+            waiting.append(sample)
+            events.append(QueueEvent(Event.SENT, number, time, 0, time, **actor, priority=sample[0], size=sample[3]))
             number += 1
         elif doing in ("take", "receive") and waiting:
-            one = min(waiting, key=lambda one: (-one[0], one[1]))
-            waiting.remove(one)
-            one = (*one[:4], one[4] + 1)
+            sample = min(waiting, key=lambda sample: (-sample[0], sample[1]))
+            waiting.remove(sample)
+            sample = (*sample[:4], sample[4] + 1)
             event = Event.TAKEN if doing == "take" else Event.RECEIVED
-            told.append(Told(event, one[1], time, one[4], one[2], time, **who, priority=one[0], size=one[3]))
+            events.append(
+                QueueEvent(
+                    event, sample[1], time, sample[4], sample[2], time, **actor, priority=sample[0], size=sample[3]
+                )
+            )
             if doing == "take":
-                held.append((one, time, row))
+                held.append((sample, time, row))
         elif doing == "end" and held:
-            one, taken, by = held.pop(rng.randrange(len(held)))
+            sample, taken_time, by = held.pop(rng.randrange(len(held)))
             event = rng.choice((Event.ACKNOWLEDGED, Event.ACKNOWLEDGED, Event.RETURNED))
             taker: dict[str, Any] = {"row": by, "pid": 100 + by, "publisher": f"node{by % 2}"}
-            about: dict[str, Any] = {"priority": one[0], "size": one[3]}
-            told.append(Told(event, one[1], time, one[4], one[2], taken, **(who if event == 4 else taker), **about))
+            about: dict[str, Any] = {"priority": sample[0], "size": sample[3]}
+            events.append(
+                QueueEvent(
+                    event,
+                    sample[1],
+                    time,
+                    sample[4],
+                    sample[2],
+                    taken_time,
+                    **(actor if event == 4 else taker),
+                    **about,
+                )
+            )
             if event == Event.RETURNED:
-                waiting.append(one)
+                waiting.append(sample)
         waits.append((time, len(waiting)))
-    return History(told, waits)
+    return History(events, waits)

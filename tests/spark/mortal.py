@@ -24,8 +24,8 @@ LIFETIME = 800
 class Clock:
     """Kills this process instead of the n-th step that somebody takes."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, remaining: int) -> None:
+        self.left = remaining
 
     def step(self) -> None:
         self.left -= 1
@@ -38,9 +38,9 @@ class Mortal(LocalFileSystem):  # type: ignore[misc]  # pyarrow has no types
 
     clock: Clock
 
-    def open_output_stream(self, path: str, *rest: Any, **more: Any) -> Any:
+    def open_output_stream(self, path: str, *arguments: Any, **options: Any) -> Any:
         self.clock.step()
-        return super().open_output_stream(path, *rest, **more)
+        return super().open_output_stream(path, *arguments, **options)
 
     def delete_file(self, path: str) -> None:
         self.clock.step()
@@ -90,13 +90,13 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     vars(bronze).update(run_tasks=in_place, cores=lambda _: 2)
     if isinstance(until, int):
         Mortal.clock = clock = Clock(until)
-        found = directory.open_path
-        directory.open_path = lambda uri: (Mortal(), found(uri)[1])
+        open_path = directory.open_path
+        directory.open_path = lambda uri: (Mortal(), open_path(uri)[1])
         commit = LakeTable.commit
 
-        def mortal(*rest: Any, **more: Any) -> None:
+        def mortal(*arguments: Any, **options: Any) -> None:
             clock.step()
-            commit(*rest, **more)
+            commit(*arguments, **options)
             clock.step()
 
         LakeTable.commit = mortal

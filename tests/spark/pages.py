@@ -8,9 +8,9 @@ import re
 
 def sections(text: str) -> dict[str, str]:
     """Return what is in each section of a page, by its heading."""
-    found = re.findall(r"<section><h2>(.*?)</h2>(.*?)</section>", text, flags=re.DOTALL)
-    assert len({title for title, _ in found}) == len(found)
-    return dict(found)
+    sections = re.findall(r"<section><h2>(.*?)</h2>(.*?)</section>", text, flags=re.DOTALL)
+    assert len({title for title, _ in sections}) == len(sections)
+    return dict(sections)
 
 
 def table(section: str) -> list[dict[str, str]]:

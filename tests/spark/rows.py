@@ -17,7 +17,7 @@ MESSAGES = pa.schema(_TYPES)
 SECOND = 1_000_000_000
 
 
-def message(endpoint: str | None, sequence: int | None, log_time: int | None, **more: Any) -> dict[str, Any]:
+def message(endpoint: str | None, sequence: int | None, log_time: int | None, **columns: Any) -> dict[str, Any]:
     """Return a row with what is not said made up."""
     made = {
         "run": "r",
@@ -31,14 +31,14 @@ def message(endpoint: str | None, sequence: int | None, log_time: int | None, **
         "schema": None,
         "data": b"data",
     }
-    return made | more
+    return made | columns
 
 
 def messages(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), MESSAGES))
 
 
-def listed(table: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+def sorted_rows(table: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """Return the rows of these columns, sorted; NULL first."""
     rows = [tuple(row) for row in table.select(*columns).collect()]
     return sorted(rows, key=lambda row: [(value is not None, value) for value in row])

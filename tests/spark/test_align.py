@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from msgq.errors import InvalidValueError
 from msgq.spark.tables import align
-from tests.spark.rows import SECOND, listed
+from tests.spark.rows import SECOND, sorted_rows
 
 STRATEGIES = ("arrow", "window")
 YEAR = 365 * 86_400 * SECOND
@@ -61,20 +61,20 @@ def test_each_row_meets_the_last_one_before_it(spark: Any, strategy: Any, tolera
     )
     columns = ("key", "publish_time", "value", "publish_time_right", "value_right")
     assert tuple(joined.columns) == columns
-    assert listed(joined, *columns) == expected(left, right, tolerance)
+    assert sorted_rows(joined, *columns) == expected(left, right, tolerance)
 
 
 def test_without_keys_all_is_one_series(spark: Any) -> None:
     left, right = series(spark, ["x", "y"], [10, 20], [1, 2]), series(spark, ["z"], [15], [3])
     joined = align.asof_join(left, right.drop("key"))
-    assert listed(joined, "key", "value_right") == [("x", None), ("y", 3)]
+    assert sorted_rows(joined, "key", "value_right") == [("x", None), ("y", 3)]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_null_is_no_key(spark: Any, strategy: Any) -> None:
     left, right = series(spark, [None, "a"], [10, 10], [1, 2]), series(spark, [None, "a"], [5, 5], [3, 4])
     joined = align.asof_join(left, right, by=["key"], strategy=strategy)
-    assert listed(joined, "value", "value_right") == [(1, None), (2, 4)]
+    assert sorted_rows(joined, "value", "value_right") == [(1, None), (2, 4)]
 
 
 def test_the_plan_compares_no_row_with_every_other_one(spark: Any) -> None:
@@ -97,7 +97,7 @@ def test_impossible_arguments_are_named(spark: Any) -> None:
 def test_forward_fill(spark: Any) -> None:
     rows = series(spark, list("aaabb"), [1, 2, 3, 1, 2], [None, 5, None, 7, None])
     found = align.forward_fill(rows, ["value"], by=["key"])
-    assert listed(found, "key", "publish_time", "value") == [
+    assert sorted_rows(found, "key", "publish_time", "value") == [
         ("a", 1, None),
         ("a", 2, 5),
         ("a", 3, 5),
@@ -115,14 +115,14 @@ def test_resample_gives_each_tick_the_last_row_before_it(spark: Any, tolerance: 
         ("a", tick, time, tick - time) for tick, time in ticks.items() if tolerance is None or tick - time <= tolerance
     ]
     assert found.columns == ["key", "publish_time", "value", "age"]
-    assert listed(found, *found.columns) == wanted
+    assert sorted_rows(found, *found.columns) == wanted
 
 
 def test_two_resampled_series_have_the_same_ticks(spark: Any) -> None:
     random = np.random.default_rng(3)
     times = np.sort(random.integers(10**9, 2 * 10**9, 200)).tolist()
     found = align.resample(series(spark, ["a", "b"] * 100, times, times), 10**7, by=["key"])
-    rows = listed(found, "key", "publish_time", "value")
+    rows = sorted_rows(found, "key", "publish_time", "value")
     for key in "ab":
         ticks = [time for name, time, _ in rows if name == key]
         assert all(after - before == 10**7 for before, after in pairwise(ticks))
@@ -144,7 +144,7 @@ def test_resample_over_a_clock_jump_is_bounded(spark: Any, jump: Any) -> None:
         for time, following in pairwise([*ordered, ordered[-1] + period])
         for tick in range(time, min(following, time + 3 * period + 1), period)
     ]
-    assert listed(found, "publish_time", "value") == wanted
+    assert sorted_rows(found, "publish_time", "value") == wanted
 
 
 def chosen(left: Any, right: Any) -> str:

@@ -29,7 +29,7 @@ from msgq.spark.source.options import Options
 from tests.command import run
 from tests.recording.kinds import CASES
 from tests.recording.logs import channel, chunk, message, write
-from tests.spark.rows import listed
+from tests.spark.rows import sorted_rows
 from tests.support import LONGER
 
 DAY = 86_400 * 10**9
@@ -153,7 +153,7 @@ def everything(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Everythi
 
 def counted(lake: Lake, *endpoints: str) -> list[tuple[Any, ...]]:
     table = lake.table("endpoints")
-    return listed(table.where(table.endpoint.isin(list(endpoints))), "endpoint", "messages", "lost")
+    return sorted_rows(table.where(table.endpoint.isin(list(endpoints))), "endpoint", "messages", "lost")
 
 
 def test_what_was_skipped_is_in_a_table(everything: Everything) -> None:
@@ -196,19 +196,19 @@ def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everyt
         ("same", 1, 0),
         ("wrap", 3, 1),
     ]
-    assert listed(lake.table("sequence_gaps").where("endpoint = 'wrap'"), "previous_sequence", "next_sequence") == [
-        (2**32 - 1, 1)
-    ]
+    assert sorted_rows(
+        lake.table("sequence_gaps").where("endpoint = 'wrap'"), "previous_sequence", "next_sequence"
+    ) == [(2**32 - 1, 1)]
     checks = lake.table("checks").where("endpoint = 'early' AND check_name = 'negative latency'")
-    assert listed(checks, "passed", "value") == [(False, LATEST - 10)]
-    found = listed(lake.messages().where("endpoint = 'clock'"), "log_time")
+    assert sorted_rows(checks, "passed", "value") == [(False, LATEST - 10)]
+    found = sorted_rows(lake.messages().where("endpoint = 'clock'"), "log_time")
     assert found == [(0,), (5,), (NOW,), (NOW + 1,), (LATEST,)]
     assert run("bag", "info", everything.recordings / "clocks.mcap").output
 
 
 def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything: Everything) -> None:
     assert counted(everything.lake, "twice") == [("twice", 3, 0)]
-    found = listed(everything.lake.messages().where("endpoint = 'mixed'"), "schema", "encoding")
+    found = sorted_rows(everything.lake.messages().where("endpoint = 'mixed'"), "schema", "encoding")
     assert found == [("One", "json"), ("Two", "struct")]
     rows = read(spark, str(everything.recordings / "mixed.mcap"), decode="mixed").collect()
     assert [(row.value is None) == (row.reason is not None) == (row.data is not None) for row in rows] == [True, True]
@@ -216,9 +216,9 @@ def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything:
 
 def test_payloads_of_no_bytes_and_of_many(spark: Any, everything: Everything) -> None:
     wanted = [(0,), (0,), (LARGE,)]
-    assert listed(everything.lake.messages().where("endpoint = 'payload'"), "size_bytes") == wanted
+    assert sorted_rows(everything.lake.messages().where("endpoint = 'payload'"), "size_bytes") == wanted
     lengths = read(spark, str(everything.recordings / "payloads.mcap")).selectExpr("octet_length(data) AS size_bytes")
-    assert listed(lengths, "size_bytes") == wanted
+    assert sorted_rows(lengths, "size_bytes") == wanted
 
 
 def test_one_endpoint_with_nearly_all_and_many_others(everything: Everything) -> None:
@@ -299,7 +299,7 @@ def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Pat
     os.truncate(whole, whole.stat().st_size - 5)
     with pytest.raises(PythonException, match=r"gone\.mcap.* put recordings where all workers see them"):
         table.count()
-    assert listed(careless.groupBy("endpoint").count(), "endpoint", "count") == [("a", 3), ("short", 3)]
+    assert sorted_rows(careless.groupBy("endpoint").count(), "endpoint", "count") == [("a", 3), ("short", 3)]
     reasons = {Path(row.file).name: row.reason for row in skipped.collect()}
     assert "No such file" in reasons["gone.mcap"]
     assert "were to be read" in reasons["short.mcap"]

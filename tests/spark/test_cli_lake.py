@@ -23,7 +23,7 @@ from msgq.stats import topics
 from tests.command import run
 from tests.recording import logs
 from tests.spark.deadline import DEADLINE
-from tests.spark.kind_logs import BEGIN, Told, of_queue, write_kinds
+from tests.spark.kind_logs import BEGIN, QueueEvent, of_queue, write_kinds
 from tests.spark.pages import sections, table
 from tests.support import ROOT, Task, wait_until
 
@@ -75,7 +75,10 @@ def test_from_a_recording_to_answers_and_files(ingested: Ingested, tmp_path: Pat
 
 @pytest.mark.nightly
 def test_queues_and_publishers_are_tables_as_others(spark: Any, tmp_path: Path) -> None:
-    told = [Told(Event.SENT, 1, BEGIN, 0, BEGIN, publisher="boss"), Told(Event.RECEIVED, 1, BEGIN + 9, 1, BEGIN)]
+    told = [
+        QueueEvent(Event.SENT, 1, BEGIN, 0, BEGIN, publisher="boss"),
+        QueueEvent(Event.RECEIVED, 1, BEGIN + 9, 1, BEGIN),
+    ]
     recording = write_kinds(tmp_path / "000000.mcap", of_queue("jobs", told))
     lake, out = tmp_path / "lake", tmp_path / "out.mcap"
     run("lake", "ingest", lake, recording)

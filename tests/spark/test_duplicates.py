@@ -19,7 +19,7 @@ from msgq.lake.directory import Directory
 from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.recording import logs
-from tests.spark.rows import listed, message
+from tests.spark.rows import message, sorted_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def test_which_rows_are_left_out(spark: SparkSession) -> None:
     rows += [row(5, 0, 4, identity=b"x"), row(5, 1, 2, identity=b"y"), row(5, 1, 3, identity=b"y")]
     rows += [row(6, 9, 1, known=True), row(6, 8, 1, known=True)]
     found = tables.find_duplicates(spark.createDataFrame(pa.Table.from_pylist(rows, KEYS)))
-    assert listed(found, "file_number", "row_number") == [(0, 2), (1, 0), (1, 1), (1, 3)]
+    assert sorted_rows(found, "file_number", "row_number") == [(0, 2), (1, 0), (1, 1), (1, 3)]
 
 
 @pytest.mark.nightly
@@ -110,7 +110,7 @@ def test_random_recordings_that_share_messages(spark: SparkSession, tmp_path: Pa
         path = logs.write(tmp_path / f"{number}.mcap", *parts)
         assert lake.ingest([path]).messages == len(set(some) - there)
         there |= set(some)
-    found = listed(lake.messages(), "epoch", "sequence", "log_time", "data")
+    found = sorted_rows(lake.messages(), "epoch", "sequence", "log_time", "data")
     assert [(*row[:3], bytes(row[3])) for row in found] == sorted(there)
 
 

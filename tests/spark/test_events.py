@@ -17,7 +17,7 @@ from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.fixed_headers import heads
 from msgq.lake.report import plots
 from msgq.spark.source.data_source import RecordingSource
-from tests.spark.kind_logs import BEGIN, Told, a_history, of_queue, write_kinds
+from tests.spark.kind_logs import BEGIN, QueueEvent, of_queue, random_history, write_kinds
 
 PAIR = np.dtype([("a", "<u2"), ("b", "|u1")])
 
@@ -46,7 +46,7 @@ def decoded(value: pa.DataType | None, schema: Schema, *payloads: bytes) -> list
 
 
 def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
-    history = a_history(random.Random(2), 300).told
+    history = random_history(random.Random(2), 300).events
     payloads = [one.data(b"x" * (number % 4)) for number, one in enumerate(history)]
     rows = decoded(None, SCHEMA, *payloads)
     assert {one.event for one in history} == set(Event)
@@ -68,7 +68,7 @@ def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
 
 
 def test_what_is_no_event_has_a_reason() -> None:
-    good = Told(Event.SENT, 3, BEGIN).data(b"do")
+    good = QueueEvent(Event.SENT, 3, BEGIN).data(b"do")
     bad = [b"", good[: HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
     rows = decoded(None, SCHEMA, *bad[:2], good, *bad[2:])
     assert [reason for _, _, reason in rows] == [
@@ -86,14 +86,14 @@ def test_what_is_no_event_has_a_reason() -> None:
 
 
 def test_events_as_what_somebody_wants_of_them() -> None:
-    data = Told(Event.RETURNED, 3, BEGIN).data()
+    data = QueueEvent(Event.RETURNED, 3, BEGIN).data()
     wanted = pa.struct([("number", pa.int64()), ("event", pa.string()), ("missing", pa.int32())])
     assert decoded(wanted, SCHEMA, data)[0][1] == {"number": 3, "event": "returned", "missing": None}
     assert '"event": "returned"' in decoded(pa.string(), SCHEMA, data)[0][1]
 
 
 def test_a_source_knows_the_columns_of_events(tmp_path: Path) -> None:
-    path = write_kinds(tmp_path / "a.mcap", of_queue("jobs", [Told(Event.SENT, 1, BEGIN, publisher="boss")]))
+    path = write_kinds(tmp_path / "a.mcap", of_queue("jobs", [QueueEvent(Event.SENT, 1, BEGIN, publisher="boss")]))
     source = RecordingSource({"path": str(path), "decode": "queue/jobs"})
     reader = source.reader(source.schema())
     (row,) = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.lake.metrics import islands
 from msgq.spark import tables
-from tests.spark.rows import SECOND, listed, message, messages
+from tests.spark.rows import SECOND, message, messages, sorted_rows
 
 TURN, HALF = 1 << 32, 1 << 31
 CASES = 40
@@ -50,7 +50,7 @@ def some_messages() -> list[dict[str, Any]]:
     return rows + rng.sample(turns, len(turns))  # an epoch of 15 turns, whose minutes do not come in their order
 
 
-def known_gaps(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def expected_gaps(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Unroll each epoch's numbers in order of time, message by message, and look at each two that follow each other."""
     epochs = defaultdict(list)
     for row in rows:
@@ -100,7 +100,7 @@ def test_gaps_of_messages_in_any_order_and_batches(spark: Any, batch: Any, parti
     try:
         found = tables.sequence_gaps(messages(spark, rows).repartition(partitions))
         columns = ("run", "endpoint", "epoch", "previous_sequence", "next_sequence", "lost", "from_time", "to_time")
-        assert listed(found, *columns) == known_gaps(rows)
+        assert sorted_rows(found, *columns) == expected_gaps(rows)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
@@ -113,7 +113,7 @@ def test_endpoints_of_messages_in_any_order(spark: Any) -> None:
     for row in rows:
         mine[row["run"], row["endpoint"]].append(row)
     lost = defaultdict(list)
-    for run, endpoint, *_, missing, _, _ in known_gaps(rows):
+    for run, endpoint, *_, missing, _, _ in expected_gaps(rows):
         lost[run, endpoint].append(missing)
     table = messages(spark, rows).repartition(3)
     found = tables.endpoints(tables.traffic_windows(table), tables.sequence_gaps(table)).collect()

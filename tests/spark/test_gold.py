@@ -14,7 +14,7 @@ from msgq.spark.lake import Lake
 from msgq.spark.lake.gold import NAMES
 from tests.lake import golds
 from tests.lake.bronze_rows import pieces, some_rows, table
-from tests.lake.rows import listed
+from tests.lake.rows import sorted_rows
 
 FEW = ("sequence_gaps", "checks", "hops", "queue_summary")  # most others are made for these
 
@@ -38,4 +38,4 @@ def test_a_lake_has_the_tables_that_the_functions_give(
     for name in names:
         whole = known[name]
         found = golds.table(tmp_path / "lake", name).select(whole.columns)
-        assert listed(found) == listed(whole.toArrow()), name
+        assert sorted_rows(found) == sorted_rows(whole.toArrow()), name

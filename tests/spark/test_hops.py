@@ -22,7 +22,7 @@ from msgq.spark.lake import Lake
 from msgq.spark.source.arrow_batches import message_rows
 from msgq.spark.source.origins import origin_times
 from tests.recording.logs import struct_schema
-from tests.spark.rows import listed
+from tests.spark.rows import sorted_rows
 from tests.support import wait_until
 
 STEP = np.dtype([("value", "<f8"), ("publish_time", "<i8"), ("origin_time", "<i8")])
@@ -105,7 +105,7 @@ def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_pa
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([tmp_path / "log"])
     lake.build_gold()
-    found = listed(lake.table("hops"), "parent", "endpoint", "messages")
+    found = sorted_rows(lake.table("hops"), "parent", "endpoint", "messages")
     assert found == [(None, "camera", FRAMES), ("camera", "model", FRAMES), ("model", "plan", FRAMES)]
     hop = lake.sql("SELECT p50, max, e2e_p50 FROM hops WHERE endpoint = 'plan'").first()
     assert hop is not None

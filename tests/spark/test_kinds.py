@@ -27,30 +27,30 @@ from tests.spark.kind_logs import (
     BEGIN,
     OPTIONS,
     RUN,
-    Said,
-    Told,
+    QueueEvent,
+    RecordedMessage,
     of_board,
     of_queue,
     of_vector,
     on_channel,
     write_kinds,
 )
-from tests.spark.rows import SECOND, listed, message, messages
+from tests.spark.rows import SECOND, message, messages, sorted_rows
 from tests.support import wait_until
 from tests.unit.stage_children import record
 
 TURN = 1 << 32
 TOLD = [
-    Told(Event.SENT, 0, BEGIN + 10, 0, BEGIN + 10, publisher="boss", pid=7, priority=2),
-    Told(Event.TAKEN, 0, BEGIN + 20, 1, BEGIN + 10, publisher="worker", pid=8, priority=2),
+    QueueEvent(Event.SENT, 0, BEGIN + 10, 0, BEGIN + 10, publisher="boss", pid=7, priority=2),
+    QueueEvent(Event.TAKEN, 0, BEGIN + 20, 1, BEGIN + 10, publisher="worker", pid=8, priority=2),
 ]
 
 
-def one_of_each() -> list[Said]:
+def one_of_each() -> list[RecordedMessage]:
     """Return messages of each kind, and topics, at different times; those of queues last."""
     said = [
-        Said("imu", 0, BEGIN, b"plain"),
-        Said("visionipc_camera_0/image", 0, BEGIN + 1, b"frame", MessageSource("frames")),
+        RecordedMessage("imu", 0, BEGIN, b"plain"),
+        RecordedMessage("visionipc_camera_0/image", 0, BEGIN + 1, b"frame", MessageSource("frames")),
         on_channel("scans", "front", 0, BEGIN + 2, origin_time=BEGIN - 5),
         on_channel("scans", "rear", 1, BEGIN + 3),
         of_vector("poses", 0, BEGIN + 4, 2, 9),
@@ -78,15 +78,15 @@ COLUMNS = ("endpoint", "sequence", "kind", "publisher", "key")
 
 def test_the_source_says_whose_a_message_is(spark: Any, tmp_path: Path) -> None:
     write_kinds(tmp_path / "000000.mcap", one_of_each())
-    assert listed(read(spark, str(tmp_path)), *COLUMNS) == WHOSE
+    assert sorted_rows(read(spark, str(tmp_path)), *COLUMNS) == WHOSE
     asked = read(spark, str(tmp_path), endpoints=["records/*"], columns=["key", "options", "sequence"])
-    assert listed(asked, "key", "options") == [
+    assert sorted_rows(asked, "key", "options") == [
         *[(None, OPTIONS["vector"])] * 2,
         ("height", OPTIONS["board"]),
         ("speed", OPTIONS["board"]),
     ]
     decoded = read(spark, str(tmp_path), decode="queue/jobs")
-    assert listed(decoded, "kind", "publisher", "value.event", "value.number", "value.payload") == [
+    assert sorted_rows(decoded, "kind", "publisher", "value.event", "value.number", "value.payload") == [
         ("queue", "boss", "sent", 0, b"to do"),
         ("queue", "worker", "taken", 0, b"to do"),
     ]
@@ -98,7 +98,7 @@ def test_the_source_says_whose_a_message_of_a_stream_is(spark: Any, tmp_path: Pa
     rows = spark.readStream.format("msgq").load(str(tmp_path))
     query = rows.writeStream.format("memory").queryName("kinds").trigger(availableNow=True).start()
     assert query.awaitTermination(DEADLINE)
-    assert listed(spark.table("kinds"), *COLUMNS) == WHOSE
+    assert sorted_rows(spark.table("kinds"), *COLUMNS) == WHOSE
 
 
 def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkey
     ]
 
 
-def some_channels(rng: random.Random) -> tuple[list[Said], dict[str, list[int]]]:
+def some_channels(rng: random.Random) -> tuple[list[RecordedMessage], dict[str, list[int]]]:
     """Return what two or three publishers of some channels said in turn, some of it missing, late or twice; and of each
     channel the positions that came.
     """
@@ -169,7 +169,7 @@ def some_channels(rng: random.Random) -> tuple[list[Said], dict[str, list[int]]]
 def test_several_publishers_of_a_channel_lose_what_is_missing_and_nothing_else(spark: Any, tmp_path: Path) -> None:
     rng = random.Random(5)
     known: list[Any] = []
-    each: dict[Any, list[Said]] = defaultdict(list)
+    each: dict[Any, list[RecordedMessage]] = defaultdict(list)
     for run in range(10):
         said, came = some_channels(rng)
         write_kinds(tmp_path / f"{run}.mcap", said, f"run{run}")
@@ -185,7 +185,7 @@ def test_several_publishers_of_a_channel_lose_what_is_missing_and_nothing_else(s
     table = read(spark, str(tmp_path))
     gaps = tables.sequence_gaps(table.repartition(3))
     assert known
-    assert listed(gaps, "run", "endpoint", "previous_sequence", "next_sequence", "lost") == sorted(known)
+    assert sorted_rows(gaps, "run", "endpoint", "previous_sequence", "next_sequence", "lost") == sorted(known)
     windows = tables.traffic_windows(table)
     found = tables.publishers(windows).collect()
     assert {(row["run"], row["endpoint"], row["publisher"]) for row in found} == set(each)
@@ -231,13 +231,13 @@ def test_state_is_overwritten_and_not_lost(spark: Any, tmp_path: Path) -> None:
     found = tables.overwrites(table)
     columns = ("run", "endpoint", "key", "index", "previous_sequence", "next_sequence", "overwritten")
     in_order = sorted(known, key=lambda row: [(value is not None, value) for value in row])
-    assert listed(found, *columns) == in_order
+    assert sorted_rows(found, *columns) == in_order
     assert tables.sequence_gaps(table).count() == 0
     endpoints = tables.endpoints(tables.traffic_windows(table), tables.sequence_gaps(table), found)
     sums: dict[Any, int] = defaultdict(int)
     for run, name, *_, passed in known:
         sums[run, name] += passed
-    assert listed(endpoints, "run", "endpoint", "kind", "lost", "overwritten") == [
+    assert sorted_rows(endpoints, "run", "endpoint", "kind", "lost", "overwritten") == [
         (*key, "records", 0, passed) for key, passed in sorted(sums.items())
     ]
 
@@ -248,12 +248,12 @@ def test_state_has_no_latency(spark: Any, tmp_path: Path) -> None:
     said = [of_vector("v", 0, BEGIN, 0, 1)._replace(**old), of_board("b", "k", 1, BEGIN, 2)._replace(**old)]
     said += [on_channel("c", "p", 0, BEGIN, publish_time=BEGIN - 7)]
     windows = tables.traffic_windows(read(spark, str(write_kinds(tmp_path / "000000.mcap", said))))
-    assert listed(windows, "endpoint", "messages", "count", "min", "max") == [
+    assert sorted_rows(windows, "endpoint", "messages", "count", "min", "max") == [
         ("channel/c", 1, 1, 7, 7),
         ("records/b", 1, 0, None, None),
         ("records/v", 1, 0, None, None),
     ]
-    assert listed(tables.latency(windows), "endpoint", "messages") == [("channel/c", 1)]
+    assert sorted_rows(tables.latency(windows), "endpoint", "messages") == [("channel/c", 1)]
 
 
 OF_KINDS = {"overwrites", "publishers", "stages", "stage_summary", "queue_deliveries", "queue_windows", "queue_summary"}
@@ -276,14 +276,16 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
     assert {name: lake.table(name).count() for name in missing} == dict.fromkeys(missing, 0)
     columns = {name: lake.table(name).columns for name in missing}
     said = [of_vector("v", i, BEGIN + i, 0, 3 * i) for i in range(2)]
-    said += [Said("timing:planner:imu", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
+    said += [RecordedMessage("timing:planner:imu", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
     lake.ingest([write_kinds(tmp_path / "1.mcap", said, RUN)])
     assert lake.build_gold() == 1
     assert written() == OF_KINDS
     assert {name: lake.table(name).columns for name in missing} == columns
-    assert listed(lake.table("overwrites"), "run", "overwritten") == [(RUN, 2)]
-    assert listed(lake.table("stages"), "run", "stage", "messages") == [(RUN, "planner", 1)]
-    assert listed(lake.table("queue_deliveries"), "run", "queue") == [(other, "jobs")], "no new messages: as before"
+    assert sorted_rows(lake.table("overwrites"), "run", "overwritten") == [(RUN, 2)]
+    assert sorted_rows(lake.table("stages"), "run", "stage", "messages") == [(RUN, "planner", 1)]
+    assert sorted_rows(lake.table("queue_deliveries"), "run", "queue") == [(other, "jobs")], (
+        "no new messages: as before"
+    )
 
 
 @pytest.mark.nightly
@@ -296,7 +298,7 @@ def test_a_lake_holds_each_message_of_each_kind_once_and_gives_it_back(spark: An
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([tmp_path / "some.mcap"]).messages == len(said[::2])
     assert follow(lake, str(tmp_path / "log"), trigger_seconds=None).awaitTermination(DEADLINE)
-    assert listed(lake.messages(), *COLUMNS) == WHOSE
+    assert sorted_rows(lake.messages(), *COLUMNS) == WHOSE
     assert lake.ingest([tmp_path / "log"]).messages == 0
     assert write_log(lake.sql("SELECT * FROM messages"), tmp_path / "out.mcap", lake.uri) == len(said)
     exported = LogReader(tmp_path / "out.mcap")
@@ -321,11 +323,11 @@ def test_what_kinds_say_decoded(spark: Any, tmp_path: Path) -> None:
         ("taken", 0, 2, 8, "worker", b"to do"),
     ]
     poses = lake.sql("SELECT index, count, publish_time_, value.x FROM `silver_records/poses`")
-    assert listed(poses, "index", "count", "x") == [(2, 9, 2.9), (3, 9, 3.9)]
+    assert sorted_rows(poses, "index", "count", "x") == [(2, 9, 2.9), (3, 9, 3.9)]
     assert [row.publish_time_ for row in poses.collect()] == [BEGIN + 4, BEGIN + 5]
     limits = lake.sql("SELECT key, key_ FROM `silver_records/limits`")
-    assert listed(limits, "key", "key_") == [("height", 5), ("speed", 5)]
-    assert listed(lake.decode_errors(), "endpoint", "sequence", "reason", "data") == [
+    assert sorted_rows(limits, "key", "key_") == [("height", 5), ("speed", 5)]
+    assert sorted_rows(lake.decode_errors(), "endpoint", "sequence", "reason", "data") == [
         ("queue/jobs", 7, "it is no event of a queue", b"no event")
     ]
     with pytest.raises(InvalidValueError, match="has no decoded messages of 'channel/scans'"):
@@ -338,7 +340,7 @@ def test_rows_that_are_appended_may_say_it_or_not(spark: Any, tmp_path: Path) ->
     lake.append(plain)
     lake.append(messages(spark, [message("a", 1, 3)]).selectExpr("*", "'channel' AS kind", "'p' AS publisher"))
     lake.append(messages(spark, [message("a", 2, 4)]).selectExpr("*", "string(NULL) AS kind"))
-    assert listed(lake.messages(), *COLUMNS) == [
+    assert sorted_rows(lake.messages(), *COLUMNS) == [
         ("a", 0, TOPIC.kind, None, None),
         ("a", 1, "channel", "p", None),
         ("a", 2, TOPIC.kind, None, None),

@@ -16,7 +16,7 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.spark.lake import Lake, follow
 from tests.recording import logs
 from tests.spark.deadline import DEADLINE
-from tests.spark.rows import listed, message, messages
+from tests.spark.rows import message, messages, sorted_rows
 from tests.support import wait_until
 
 DAY = 86_400_000_000_000
@@ -33,8 +33,8 @@ def recording(path: Path, first: int = 0, count: int = 10, topics: Any = ("a", "
     return logs.write(path, logs.chunk(*channels, *sent))
 
 
-def held(lake: Lake) -> Any:
-    return listed(lake.messages(), "endpoint", "sequence", "data")
+def message_numbers(lake: Lake) -> Any:
+    return sorted_rows(lake.messages(), "endpoint", "sequence", "data")
 
 
 def numbers(first: Any, end: Any, topics: str = "ab") -> Any:
@@ -50,7 +50,7 @@ def test_ingested_twice_it_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
     again = lake.ingest([tmp_path / "000000.mcap"])
     assert (again.messages, again.files, again.skipped) == (0, 0, 1)
     assert sorted((tmp_path / "lake" / "messages").rglob("*")) == files
-    assert held(lake) == sorted(numbers(0, 10))
+    assert message_numbers(lake) == sorted(numbers(0, 10))
 
 
 def test_segments_that_follow_each_other_are_added_without_comparing_messages(
@@ -63,7 +63,7 @@ def test_segments_that_follow_each_other_are_added_without_comparing_messages(
     monkeypatch.setattr("msgq.spark.lake.bronze.tables.find_duplicates", None)
     done = lake.ingest([tmp_path / "000000.mcap", tmp_path / "000001.mcap"])
     assert (done.messages, done.files, done.skipped) == (20, 1, 1)
-    assert held(lake) == sorted(numbers(0, 20))
+    assert message_numbers(lake) == sorted(numbers(0, 20))
 
 
 def test_each_piece_has_a_task_of_its_own_and_they_do_not_seem_to_overlap(
@@ -88,7 +88,7 @@ def test_copies_and_cuts_of_what_is_there_add_only_what_is_new(spark: Any, tmp_p
     assert lake.ingest([recording(tmp_path / "cut.mcap", first=7, count=6)]).messages == 6
     both = [recording(tmp_path / "x.mcap", first=13, count=3), recording(tmp_path / "y.mcap", first=14, count=3)]
     assert lake.ingest(both).messages == 8
-    assert held(lake) == sorted(numbers(0, 17))
+    assert message_numbers(lake) == sorted(numbers(0, 17))
 
 
 def test_a_file_that_grew_is_read_again_and_nothing_counts_twice(spark: Any, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_file_that_grew_is_read_again_and_nothing_counts_twice(spark: Any, tmp
         file.write(logs.chunk(logs.channel(1, "a"), *late))
     done = lake.ingest([path])
     assert (done.messages, done.files) == (5, 1)
-    assert held(lake) == sorted(numbers(0, 10) + numbers(10, 15, "a"))
+    assert message_numbers(lake) == sorted(numbers(0, 10) + numbers(10, 15, "a"))
 
 
 def test_messages_that_are_twice_in_one_file_count_once(spark: Any, tmp_path: Path) -> None:
@@ -114,7 +114,8 @@ def test_messages_lie_by_date_and_size(spark: Any, tmp_path: Path) -> None:
     sent = [logs.message(1, 0, 5), logs.message(1, 1, DAY + 5), logs.message(1, 2, DAY + 6, b"x" * 70_000)]
     lake.ingest([logs.write(tmp_path / "days.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
     found = [
-        (str(date), *rest) for date, *rest in listed(lake.messages(), "date", "size_class", "sequence", "size_bytes")
+        (str(date), *rest)
+        for date, *rest in sorted_rows(lake.messages(), "date", "size_class", "sequence", "size_bytes")
     ]
     assert found == [("1970-01-01", "small", 0, 4), ("1970-01-02", "large", 2, 70_000), ("1970-01-02", "small", 1, 4)]
 
@@ -150,7 +151,7 @@ def test_rows_without_run_or_epoch_are_as_of_files_that_have_none(spark: Any, tm
     lake = Lake(spark, tmp_path / "lake")
     rows = messages(spark, [message("a", 0, 1, run=None, epoch=None, host=None, publish_time=None), message("a", 0, 1)])
     assert [lake.append(rows), lake.append(rows)] == [2, 0]
-    assert listed(lake.messages(), "run", "epoch", "publish_time") == [("", 0, None), ("r", 1, 1)]
+    assert sorted_rows(lake.messages(), "run", "epoch", "publish_time") == [("", 0, None), ("r", 1, 1)]
     assert lake.build_gold() == 2
 
 
@@ -167,15 +168,15 @@ def test_gold_follows_what_is_ingested(spark: Any, tmp_path: Path) -> None:
     lake.ingest([recording(tmp_path / "one.mcap"), recording(tmp_path / "three.mcap", first=15)])
     assert lake.build_gold() == 1
     assert lake.build_gold() == 0
-    assert listed(lake.table("sequence_gaps"), "endpoint", "lost") == [("a", 5), ("b", 5)]
-    assert listed(lake.table("checks").where("check_name = 'lost'"), "endpoint", "passed") == [
+    assert sorted_rows(lake.table("sequence_gaps"), "endpoint", "lost") == [("a", 5), ("b", 5)]
+    assert sorted_rows(lake.table("checks").where("check_name = 'lost'"), "endpoint", "passed") == [
         ("a", False),
         ("b", False),
     ]
     lake.ingest([recording(tmp_path / "two.mcap", first=10, count=5)])
     assert lake.build_gold() == 1
-    assert listed(lake.table("sequence_gaps"), "endpoint", "lost") == []
-    assert listed(lake.table("endpoints"), "endpoint", "messages", "lost") == [("a", 25, 0), ("b", 25, 0)]
+    assert sorted_rows(lake.table("sequence_gaps"), "endpoint", "lost") == []
+    assert sorted_rows(lake.table("endpoints"), "endpoint", "messages", "lost") == [("a", 25, 0), ("b", 25, 0)]
     assert "endpoints" in lake.register()
     assert spark.sql("SELECT sum(messages) FROM endpoints").first()[0] == 50
 
@@ -185,8 +186,8 @@ def test_a_path_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
     lake.ingest([recording(tmp_path / "one.mcap")])
     assert lake.ingest([recording(tmp_path / "two.mcap", first=5)]).messages == 10
     lake.build_gold()
-    assert held(lake) == sorted(numbers(0, 15))
-    assert listed(lake.table("endpoints"), "messages") == [(15,), (15,)]
+    assert message_numbers(lake) == sorted(numbers(0, 15))
+    assert sorted_rows(lake.table("endpoints"), "messages") == [(15,), (15,)]
     assert lake.build_silver() == 2
 
 
@@ -200,7 +201,7 @@ def test_a_stream_that_begins_anew_leaves_nothing_out(spark: Any, tmp_path: Path
         query = follow(lake, str(tmp_path / "log"), str(tmp_path / "checkpoint"), trigger_seconds=None)
         assert query.awaitTermination(DEADLINE)
         shutil.rmtree(tmp_path / "checkpoint")
-    assert held(lake) == sorted(numbers(0, 20))
+    assert message_numbers(lake) == sorted(numbers(0, 20))
 
 
 def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path: Path) -> None:
@@ -212,7 +213,7 @@ def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path
         meet(lake, both)
     with ThreadPoolExecutor() as threads:
         assert sorted(done.messages for done in threads.map(Lake.ingest, lakes, [[path], [path]])) == [0, 20]
-    assert held(lakes[0]) == sorted(numbers(0, 10))
+    assert message_numbers(lakes[0]) == sorted(numbers(0, 10))
     ranges = lakes[0]._bronze.aggregates().ranges.select(["endpoint", "row_count"]).to_pylist()
     assert sorted(map(tuple, map(dict.values, ranges))) == [("a", 10), ("b", 10)]
 
@@ -226,9 +227,9 @@ def test_two_writers_of_different_recordings_add_all_of_both(spark: Any, tmp_pat
         meet(lake, both)
     with ThreadPoolExecutor() as threads:
         assert sum(done.messages for done in threads.map(Lake.ingest, lakes, [[path] for path in paths])) == 30
-    assert held(lakes[0]) == sorted(numbers(0, 15))
+    assert message_numbers(lakes[0]) == sorted(numbers(0, 15))
     lakes[0].build_gold()
-    assert listed(lakes[0].table("endpoints"), "endpoint", "messages") == [("a", 15), ("b", 15)]
+    assert sorted_rows(lakes[0].table("endpoints"), "endpoint", "messages") == [("a", 15), ("b", 15)]
 
 
 def meet(lake: Lake, others: threading.Barrier) -> None:
@@ -270,7 +271,7 @@ def test_a_reader_never_sees_fewer(spark: Any, tmp_path: Path) -> None:
         reader.result()
     assert seen == sorted(seen)
     assert {40, 60, 80, 100} <= set(seen) <= {20, 40, 60, 80, 100}
-    assert held(Lake(spark, root)) == sorted(numbers(0, 50))
+    assert message_numbers(Lake(spark, root)) == sorted(numbers(0, 50))
 
 
 def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
@@ -279,15 +280,15 @@ def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
         lake.ingest([recording(tmp_path / f"{index}.mcap", first=12 * index)])
     lake.build_gold()
     before = {
-        name: listed(lake.table(name), *lake.table(name).columns)
+        name: sorted_rows(lake.table(name), *lake.table(name).columns)
         for name in ("endpoints", "sequence_gaps", "throughput")
     }
     snapshot = lake.messages()
     done = lake.optimize()
     assert (done.before, done.after) == (3, 1)
-    assert held(lake) == sorted(number for first in (0, 12, 24) for number in numbers(first, first + 10))
+    assert message_numbers(lake) == sorted(number for first in (0, 12, 24) for number in numbers(first, first + 10))
     for name, rows in before.items():
-        assert listed(lake.table(name), *lake.table(name).columns) == rows
+        assert sorted_rows(lake.table(name), *lake.table(name).columns) == rows
     assert snapshot.count() == 60, "who has looked before finds all of it"
     assert lake.ingest([recording(tmp_path / "3.mcap", first=30)]).messages == 12
     lake.optimize(retain_hours=0)
@@ -302,9 +303,9 @@ def test_messages_are_as_they_were_in_a_version(spark: Any, tmp_path: Path) -> N
     for index in range(3):
         versions.append(Lake(spark, root).ingest([recording(tmp_path / f"{index}.mcap", first=10 * index)]).version)
     for index, version in enumerate(versions):
-        assert held(Lake(spark, root, version=version)) == sorted(numbers(0, 10 * (index + 1)))
+        assert message_numbers(Lake(spark, root, version=version)) == sorted(numbers(0, 10 * (index + 1)))
     Lake(spark, root).optimize()
-    assert held(Lake(spark, root, version=versions[1])) == sorted(numbers(0, 20))
+    assert message_numbers(Lake(spark, root, version=versions[1])) == sorted(numbers(0, 20))
     Lake(spark, root).optimize(retain_hours=0)
     with pytest.raises(RecordingError, match=f"version {versions[1]} .* not there any more"):
         Lake(spark, root, version=versions[1]).messages()
@@ -346,9 +347,9 @@ def test_readers_need_not_be_able_to_write(spark: Any, tmp_path: Path) -> None:
     for path in everything:
         path.chmod(0o555 if path.is_dir() else 0o444)
     reader = Lake(spark, tmp_path / "lake")
-    assert held(reader) == sorted(numbers(0, 10))
+    assert message_numbers(reader) == sorted(numbers(0, 10))
     assert reader.read_errors().count() == 0
-    assert listed(reader.table("endpoints"), "endpoint", "messages") == [("a", 10), ("b", 10)]
+    assert sorted_rows(reader.table("endpoints"), "endpoint", "messages") == [("a", 10), ("b", 10)]
     assert reader.endpoints() == []
     assert [(path, path.stat().st_mtime_ns) for path in sorted((tmp_path / "lake").rglob("*"))] == before
     for path in everything:

@@ -14,8 +14,17 @@ pytest.importorskip("pyspark")
 from msgq.common.queue_events import Event
 from msgq.lake.metrics.queues import OUTCOMES
 from msgq.spark import read, tables
-from tests.spark.kind_logs import BEGIN, History, Said, Told, a_history, of_queue, on_channel, write_kinds
-from tests.spark.rows import SECOND, listed, message, messages
+from tests.spark.kind_logs import (
+    BEGIN,
+    History,
+    QueueEvent,
+    RecordedMessage,
+    of_queue,
+    on_channel,
+    random_history,
+    write_kinds,
+)
+from tests.spark.rows import SECOND, message, messages, sorted_rows
 
 COLUMNS = (
     *(
@@ -39,9 +48,9 @@ def in_order(rows: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, rows), key=lambda row: [(value is not None, value) for value in row])
 
 
-def known_work(queue: str, told: list[Told]) -> list[tuple[Any, ...]]:
+def expected_deliveries(queue: str, told: list[QueueEvent]) -> list[tuple[Any, ...]]:
     """Go through the events of each message, one by one."""
-    by_message: dict[Any, list[Told]] = defaultdict(list)
+    by_message: dict[Any, list[QueueEvent]] = defaultdict(list)
     rows: list[tuple[Any, ...]] = []
     about: tuple[Any, ...]
     for one in sorted(set(told), key=told.index):
@@ -82,10 +91,10 @@ def known_work(queue: str, told: list[Told]) -> list[tuple[Any, ...]]:
     return in_order(rows)
 
 
-def shuffled(rng: random.Random, history: History) -> list[Said]:
+def shuffled(rng: random.Random, history: History) -> list[RecordedMessage]:
     """Return the messages of a history, as late as they like, some of them twice."""
-    late = [rng.choice((10, 3000, 2 * SECOND)) for _ in history.told]
-    said = of_queue("jobs", history.told, late)
+    late = [rng.choice((10, 3000, 2 * SECOND)) for _ in history.events]
+    said = of_queue("jobs", history.events, late)
     return said + rng.sample(said, len(said) // 5)
 
 
@@ -96,9 +105,9 @@ def histories(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     made = {}
     for seed in range(40):
         rng = random.Random(seed)
-        history = a_history(rng, rng.choice((3, 40, 200)))
+        history = random_history(rng, rng.choice((3, 40, 200)))
         if seed % 2:
-            kept = [one for one in history.told if rng.random() < 0.7]
+            kept = [one for one in history.events if rng.random() < 0.7]
             history = History(kept, [])
         made[f"run{seed}"] = history
         write_kinds(where / f"{seed}.mcap", shuffled(rng, history), f"run{seed}")
@@ -110,7 +119,7 @@ def test_each_delivery_of_random_histories(histories: Any) -> None:
     found = tables.queue_deliveries(table).collect()
     for run, history in made.items():
         mine = in_order([row[name] for name in COLUMNS] for row in found if row["run"] == run)
-        assert mine == known_work("jobs", history.told), run
+        assert mine == expected_deliveries("jobs", history.events), run
     outcomes = Counter(row["outcome"] for row in found)
     assert all(
         outcomes[name] > 20 for name in ("acknowledged", "received", "requeued", "in_flight", "pending", "rejected")
@@ -125,9 +134,9 @@ def test_windows_of_random_histories(histories: Any) -> None:
     found = tables.queue_windows(work, window).collect()
     backwards = tables.queue_windows(work, window).orderBy("window_start", ascending=False)
     totals = {row["run"]: row for row in tables.queue_summary(backwards).collect()}
-    assert set(totals) == {run for run, history in made.items() if history.told}
+    assert set(totals) == {run for run, history in made.items() if history.events}
     for run, history in made.items():
-        rows = [dict(zip(COLUMNS, row, strict=True)) for row in known_work("jobs", history.told)]
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in expected_deliveries("jobs", history.events)]
         mine = {row["window_start"]: row for row in found if row["run"] == run}
         known = counted(rows, window)
         assert {time: {name: row[name] for name in COUNTS} for time, row in mine.items()} == known
@@ -200,11 +209,11 @@ def test_events_are_moved_once(histories: Any) -> None:
 def test_a_message_whose_sending_nobody_told_is_known_by_its_delivery(spark: Any, tmp_path: Path) -> None:
     """Its sender was killed between the two; and the end of another one tells when that was taken."""
     told = [
-        Told(Event.TAKEN, 7, BEGIN + 50, 1, BEGIN + 10, row=3, pid=33),
-        Told(Event.ACKNOWLEDGED, 8, BEGIN + 90, 1, BEGIN + 20, BEGIN + 60, row=4, pid=44),
-        Told(Event.RETURNED, 9, BEGIN + 95, 2, BEGIN + 30, row=5, pid=55),
-        Told(Event.RETURNED, 10, BEGIN + 97, 1, BEGIN + 40, BEGIN + 70, row=5),
-        Told(Event.ACKNOWLEDGED, 10, BEGIN + 98, 1, BEGIN + 40, BEGIN + 70, row=6),
+        QueueEvent(Event.TAKEN, 7, BEGIN + 50, 1, BEGIN + 10, row=3, pid=33),
+        QueueEvent(Event.ACKNOWLEDGED, 8, BEGIN + 90, 1, BEGIN + 20, BEGIN + 60, row=4, pid=44),
+        QueueEvent(Event.RETURNED, 9, BEGIN + 95, 2, BEGIN + 30, row=5, pid=55),
+        QueueEvent(Event.RETURNED, 10, BEGIN + 97, 1, BEGIN + 40, BEGIN + 70, row=5),
+        QueueEvent(Event.ACKNOWLEDGED, 10, BEGIN + 98, 1, BEGIN + 40, BEGIN + 70, row=6),
     ]
     table = read(spark, str(write_kinds(tmp_path / "a.mcap", of_queue("jobs", told))))
     work = tables.queue_deliveries(table)
@@ -218,43 +227,43 @@ def test_a_message_whose_sending_nobody_told_is_known_by_its_delivery(spark: Any
         "outcome",
         "handle",
     )
-    assert listed(work, *columns) == [
+    assert sorted_rows(work, *columns) == [
         (7, 1, BEGIN + 10, BEGIN + 50, 40, None, "in_flight", 3),
         (8, 1, BEGIN + 20, BEGIN + 60, 40, 30, "acknowledged", 4),
         (9, 2, BEGIN + 30, None, None, None, "requeued", None),
         (10, 1, BEGIN + 40, BEGIN + 70, 30, 28, "acknowledged", 6),
     ]
-    assert listed(tables.queue_windows(work), *COUNTS, "backlog") == [(4, 4, 2, 1, 0, 1, 1)]
+    assert sorted_rows(tables.queue_windows(work), *COUNTS, "backlog") == [(4, 4, 2, 1, 0, 1, 1)]
 
 
 def test_a_message_that_comes_back_from_a_taker_who_died_waits_again(spark: Any, tmp_path: Path) -> None:
     told = [
-        Told(Event.SENT, 1, BEGIN, 0, BEGIN),
-        Told(Event.TAKEN, 1, BEGIN + 10, 1, BEGIN),
-        Told(Event.TAKEN, 1, BEGIN + 4 * SECOND, 2, BEGIN),
-        Told(Event.ACKNOWLEDGED, 1, BEGIN + 5 * SECOND, 2, BEGIN, BEGIN + 4 * SECOND),
+        QueueEvent(Event.SENT, 1, BEGIN, 0, BEGIN),
+        QueueEvent(Event.TAKEN, 1, BEGIN + 10, 1, BEGIN),
+        QueueEvent(Event.TAKEN, 1, BEGIN + 4 * SECOND, 2, BEGIN),
+        QueueEvent(Event.ACKNOWLEDGED, 1, BEGIN + 5 * SECOND, 2, BEGIN, BEGIN + 4 * SECOND),
     ]
     work = tables.queue_deliveries(read(spark, str(write_kinds(tmp_path / "a.mcap", of_queue("jobs", told)))))
     columns = ("deliveries", "queue_time_ns", "processing_time_ns", "outcome")
-    assert listed(work, *columns) == [(1, 10, None, "in_flight"), (2, None, SECOND, "acknowledged")]
-    rows = listed(tables.queue_windows(work), "window_start", "delivered", "redelivered", "backlog")
+    assert sorted_rows(work, *columns) == [(1, 10, None, "in_flight"), (2, None, SECOND, "acknowledged")]
+    rows = sorted_rows(tables.queue_windows(work), "window_start", "delivered", "redelivered", "backlog")
     assert rows == [(BEGIN, 1, 0, 0), (BEGIN + 4 * SECOND, 1, 1, 0), (BEGIN + 5 * SECOND, 0, 0, 0)]
 
 
 def test_queues_and_lives_of_queues_do_not_mix(spark: Any, tmp_path: Path) -> None:
     """Two queues with the same numbers, one of which was made anew; what is no event, and no queue, is left out."""
-    sent = [Told(Event.SENT, n, BEGIN + n, 0, BEGIN + n, epoch=epoch) for n in range(3) for epoch in (1, 2)]
-    said = of_queue("jobs", sent) + of_queue("a/b", [Told(Event.RECEIVED, 0, BEGIN + 9, 1, BEGIN)])
+    sent = [QueueEvent(Event.SENT, n, BEGIN + n, 0, BEGIN + n, epoch=epoch) for n in range(3) for epoch in (1, 2)]
+    said = of_queue("jobs", sent) + of_queue("a/b", [QueueEvent(Event.RECEIVED, 0, BEGIN + 9, 1, BEGIN)])
     said += [said[0]._replace(sequence=90, data=b"short"), said[0]._replace(sequence=91, data=bytes(48))]
     said += [on_channel("jobs:events", "p", 5, BEGIN + 5, said[0].data)]
     work = tables.queue_deliveries(read(spark, str(write_kinds(tmp_path / "a.mcap", said))))
-    assert listed(work, "queue", "epoch", "number", "outcome") == [
+    assert sorted_rows(work, "queue", "epoch", "number", "outcome") == [
         ("a/b", 1, 0, "received"),
         *(("jobs", epoch, number, "pending") for epoch in (1, 2) for number in range(3)),
     ]
     windows = tables.queue_windows(work)
-    assert listed(windows, "queue", "epoch", "backlog") == [("a/b", 1, 0), ("jobs", 1, 3), ("jobs", 2, 3)]
-    assert listed(tables.queue_summary(windows), "queue", "sent", "backlog") == [("a/b", 1, 0), ("jobs", 6, 3)]
+    assert sorted_rows(windows, "queue", "epoch", "backlog") == [("a/b", 1, 0), ("jobs", 1, 3), ("jobs", 2, 3)]
+    assert sorted_rows(tables.queue_summary(windows), "queue", "sent", "backlog") == [("a/b", 1, 0), ("jobs", 6, 3)]
 
 
 def test_a_number_that_comes_again_is_another_message(spark: Any, tmp_path: Path) -> None:
@@ -262,16 +271,21 @@ def test_a_number_that_comes_again_is_another_message(spark: Any, tmp_path: Path
     told = [
         one
         for sent in (BEGIN, BEGIN + SECOND)
-        for one in (Told(Event.SENT, 5, sent, 0, sent), Told(Event.RECEIVED, 5, sent + 30, 1, sent, sent + 10))
+        for one in (
+            QueueEvent(Event.SENT, 5, sent, 0, sent),
+            QueueEvent(Event.RECEIVED, 5, sent + 30, 1, sent, sent + 10),
+        )
     ]
     work = tables.queue_deliveries(read(spark, str(write_kinds(tmp_path / "a.mcap", of_queue("jobs", told)))))
     columns = ("number", "sent_time", "delivered_time", "ended_time", "queue_time_ns", "processing_time_ns")
-    assert listed(work, *columns) == [(5, sent, sent + 10, sent + 30, 10, None) for sent in (BEGIN, BEGIN + SECOND)]
-    assert listed(tables.queue_windows(work), "sent", "delivered", "backlog") == [(1, 1, 0), (1, 1, 0)]
+    assert sorted_rows(work, *columns) == [
+        (5, sent, sent + 10, sent + 30, 10, None) for sent in (BEGIN, BEGIN + SECOND)
+    ]
+    assert sorted_rows(tables.queue_windows(work), "sent", "delivered", "backlog") == [(1, 1, 0), (1, 1, 0)]
 
 
 def test_messages_without_kinds_have_no_work(spark: Any) -> None:
     work = tables.queue_deliveries(
-        messages(spark, [message("queue/jobs", 1, 5, data=Told(Event.SENT, 1, 5, 0, 5).data())])
+        messages(spark, [message("queue/jobs", 1, 5, data=QueueEvent(Event.SENT, 1, 5, 0, 5).data())])
     )
     assert (work.count(), tables.queue_summary(tables.queue_windows(work)).count()) == (0, 0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 from msgq.common import timing
 from msgq.spark import tables
-from tests.spark.rows import listed
+from tests.spark.rows import sorted_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ def test_who_speaks_twice_in_a_row_has_one_parent_for_both(spark: SparkSession, 
 )
 def test_hops_are_what_a_loop_finds(spark: SparkSession, rows: list[Row]) -> None:
     found = tables.hops(traced(spark, rows))
-    assert listed(found, *found.columns) == hops(rows)
+    assert sorted_rows(found, *found.columns) == hops(rows)
 
 
 # ---- checks ----
@@ -139,4 +139,6 @@ def test_checks_are_what_a_loop_finds(
         for name, columns in _GOLD.items()
     }
     found = tables.checks(gold, thresholds)
-    assert listed(found, "run", "endpoint", "check_name", "passed", "value", "threshold") == checks(rows, thresholds)
+    assert sorted_rows(found, "run", "endpoint", "check_name", "passed", "value", "threshold") == checks(
+        rows, thresholds
+    )

@@ -18,7 +18,7 @@ from msgq.spark import read, tables
 from msgq.spark.lake import Lake
 from msgq.spark.lake.export import write_log
 from tests.recording.losses import Bus, Losses, bus, counted, holding, record
-from tests.spark.rows import listed
+from tests.spark.rows import sorted_rows
 
 __all__ = ["bus", "holding"]
 
@@ -35,7 +35,7 @@ def fail(bus: Bus, path: Path) -> None:
 
 def of_lake(lake: Lake) -> Losses:
     lake.build_gold()
-    return dict(listed(lake.table("endpoints"), "endpoint", "lost"))
+    return dict(sorted_rows(lake.table("endpoints"), "endpoint", "lost"))
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -51,7 +51,7 @@ def test_a_lake_counts_losses_at_the_ends_of_a_recording(
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([path])
     assert of_lake(lake) == losses
-    checks = listed(lake.table("checks"), "endpoint", "check_name", "passed", "value")
+    checks = sorted_rows(lake.table("checks"), "endpoint", "check_name", "passed", "value")
     assert [(one, passed, value) for one, check, passed, value in checks if check == "lost"] == [
         (endpoint, not lost, lost) for endpoint, lost in sorted(losses.items())
     ]

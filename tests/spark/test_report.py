@@ -21,7 +21,15 @@ from msgq.lake.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
 from tests.spark.deadline import DEADLINE
-from tests.spark.kind_logs import Said, Told, a_history, of_queue, of_vector, on_channel, write_kinds
+from tests.spark.kind_logs import (
+    QueueEvent,
+    RecordedMessage,
+    of_queue,
+    of_vector,
+    on_channel,
+    random_history,
+    write_kinds,
+)
 from tests.spark.pages import sections
 from tests.spark.rows import SECOND, message, messages
 from tests.unit.stage_children import record
@@ -99,11 +107,11 @@ def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark: Any,
 @needs_browser
 def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
     """Two queues, of which one has hostile letters and the other one window only; publishers, state, a stage."""
-    history = a_history(random.Random(3), 150)
-    said = of_queue("jobs<b>", history.told) + of_queue("tiny", [Told(Event.SENT, 0, BEGIN, 0, BEGIN)])
+    history = random_history(random.Random(3), 150)
+    said = of_queue("jobs<b>", history.events) + of_queue("tiny", [QueueEvent(Event.SENT, 0, BEGIN, 0, BEGIN)])
     said += [on_channel("scans", f"p{i % 2}", i, BEGIN + i) for i in range(9) if i != 4]
     said += [of_vector("poses", i, BEGIN + i, 0, 3 * i) for i in range(5)]
-    said += [Said("timing:planner:orders", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
+    said += [RecordedMessage("timing:planner:orders", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
     lake, page = Lake(spark, tmp_path / "lake"), tmp_path / "report.html"
     lake.ingest([write_kinds(tmp_path / "000000.mcap", said)])
     lake.build_gold()
@@ -114,10 +122,10 @@ def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
     assert {"Stages", "Queues", "Publishers", "Endpoints"} <= set(found)
     assert re.findall(r'<div class="plot"( data-drawn="yes")?>', found["Queues"]) == [' data-drawn="yes"'] * 2
     cells = re.findall(r"<td>(.*?)</td>", found["Queues"])
-    events = Counter(one.event for one in history.told)
+    events = Counter(one.event for one in history.events)
     taken = events[Event.TAKEN] + events[Event.RECEIVED]
     acknowledged = events[Event.ACKNOWLEDGED] + events[Event.RECEIVED]
-    again = sum(one.deliveries > 1 for one in history.told if one.event in (Event.TAKEN, Event.RECEIVED))
+    again = sum(one.deliveries > 1 for one in history.events if one.event in (Event.TAKEN, Event.RECEIVED))
     counts = (events[Event.SENT], taken, acknowledged, events[Event.RETURNED], events[Event.REFUSED], again)
     assert cells[:8] == ["jobs&lt;b&gt;", *map(str, counts), str(history.waits[-1][1])]
     assert cells[14:22] == ["tiny", "1", "0", "0", "0", "0", "0", "1"]

@@ -14,7 +14,7 @@ from msgq.errors import InvalidValueError
 from msgq.spark.lake import Lake
 from msgq.spark.source.options import Options
 from tests.recording.logs import write_log
-from tests.spark.rows import listed
+from tests.spark.rows import sorted_rows
 
 TEXT = "string name\nfloat32[] ranges\n"
 MESSAGES = [b"\0\1\0\0\2\0\0\0" + bytes([65 + i]) + b"\0\0\0\1\0\0\0\0\0\0\x3f" for i in range(3)]
@@ -61,4 +61,4 @@ def test_a_lake_keeps_it(spark: Any, log: Path, text: str, tmp_path: Path) -> No
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([log], Schemas.of_texts([text])).messages == 3
     lake.build_silver()
-    assert sorted(listed(lake.silver("/scan"), "name", "ranges")) == [(name, [0.5]) for name in "ABC"]
+    assert sorted(sorted_rows(lake.silver("/scan"), "name", "ranges")) == [(name, [0.5]) for name in "ABC"]

@@ -31,7 +31,7 @@ from tests.recording import logs
 from tests.recording.logs import struct_schema
 from tests.recording.ros_messages import POINT, point, point_bytes
 from tests.spark.deadline import DEADLINE
-from tests.spark.rows import listed
+from tests.spark.rows import sorted_rows
 from tests.support import wait_until
 
 POSE = np.dtype([("x", "<f8"), ("sequence", "<u4")])
@@ -303,12 +303,12 @@ def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> Non
     )
     assert lake.build_silver() == 1
     assert lake.endpoints() == ["camera/front", "imu", "radar"]
-    assert listed(lake.silver("radar"), "x", "more") == [(i / 2, list(range(i))) for i in range(3)]
-    assert listed(lake.silver("imu"), "epoch", "sequence", "element_index", "a", "b", "log_time_") == [
+    assert sorted_rows(lake.silver("radar"), "x", "more") == [(i / 2, list(range(i))) for i in range(3)]
+    assert sorted_rows(lake.silver("imu"), "epoch", "sequence", "element_index", "a", "b", "log_time_") == [
         (1, 0, 0, 1, "x", None),
         (1, 2, 0, 2, None, 5),
     ]
-    aside = listed(lake.decode_errors(), "endpoint", "sequence", "data")
+    aside = sorted_rows(lake.decode_errors(), "endpoint", "sequence", "data")
     assert aside == [("imu", 1, b"{broken"), ("lidar", 0, None)]
     query = "SELECT x, date(log_timestamp) AS day FROM `silver_camera/front` ORDER BY x"
     assert [(x, str(day)) for x, day in lake.sql(query).collect()] == [(0.5, "1970-01-02"), (1.5, "1970-01-02")]
@@ -317,7 +317,7 @@ def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> Non
         lake.silver("raw")
     assert lake.build_silver() == 0
     assert lake.build_silver(full_refresh=True) == 1
-    assert listed(lake.silver("radar"), "x") == [(i / 2,) for i in range(3)]
+    assert sorted_rows(lake.silver("radar"), "x") == [(i / 2,) for i in range(3)]
 
 
 def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) -> None:
@@ -341,13 +341,13 @@ def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) 
     )
     assert set(old) < set(files(tmp_path / "lake"))
     add("three.mcap", 2, ("a", "json", None, [b'{"n": 2.5, "t": "x", "o": {"x": 2, "y": "z"}}', b"7"]))
-    assert listed(lake.silver("a"), "sequence", "n", "t", "o.x", "o.y", "new", "value") == [
+    assert sorted_rows(lake.silver("a"), "sequence", "n", "t", "o.x", "o.y", "new", "value") == [
         (0, 1.0, "1", 1, None, None, None),
         (1, 2.0, None, None, None, True, None),
         (2, 2.5, "x", 2, "z", None, None),
         (3, None, None, None, None, None, 7),
     ]
-    assert listed(lake.silver("g"), "sequence", "x", "tags") == [(0, 0.5, None), (1, 1.5, [3, 4])]
+    assert sorted_rows(lake.silver("g"), "sequence", "x", "tags") == [(0, 0.5, None), (1, 1.5, [3, 4])]
 
 
 def test_an_endpoint_has_the_types_of_its_own_messages(spark: Any, tmp_path: Path) -> None:
@@ -359,13 +359,13 @@ def test_an_endpoint_has_the_types_of_its_own_messages(spark: Any, tmp_path: Pat
     lake.build_silver()
     kinds = dict(lake.silver("w").dtypes)
     assert (kinds["n"], kinds["o"]) == ("bigint", "struct<x:bigint,y:array<bigint>>")
-    assert listed(lake.silver("w"), "sequence", "n", "o.x", "o.y") == [(0, 1, 1, [1, 2]), (1, 2, None, None)]
+    assert sorted_rows(lake.silver("w"), "sequence", "n", "o.x", "o.y") == [(0, 1, 1, [1, 2]), (1, 2, None, None)]
     assert lake.silver("w").where("o IS NULL").count() == 1
     assert dict(lake.silver("f").dtypes)["o"] == "struct<x:double,y:array<double>,z:string>"
     text = [b'{"n": "one", "o": [1]}', b'{"n": {"deep": true}, "s`.t": 1}']
     lake.ingest([recording(tmp_path / "2.mcap", ("w", "json", None, text), first=2)])
     lake.build_silver()
-    assert listed(lake.silver("w"), "sequence", "n", "o", "`s``.t`") == [
+    assert sorted_rows(lake.silver("w"), "sequence", "n", "o", "`s``.t`") == [
         (0, "1", '{"x": 1, "y": [1, 2]}', None),
         (1, "2", None, None),
         (2, "one", "[1]", None),
@@ -412,8 +412,8 @@ def test_many_endpoints_make_few_files_of_which_a_query_reads_its_own(spark: Any
         lake.ingest([recording(tmp_path / f"{number}.mcap", *typed, *loose, first=number)])
         lake.build_silver()
     assert len(list((tmp_path / "lake" / "silver").rglob("*.parquet"))) == 4
-    assert listed(lake.silver("pose007"), "sequence", "x") == [(0, 7.0), (1, 7.0)]
-    assert listed(lake.silver("state007"), "sequence", "n") == [(0, 7), (1, 7)]
+    assert sorted_rows(lake.silver("pose007"), "sequence", "x") == [(0, 7.0), (1, 7.0)]
+    assert sorted_rows(lake.silver("state007"), "sequence", "n") == [(0, 7), (1, 7)]
     plan = lake.silver("state007")._jdf.queryExecution().executedPlan().toString()
     assert "EqualTo(endpoint,state007)" in plan
     assert len(lake.silver("pose007").inputFiles()) == 2
@@ -457,7 +457,7 @@ def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) 
         lake.ingest([recording(tmp_path / f"{number}.mcap", ("a", "json", None, payloads), first=2 * number)])
         lake.build_silver()
     lake.optimize(retain_hours=0)
-    assert listed(lake.silver("a"), "sequence", "n") == [(0, 0), (2, 1), (4, 2)]
+    assert sorted_rows(lake.silver("a"), "sequence", "n") == [(0, 0), (2, 1), (4, 2)]
     assert lake.decode_errors().count() == 3
     assert len(files(tmp_path / "lake")) == 2  # one of the table, one of what could not be decoded
 
@@ -471,7 +471,7 @@ def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> Non
         recording(tmp_path / "log" / f"{i:06}.mcap", ("g", "struct", struct_schema(POSE), poses((i, i))), first=i)
         assert follow(lake, str(tmp_path / "log"), trigger_seconds=None).awaitTermination(DEADLINE)
     assert lake.build_silver() == 2
-    assert listed(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
+    assert sorted_rows(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
 
 
 def test_functions_decode_messages_of_any_source(spark: Any, tmp_path: Path) -> None:
@@ -481,6 +481,6 @@ def test_functions_decode_messages_of_any_source(spark: Any, tmp_path: Path) -> 
     schemas = by_number(struct_schema(POSE))
     found = tables.silver(messages, "struct<x: float, y: string>", schemas)
     assert found.columns == ["run", "epoch", "sequence", "publish_time", "log_time", "element_index", "x", "y"]
-    assert listed(found, "sequence", "x", "y") == [(0, 0.5, None)]
-    assert listed(tables.decode_errors(messages, schemas=schemas), "sequence", "data") == [(1, b"odd")]
+    assert sorted_rows(found, "sequence", "x", "y") == [(0, 0.5, None)]
+    assert sorted_rows(tables.decode_errors(messages, schemas=schemas), "sequence", "data") == [(1, b"odd")]
     assert tables.silver(messages.drop("schema_id"), "double").count() == 0

@@ -22,7 +22,8 @@ from msgq.monitor.hop_tree import HopTreeCollector, hops
 from msgq.monitor.stage_timings import StageCollector
 from msgq.spark import tables
 from msgq.spark.lake import Lake
-from tests.spark.rows import SECOND, listed, message, messages
+from tests.spark.rows import SECOND, message, messages, sorted_rows
+from tests.unit.stage_actors import record
 from tests.unit.stage_children import record
 
 NAMES = ("planner", "a b", "100%", "%3A", "%253A", "x:y/z", "channel/scans", "@solve", "grüße")
@@ -47,7 +48,7 @@ def test_stages_by_window_and_endpoint(spark: Any) -> None:
         "processing_time_count",
         "e2e_latency_count",
     )
-    assert listed(found, *counts) == [
+    assert sorted_rows(found, *counts) == [
         ("planner", "channel/scans", 0, 1, 0, 1, 1, 1),
         ("planner", "orders", 0, 100, 0, 100, 100, 100),
         ("planner", "orders", SECOND, 1, 0, 1, 1, 1),
@@ -60,7 +61,7 @@ def test_stages_by_window_and_endpoint(spark: Any) -> None:
         assert row[f"{name}_p50"] == pytest.approx((least + most) / 2, rel=0.03)
         assert most - 1 == pytest.approx(row[f"{name}_p99"], rel=0.022)
     totals = tables.stage_summary(found)
-    assert listed(
+    assert sorted_rows(
         totals,
         "endpoint",
         "messages",
@@ -99,15 +100,15 @@ def test_records_that_make_no_sense_are_counted_apart(spark: Any) -> None:
         "e2e_latency_p99",
         "e2e_latency_max",
     )
-    assert listed(found, "window_start", "messages", "malformed", *figures) == [
+    assert sorted_rows(found, "window_start", "messages", "malformed", *figures) == [
         (0, 2, len(bad), 1, 1, 2, 3, 1, 4, 4),
         (SECOND, 0, len(bad), 0, None, None, None, 0, None, None),
     ]
-    assert listed(tables.stage_summary(found), "messages", "malformed", *figures) == [
+    assert sorted_rows(tables.stage_summary(found), "messages", "malformed", *figures) == [
         (2, 2 * len(bad), 1, 1, 2, 3, 1, 4, 4)
     ]
     none = tables.stage_summary(found.where("messages = 0"))
-    assert listed(none, "messages", "malformed", "processing_time_count", "processing_time_p50") == [
+    assert sorted_rows(none, "messages", "malformed", "processing_time_count", "processing_time_p50") == [
         (0, len(bad), 0, None)
     ]
 
@@ -116,7 +117,7 @@ def test_times_of_all_sizes_are_read(spark: Any) -> None:
     times = [1, 255, 256, 1 << 31, (1 << 56) + 0x0102030405, (1 << 62) + 7]
     rows = [said(i, i * SECOND, record(0, time, (1 << 63) - 1, 0)) for i, time in enumerate(times)]
     found = tables.stages(messages(spark, rows))
-    assert listed(found, "window_start", "processing_time_max") == [
+    assert sorted_rows(found, "window_start", "processing_time_max") == [
         (i * SECOND, (1 << 63) - 1 - time) for i, time in enumerate(times)
     ]
 
@@ -124,7 +125,7 @@ def test_times_of_all_sizes_are_read(spark: Any) -> None:
 def test_names_are_those_that_were_given(spark: Any) -> None:
     pairs = [(stage, endpoint) for stage in NAMES for endpoint in NAMES]
     rows = [said(0, 1, record(1, 2, 3, 1), *pair) for pair in pairs]
-    assert set(listed(tables.stages(messages(spark, rows)), "stage", "endpoint")) == set(pairs)
+    assert set(sorted_rows(tables.stages(messages(spark, rows)), "stage", "endpoint")) == set(pairs)
 
 
 def test_hops_leave_timing_topics_out(spark: Any) -> None:
@@ -132,7 +133,7 @@ def test_hops_leave_timing_topics_out(spark: Any) -> None:
     table = spark.createDataFrame(
         [("r", *row) for row in rows], "run string, endpoint string, publish_time long, origin_time long"
     )
-    assert listed(tables.hops(table), "parent", "endpoint", "p50") == [
+    assert sorted_rows(tables.hops(table), "parent", "endpoint", "p50") == [
         (None, "camera", None),
         ("camera", "model", 2),
         ("model", "timing", 2),
@@ -163,7 +164,7 @@ def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
     columns = ("parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50")
     live = [tuple(getattr(hop, name) for name in columns) for hop in hops(names, endpoint, publish, origin)]
     in_order = sorted(live, key=lambda row: [(value is not None, value) for value in row])
-    assert close(in_order, listed(tables.hops(table), *columns))
+    assert close(in_order, sorted_rows(tables.hops(table), *columns))
 
 
 def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
         "SELECT stage, endpoint, messages, processing_time_p50, processing_time_max FROM stage_summary"
     ).collect()
     assert [tuple(row) for row in found] == [("slow<1>", "orders", 49, 50, 98)]
-    assert listed(lake.sql("SELECT sum(messages) FROM stages"), "*") == [(49,)]
+    assert sorted_rows(lake.sql("SELECT sum(messages) FROM stages"), "*") == [(49,)]
     write_report(lake_tables(lake.uri), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert page.count("<h2>Stages</h2>") == 1
@@ -203,10 +204,10 @@ def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, pr
     assert (live.cut, set(live.lost.values())) == (0, {0})
     hops = [tuple(getattr(hop, name) for name in columns) for hop in live.hops]
     assert len(hops) == 3
-    assert close(hops, listed(lake.table("hops"), *columns))
+    assert close(hops, sorted_rows(lake.table("hops"), *columns))
     rows = [(row.stage, row.endpoint) for row in said.rows() if row.messages and not row.malformed]
     assert [stage for stage, _ in rows] == ["command", "estimate"]
-    assert rows == listed(lake.table("stage_summary").where("messages > 0 AND malformed = 0"), "stage", "endpoint")
+    assert rows == sorted_rows(lake.table("stage_summary").where("messages > 0 AND malformed = 0"), "stage", "endpoint")
 
 
 def test_the_plot_of_stages_has_a_bar_for_each() -> None:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.lake.metrics.images import COMPRESSED, IMAGE, MAGIC
 from msgq.spark import tables
-from tests.spark.rows import SECOND, listed, message, messages
+from tests.spark.rows import SECOND, message, messages, sorted_rows
 
 TURN = 1 << 32
 
@@ -30,7 +30,7 @@ TURN = 1 << 32
 )
 def test_gaps(spark: Any, sequences: Any, expected: Any) -> None:
     found = tables.sequence_gaps(messages(spark, [message("a", number, 10 * i) for i, number in enumerate(sequences)]))
-    assert listed(found, "previous_sequence", "next_sequence", "lost", "from_time", "to_time") == expected
+    assert sorted_rows(found, "previous_sequence", "next_sequence", "lost", "from_time", "to_time") == expected
 
 
 def test_gaps_do_not_depend_on_the_minutes_that_share_the_work(spark: Any) -> None:
@@ -50,7 +50,7 @@ def test_gaps_do_not_depend_on_the_minutes_that_share_the_work(spark: Any) -> No
             if after - before > 1
         ]
     found = tables.sequence_gaps(messages(spark, random.permutation(np.array(rows, object)).tolist()))
-    assert listed(found, "endpoint", "previous_sequence", "next_sequence", "lost") == sorted(expected)
+    assert sorted_rows(found, "endpoint", "previous_sequence", "next_sequence", "lost") == sorted(expected)
 
 
 def test_a_new_epoch_is_no_gap(spark: Any) -> None:
@@ -76,7 +76,7 @@ def test_endpoints(spark: Any) -> None:
         "lost",
         "sequence_gaps",
     )
-    assert listed(tables.endpoints(tables.traffic_windows(found), tables.sequence_gaps(found)), *columns) == [
+    assert sorted_rows(tables.endpoints(tables.traffic_windows(found), tables.sequence_gaps(found)), *columns) == [
         ("a", "", None, 3, 7, 4, 0, 3 * SECOND, 2 / 3, 1, 1, 1),
         ("b", "json", "B", 1, 4, 4, 5, 5, None, 1, 0, 0),
     ]
@@ -99,7 +99,7 @@ def test_windows_tell_apart_what_concerns_one_endpoint(spark: Any) -> None:
         "min",
         "max",
     )
-    assert listed(tables.traffic_windows(messages(spark, rows)), *columns) == [
+    assert sorted_rows(tables.traffic_windows(messages(spark, rows)), *columns) == [
         (1, None, 0, 2, 1, 1, 7, SECOND - 1, 0, None, None),
         (1, None, SECOND, 1, 2, 2, SECOND, SECOND, 0, None, None),
         (2, None, 0, 2, 8, 4, 8, 9, 2, -1, 5),
@@ -118,22 +118,24 @@ def test_windows_are_as_wide_as_an_endpoint_needs(spark: Any) -> None:
     gold = tables.gold(messages(spark, rows))
     found = gold["traffic_windows"].groupBy("endpoint", "window_ns").count()
     widths = [("fast", 1, 4), ("fast", 3600, 1), ("rare", 3600, 1), ("slow", 10, 10)]
-    assert listed(found, "endpoint", "window_ns", "count") == [(name, s * SECOND, n) for name, s, n in widths]
+    assert sorted_rows(found, "endpoint", "window_ns", "count") == [(name, s * SECOND, n) for name, s, n in widths]
     rates = gold["throughput"].where("endpoint = 'fast'")
-    assert listed(rates, "window_start", "window_ns", "messages", "size_bytes", "rate") == [
+    assert sorted_rows(rates, "window_start", "window_ns", "messages", "size_bytes", "rate") == [
         *[(i * SECOND, SECOND, 100, 400, 100.0) for i in range(4)],
         (hour, hour, 2, 8, 2 / 3600),
     ]
-    assert listed(gold["latency"], "window_start", "window_ns", "messages", "min", "p50", "max") == [
+    assert sorted_rows(gold["latency"], "window_start", "window_ns", "messages", "min", "p50", "max") == [
         (i * SECOND, SECOND, 100, 5, 5, 5) for i in range(4)
     ]
-    assert listed(gold["sequence_gaps"], "endpoint", "lost") == [("fast", 1)]
-    assert listed(gold["dropouts"], "endpoint", "from_time", "duration_ns") == [
+    assert sorted_rows(gold["sequence_gaps"], "endpoint", "lost") == [("fast", 1)]
+    assert sorted_rows(gold["dropouts"], "endpoint", "from_time", "duration_ns") == [
         ("fast", 399 * SECOND // 100 + 5, hour - 399 * SECOND // 100 - 5),
         ("fast", hour, hour - 1),
     ]
     longer = tables.gold(messages(spark, rows), 60 * SECOND)
-    assert listed(longer["traffic_windows"].where("endpoint = 'slow'"), "window_start", "window_ns", "messages") == [
+    assert sorted_rows(
+        longer["traffic_windows"].where("endpoint = 'slow'"), "window_start", "window_ns", "messages"
+    ) == [
         (0, 60 * SECOND, 480),
         (60 * SECOND, 60 * SECOND, 320),
     ]
@@ -144,7 +146,7 @@ def test_rates(spark: Any) -> None:
     found = tables.throughput(
         tables.traffic_windows(messages(spark, [*rows, message("a", 9, 2, epoch=2)]), SECOND // 2)
     )
-    assert listed(found, "window_start", "window_ns", "messages", "size_bytes", "rate") == [
+    assert sorted_rows(found, "window_start", "window_ns", "messages", "size_bytes", "rate") == [
         (0, SECOND // 2, 3, 12, 6.0),
         (SECOND // 2, SECOND // 2, 1, 4, 2.0),
         (SECOND, SECOND // 2, 1, 4, 2.0),
@@ -157,7 +159,7 @@ def test_silences(spark: Any) -> None:
     rows = [message("a", i, base + at) for i, at in enumerate((0, 10, SECOND + 10, SECOND + 20, 9 * SECOND))]
     rows += [message("b", 0, base)]
     found = tables.dropouts(tables.traffic_windows(messages(spark, rows)), dropout_ns=SECOND)
-    assert listed(found, "endpoint", "from_time", "to_time", "duration_ns", "period_ns") == [
+    assert sorted_rows(found, "endpoint", "from_time", "to_time", "duration_ns", "period_ns") == [
         ("a", base + 10, base + SECOND + 10, SECOND, 10),
         ("a", base + SECOND + 20, base + 9 * SECOND, 8 * SECOND - 20, 10),
     ]
@@ -168,7 +170,7 @@ def test_latency_summary_adds_the_known_latencies_of_all_windows(spark: Any) -> 
     rows = [message("a", i, i * 10**6 + 10**9, publish_time=i * 10**6 + 10**9 - ns) for i, ns in enumerate(late)]
     rows += [message("a", 9999, 10**9)]
     windows = tables.latency(tables.traffic_windows(messages(spark, rows)))
-    assert listed(windows, "window_start", "messages") == [(i * SECOND, 1000) for i in range(1, 6)]
+    assert sorted_rows(windows, "window_start", "messages") == [(i * SECOND, 1000) for i in range(1, 6)]
     total = tables.latency_summary(windows).collect()[0]
     assert (total["messages"], total["min"], total["max"]) == (5000, min(late), max(late))
     for name, rank in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
@@ -185,7 +187,7 @@ def test_hops_follow_the_time_of_origin(spark: Any) -> None:
         rows += [message(endpoint, i, origin + after) for endpoint, after in times.items()]
     found = messages(spark, rows).withColumn("origin_time", F.expr(f"log_time - log_time % {SECOND} + 1"))
     found = found.unionByName(messages(spark, [message("other", 0, 7)]).withColumn("origin_time", F.lit(0)))
-    assert listed(tables.hops(found), "parent", "endpoint", "messages", "p50", "max", "e2e_p50") == [
+    assert sorted_rows(tables.hops(found), "parent", "endpoint", "messages", "p50", "max", "e2e_p50") == [
         (None, "sensor", 10, None, None, 4),
         ("filter", "planner", 10, 40, 40, 64),
         ("sensor", "filter", 10, 20, 20, 24),
@@ -203,7 +205,7 @@ def test_checks_say_what_passed(spark: Any) -> None:
     rows += [message("b", 0, 5, publish_time=7), message("b", 0, 6, epoch=2, publish_time=5)]
     thresholds = tables.CheckThresholds(lost=0, latency_p99_ns=5, dropout_ns=3 * SECOND, epochs=1)
     found = tables.gold(messages(spark, rows), thresholds=thresholds)["checks"]
-    assert listed(found, "endpoint", "check_name", "passed", "value", "threshold") == [
+    assert sorted_rows(found, "endpoint", "check_name", "passed", "value", "threshold") == [
         ("a", "dropout", True, 0, 3 * SECOND),
         ("a", "epochs", True, 1, 1),
         ("a", "latency p99", False, 10, 5),
@@ -221,7 +223,7 @@ def test_frames_are_found(spark: Any) -> None:
     rows = [message("camera", i, i, data=MAGIC["png"]) for i in range(20)]
     rows += [message("raw", 0, 20, schema=IMAGE), message("jpeg", 0, 0, schema=COMPRESSED), message("a", 0, 0)]
     found = tables.frames(messages(spark, rows)).groupBy("endpoint", "format").count()
-    assert listed(found, "endpoint", "format", "count") == [
+    assert sorted_rows(found, "endpoint", "format", "count") == [
         ("camera", "png", 20),
         ("jpeg", "jpeg", 1),
         ("raw", "raw", 1),
