@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from msgq.common.schema import Schema
-from msgq.lake.bronze.writer import UncommittedFiles
-from msgq.recording.mcap_io.problem import Problem
+from msgq.lake.bronze.duplicates import KEYS, read_keys, read_without_rows
+from msgq.lake.bronze.writer import UncommittedFiles, write_bronze
+from msgq.lake.directory import Directory
+from msgq.spark import tables
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:
@@ -23,23 +24,34 @@ _TASKS = pa.schema([("number", pa.int64()), ("task", pa.binary())])
 _FOUND = pa.schema([("number", pa.int64()), ("found", pa.binary())])
 
 
-@dataclass(slots=True)
-class TaskResult:
-    """What a task has done: what it wrote, what it could not read, and the schemas that it met."""
+class SparkExecutor:
+    """Runs the work of a lake on Spark's Python workers; messages do not pass through Java."""
 
-    written: UncommittedFiles = field(default_factory=UncommittedFiles)
-    read_errors: list[Problem] = field(default_factory=list)
-    schemas: set[Schema] = field(default_factory=set)
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
 
+    def run_tasks(self, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:
+        """Run a function on each of these tasks, all at once; return the results in the order of the tasks."""
+        return run_tasks(self.spark, tasks, function)
 
-def merge_results(every: Iterable[TaskResult]) -> TaskResult:
-    """Return what several tasks have found as one."""
-    all_of_it = TaskResult()
-    for result in every:
-        all_of_it.written.add(result.written)
-        all_of_it.read_errors += result.read_errors
-        all_of_it.schemas |= result.schemas
-    return all_of_it
+    def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
+        """Write those doubtful files of bronze again that have messages of others; return the new files by the old.
+
+        Spark moves the keys of messages only. Workers that write read the other columns from the files themselves.
+        """
+        parts = [*doubtful, *met]
+
+        def keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, part in unpack_tasks(batches):
+                yield from read_keys(Directory(uri), part, number, number >= len(doubtful))
+
+        def write(duplicates: pa.Table) -> UncommittedFiles:
+            part, rows = parts[duplicates["file_number"][0].as_py()], np.asarray(duplicates["row_number"])
+            return write_bronze(read_without_rows(Directory(uri), part, rows), Directory(uri))
+
+        compared = task_frame(self.spark, parts).mapInArrow(keys, spark_schema(KEYS))
+        results = run_by_key(tables.find_duplicates(compared), "file_number", write)
+        return {parts[number]: written for number, written in results.items()}
 
 
 def task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:

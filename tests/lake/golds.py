@@ -12,23 +12,23 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from msgq.common.units import NS_PER_S
+from msgq.lake.bronze.store import Bronze
 from msgq.lake.delta_table import LakeTable
+from msgq.lake.directory import Directory
+from msgq.lake.gold.builder import NAMES, Gold
 from msgq.lake.gold.increments import IncrementTask
 from msgq.lake.metrics.checks import CheckThresholds
-from msgq.spark.lake.bronze import Bronze
-from msgq.spark.lake.gold import NAMES, Gold
-from msgq.spark.lake.store import LakeStore
 from tests.lake.bronze_rows import directory
+from tests.lake.in_place import InPlaceExecutor
 from tests.lake.kills import die_at, kill
 from tests.lake.rows import sorted_rows
-from tests.spark.mortal import in_place
 
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
 @contextmanager
 def here() -> Iterator[list[int]]:
-    """Let this process do what workers do; give how many rows each task has read, and groups there were in a share."""
+    """Give a list of how many rows each task reads."""
     read: list[int] = []
 
     def counted(task: IncrementTask, lake: Any) -> dict[str, pa.Table]:
@@ -37,13 +37,13 @@ def here() -> Iterator[list[int]]:
         return tables
 
     reading = IncrementTask.read
-    with patch("msgq.spark.lake.gold.run_tasks", in_place), patch.object(IncrementTask, "read", counted):
+    with patch.object(IncrementTask, "read", counted):
         yield read
 
 
 def gold_of(lake: Path) -> Gold:
-    store = LakeStore(None, lake)  # type: ignore[arg-type]
-    return Gold(store, Bronze(store))
+    directory, executor = Directory(lake), InPlaceExecutor()
+    return Gold(directory, executor, Bronze(directory, executor).aggregates)
 
 
 def build_gold(

@@ -19,8 +19,8 @@ pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.writer import messages_table
 from msgq.lake.columns import BRONZE
+from msgq.lake.gold.builder import NAMES
 from msgq.lake.metrics.checks import CheckThresholds
-from msgq.spark.lake.gold import NAMES
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
 from tests.lake.rows import sorted_rows

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import pickle
 import signal
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyarrow.fs import LocalFileSystem
 
+from tests.lake.in_place import InPlaceExecutor
 from tests.support import DEADLINE, hear, say
 
 LIFETIME = 800
@@ -55,11 +54,6 @@ class Mortal(LocalFileSystem):  # type: ignore[misc]  # pyarrow has no types
         super().move(src, dest)
 
 
-def in_place(_: Any, tasks: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
-    """Do what workers would do, and give what they would send."""
-    return [pickle.loads(pickle.dumps(do(pickle.loads(pickle.dumps(task))))) for task in tasks]
-
-
 def kill_ingests() -> None:
     """Hear [lake, recordings, steps or seconds until the kill], ingest, and say how it ended: 0, or minus a signal."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
@@ -83,11 +77,12 @@ def kill_ingests() -> None:
 
 def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     from msgq.lake import directory
+    from msgq.lake.bronze.store import Bronze
     from msgq.lake.delta_table import LakeTable
-    from msgq.spark.lake import bronze
+    from msgq.spark.lake import ingest
     from msgq.spark.lake.store import LakeStore
 
-    vars(bronze).update(run_tasks=in_place, cores=lambda _: 2)
+    vars(ingest).update(cores=lambda _: 2)
     if isinstance(until, int):
         Mortal.clock = clock = Clock(until)
         open_path = directory.open_path
@@ -102,4 +97,5 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
         LakeTable.commit = mortal
     elif until is not None:
         signal.setitimer(signal.ITIMER_REAL, until)  # whose signal ends a process; the deadline goes
-    bronze.Bronze(LakeStore(None, lake), None).ingest(list(map(Path, recordings)), [], None)  # type: ignore[arg-type]
+    store, executor = LakeStore(None, lake), InPlaceExecutor()  # type: ignore[arg-type]
+    ingest.ingest(store, executor, Bronze(store, executor), list(map(Path, recordings)), [], None)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.lake.gold.builder import NAMES
 from msgq.spark import tables
 from msgq.spark.lake import Lake
-from msgq.spark.lake.gold import NAMES
 from tests.lake import golds
 from tests.lake.bronze_rows import pieces, some_rows, table
 from tests.lake.rows import sorted_rows

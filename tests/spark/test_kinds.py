@@ -14,12 +14,12 @@ pytest.importorskip("pyspark")
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.queue_events import Event
 from msgq.errors import InvalidValueError
+from msgq.lake.gold.builder import NAMES
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.segment_writer import encode_channel
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
 from msgq.spark.lake.export import write_log
-from msgq.spark.lake.gold import NAMES
 from msgq.spark.source import live_stream
 from msgq.spark.source.data_source import RecordingSource
 from tests.spark.deadline import DEADLINE

@@ -7,23 +7,21 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.lake.bronze.store import Bronze
 from msgq.lake.bronze.writer import messages_table, write_bronze
-from msgq.spark.executor import TaskResult
-from msgq.spark.lake import bronze as module
-from msgq.spark.lake.bronze import Bronze
-from msgq.spark.lake.store import LakeStore
+from msgq.lake.directory import Directory
+from msgq.lake.executor import TaskResult
+from tests.lake.in_place import InPlaceExecutor
 from tests.lake.rows import batch, message
-from tests.spark.mortal import in_place
 
 
 def test_parts_that_come_while_others_are_put_together_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = LakeStore(None, f"file://{tmp_path}")  # type: ignore[arg-type]  # no session is needed
-    monkeypatch.setattr(module, "run_tasks", in_place)
+    store, executor = Directory(tmp_path), InPlaceExecutor()
 
     def add(number: int) -> None:
-        one = Bronze(store, None)
+        one = Bronze(store, executor)
         one.complete_aggregates()
-        one._add([], [], TaskResult(write_bronze([batch([message("a", number, number)])], store)))
+        one.add([], [], TaskResult(write_bronze([batch([message("a", number, number)])], store)))
 
     plain = Bronze.aggregates
 
@@ -35,7 +33,7 @@ def test_parts_that_come_while_others_are_put_together_stay(tmp_path: Path, monk
     add(1)
     add(2)
     monkeypatch.setattr(Bronze, "aggregates", view)
-    Bronze(store, None).optimize()
+    Bronze(store, executor).optimize()
     snapshot = messages_table(store).snapshot()
     assert snapshot is not None
     assert sorted(snapshot.read(["sequence"]).column("sequence").to_pylist()) == [1, 2, 3]

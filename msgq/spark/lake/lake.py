@@ -13,19 +13,26 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
+from msgq.lake.bronze.store import Bronze, OptimizeResult
 from msgq.lake.catalog import quote_name
-from msgq.lake.columns import COLUMNS
+from msgq.lake.columns import BRONZE, COLUMNS
 from msgq.lake.delta_table import LakeTable, table_places
+from msgq.lake.gold.builder import SCHEMAS, Gold
+from msgq.lake.silver.builder import build_silver
+from msgq.lake.silver.manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
 from msgq.spark import tables
-from msgq.spark.lake.bronze import Bronze, IngestResult, OptimizeResult
-from msgq.spark.lake.gold import Gold
-from msgq.spark.lake.silver import Silver
+from msgq.spark.executor import SparkExecutor
+from msgq.spark.lake import ingest
+from msgq.spark.lake.ingest import IngestResult
+from msgq.spark.lake.silver_views import SilverViews
 from msgq.spark.lake.store import LakeStore
 from msgq.spark.runtime.spark_errors import spark_errors
-from msgq.spark.source.arrow_batches import spark_schema
+from msgq.spark.source.arrow_batches import READ_ERRORS, read_error_rows, spark_schema
 from msgq.spark.source.options import Options
 
 if TYPE_CHECKING:
@@ -57,9 +64,10 @@ class Lake:
         """
         self._store = store = LakeStore(spark, path)
         self.spark, self.uri = spark, store.uri
-        self._bronze = Bronze(store, version)
-        self._silver = Silver(store, self._bronze)
-        self._gold = Gold(store, self._bronze)
+        self._executor = SparkExecutor(spark)
+        self._bronze = Bronze(store, self._executor, version)
+        self._silver = SilverViews(store, SilverManifest(store))
+        self._gold = Gold(store, self._executor, self._bronze.aggregates)
 
     # ---- bronze ----
 
@@ -77,7 +85,7 @@ class Lake:
         """
         read_errors: list[Problem] = []
         files = Options(tuple(str(Path(path).absolute()) for path in paths)).files(read_errors)
-        return self._bronze.ingest(files, read_errors, schemas)
+        return ingest.ingest(self._store, self._executor, self._bronze, files, read_errors, schemas)
 
     @spark_errors()
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
@@ -95,18 +103,20 @@ class Lake:
         ------
         InvalidValueError : endpoint, sequence, log_time or data is NULL; nothing is added.
         """
-        return self._bronze.append(messages, recordings)
+        return ingest.append(self._store, self._bronze, messages, recordings)
 
     def messages(self) -> DataFrame:
         """Return all messages: the columns that the source gives, `schema_id`, `options`, `size_bytes` of the payload,
         `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `size_class`: "large" from 64 KiB on, else "small",
         and timestamps.
         """
-        return tables.with_timestamps(self._bronze.messages())
+        messages = self._store.read_files(self._bronze.table, self._bronze.paths(), spark_schema(BRONZE))
+        return tables.with_timestamps(messages)
 
     def read_errors(self) -> DataFrame:
         """Return what could not be read: file, byte_offset, reason."""
-        return self._bronze.read_errors()
+        rows = pa.Table.from_batches(read_error_rows(self._bronze.read_errors(), READ_ERRORS), READ_ERRORS)
+        return self.spark.createDataFrame(rows, spark_schema(READ_ERRORS))
 
     @spark_errors()
     def optimize(self, retain_hours: int = 168) -> OptimizeResult:
@@ -139,7 +149,7 @@ class Lake:
         full_refresh : everything again, as after an encoding's library was installed.
         """
         self._bronze.complete_aggregates()
-        return self._silver.build_silver(full_refresh)
+        return build_silver(self._store, self._executor, self._bronze.parts, full_refresh)
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
@@ -193,11 +203,14 @@ class Lake:
         InvalidValueError : there is none of this name (yet).
         """
         table = self._gold.table(name)
-        if table is None:
+        snapshot = None if table is None else table.snapshot()
+        if table is None or snapshot is None:
             names = self.table_names()
             hint = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {hint}")
-        return tables.with_timestamps(table)
+        columns = spark_schema(SCHEMAS[name])
+        rows = self._store.read_files(table, snapshot.files, columns).select(*columns.names)
+        return tables.with_timestamps(rows)
 
     def table_names(self) -> list[str]:
         """Return the names of the tables of gold that there are."""

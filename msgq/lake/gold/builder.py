@@ -1,12 +1,12 @@
-"""Gold in a lake: what was made of the messages, group by group, as hours of runs change.
+"""Builds the tables of gold, hour by hour of each run, as messages of it come.
 
     LAKE/gold/TABLE/run_id=.../hour=.../*.parquet    made of what was derived of an hour of a run
     LAKE/gold/TABLE/run_id=.../*.parquet             made of all hours of a run
     LAKE/gold/_groups                                of which parts each group was made
 
-Two jobs of Spark make all of it, whatever there is in the lake: workers take groups, then runs, and write files; one
-commit a table puts them in place of those that were there. `_groups` is last: whoever is killed before leaves old rows
-or new ones, and the next one makes the same groups again.
+Two jobs make all of it, whatever there is in the lake: workers take groups, then runs, and write files. One commit a
+table puts them in place of the previous files. `_groups` is last: after a kill there are old rows or new ones, and the
+next build makes the same groups again.
 """
 
 from __future__ import annotations
@@ -15,30 +15,26 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
 from msgq.errors import InvalidValueError
+from msgq.lake.aggregate_store import AggregateSnapshot
 from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, TableSnapshot
 from msgq.lake.directory import Directory
+from msgq.lake.executor import Executor
 from msgq.lake.gold.increments import IncrementTask, increment_tasks, list_increments
 from msgq.lake.gold.tables import HOURLY, TOTALS, hourly_tables, run_tables
 from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.windows import HOUR
-from msgq.spark.executor import run_tasks
-from msgq.spark.lake.bronze import Bronze
-from msgq.spark.lake.store import LakeStore
-from msgq.spark.source.arrow_batches import spark_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _GROUPS = pa.schema([("run", pa.string()), ("hour", pa.int64()), ("state", pa.string())])
-_SCHEMAS = HOURLY | TOTALS
+#: The columns of all tables, without those of their partitions.
+SCHEMAS = HOURLY | TOTALS
 #: The tables that there are for everybody.
-NAMES = tuple(name for name in _SCHEMAS if not name.startswith("_"))
+NAMES = tuple(name for name in SCHEMAS if not name.startswith("_"))
 _BETWEEN = tuple(name for name in HOURLY if name.startswith("_"))
 _TASKS = 64  # of a job, at most
 
@@ -50,22 +46,19 @@ _Snapshots = dict[str, TableSnapshot | None]
 class Gold:
     """The tables of gold of a lake. For any number of writers and readers, in one thread each."""
 
-    def __init__(self, store: LakeStore, bronze: Bronze) -> None:
-        self._store, self._bronze = store, bronze
-        self._tables = {name: _table(store, name) for name in _SCHEMAS}
-        self._groups = LakeTable(store, "gold/_groups")
+    def __init__(self, lake: Directory, executor: Executor, aggregates: Callable[[], AggregateSnapshot]) -> None:
+        """aggregates : returns those of all messages."""
+        self._lake, self._executor, self._aggregates = lake, executor, aggregates
+        self._tables = {name: _table(lake, name) for name in SCHEMAS}
+        self._groups = LakeTable(lake, "gold/_groups")
 
     def table_names(self) -> list[str]:
         """Return the tables that there are."""
         return [] if self._groups.snapshot() is None else list(NAMES)
 
-    def table(self, name: str) -> DataFrame | None:
-        """Return a table; None: there is none of this name."""
-        snapshot = self._tables[name].snapshot() if name in NAMES else None
-        if snapshot is None:
-            return None
-        columns = spark_schema(_SCHEMAS[name])
-        return self._store.read_files(self._tables[name], snapshot.files, columns).select(*columns.names)
+    def table(self, name: str) -> LakeTable | None:
+        """Return a table, which may not exist yet; None: there is none of this name."""
+        return self._tables[name] if name in NAMES else None
 
     def build_gold(self, window_ns: int, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
         """Make the rows again of those groups whose parts changed; return of how many runs.
@@ -86,7 +79,7 @@ class Gold:
     def _build_gold(self, window_ns: int, thresholds: CheckThresholds, full_refresh: bool) -> int:
         was = self._groups.snapshot()
         base = self._snapshots()
-        view = self._bronze.aggregates()
+        view = self._aggregates()
         groups = list_increments(view)
         known = {} if was is None else {(run, hour): state for run, hour, state in _rows(was)}
         changed = [key for key, group in groups.items() if full_refresh or known.get(key) != group.state]
@@ -96,13 +89,13 @@ class Gold:
         stale = {(_run_id(run), str(hour)) for run, hour in [*changed, *removed]}
         runs = {run for run, _ in [*changed, *removed]}
         new = self._make_files(
-            increment_tasks(view, [groups[key] for key in changed]), _make_hours(self._store.uri, window_ns)
+            increment_tasks(view, [groups[key] for key in changed]), _make_hours(self._lake.uri, window_ns)
         )
         kept = {name: _unchanged_files(base[name], stale) for name in _BETWEEN}
         work = [(run, {name: _of_run(run, kept[name], new.get(name, ())) for name in _BETWEEN}) for run in sorted(runs)]
-        new |= self._make_files(work, _make_totals(self._store.uri, window_ns, thresholds))
+        new |= self._make_files(work, _make_totals(self._lake.uri, window_ns, thresholds))
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda name: self._commit(name, base[name], new.get(name, []), stale), _SCHEMAS))
+            list(pool.map(lambda name: self._commit(name, base[name], new.get(name, []), stale), SCHEMAS))
         state = pa.Table.from_pylist(
             [{"run": run, "hour": hour, "state": group.state} for (run, hour), group in groups.items()], _GROUPS
         )
@@ -117,7 +110,7 @@ class Gold:
         """Let workers make files of each of these; return all."""
         shares = [work[first::_TASKS] for first in range(min(len(work), _TASKS))]
         files_by_table: _Files = defaultdict(list)
-        for made in run_tasks(self._store.spark, shares, lambda share: list(map(make, share))):
+        for made in self._executor.run_tasks(shares, lambda share: list(map(make, share))):
             for name, files in (item for result in made for item in result.items()):
                 files_by_table[name] += files
         return files_by_table
@@ -136,7 +129,7 @@ class Gold:
 
 def _columns(name: str) -> pa.Schema:
     """Return the columns of a table, those of its partitions among them."""
-    columns = _SCHEMAS[name].append(pa.field("run_id", pa.string()))
+    columns = SCHEMAS[name].append(pa.field("run_id", pa.string()))
     return columns.append(pa.field("hour", pa.int64())) if name in HOURLY else columns
 
 

@@ -1,8 +1,8 @@
-"""Silver in a lake, by Spark: workers decode parts of bronze and write files; endpoints are views of the tables."""
+"""Decoded endpoints as data frames: views of the tables of silver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -11,28 +11,22 @@ import pyarrow.types as kinds
 
 from msgq.decoding.arrow_types import common_columns, with_columns
 from msgq.lake.catalog import quote_name
-from msgq.lake.directory import Directory
-from msgq.lake.schema_texts import read_schemas
 from msgq.lake.silver.manifest import EndpointFiles, SilverManifest
-from msgq.lake.silver.table_assignment import SilverTable, TableAssignment, silver_table
-from msgq.lake.silver.writer import decode_bronze_file
-from msgq.spark.executor import run_tasks
-from msgq.spark.lake.bronze import Bronze
+from msgq.lake.silver.table_assignment import silver_table
 from msgq.spark.lake.store import LakeStore
 from msgq.spark.source.arrow_batches import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_TASKS = 256
 _DATE = pa.field("date", pa.date32())
 
 
-class Silver:
-    """The decoded messages of a lake. For any number of writers and readers, in one thread each."""
+class SilverViews:
+    """The decoded messages of a lake, by endpoint. For one thread at a time."""
 
-    def __init__(self, store: LakeStore, bronze: Bronze) -> None:
-        self._store, self._bronze, self._manifest = store, bronze, SilverManifest(store)
+    def __init__(self, store: LakeStore, manifest: SilverManifest) -> None:
+        self._store, self._manifest = store, manifest
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
@@ -50,22 +44,6 @@ class Silver:
     def decode_errors(self) -> DataFrame:
         """Return what could not be decoded."""
         return self._rows(self._manifest.decode_errors())
-
-    def build_silver(self, full_refresh: bool) -> int:
-        """Decode what is new, or every message again; return how many parts of bronze that was."""
-        return self._manifest.decode(self._bronze.parts, self._decode, full_refresh)
-
-    def _decode(self, parts: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
-        """Let workers write the rows of parts."""
-        schemas, uri = read_schemas(self._store), self._store.uri
-
-        def decode(share: Sequence[str]) -> list[pa.Table]:
-            lake, tables = Directory(uri), TableAssignment(known)
-            return [decode_bronze_file(lake, part, schemas, tables) for part in share]
-
-        tasks = [parts[first::_TASKS] for first in range(min(_TASKS, len(parts)))]
-        for manifests in run_tasks(self._store.spark, tasks, decode):
-            yield from manifests
 
     def _rows(self, source: EndpointFiles) -> DataFrame:
         columns = spark_schema(source.columns.append(_DATE))

@@ -1,0 +1,48 @@
+"""The interface of executors, which run a lake's work on workers; `msgq.spark.executor` has the one on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from msgq.common.schema import Schema
+from msgq.lake.bronze.writer import UncommittedFiles
+from msgq.recording.mcap_io.problem import Problem
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+@dataclass(slots=True)
+class TaskResult:
+    """What a task has done: what it wrote, what it could not read, and the schemas that it met."""
+
+    written: UncommittedFiles = field(default_factory=UncommittedFiles)
+    read_errors: list[Problem] = field(default_factory=list)
+    schemas: set[Schema] = field(default_factory=set)
+
+
+def merge_results(results: Iterable[TaskResult]) -> TaskResult:
+    """Return the results of several tasks as one."""
+    merged = TaskResult()
+    for result in results:
+        merged.written.add(result.written)
+        merged.read_errors += result.read_errors
+        merged.schemas |= result.schemas
+    return merged
+
+
+class Executor(Protocol):
+    """Runs functions on workers. Tasks, functions and results are pickled."""
+
+    def run_tasks(self, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:
+        """Run a function on each of these tasks, all at once; return the results in the order of the tasks."""
+        ...
+
+    def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
+        """Write those doubtful files of bronze again that have messages of others; return the new files by the old.
+
+        met : committed files with which they may share messages.
+        """
+        ...
