@@ -134,5 +134,5 @@ def add(lake: Directory, rows: Iterable[Row]) -> None:
     """Add a piece to a lake, as an ingest does."""
     written = write_bronze(table(rows).to_batches(), lake)
     messages = messages_table(lake)
-    messages.commit(messages.snapshot(), BRONZE, written.parts)
-    AggregateStore(lake).add(written.aggregates, [file.path for file in written.parts])
+    messages.commit(messages.snapshot(), BRONZE, written.bronze_files)
+    AggregateStore(lake).add(written.aggregates, [file.path for file in written.bronze_files])

@@ -85,7 +85,7 @@ class Lake:
         return [tuple(row[name] for name in names) for row in self.rows(endpoint).to_pylist()]
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of all tables of silver, as whoever reads them without the ledger sees them."""
+        """Return the rows of all tables of silver, as whoever reads them without the manifest sees them."""
         rows_by_table = {}
         for path in sorted((self.path / "silver").glob("*/_delta_log")):
             snapshot = silver_table(self.directory, path.parent.name).snapshot()

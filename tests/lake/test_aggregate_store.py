@@ -38,7 +38,7 @@ def written(lake: Directory, *numbers: int) -> UncommittedFiles:
 
 
 def names(of: UncommittedFiles) -> list[str]:
-    return [file.path for file in of.parts]
+    return [file.path for file in of.bronze_files]
 
 
 def seen(lake: Directory, there: list[str]) -> Any:

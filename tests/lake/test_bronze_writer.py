@@ -33,7 +33,7 @@ def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_pat
     assert (small["first_sequence"], small["last_sequence"], small["start_time"], small["end_time"]) == (1, 2, 3, 7)
     assert (large["row_count"], large["start_time"], large["has_duplicates"]) == (1, 9, False)
     assert found["date=1970-01-02/size_class=small"]["endpoint"] == "b"
-    files = {file.path: file for file in written.parts}
+    files = {file.path: file for file in written.bronze_files}
     assert files.keys() == {row["bronze_file"] for row in found.values()}
     file = files[small["bronze_file"]]
     assert (file.rows, dict(file.partition)) == (3, {"date": "1970-01-01", "size_class": "small"})
@@ -45,7 +45,7 @@ def test_what_is_derived_of_a_part_again_is_the_same(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     sent = [message(name, i, 10 * i, data=bytes(i)) for name in "ba" for i in range(20)]
     written = write_bronze([batch(sent)], lake)
-    (part,) = written.parts
+    (part,) = written.bronze_files
     again = rebuild_aggregates(lake, part.path)
     assert again.ranges == written.ranges
     for name, files in written.aggregates.items():
@@ -70,20 +70,20 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr("msgq.lake.bronze.writer._GROUP_ROWS", 1)
     written = write_bronze(rows(), lake)
     assert most <= 3
-    assert len(written.parts) == len({file.path for file in written.parts}) == days + 2
-    found = [pq.ParquetFile(messages_table(lake).path(file.path)).read() for file in written.parts]
+    assert len(written.bronze_files) == len({file.path for file in written.bronze_files}) == days + 2
+    found = [pq.ParquetFile(messages_table(lake).path(file.path)).read() for file in written.bronze_files]
     assert sorted(pa.concat_tables(found)["sequence"].to_pylist()) == list(range(days + 8))
     assert {row["bronze_file"]: row["row_count"] for row in written.ranges.to_pylist()}.keys() == {
-        f.path for f in written.parts
+        f.path for f in written.bronze_files
     }
     assert len(written.aggregates["ranges"]) == len(written.aggregates["traffic_windows"]) == days + 2
 
 
 def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
-    parts = [write_bronze([batch([message("ab"[i % 2], i, i)])], lake).parts[0].path for i in range(6)]
+    parts = [write_bronze([batch([message("ab"[i % 2], i, i)])], lake).bronze_files[0].path for i in range(6)]
     joined = merge_bronze_files(lake, parts)
-    rows = pq.ParquetFile(messages_table(lake).path(joined.parts[0].path)).read()
+    rows = pq.ParquetFile(messages_table(lake).path(joined.bronze_files[0].path)).read()
     assert rows.select(["endpoint", "sequence", "kind", "size_bytes"]).to_pylist() == [
         {"endpoint": endpoint, "sequence": i, "kind": "topic", "size_bytes": 4}
         for endpoint, numbers in (("a", (0, 2, 4)), ("b", (1, 3, 5)))

@@ -275,7 +275,7 @@ def test_a_part_that_is_broken_is_told_by_its_name(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.add("a", [json_message("e", 0, {"x": 1})])
     (tmp_path / "messages" / lake.add("b", [])).write_bytes(b"PAR1 no more")
-    with pytest.raises(RecordingError, match=r"cannot decode the part .*/size_class=small/b\.parquet"):
+    with pytest.raises(RecordingError, match=r"cannot decode the bronze file .*/size_class=small/b\.parquet"):
         lake.decode()
 
 

@@ -43,7 +43,7 @@ def add(lake: Lake, number: int) -> None:
 
 
 def check(lake: Lake, parts: int = 3) -> None:
-    """Every row is there once: by the ledger, and in the tables as they are."""
+    """Every row is there once: by the manifest, and in the tables as they are."""
     for endpoint in ENDPOINTS[:-1]:
         assert [row["sequence"] for row in lake.rows(endpoint).to_pylist()] == list(range(parts))
     rows = [(row["endpoint"], row["sequence"]) for rows in lake.tables().values() for row in rows]
@@ -67,7 +67,7 @@ def test_whoever_dies_between_two_commits_leaves_every_row_once(
         lake.decode(full_refresh=full_refresh)
     if full_refresh:
         for endpoint in ENDPOINTS[:-1]:
-            assert lake.rows(endpoint).num_rows == 3  # at once, by the ledger
+            assert lake.rows(endpoint).num_rows == 3  # at once, by the manifest
     lake.decode()
     check(lake)
 
@@ -106,8 +106,8 @@ def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(tmp_path: Path
 
     def count() -> None:
         while not ends.is_set():
-            by_ledger = sum(other.rows(endpoint).num_rows for endpoint in ENDPOINTS[:-1])
-            seen.append((by_ledger, *(len(rows) for rows in other.tables().values())))
+            by_manifest = sum(other.rows(endpoint).num_rows for endpoint in ENDPOINTS[:-1])
+            seen.append((by_manifest, *(len(rows) for rows in other.tables().values())))
 
     reader = threading.Thread(target=count)
     reader.start()
@@ -152,8 +152,10 @@ def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, full_refres
     check(lake, 4)
 
 
-def test_tables_are_those_of_the_newest_ledger_whoever_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who has looked at the ledger, and then sleeps while others go on, does not take their rows away."""
+def test_tables_are_those_of_the_newest_manifest_whoever_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who has looked at the manifest, and then sleeps while others go on, does not take their rows away."""
     lake = filled(tmp_path)
     plain = SilverManifest._apply
 
@@ -191,7 +193,7 @@ def test_parts_that_are_gone_are_replaced_by_their_successors(tmp_path: Path) ->
     check(lake, 2)
 
 
-def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "_FILES_MAX", 4)
     lake = Lake(tmp_path)
     for i in range(6):
@@ -203,7 +205,7 @@ def test_a_ledger_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatc
     check(lake, 6)
 
 
-def test_the_ledger_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
+def test_the_manifest_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
     lake = filled(tmp_path, 1)
     lake.decode()
     snapshot = LakeTable(lake.directory, "silver_manifest").snapshot()
@@ -234,7 +236,7 @@ def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
     assert SilverManifest(lake.directory).endpoints() == []
 
 
-def test_files_are_on_the_disk_before_the_ledger_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_on_the_disk_before_the_manifest_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
     monkeypatch.setattr("os.fsync", lambda number: synced.add(os.readlink(f"/proc/self/fd/{number}")))
     plain = LakeTable._commit

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def written(lake: Directory, *rows: dict[str, Any]) -> list[str]:
     """Write messages; return the parts."""
     known = [{"origin_time": None, "schema_id": None, **row} for row in rows]
-    return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, COLUMNS)], lake).parts]
+    return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, COLUMNS)], lake).bronze_files]
 
 
 def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Messages that are there twice: what tells rows of parts apart, without payloads, and parts without some rows."""
+"""Duplicate messages: the keys of rows, without payloads, and bronze files without duplicate rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from msgq.lake.directory import Directory
 
 #: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
 KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
-#: What has to be compared of the rows of parts. `identity` tells messages with one `KEY` apart where files number
-#: nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
+#: What has to be compared of the rows of bronze files. `identity` tells messages with one `KEY` apart where files
+#: number nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
 KEYS = pa.schema(
     {
         "run": pa.string(),
@@ -32,10 +32,10 @@ KEYS = pa.schema(
 _IDENTITY_BYTES = 16
 
 
-def read_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa.RecordBatch]:
-    """Give what has to be compared of a part: `KEYS`. Payloads are read only where files number nothing.
+def read_keys(lake: Directory, path: str, bronze_file: int, known: bool) -> Iterator[pa.RecordBatch]:
+    """Give what has to be compared of a bronze file: `KEYS`. Payloads are read only where files number nothing.
 
-    part, known : `file_number`, and `is_committed`.
+    bronze_file, known : `file_number`, and `is_committed`.
     """
     with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
         row = 0
@@ -46,7 +46,7 @@ def read_keys(lake: Directory, path: str, part: int, known: bool) -> Iterator[pa
                 identity = _identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
             rows = rows.append_column("identity", identity)
             rows = rows.append_column("is_committed", pa.repeat(pa.scalar(known), rows.num_rows))
-            rows = rows.append_column("file_number", pa.repeat(pa.scalar(part), rows.num_rows))
+            rows = rows.append_column("file_number", pa.repeat(pa.scalar(bronze_file), rows.num_rows))
             rows = rows.append_column("row_number", pa.array(np.arange(row, row + rows.num_rows)))
             row += rows.num_rows
             yield from rows.select(KEYS.names).cast(KEYS).to_batches()
@@ -64,7 +64,7 @@ def _identities(rows: pa.Table) -> pa.Array:
 
 
 def read_without_rows(lake: Directory, path: str, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Give the messages of a part, but for some rows. rows : their numbers."""
+    """Give the messages of a bronze file, but for some rows. rows : their numbers."""
     with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
         left_out = np.zeros(file.metadata.num_rows, np.bool_)
         left_out[rows] = True

@@ -1,4 +1,4 @@
-"""Ranges: what is in each row group of a part, so that parts which may have a message in common are found."""
+"""Ranges of row groups, by which bronze files are found that may have a message in common."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def _integers(table: pa.Table, *names: str) -> list[Integers]:
     return [integer_column(table, name) for name in names]
 
 
-def row_group_ranges(table: pa.Table, part: str, starts: Integers, repeats: Booleans) -> pa.RecordBatch:
-    """Return the ranges of a row group of a part: of rows in order, as `order_rows` has found them."""
+def row_group_ranges(table: pa.Table, bronze_file: str, starts: Integers, repeats: Booleans) -> pa.RecordBatch:
+    """Return the ranges of a row group of a bronze file: of rows in order, as `order_rows` has found them."""
     sequences = np.asarray(table.column("sequence"), np.int64)
     times = np.asarray(table.column("log_time"), np.int64)
     ends = np.append(starts[1:], len(times))
     first = table.select(["run", "endpoint", "epoch", "schema_id"]).take(pa.array(starts))
     columns = [
-        pa.array([part] * len(starts)),
+        pa.array([bronze_file] * len(starts)),
         *(first.column(name).cast(RANGES.field(name).type).combine_chunks() for name in first.column_names),
         ends - starts,
         np.minimum.reduceat(sequences, starts),
@@ -68,31 +68,33 @@ def row_group_ranges(table: pa.Table, part: str, starts: Integers, repeats: Bool
 
 
 def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
-    """Return the new parts that may have a message which is in another part, and the known parts that may have it.
+    """Return the new bronze files that may have a message of another file, and the known files that may have it.
 
-    Both tables: `RANGES`. Parts whose times meet are told apart by their sequences, so that segments that follow each
-    other do not count. More may be returned than share messages, never less.
+    Both tables: `RANGES`. Bronze files whose times meet are told apart by their sequences, so that segments that follow
+    each other do not count. More may be returned than share messages, never less.
     """
     if len(new):  # mostly it is the newest there is, and nothing that is known meets it
         reach = (pc.field("end_time") >= pc.min(new.column("start_time"))) & (
             pc.field("start_time") <= pc.max(new.column("end_time"))
         )
         known = known.filter(reach)
-    new_parts: set[str] = {
-        part for part, twice in zip(*_columns(new, "bronze_file", "has_duplicates"), strict=True) if twice
+    new_files: set[str] = {
+        bronze_file for bronze_file, twice in zip(*_columns(new, "bronze_file", "has_duplicates"), strict=True) if twice
     }
-    known_parts: set[str] = set()
+    known_bronze_files: set[str] = set()
     for cluster in _clusters(new, known):
         fresh = [item for item in cluster if item.is_new]
         met = zip(fresh, _count_overlaps(fresh, cluster), strict=True)
-        new_parts |= {item.part for item, count in met if count > 1}  # itself is one
+        new_files |= {item.bronze_file for item, count in met if count > 1}  # itself is one
         old = [item for item in cluster if not item.is_new]
-        known_parts |= {item.part for item, count in zip(old, _count_overlaps(old, fresh), strict=True) if count}
-    return new_parts, known_parts
+        known_bronze_files |= {
+            item.bronze_file for item, count in zip(old, _count_overlaps(old, fresh), strict=True) if count
+        }
+    return new_files, known_bronze_files
 
 
 class _Range(NamedTuple):
-    part: str
+    bronze_file: str
     is_new: bool
     first: int
     last: int
@@ -113,13 +115,13 @@ def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
     names = ("bronze_file", "new", "first_sequence", "last_sequence", "start_time", "end_time")
     cluster: list[_Range] = []
     before, until = None, 0
-    for *key, part, is_new, first, last, begin, end in zip(*_columns(every, *keys, *names), strict=True):
+    for *key, bronze_file, is_new, first, last, begin, end in zip(*_columns(every, *keys, *names), strict=True):
         if key != before or begin > until:
             if len(cluster) > 1:
                 yield cluster
             before, until, cluster = key, end, []
         until = max(until, end)
-        cluster.append(_Range(part, is_new, first, last, begin, end))
+        cluster.append(_Range(bronze_file, is_new, first, last, begin, end))
     if len(cluster) > 1:
         yield cluster
 

@@ -2,8 +2,8 @@
 
     LAKE/messages/date=.../size_class=.../*.parquet, a Delta table
 
-Workers write parts where they belong; messages that are there already are left out; one commit adds the rest. The
-aggregates of the parts follow. After a kill in between, the next writer completes them.
+Workers write bronze files where they belong; messages that are there already are left out; one commit adds the rest.
+The aggregates of the bronze files follow. After a kill in between, the next writer completes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from msgq.lake.executor import Executor, TaskResult
 from msgq.lake.schema_texts import write_schemas
 from msgq.recording.mcap_io.problem import Problem
 
-_JOINED_BYTES = 128 << 20  # of a part that is made of small ones, about
+_JOINED_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
 _SMALL_BYTES = 32 << 20
 
 
@@ -52,14 +52,14 @@ class Bronze:
     # ---- reading ----
 
     def paths(self) -> list[str]:
-        """Return the parts that are to be read. Raises RecordingError where the version is not there any more."""
+        """Return the bronze files to read. Raises RecordingError if the version is not there any more."""
         now = self.table.snapshot()
         if self._version is not None:
             return self._paths_before(now, self._version)
         return [] if now is None else list(now.files)
 
     def _paths_before(self, now: TableSnapshot | None, version: int) -> list[str]:
-        """Return the parts of a version, which may have been removed since."""
+        """Return the bronze files of a version, which may have been removed since."""
         then = self.table.snapshot(version) if now is not None else None
         if now is None or then is None:
             raise RecordingError(f"the lake {self._lake.uri} has no version {version}: it has no messages yet")
@@ -68,7 +68,7 @@ class Bronze:
             raise RecordingError(f"{text}: {len(removed)} files were put together with others, and removed")
         return list(then.files)
 
-    def parts(self) -> set[str]:
+    def bronze_files(self) -> set[str]:
         """Return the files of the table of messages as it is now, by their paths in it."""
         snapshot = self.table.snapshot()
         return set() if snapshot is None else set(snapshot.files)
@@ -104,7 +104,7 @@ class Bronze:
     # ---- writing ----
 
     def complete_aggregates(self) -> None:
-        """Make the lake one whose parts all have what is derived of them; a new one, where there is none.
+        """Make the lake one whose bronze files all have what is derived of them; a new one, where there is none.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Bronze:
         self._derive(set() if base is None else set(base.files))
 
     def optimize(self) -> OptimizeResult:
-        """Put small parts together, and what is derived of them.
+        """Put small bronze files together, and what is derived of them.
 
         Raises
         ------
@@ -126,33 +126,33 @@ class Bronze:
         """
         view, now = self.aggregates(), self.table.snapshot()
         files = () if now is None else now.files.values()
-        groups = _groups((file for file in files if file.path in view.parts), view.ranges)  # others are newer
+        groups = _groups((file for file in files if file.path in view.bronze_files), view.ranges)  # others are newer
         uri = self._lake.uri
-        merged = self._executor.run_tasks(groups, lambda parts: merge_bronze_files(Directory(uri), parts))
+        merged = self._executor.run_tasks(groups, lambda bronze_files: merge_bronze_files(Directory(uri), bronze_files))
         for group, written in zip(groups, merged, strict=True):
             self._replace(group, written)
-        self._aggregates.compact(self.parts)
-        return OptimizeResult(len(view.parts), len(self.parts()))
+        self._aggregates.compact(self.bronze_files)
+        return OptimizeResult(len(view.bronze_files), len(self.bronze_files()))
 
-    def _replace(self, parts: list[str], written: UncommittedFiles) -> None:
-        """Commit parts in place of others, unless somebody else has taken one of those away."""
-        while (base := self.table.snapshot()) is not None and set(parts) <= set(base.files):
+    def _replace(self, bronze_files: list[str], written: UncommittedFiles) -> None:
+        """Commit bronze files in place of others, unless somebody else has taken one of those away."""
+        while (base := self.table.snapshot()) is not None and set(bronze_files) <= set(base.files):
             with suppress(ConflictError):
-                self.table.commit(base, BRONZE, written.parts, parts)
-                self._aggregates.add(written.aggregates, [file.path for file in written.parts])
+                self.table.commit(base, BRONZE, written.bronze_files, bronze_files)
+                self._aggregates.add(written.aggregates, [file.path for file in written.bronze_files])
                 return
         self._remove(written)
 
-    def _derive(self, parts: set[str]) -> None:
-        """Commit what is derived of parts and is not there yet: what workers left, or made anew."""
-        if not (missing := self._aggregates.missing(parts)):
+    def _derive(self, bronze_files: set[str]) -> None:
+        """Commit what is derived of bronze files and is not there yet: what workers left, or made anew."""
+        if not (missing := self._aggregates.missing(bronze_files)):
             return
         files, without_files = self._aggregates.find_uncommitted(sorted(missing))
         written = UncommittedFiles(aggregates=files)
         if without_files:
             uri = self._lake.uri
             for rebuilt in self._executor.run_tasks(
-                without_files, lambda part: rebuild_aggregates(Directory(uri), part)
+                without_files, lambda bronze_file: rebuild_aggregates(Directory(uri), bronze_file)
             ):
                 written.add(rebuilt)
         self._aggregates.add(written.aggregates, missing)
@@ -162,13 +162,13 @@ class Bronze:
         write_schemas(self._lake, result.schemas)
         read_errors += [problem for problem in dict.fromkeys(result.read_errors) if problem not in read_errors]
         written = self._commit(result.written)
-        self._aggregates.add(written.aggregates, [file.path for file in written.parts])
+        self._aggregates.add(written.aggregates, [file.path for file in written.bronze_files])
         unread = {problem.path for problem in read_errors if problem.errno}  # the next ingest tries again
         self._ingest_log.add([file for file in inputs if file.path not in unread], read_errors)
-        return sum(file.rows for file in written.parts)
+        return sum(file.rows for file in written.bronze_files)
 
     def _commit(self, written: UncommittedFiles) -> UncommittedFiles:
-        """Commit parts, but for messages that are there; return what was committed.
+        """Commit bronze files, but for messages that are there; return what was committed.
 
         Where somebody else commits meanwhile, only what is new since then is compared.
         """
@@ -179,18 +179,18 @@ class Bronze:
             self._derive(present)
             written = self._drop_duplicates(written, present - compared)
             compared = present
-            if not written.parts:
+            if not written.bronze_files:
                 return written
             try:
-                self.table.commit(base, BRONZE, written.parts)
+                self.table.commit(base, BRONZE, written.bronze_files)
                 return written
             except ConflictError:
                 continue
 
     def _drop_duplicates(self, written: UncommittedFiles, known: set[str]) -> UncommittedFiles:
-        """Return what is new, having written the parts anew that may have what is there already.
+        """Return what is new, having written the bronze files anew that may have what is there already.
 
-        Recordings seldom overlap; only those parts that do are compared message by message.
+        Recordings seldom overlap; only those bronze files that do are compared message by message.
         """
         ranges = self._aggregates.ranges(known)
         runs = written.ranges.column("run").unique()
@@ -207,7 +207,7 @@ class Bronze:
     def _remove(self, written: UncommittedFiles) -> None:
         """Remove files that were not committed, and never will be."""
         for table, files in [
-            (self.table, written.parts),
+            (self.table, written.bronze_files),
             *((self._aggregates.tables[name], files) for name, files in written.aggregates.items()),
         ]:
             now = table.snapshot()
@@ -217,7 +217,7 @@ class Bronze:
 
 
 def _groups(files: Iterable[DataFile], ranges: pa.Table) -> list[list[str]]:
-    """Return the parts that are to be put together: small ones of one date and class, in the order of their times."""
+    """Return the bronze files to put together: small ones of one date and class, in the order of their times."""
     times = ranges.group_by("bronze_file").aggregate([("start_time", "min")])
     first = dict(zip(times["bronze_file"].to_pylist(), times["start_time_min"].to_pylist(), strict=True))
     folders: dict[str, list[DataFile]] = {}

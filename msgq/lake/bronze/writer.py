@@ -1,8 +1,8 @@
-"""Parts: Parquet files of messages, and what is derived of them, written by workers without a way through Java.
+"""Bronze files: Parquet files of messages, and what is derived of them, written by workers without a way through Java.
 
-A part holds one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that their
-statistics say what is not in them. Workers write files where they belong. A commit makes them part of the lake; files
-that a kill leaves are of no table.
+A bronze file holds one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that
+their statistics say what is not in them. Workers write files where they belong. A commit makes them part of the lake;
+files that a kill leaves are of no table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from msgq.lake.metrics.partial_aggregates import compute_aggregates
 _LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _GROUP_ROWS = 512 << 10
 _GROUP_BYTES = 64 << 20  # of payloads
-_OPEN_MAX = 200  # parts at a time
+_OPEN_MAX = 200  # bronze files at a time
 _LARGE_GROUP_BYTES = 8 << 20  # of large ones, with one more: who reads a few pictures has a row group in memory
 _TEXTS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
 _GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
@@ -47,29 +47,29 @@ class UncommittedFiles:
 
     Attributes
     ----------
-    parts : files of the table of messages.
+    bronze_files : files of the table of messages.
     aggregates : files of the derived tables, by their names.
-    ranges : of the parts.
+    ranges : of the bronze files.
     """
 
-    parts: list[DataFile] = field(default_factory=list)
+    bronze_files: list[DataFile] = field(default_factory=list)
     aggregates: dict[str, list[DataFile]] = field(default_factory=dict)
     ranges: pa.Table = field(default_factory=RANGES.empty_table)
 
     def add(self, other: UncommittedFiles) -> None:
         """Take over what another one has."""
-        self.parts += other.parts
+        self.bronze_files += other.bronze_files
         for name, files in other.aggregates.items():
             self.aggregates.setdefault(name, []).extend(files)
         self.ranges = pa.concat_tables([self.ranges, other.ranges])
 
-    def split(self, parts: set[str]) -> tuple[UncommittedFiles, UncommittedFiles]:
-        """Return what is of these parts, and the rest."""
-        stems = set(map(file_stem, parts))
-        chosen = pc.is_in(self.ranges.column("bronze_file"), pa.array(sorted(parts), pa.string()))
+    def split(self, bronze_files: set[str]) -> tuple[UncommittedFiles, UncommittedFiles]:
+        """Return what is of these bronze files, and the rest."""
+        stems = set(map(file_stem, bronze_files))
+        chosen = pc.is_in(self.ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string()))
         halves = []
         for is_chosen, ranges in ((True, self.ranges.filter(chosen)), (False, self.ranges.filter(pc.invert(chosen)))):
-            files = [file for file in self.parts if (file.path in parts) == is_chosen]
+            files = [file for file in self.bronze_files if (file.path in bronze_files) == is_chosen]
             aggregates = {
                 name: [file for file in files if (bronze_stem(file.path) in stems) == is_chosen]
                 for name, files in self.aggregates.items()
@@ -79,7 +79,7 @@ class UncommittedFiles:
 
 
 def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> UncommittedFiles:
-    """Write messages into new parts, and what is derived of them.
+    """Write messages into new bronze files, and what is derived of them.
 
     batches : with the columns `COLUMNS`.
     """
@@ -92,10 +92,10 @@ def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> Uncommit
     return writers.written
 
 
-def rebuild_aggregates(lake: Directory, part: str) -> UncommittedFiles:
-    """Write what is derived of a part that is there, in files of new names: others may do the same at one time."""
-    aggregates = _AggregateWriter(lake, part, is_rebuilt=True)
-    with pq.ParquetFile(messages_table(lake).path(part), filesystem=lake.files) as file:
+def rebuild_aggregates(lake: Directory, bronze_file: str) -> UncommittedFiles:
+    """Write the aggregates of an existing bronze file, in files of new names: others may do the same at one time."""
+    aggregates = _AggregateWriter(lake, bronze_file, is_rebuilt=True)
+    with pq.ParquetFile(messages_table(lake).path(bronze_file), filesystem=lake.files) as file:
         for group in range(file.num_row_groups):
             table = _encode_texts(file.read_row_group(group))
             order, starts, repeats = order_rows(table)
@@ -103,13 +103,13 @@ def rebuild_aggregates(lake: Directory, part: str) -> UncommittedFiles:
     return aggregates.finish()
 
 
-def merge_bronze_files(lake: Directory, parts: Sequence[str]) -> UncommittedFiles:
-    """Write new parts with the messages of others, in their order."""
+def merge_bronze_files(lake: Directory, bronze_files: Sequence[str]) -> UncommittedFiles:
+    """Write new bronze files with the messages of others, in their order."""
     table = messages_table(lake)
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for part in parts:
-            with pq.ParquetFile(table.path(part), filesystem=lake.files) as file:
+        for bronze_file in bronze_files:
+            with pq.ParquetFile(table.path(bronze_file), filesystem=lake.files) as file:
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group, COLUMNS.names).to_batches()
 
@@ -117,7 +117,7 @@ def merge_bronze_files(lake: Directory, parts: Sequence[str]) -> UncommittedFile
 
 
 class _PartitionWriters:
-    """An open part for each date and class, of those that came last."""
+    """An open bronze file for each date and class, of those that came last."""
 
     def __init__(self, lake: Directory) -> None:
         self._lake, self._table = lake, messages_table(lake)
@@ -126,7 +126,7 @@ class _PartitionWriters:
         self.written = UncommittedFiles()
 
     def write(self, table: pa.Table) -> None:
-        """Write a table into each part to which it has something to say, as one row group; of large ones as some."""
+        """Write a table into the bronze files of its dates and classes, as one row group; large payloads as several."""
         table = _encode_texts(table)
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
         for name, column in (
@@ -151,10 +151,10 @@ class _PartitionWriters:
             file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         file.aggregates.add(table, starts, repeats)
 
-    def _begin(self, part: str, columns: pa.Schema) -> _OpenFile:
+    def _begin(self, bronze_file: str, columns: pa.Schema) -> _OpenFile:
         while len(self._open) >= _OPEN_MAX:
             self._close(next(iter(self._open)))
-        path = self._table.path(part)
+        path = self._table.path(bronze_file)
         self._lake.files.create_dir(path.rpartition("/")[0])
         writer = pq.ParquetWriter(
             path,
@@ -168,34 +168,34 @@ class _PartitionWriters:
             metadata_collector=self._about,
             write_statistics=[name for name in columns.names if name != "data"],
         )
-        return _OpenFile(part, writer, _AggregateWriter(self._lake, part))
+        return _OpenFile(bronze_file, writer, _AggregateWriter(self._lake, bronze_file))
 
     def _close(self, folder: str) -> None:
         file = self._open.pop(folder)
         file.writer.close()
-        self.written.add(UncommittedFiles([self._table.file(file.part, self._about[-1])]))
+        self.written.add(UncommittedFiles([self._table.file(file.bronze_file, self._about[-1])]))
         self.written.add(file.aggregates.finish())
 
     def close(self) -> None:
-        """Complete the parts."""
+        """Complete the bronze files."""
         for folder in list(self._open):
             self._close(folder)
 
 
 class _AggregateWriter:
-    """What is derived of a part: a file of each table in which it has rows."""
+    """What is derived of a bronze file: a file of each table in which it has rows."""
 
-    def __init__(self, lake: Directory, part: str, is_rebuilt: bool = False) -> None:
-        self._lake, self._part, self._name = lake, part, file_name(part, is_rebuilt)
+    def __init__(self, lake: Directory, bronze_file: str, is_rebuilt: bool = False) -> None:
+        self._lake, self._bronze_file, self._name = lake, bronze_file, file_name(bronze_file, is_rebuilt)
         self._ranges: list[pa.RecordBatch] = []
         self._rows: dict[str, list[pa.Table]] = {}
 
     def add(self, rows: pa.Table, starts: np.ndarray, repeats: np.ndarray) -> None:
         """Derive of a row group."""
-        self._ranges.append(row_group_ranges(rows, self._part, starts, repeats))
+        self._ranges.append(row_group_ranges(rows, self._bronze_file, starts, repeats))
         for name, aggregates in compute_aggregates(rows).items():
             if aggregates.num_rows:
-                self._rows.setdefault(name, []).append(with_bronze_file(aggregates, self._part))
+                self._rows.setdefault(name, []).append(with_bronze_file(aggregates, self._bronze_file))
 
     def finish(self) -> UncommittedFiles:
         """Write the files; the ranges last, for they say that the others are whole."""
@@ -208,15 +208,15 @@ class _AggregateWriter:
 
 
 class _OpenFile(NamedTuple):
-    """A part that is being written."""
+    """A bronze file that is being written."""
 
-    part: str
+    bronze_file: str
     writer: pq.ParquetWriter
     aggregates: _AggregateWriter
 
 
 def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Give the rows of a part in groups: all, or few of large payloads."""
+    """Give the rows of a bronze file in groups: all, or few of large payloads."""
     sizes = np.asarray(table.column("size_bytes"), np.int64)
     if len(sizes) and sizes[0] < _LARGE_BYTES:  # as all of them
         yield table

@@ -2,7 +2,7 @@
 
     LAKE/gold/TABLE/run_id=.../hour=.../*.parquet    made of what was derived of an hour of a run
     LAKE/gold/TABLE/run_id=.../*.parquet             made of all hours of a run
-    LAKE/gold/_groups                                of which parts each group was made
+    LAKE/gold/_groups                                of which bronze files each group was made
 
 Two jobs make all of it, whatever there is in the lake: workers take groups, then runs, and write files. One commit a
 table puts them in place of the previous files. `_groups` is last: after a kill there are old rows or new ones, and the
@@ -61,7 +61,7 @@ class Gold:
         return self._tables[name] if name in NAMES else None
 
     def build_gold(self, window_ns: int, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
-        """Make the rows again of those groups whose parts changed; return of how many runs.
+        """Make the rows again of those groups whose bronze files changed; return of how many runs.
 
         Raises
         ------

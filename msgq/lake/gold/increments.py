@@ -49,17 +49,21 @@ class GoldIncrement:
     """Attributes
     ----------
     run, hour : of which it is; hours since the epoch, -1: nobody knows.
-    parts : which have messages of it, "messages"; whose origins are in it, "origins"; and events, "events".
+    bronze_files : which have messages of it, "messages"; whose origins are in it, "origins"; and events, "events".
     """
 
     run: str
     hour: int
-    parts: dict[str, set[str]] = field(default_factory=dict)
+    bronze_files: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
         """Return what changes when something else is to be made of it."""
-        known = (f"{about} {part}" for about, parts in self.parts.items() for part in parts)
+        known = (
+            f"{about} {bronze_file}"
+            for about, bronze_files in self.bronze_files.items()
+            for bronze_file in bronze_files
+        )
         return hashlib.sha256("\n".join([f"{VERSION} {_GOLD_VERSION}", *sorted(known)]).encode()).hexdigest()[:32]
 
 
@@ -70,17 +74,17 @@ def list_increments(view: AggregateSnapshot) -> dict[tuple[str, int], GoldIncrem
     hours = [integer_column(ranges, name) // HOUR for name in ("start_time", "end_time")]
     rows = RowGroups(column(ranges, "bronze_file"), column(ranges, "run"), *hours).first_rows
     chosen = ranges.select(["bronze_file", "run"]).take(pa.array(rows))
-    for part, run, first, last in zip(*_lists(chosen), *(hour[rows].tolist() for hour in hours), strict=True):
+    for bronze_file, run, first, last in zip(*_lists(chosen), *(hour[rows].tolist() for hour in hours), strict=True):
         for hour in range(first, last + 1):
-            _add(increments, run, hour, "messages", part)
+            _add(increments, run, hour, "messages", bronze_file)
     other_hours = view.read(HOURS_NAME).select(["bronze_file", "run", "hour", "about"])
-    for part, run, hour, about in zip(*_lists(other_hours), strict=True):
-        _add(increments, run, hour, about, part)
+    for bronze_file, run, hour, about in zip(*_lists(other_hours), strict=True):
+        _add(increments, run, hour, about, bronze_file)
     return increments
 
 
-def _add(increments: dict[tuple[str, int], GoldIncrement], run: str, hour: int, about: str, part: str) -> None:
-    increments.setdefault((run, hour), GoldIncrement(run, hour)).parts.setdefault(about, set()).add(part)
+def _add(increments: dict[tuple[str, int], GoldIncrement], run: str, hour: int, about: str, bronze_file: str) -> None:
+    increments.setdefault((run, hour), GoldIncrement(run, hour)).bronze_files.setdefault(about, set()).add(bronze_file)
 
 
 def _lists(table: pa.Table) -> list[list[Any]]:
@@ -99,8 +103,8 @@ class IncrementTask:
         tables = {}
         for name, columns in _COLUMNS.items():
             table = messages_table(lake) if name == "origins" else aggregate_table(lake, name)
-            parts = None if name == "origins" else self.group.parts.get(_about(name), ())
-            where, schema = _where(name, self.group, parts), columns.append(BRONZE_FILE)
+            bronze_files = None if name == "origins" else self.group.bronze_files.get(_about(name), ())
+            where, schema = _where(name, self.group, bronze_files), columns.append(BRONZE_FILE)
             rows = table.rows(self.files.get(name, ()), schema, where, columns.names)
             tables[name] = filter_hour(name, rows, self.group.run, self.group.hour)
         return tables
@@ -119,11 +123,11 @@ def _about(name: str) -> str:
     return name if name in ("origins", "events") else "messages"
 
 
-def _where(name: str, group: GoldIncrement, parts: Collection[str] | None) -> Any:
+def _where(name: str, group: GoldIncrement, bronze_files: Collection[str] | None) -> Any:
     """Return what leaves out, where files are read, most of what is not of a group."""
     where = ds.field("run") == group.run
-    if parts is not None:
-        where &= ds.field("bronze_file").isin(sorted(parts))
+    if bronze_files is not None:
+        where &= ds.field("bronze_file").isin(sorted(bronze_files))
     if name in _TIMES:
         time = ds.field(_TIMES[name])
         first, last = group.hour * HOUR, (group.hour + 1) * HOUR - 1
@@ -132,7 +136,7 @@ def _where(name: str, group: GoldIncrement, parts: Collection[str] | None) -> An
 
 
 def increment_tasks(view: AggregateSnapshot, groups: Iterable[GoldIncrement]) -> list[IncrementTask]:
-    """Return what workers need for each group: files of its parts only, and those in which many were merged."""
+    """Return what workers need for each group: files of its bronze files only, and those in which many were merged."""
     files: dict[str, dict[str, list[str]]] = {}
     for name in SCHEMAS:
         for path in view.files(name) if name != HOURS_NAME else ():
@@ -141,8 +145,8 @@ def increment_tasks(view: AggregateSnapshot, groups: Iterable[GoldIncrement]) ->
 
 
 def _files_of(group: GoldIncrement, files: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    paths_by_table = {"origins": sorted(group.parts.get("origins", ()))}
+    paths_by_table = {"origins": sorted(group.bronze_files.get("origins", ()))}
     for name, own in files.items():
-        stems = map(file_stem, sorted(group.parts.get(_about(name), ())))
+        stems = map(file_stem, sorted(group.bronze_files.get(_about(name), ())))
         paths_by_table[name] = [path for stem in ("", *stems) for path in own.get(stem, ())]
     return {name: paths for name, paths in paths_by_table.items() if paths}

@@ -1,7 +1,8 @@
 """What is made of messages where they are written: small tables, of which those of gold are made.
 
-A worker that writes a part gives each of its row groups to `compute_aggregates`, and writes the result to the tables
-`aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from bronze.
+A worker that writes a bronze file gives each of its row groups to `compute_aggregates`, and writes the result to the
+tables `aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from
+bronze.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
 
     Parameters
     ----------
-    rows : messages as a part has them; log_time and sequence are never NULL. Fastest where sorted by run, endpoint,
+    rows : messages as a bronze file has them; log_time and sequence are never NULL. Fastest where sorted by run,
+    endpoint,
         epoch and log_time, with texts as dictionaries.
     """
     made: dict[str, Callable[[pa.Table], pa.Table]] = {

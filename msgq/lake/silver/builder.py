@@ -25,14 +25,14 @@ def build_silver(
     """
     uri = lake.uri
 
-    def decode(parts: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
+    def decode(bronze_files: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
         schemas = read_schemas(lake)
 
         def decode_share(share: Sequence[str]) -> list[pa.Table]:
             directory, tables = Directory(uri), TableAssignment(known)
-            return [decode_bronze_file(directory, part, schemas, tables) for part in share]
+            return [decode_bronze_file(directory, bronze_file, schemas, tables) for bronze_file in share]
 
-        shares = [parts[first::_TASKS] for first in range(min(_TASKS, len(parts)))]
+        shares = [bronze_files[first::_TASKS] for first in range(min(_TASKS, len(bronze_files)))]
         for manifests in executor.run_tasks(shares, decode_share):
             yield from manifests
 

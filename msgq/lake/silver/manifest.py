@@ -1,12 +1,12 @@
-"""The ledger of silver: which parts of bronze are decoded, and in which files of which tables that is.
+"""The manifest of silver: which bronze files are decoded, and in which files of which tables that is.
 
-    LAKE/silver_manifest    the ledger
+    LAKE/silver_manifest    the manifest
     LAKE/silver/TABLE    decoded messages, a table a schema
     LAKE/decode_errors     what could not be decoded
 
-One commit to the ledger makes a decoding count, of all endpoints at once: a reader of an endpoint reads the files that
-the ledger names. The tables follow it, each in one commit, for those who read them as they are. After a kill the next
-decoding lets them follow. So no row is ever there twice, and none is missing.
+One commit to the manifest makes a decoding count, of all endpoints at once: a reader of an endpoint reads the files
+that the manifest names. The tables follow it, each in one commit, for those who read them as they are. After a kill the
+next decoding lets them follow. So no row is ever there twice, and none is missing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from msgq.lake.silver.decoder import DECODE_ERRORS, SchemaFamily
 from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, SilverTable, TableAssignment, silver_table
 from msgq.lake.silver.writer import MANIFEST
 
-_FILES_MAX = 64  # of the ledger, until they become one
+_FILES_MAX = 64  # of the manifest, until they become one
 _DATE = pa.field("date", pa.date32())
 _SYNCED = "silver/_synced.json"
-#: Decodes parts, knowing what tables there are, and gives the ledger of each.
+#: Decodes bronze files, knowing what tables there are, and gives the manifest of each.
 DecodeParts = Callable[[Sequence[str], Mapping[str, SilverTable]], Iterable[pa.Table]]
 
 
@@ -53,7 +53,7 @@ class EndpointFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class _ManifestVersion:
-    """The ledger as it is in one version."""
+    """The manifest as it is in one version."""
 
     snapshot: TableSnapshot | None
 
@@ -72,8 +72,8 @@ class _ManifestVersion:
         return -1 if self.snapshot is None else self.snapshot.version
 
     @cached_property
-    def parts(self) -> set[str]:
-        """The parts that are decoded."""
+    def bronze_files(self) -> set[str]:
+        """The bronze files that are decoded."""
         return set(self.files.column("bronze_file").to_pylist())
 
     @cached_property
@@ -130,23 +130,23 @@ class SilverManifest:
 
     # ---- writing ----
 
-    def decode(self, parts: Callable[[], set[str]], run: DecodeParts, full_refresh: bool = False) -> int:
-        """Decode the parts that are not decoded, forget those that are gone; return how many were decoded.
+    def decode(self, bronze_files: Callable[[], set[str]], run: DecodeParts, full_refresh: bool = False) -> int:
+        """Decode the bronze files that are not decoded, forget those that are gone; return how many were decoded.
 
         Parameters
         ----------
-        parts : returns all parts of bronze as it is now.
-        run : writes the files of parts; those that do not count in the end are forgotten.
-        full_refresh : decode all parts anew; readers see what was there until all is done.
+        bronze_files : returns all bronze files as it is now.
+        run : writes the files of bronze files; those that do not count in the end are forgotten.
+        full_refresh : decode all bronze files anew; readers see what was there until all is done.
         """
         made: dict[str, pa.Table] = {}
         while True:
             state = self._state()
-            present = parts()
-            wanted = present if full_refresh else present - state.parts
-            made = {part: rows for part, rows in made.items() if part in wanted}
+            present = bronze_files()
+            wanted = present if full_refresh else present - state.bronze_files
+            made = {bronze_file: rows for bronze_file, rows in made.items() if bronze_file in wanted}
             made = _decode_missing(wanted, made, TableAssignment({} if full_refresh else state.tables), run)
-            removed = state.parts - present
+            removed = state.bronze_files - present
             if not made and not removed:
                 break
             try:
@@ -160,7 +160,7 @@ class SilverManifest:
         return len(made)
 
     def apply(self) -> None:
-        """Make the tables what the ledger says: whoever was to do it may have been killed."""
+        """Make the tables what the manifest says: whoever was to do it may have been killed."""
         while (state := self._state()).version != self._lake.get(_SYNCED, -1):
             self._apply(state)
             self._lake.put(_SYNCED, state.version)
@@ -169,9 +169,9 @@ class SilverManifest:
         return _ManifestVersion(self._table.snapshot())
 
     def _commit(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
-        """Add the rows of parts, in place of those that there are of them; take away those of parts that are gone."""
+        """Replace the rows of bronze files; remove those of removed bronze files."""
         base, rows = state.snapshot, list(made.values())
-        away = removed | (state.parts & set(made))
+        away = removed | (state.bronze_files & set(made))
         whole = base is not None and (bool(away) or len(base.files) >= _FILES_MAX)
         if whole:
             kept = state.read(None)
@@ -179,7 +179,7 @@ class SilverManifest:
                 0, kept.filter(pc.invert(pc.is_in(kept.column("bronze_file"), pa.array(sorted(away), pa.string()))))
             )
         for name, files in _files(made.values()):
-            silver_table(self._lake, name).sync(files)  # they count by the ledger, before their tables have them
+            silver_table(self._lake, name).sync(files)  # they count by the manifest, before their tables have them
         file = self._table.write(f"{uuid4().hex}.parquet", pa.concat_tables(rows))
         self._table.commit(base, MANIFEST, [file], None if whole else ())
 
@@ -210,7 +210,7 @@ class SilverManifest:
             columns = pa.schema([*before, *(field for field in columns if field.name not in before.names)])
         try:
             table.commit(base, columns.append(_DATE), add, None if is_anew else remove)
-        except ConflictError:  # somebody else does the same; who finds the ledger changed begins again
+        except ConflictError:  # somebody else does the same; who finds the manifest changed begins again
             now = table.snapshot()
             if now is None or (base is not None and now.version == base.version):
                 raise
@@ -239,11 +239,12 @@ def _select_columns(table: SilverTable, fields: pa.Schema) -> tuple[pa.Schema, p
 def _decode_missing(
     wanted: set[str], made: dict[str, pa.Table], tables: TableAssignment, run: DecodeParts
 ) -> dict[str, pa.Table]:
-    """Return the ledgers of all parts that are wanted. made : some of them, as far as they fit to the tables that there
-    are; of parts that are decoded at the same time, too, one may have a column in a table as another has it, of another
-    type: it is decoded again, knowing the other's.
+    """Return the manifests of all wanted bronze files.
+
+    made : some of them, as far as they fit to the tables. Two bronze files that are decoded at the same time may have a
+    column of a table in different types. Then one is decoded again, and knows the other's type.
     """
-    fitting = {part: rows for part, rows in made.items() if _fits(rows, tables)}
+    fitting = {bronze_file: rows for bronze_file, rows in made.items() if _fits(rows, tables)}
     while todo := sorted(wanted - set(fitting)):
         for rows in run(todo, tables.tables()):
             if _fits(rows, tables):
@@ -252,7 +253,7 @@ def _decode_missing(
 
 
 def _files(manifests: Iterable[pa.Table]) -> Iterator[tuple[str, list[str]]]:
-    """Give each table in rows of the ledger, and the files that these have in it."""
+    """Give each table in rows of the manifest, and the files that these have in it."""
     rows = pa.concat_tables([MANIFEST.empty_table(), *manifests]).filter(pc.field("table_name").is_valid())
     tables = rows.group_by("table_name").aggregate([("file", "distinct")])
     yield from zip(tables.column("table_name").to_pylist(), tables.column("file_distinct").to_pylist(), strict=True)

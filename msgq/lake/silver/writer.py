@@ -1,4 +1,4 @@
-"""From a part of bronze to files of silver, one for each table to which the part has something to say."""
+"""From a bronze file to files of silver, one for each table to which the bronze file has something to say."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPEN_MAX = 200  # files at a time
 _TEXTS = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
 _GROWING = ("sequence", "publish_time", "log_time")
 #: What was decoded. A row is a file, with its columns; or, where `endpoint` is not NULL, what it has of an endpoint,
-#: with its fields in their own types. A part of which nothing can be said has one row, without a file.
+#: with its fields in their own types. A bronze file of which nothing can be said has one row, without a file.
 MANIFEST = pa.schema(
     [
         ("bronze_file", pa.string()),
@@ -46,21 +46,23 @@ MANIFEST = pa.schema(
 )
 
 
-def decode_bronze_file(lake: Directory, part: str, schemas: Mapping[int, Schema], tables: TableAssignment) -> pa.Table:
-    """Write the rows of a part into new files; return their `MANIFEST`. What is written counts when that is committed.
+def decode_bronze_file(
+    lake: Directory, bronze_file: str, schemas: Mapping[int, Schema], tables: TableAssignment
+) -> pa.Table:
+    """Write the rows of a bronze file into new files; return their `MANIFEST`. A commit of it makes them count.
 
     Parameters
     ----------
-    part : below "messages", as "date=2026-05-01/size_class=small/NAME.parquet".
+    bronze_file : below "messages", as "date=2026-05-01/size_class=small/NAME.parquet".
     schemas : by `schema_id`.
     tables : what is known of others; those that are new come to it.
 
     Raises
     ------
-    RecordingError : the part cannot be read.
+    RecordingError : the bronze file cannot be read.
     """
-    decoder, files = SilverDecoder(schemas), _SilverWriter(lake, part, tables)
-    path = messages_table(lake).path(part)
+    decoder, files = SilverDecoder(schemas), _SilverWriter(lake, bronze_file, tables)
+    path = messages_table(lake).path(bronze_file)
     try:
         with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_TEXTS) as source:
             for number in range(source.num_row_groups):
@@ -72,7 +74,7 @@ def decode_bronze_file(lake: Directory, part: str, schemas: Mapping[int, Schema]
                         files.add(DECODE_ERRORS_TABLE, None, decoded.undecoded, pa.schema([]))
             files.finish()
     except (OSError, pa.ArrowException) as error:
-        raise RecordingError(f"cannot decode the part {path}: {error}") from error
+        raise RecordingError(f"cannot decode the bronze file {path}: {error}") from error
     finally:
         files.close()
     return files.manifest_rows()
@@ -97,7 +99,7 @@ class _OpenFile:
 
 
 class _TableBuffer:
-    """What a part has of a table: rows that wait to be enough, and files."""
+    """What a bronze file has of a table: rows that wait to be enough, and files."""
 
     def __init__(self, family: SchemaFamily | None) -> None:
         self.family = family
@@ -127,10 +129,10 @@ class _TableBuffer:
 
 
 class _SilverWriter:
-    """The files that are made of a part. What waits, and how many are open, is bounded."""
+    """The files that are made of a bronze file. What waits, and how many are open, is bounded."""
 
-    def __init__(self, lake: Directory, part: str, tables: TableAssignment) -> None:
-        self._lake, self._part, self._known = lake, part, tables
+    def __init__(self, lake: Directory, bronze_file: str, tables: TableAssignment) -> None:
+        self._lake, self._bronze_file, self._known = lake, bronze_file, tables
         self._tables: dict[str, _TableBuffer] = {}
         self._open: dict[str, _OpenFile] = {}
         self._size = 0
@@ -165,7 +167,7 @@ class _SilverWriter:
     def _begin(self, name: str, columns: pa.Schema) -> _OpenFile:
         if len(self._open) >= _OPEN_MAX:
             self._open.pop(next(iter(self._open))).writer.close()
-        date, kind, stem = self._part.removesuffix(".parquet").split("/")
+        date, kind, stem = self._bronze_file.removesuffix(".parquet").split("/")
         path = f"{date}/{stem}-{kind.removeprefix('class=')}-{uuid4().hex[:12]}.parquet"
         where = silver_table(self._lake, name).path(path)
         self._lake.files.create_dir(where.rpartition("/")[0])
@@ -190,7 +192,7 @@ class _SilverWriter:
         for name, table in self._tables.items():
             for file in table.files:
                 family = table.family or SchemaFamily("", "", False)
-                about: dict[str, Any] = {"bronze_file": self._part, "table_name": name, "file": file.path}
+                about: dict[str, Any] = {"bronze_file": self._bronze_file, "table_name": name, "file": file.path}
                 about |= {"encoding": family.encoding, "schema": family.schema, "has_source": family.has_source}
                 size = self._lake.files.get_file_info(silver_table(self._lake, name).path(file.path)).size
                 totals = {"row_count": sum(file.rows.values()), "size_bytes": size, "column_types": _text(file.columns)}
@@ -200,7 +202,7 @@ class _SilverWriter:
                     about | {"endpoint": endpoint, "row_count": count, "column_types": texts[table.fields[endpoint]]}
                     for endpoint, count in sorted(file.rows.items())
                 ]
-        return pa.Table.from_pylist(rows or [{"bronze_file": self._part, "row_count": 0}], MANIFEST)
+        return pa.Table.from_pylist(rows or [{"bronze_file": self._bronze_file, "row_count": 0}], MANIFEST)
 
 
 def _text(columns: pa.Schema) -> bytes:

@@ -149,7 +149,7 @@ class Lake:
         full_refresh : everything again, as after an encoding's library was installed.
         """
         self._bronze.complete_aggregates()
-        return build_silver(self._store, self._executor, self._bronze.parts, full_refresh)
+        return build_silver(self._store, self._executor, self._bronze.bronze_files, full_refresh)
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
