@@ -15,7 +15,6 @@ from msgq.lake.bronze.writer import messages_table, write_bronze
 from msgq.lake.columns import BRONZE, COLUMNS
 from msgq.lake.directory import Directory
 from tests.spark.kind_logs import RecordedMessage, of_board, of_queue, of_vector, on_channel, random_history
-from tests.unit.stage_actors import record
 from tests.unit.stage_children import record
 
 SECOND = 1_000_000_000

@@ -18,7 +18,6 @@ from msgq.lake.report.gold_reader import GoldReader, lake_tables
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
 from tests.spark.kind_logs import QueueEvent, RecordedMessage, of_queue
-from tests.unit.stage_actors import record
 from tests.unit.stage_children import record
 
 TIMES = (MIN_TIME, -1, 0, 1, MIDNIGHT, MAX_TIME)

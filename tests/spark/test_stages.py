@@ -23,7 +23,6 @@ from msgq.monitor.stage_timings import StageCollector
 from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.spark.rows import SECOND, message, messages, sorted_rows
-from tests.unit.stage_actors import record
 from tests.unit.stage_children import record
 
 NAMES = ("planner", "a b", "100%", "%3A", "%253A", "x:y/z", "channel/scans", "@solve", "grüße")
