@@ -41,6 +41,7 @@ def pub_sock(
     backend: str | None = None,
     trust: str | None = None,
     tracked: bool | None = None,
+    prefix: str | None = None,
 ) -> PubSocket:
     """Return a connected publisher.
 
@@ -51,6 +52,7 @@ def pub_sock(
     backend : "msgq", "zmq" or "fake", for programs that mix them; None: the one that MSGQ_BACKEND names.
     trust : users, by name or id, with commas, whose files are used as one's own and root's are; None: MSGQ_TRUST.
     tracked : True: each message carries when it was published and what it comes from; None: as the topic is.
+    prefix : instead of OPENPILOT_PREFIX, "" for none.
 
     Raises
     ------
@@ -58,7 +60,7 @@ def pub_sock(
     """
     module = backends.current() if backend is None else backends.load(backend)
     socket: PubSocket = module.PubSocket()
-    socket.connect(backends.context, endpoint, segment_size, trust=trust, tracked=tracked)
+    socket.connect(backends.context, endpoint, segment_size, trust=trust, tracked=tracked, prefix=prefix)
     return socket
 
 
@@ -72,6 +74,7 @@ def sub_sock(
     *,
     backend: str | None = None,
     trust: str | None = None,
+    prefix: str | None = None,
 ) -> SubSocket:
     """Return a connected subscriber.
 
@@ -82,7 +85,7 @@ def sub_sock(
     addr : the publisher's host; only the ZMQ backend uses it.
     conflate : receive the newest message only; what is passed over adds to `lost`.
     timeout : milliseconds that `receive` waits; None or -1: for ever.
-    segment_size, backend, trust : as in `pub_sock`.
+    segment_size, backend, trust, prefix : as in `pub_sock`.
 
     Raises
     ------
@@ -90,7 +93,7 @@ def sub_sock(
     """
     module = backends.current() if backend is None else backends.load(backend)
     socket: SubSocket = module.SubSocket()
-    socket.connect(backends.context, endpoint, addr, conflate, segment_size, trust=trust)
+    socket.connect(backends.context, endpoint, addr, conflate, segment_size, trust=trust, prefix=prefix)
     if timeout is not None:
         socket.setTimeout(timeout)
     if poller is not None:

@@ -24,6 +24,7 @@ class PubMaster:
     topics : the endpoints' names. The dictionary that a `SubMaster` takes will do.
     encoders : by topic, what makes data into bytes: any callable of one argument. None or missing: data is bytes.
     segment_sizes : by topic, bytes of the ring, as in `pub_sock`.
+    prefix : instead of OPENPILOT_PREFIX, "" for none.
 
     Raises
     ------
@@ -38,6 +39,7 @@ class PubMaster:
         *,
         encoders: Mapping[str, Callable[[Any], Any] | None] = _NOTHING,
         segment_sizes: Mapping[str, int] = _NOTHING,
+        prefix: str | None = None,
     ) -> None:
         names = rates_of(topics)
         for named in (encoders, segment_sizes):
@@ -48,7 +50,7 @@ class PubMaster:
         try:
             for name in names:
                 with in_topic(name):
-                    self._sockets[name] = api.pub_sock(name, segment_sizes.get(name, 0))
+                    self._sockets[name] = api.pub_sock(name, segment_sizes.get(name, 0), prefix=prefix)
         except BaseException:
             self.close()
             raise

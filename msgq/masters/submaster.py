@@ -83,6 +83,7 @@ class SubMaster:
     segment_sizes : by topic, bytes of the ring, as in `sub_sock`.
     clock : seconds that never go back; None: `time.monotonic`, also when a simulation has patched it.
     connect : False makes no sockets, for replay and tests: only `update_msgs` works then.
+    prefix : instead of OPENPILOT_PREFIX, "" for none.
 
     Raises
     ------
@@ -108,6 +109,7 @@ class SubMaster:
         segment_sizes: Mapping[str, int] = _NOTHING,
         clock: Callable[[], float] | None = None,
         connect: bool = True,
+        prefix: str | None = None,
     ) -> None:
         rates = rates_of(topics)
         for named in (decoders, validators, segment_sizes):
@@ -139,9 +141,11 @@ class SubMaster:
         self.data: dict[str, Any] = ByTopic.fromkeys(rates)
         self.messages: dict[str, list[Any]] = ByTopic((name, []) for name in rates)
         self.decode_errors: dict[str, int] = ByTopic.fromkeys(rates, 0)
-        self._connect(self._topics.values() if connect else (), addr, segment_sizes)
+        self._connect(self._topics.values() if connect else (), addr, segment_sizes, prefix)
 
-    def _connect(self, topics: Iterable[_Topic], addr: str, segment_sizes: Mapping[str, int]) -> None:
+    def _connect(
+        self, topics: Iterable[_Topic], addr: str, segment_sizes: Mapping[str, int], prefix: str | None
+    ) -> None:
         self._sockets: ByTopic[api.SubSocket] = ByTopic()
         self._poller = api.Poller()
         self._polled: dict[api.SubSocket, _Topic] = {}
@@ -150,7 +154,8 @@ class SubMaster:
             for topic in topics:
                 size = segment_sizes.get(topic.name, 0)
                 with in_topic(topic.name):
-                    socket = api.sub_sock(topic.name, addr=addr, conflate=not topic.keep_all, segment_size=size)
+                    newest = not topic.keep_all
+                    socket = api.sub_sock(topic.name, None, addr, newest, segment_size=size, prefix=prefix)
                 self._sockets[topic.name] = socket
                 if topic.polled:
                     self._poller.registerSocket(socket)

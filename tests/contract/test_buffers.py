@@ -321,7 +321,7 @@ class TestReceiveArray:
         pub, sub = backend.pair(endpoint)
         pub.send_many(np.arange(20))
         backend.settle()
-        taken = sub.receive_array(np.int64, max_messages=most).tolist()
+        taken = sub.receive_array(np.int64, limit=most).tolist()
         assert taken == list(range(min(most, 20)))
         assert len(sub.receive_many()) == 20 - len(taken)
 
@@ -388,7 +388,7 @@ class TestReceiveArray:
 
     def test_a_negative_count_is_refused(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(InvalidValueError, match="-1"):
-            backend.sub(endpoint).receive_array(np.int64, max_messages=-1)
+            backend.sub(endpoint).receive_array(np.int64, limit=-1)
 
     @pytest.mark.needs("segment", "lost", "threads")
     def test_a_lapped_subscriber_waits_for_the_next_message_if_told_to(self, backend: Backend, endpoint: str) -> None:

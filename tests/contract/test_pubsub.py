@@ -176,10 +176,10 @@ class TestHelperFunctions:
         assert msgq.NO_TRAVERSAL_LIMIT == 2**64 - 1
 
 
-@pytest.mark.parametrize("wrong", [{"max_messages": -1}, {"max_messages": -(2**70)}])
+@pytest.mark.parametrize("wrong", [{"limit": -1}, {"limit": -(2**70)}])
 def test_a_negative_count_is_refused(backend: Backend, endpoint: str, wrong: dict[str, Any]) -> None:
     sub = backend.sub(endpoint)
-    with pytest.raises(ValueError, match="max_messages"):
+    with pytest.raises(ValueError, match="limit"):
         sub.receive_many(**wrong)
 
 

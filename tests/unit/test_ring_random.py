@@ -191,7 +191,7 @@ def test_arrays_are_a_list_of_numbers(endpoint: str, seed: int) -> None:
             sent += count
             lost_before = sub.lost
             assert lost_before is not None
-            got = sub.receive_array(np.int64, max_messages=rng.choice([None, None, 3, 1000])).tolist()
+            got = sub.receive_array(np.int64, limit=rng.choice([None, None, 3, 1000])).tolist()
             assert sub.lost is not None
             expected += sub.lost - lost_before
             assert got == list(range(expected, expected + len(got)))

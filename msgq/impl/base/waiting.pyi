@@ -51,7 +51,7 @@ class Waitable:
         readers the thread looks once a millisecond.
         """
 
-    def arecv(self) -> Coroutine[Any, Any, Any]:
+    def areceive(self) -> Coroutine[Any, Any, Any]:
         """Return what comes next, in a task of an asyncio loop. It waits only if nothing is there.
 
         Does not look at the time-out: use asyncio's. A cancelled call takes nothing. One task at a time may wait.
@@ -61,6 +61,9 @@ class Waitable:
         EndpointClosedError : it is closed, also while this waits.
         ConcurrentUseError : another task waits for it.
         """
+
+    def arecv(self) -> Coroutine[Any, Any, Any]:
+        """Do what `areceive` does: pyzmq's name, for compatibility."""
 
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, Any]: ...

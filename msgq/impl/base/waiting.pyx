@@ -204,6 +204,9 @@ cdef class Waitable:
         memcpy(reader, now, bytes)
         mq_watcher_unlock()
 
+    def areceive(self):
+        return self.arecv()
+
     def arecv(self):
         from msgq.impl.base import event_loop  # asyncio takes as long to import as all the rest
         return event_loop.receive(self)

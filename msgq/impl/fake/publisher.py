@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from msgq.common import naming
 from msgq.common.schema import Schema, require_schema
 from msgq.common.stats.topic import PublisherStats
 from msgq.common.units import NS_PER_S
@@ -75,7 +76,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     One comparison of `_claim` with the topic's writer finds a socket that is closed, reserved, or was taken over.
     """
 
-    __slots__ = ("_bus", "_claim", "_topic", "_writer")
+    __slots__ = ("_bus", "_claim", "_prefix", "_topic", "_writer")
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,13 +108,15 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         schema: Schema | None = None,
         trust: str | None = None,
         tracked: bool | None = None,
+        prefix: str | None = None,
     ) -> None:
         """Become the endpoint's publisher."""
         name = check_connect(context, endpoint, self.closed, self._endpoint)
         if schema is not None:
             require_schema(schema)
         bus = current_bus()
-        topic = bus.topic(name, segment_size, mode)
+        in_prefix = naming.resolve_prefix(prefix)
+        topic = bus.topic(name, in_prefix, segment_size, mode)
         if topic.writers == WRITERS_MAX:
             text = f"{WRITERS_MAX} publishers of it are open; close those that were taken over"
             raise MultiplePublishersError(text, name)
@@ -124,12 +127,18 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
                 text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", name)
         _decide_tracking(topic, tracked)
-        self._bus, self._topic, self._endpoint = bus, topic, name
+        self._bus, self._topic, self._endpoint, self._prefix = bus, topic, name, in_prefix
         self._writer = self._claim = PublisherClaim()
         topic.writers += 1
         topic.schema = topic.schema if schema is None else schema
         topic.claim(self._writer)
         bus.on_open(self)
+
+    def unlink(self) -> bool:
+        """Remove the topic: sockets that connect later make another one. Return whether it was there."""
+        if self._claim is _CLOSED:
+            raise not_connected_error(self._endpoint)
+        return self._bus.remove_topic(self._topic, self._prefix)
 
     def close(self, linger: int | None = None) -> None:
         """Leave; what was published stays readable."""
@@ -222,6 +231,8 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
         self._check_origin(origin_time)
         return Reservation(self, size, origin_time)
+
+    loan = reserve
 
     def _begin_reservation(self, size: int) -> None:
         self._check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgq.common import naming
 from msgq.common.stats.topic import SubscriberStats, Tracked
@@ -23,6 +23,7 @@ from msgq.impl.sockets.checks import (
     not_connected_error,
     not_tracked_error,
     timeout_ms,
+    timeout_ns,
 )
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
 
@@ -103,6 +104,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         passive: bool = False,
         spin_us: int | None = None,
         trust: str | None = None,
+        prefix: str | None = None,
     ) -> None:
         """Subscribe from now on. A passive subscriber is not seen by `wait_for_readers`, and waits like any other."""
         name = check_connect(context, endpoint, self.closed, self._endpoint)
@@ -110,7 +112,8 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         naming.spin_us(spin_us, name)
         bus = current_bus()
-        topic = bus.existing_topic(name) if passive else bus.topic(name, segment_size, mode)
+        in_prefix = naming.resolve_prefix(prefix)
+        topic = bus.existing_topic(name, in_prefix) if passive else bus.topic(name, in_prefix, segment_size, mode)
         self._bus, self._endpoint = bus, name
         self._conflate = bool(conflate) or self._conflate_default
         self._inbox = TopicInbox(topic, self._conflate, bool(passive))
@@ -138,18 +141,27 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     # ---- receiving ----
 
-    def receive(self, non_blocking: bool = False) -> bytes | None:
-        """Take the next message, or the newest if the socket conflates."""
+    def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
+        """Take the next message, or the newest if the socket conflates; waits at most `timeout` seconds."""
         queue = self._queue
-        if queue:
+        if queue and timeout is None:
             self._inbox.received += 1  # type: ignore[union-attr]  # whose queue it is
             return queue.popleft()[1]
-        inbox = self._find(non_blocking)
+        inbox = self._find(non_blocking, timeout)
         if inbox is None:
             return None
         data = inbox.take()
         self._rearm_fd()
         return data
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        message = self.receive()
+        if message is None:
+            raise StopIteration
+        return message
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
         """Take the next message, or the newest if the socket conflates, with its times."""
@@ -173,15 +185,16 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         self._check_not_in_use()
         return self._inbox
 
-    def _find(self, non_blocking: bool) -> TopicInbox | None:
-        """Return the inbox when it has a message, waiting for one if wanted."""
+    def _find(self, non_blocking: bool, timeout: float | None = None) -> TopicInbox | None:
+        """Return the inbox when it has a message, waiting for one if wanted: `timeout` seconds, None: as set."""
         check_non_blocking(non_blocking, self._endpoint)
+        wait_ns = self._default_timeout_ns() if timeout is None else timeout_ns(timeout, self._endpoint)
         inbox = self._check_usable()
         if inbox.is_ready():
             return inbox
-        if non_blocking or self._timeout_ms == 0:
+        if non_blocking or wait_ns == 0:
             return None
-        wait_ready([self], self._default_timeout_ns())
+        wait_ready([self], wait_ns)
         return inbox if inbox.is_ready() else None
 
     def _enable_fast_path(self) -> None:
@@ -232,22 +245,22 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     # ---- receiving in bulk ----
 
-    def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
+    def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first."""
-        limit = self._batch_limit(max_messages)
-        inbox = self._check_usable() if not wait_for_one or limit == 0 else self._find(False)
+        most = self._batch_limit(limit)
+        inbox = self._check_usable() if not wait_for_one or most == 0 else self._find(False)
         messages: list[bytes] = []
-        while inbox is not None and len(messages) < limit and inbox.is_ready():
+        while inbox is not None and len(messages) < most and inbox.is_ready():
             messages.append(inbox.take())
         self._rearm_fd()
         return messages
 
-    def _batch_limit(self, max_messages: int | None) -> float:
-        if max_messages is None:
+    def _batch_limit(self, limit: int | None) -> float:
+        if limit is None:
             return math.inf
-        if max_messages < 0:
-            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
-        return max_messages
+        if limit < 0:
+            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
+        return limit
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's."""
@@ -265,22 +278,22 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         return fill(buffer, data)
 
     def receive_array(
-        self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
+        self, dtype: npt.DTypeLike, limit: int | None = None, wait_for_one: bool = False
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Take the pending messages, each of which is one element, as an array."""
         import numpy  # the only method that needs it
 
-        limit = self._batch_limit(max_messages)
+        most = self._batch_limit(limit)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self._endpoint)
-        inbox = self._find(False) if wait_for_one and limit else self._check_usable()
+        inbox = self._find(False) if wait_for_one and most else self._check_usable()
         messages: list[bytes] = []
         if inbox is not None and inbox.found_lap():
-            limit = 0  # as the ring's: the call that finds a lap returns nothing
+            most = 0  # as the ring's: the call that finds a lap returns nothing
         end = 0  # where the next message begins, if none is dropped
-        while inbox is not None and len(messages) < limit and inbox.is_ready():
+        while inbox is not None and len(messages) < most and inbox.is_ready():
             pending, size = len(inbox.peek()), element.itemsize
             if messages and not inbox.conflate and inbox.cursor() != inbox.topic.start(end, pending):
                 break  # what was between the two was dropped

@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_st
     return MQ_RING_OK;
 }
 
-/* Sizes that the compiler knows are copy_message without a call. */
+/* Sizes that the compiler knows are copied without a call. */
 static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p, const uint8_t *rows, size_t size,
                                                            uint64_t *count) {
     switch (size) {
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_siz
     return count;
 }
 
-/* Sizes that the compiler knows are copy_message without a call. */
+/* Sizes that the compiler knows are copied without a call. */
 static inline int64_t mq_ring_subscriber_copy_batch(const mq_ring_subscriber *s, uint8_t *out, size_t size, int64_t max,
                                                     uint64_t *position) {
     switch (size) {

@@ -345,12 +345,14 @@ cdef class SubSocket(SubConnection):
     cdef int _handle_corruption(self) except -1
     cdef bint _pass_gate_once(self) except -1
     cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype)
-    cdef object _receive_element(self, dtype, bint non_blocking)
+    cdef object _receive_element(self, dtype, int64_t wait_ns)
     cdef bytes take_message(self, bint non_blocking)
-    cdef bytes _receive(self, bint non_blocking)
-    cdef int _wait_for_message(self, mq_ring_message *message, bint non_blocking) except -1
+    cdef int64_t _wait_ns(self, bint non_blocking) noexcept
+    cdef bytes _take_within(self, int64_t wait_ns)
+    cdef bytes _receive(self, int64_t wait_ns)
+    cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large(self, const mq_ring_message *message)
-    cdef uint64_t _batch_limit(self, max_messages) except? 0
+    cdef uint64_t _batch_limit(self, limit) except? 0
     cdef object _receive_pending_array(self, numpy, dtype, uint64_t size, uint64_t most)
     cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1
     cdef int _check_size(self, uint64_t size) except -1

@@ -87,6 +87,7 @@ class PubConnection:
         schema: Schema | None = None,
         trust: str | None = None,
         tracked: bool | None = None,
+        prefix: str | None = None,
     ) -> None:
         """Become the endpoint's publisher; creates the topic if there is none.
 
@@ -102,6 +103,7 @@ class PubConnection:
             MSGQ_TRUST.
         tracked : True: each message carries when it was published and what it comes from (tracking.md), from the
             topic's first message on. None takes the topic as it is, False refuses a tracked one.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
 
         Raises
         ------
@@ -121,6 +123,18 @@ class PubConnection:
         -----
         Waits at most 5 s for the topic's lock, and 1 s for a send in progress, with the GIL released; signal handlers
         run meanwhile.
+        """
+
+    def unlink(self) -> bool:
+        """Remove the topic's files, and return whether they were there.
+
+        This publisher and the subscribers that are connected continue among themselves. Sockets that connect later
+        create another topic of the same name.
+
+        Raises
+        ------
+        EndpointClosedError : the socket is closed, or was never connected.
+        SegmentError : no permission.
         """
 
     def close(self, linger: int | None = None) -> None:
@@ -192,9 +206,9 @@ class PubSocket(PubConnection):
 
         Parameters
         ----------
-        data : anything with contiguous bytes. It is copy_message, so it may change as soon as this returns.
+        data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
         flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
-        copy : pyzmq's; `data` is copy_message in any case.
+        copy : pyzmq's; `data` is copied in any case.
         origin_time : when that came about which the message is made from, nanoseconds of the host's clock; 0: as this
             thread's origin (tracking.md), and if it has none, now. On a tracked topic only.
 
@@ -213,7 +227,7 @@ class PubSocket(PubConnection):
         -----
         Never waits for subscribers. Makes no system call unless somebody sleeps, or a stock subscriber is attached, or,
         in the first lap of a ring, to have memory, up to 256 KiB ahead.
-        The GIL is kept for messages below 256 KiB, and released while a larger one is copy_message.
+        The GIL is kept for messages below 256 KiB, and released while a larger one is copied.
         """
 
     def send_many(
@@ -258,6 +272,15 @@ class PubSocket(PubConnection):
         -----
         While the block runs, this socket's other methods raise `ConcurrentUseError`; and a publisher that
         wants to take over waits for its end.
+        """
+
+    def loan(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
+        """Do what `reserve` does, under the name that channels use.
+
+        Parameters
+        ----------
+        size : bytes of the message.
+        origin_time : as in `send`.
         """
 
     def all_readers_updated(self) -> bool:
@@ -305,6 +328,7 @@ class SubConnection(Waitable):
         passive: bool = False,
         spin_us: int | None = None,
         trust: str | None = None,
+        prefix: str | None = None,
     ) -> None:
         """Subscribe from now on; creates the topic if there is none, unless `passive`.
 
@@ -322,6 +346,7 @@ class SubConnection(Waitable):
         spin_us : microseconds that a wait looks for a message before it sleeps; None: MSGQ_SPIN_US, else 0.
         trust : users, by name or id, with commas, whose files are used as one's own and root's are; "" is nobody. None:
             MSGQ_TRUST.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
 
         Raises
         ------
@@ -382,23 +407,32 @@ class SubSocket(SubConnection):
         InvalidValueError : any other value.
         """
 
-    def receive(self, non_blocking: bool = False) -> bytes | None:
-        """Take the next message, or the newest if the socket conflates.
+    def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
+        """Take the next message, or the newest if the socket conflates; waits at most `timeout` seconds.
 
         Parameters
         ----------
-        non_blocking : do not wait, whatever the time-out. `InvalidTypeError` for a time: see `setTimeout`.
+        non_blocking : do not wait, whatever the time-out. `InvalidTypeError` for a time.
+        timeout : seconds to wait, 0 to 2147483; None: as `setTimeout` says, without end unless it was called.
 
         Returns
         -------
         A copy of the message. None when there was none in time.
 
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError : a time-out that is not possible.
+
         Notes
         -----
         Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. The GIL is also
-        released while a message of 256 KiB or more is copy_message.
+        released while a message of 256 KiB or more is copied.
         """
 
+    def __iter__(self) -> Self:
+        """Iterate over the messages, as `receive` returns them; until none comes within the time-out."""
+
+    def __next__(self) -> bytes: ...
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
         """Take the next message with its times. The other methods leave them out.
 
@@ -419,17 +453,17 @@ class SubSocket(SubConnection):
         As `receive`.
         """
 
-    def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
+    def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first.
 
         Parameters
         ----------
-        max_messages : at most so many; None takes all that were published before the call.
+        limit : at most so many; None takes all that were published before the call.
         wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
 
         Raises
         ------
-        InvalidValueError : a negative `max_messages`.
+        InvalidValueError : a negative `limit`.
         """
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
@@ -452,14 +486,14 @@ class SubSocket(SubConnection):
         """
 
     def receive_array(
-        self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
+        self, dtype: npt.DTypeLike, limit: int | None = None, wait_for_one: bool = False
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Take the pending messages, each of which is one element, as an array.
 
         Parameters
         ----------
         dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
-        max_messages : at most so many; None takes all that are there.
+        limit : at most so many; None takes all that are there.
         wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
 
         Returns
@@ -469,7 +503,7 @@ class SubSocket(SubConnection):
         Raises
         ------
         MessageSizeError : the first message does not have the size of a `dtype`. It is not lost.
-        InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
+        InvalidValueError : a negative `limit`, or a dtype without bytes of its own.
         """
 
     @overload

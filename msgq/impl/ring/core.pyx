@@ -19,7 +19,7 @@ from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
 from msgq.impl.base.context cimport BUSY, check_open, CLOSED, Context, LARGE_BYTES, usage_error, close_at_exit, RESERVED
 from msgq.impl.base.core cimport (
     MQ_ALIVE, mq_can_populate, mq_copy_in, mq_copy_out, MQ_DEAD, mq_free_memory, mq_liveness_is_locked,
-    mq_liveness_probe_begin, mq_liveness_probe_end, mq_now_ns, mq_populate, mq_thread_liveness,
+    mq_liveness_probe_begin, mq_liveness_probe_end, MQ_NS_PER_MS, mq_now_ns, mq_populate, mq_thread_liveness,
 )
 from msgq.impl.base.descriptor cimport read_schema, write_schema
 from msgq.impl.base.process cimport identify, is_alive, random_word
@@ -28,7 +28,7 @@ from msgq.impl.base.segment cimport (
     allocate, check_file, create_file, segment_error, was_truncated, not_truncated_word, lock_file, map_file, name_file,
     open_file, pair, remove_file, unlock_file,
 )
-from msgq.impl.base.waiting cimport deadline_after, FOR_EVER, wait_ready
+from msgq.impl.base.waiting cimport FOR_EVER, wait_ready
 from msgq.impl.base.wake cimport can_order_stores
 
 import contextlib
@@ -42,7 +42,7 @@ from msgq.errors import (
 )
 from msgq.impl.sockets.checks import (
     check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
-    check_sndtimeo, NOBLOCK as _NOBLOCK, not_tracked_error, option_error, pickle_error, timeout_ms,
+    check_sndtimeo, NOBLOCK as _NOBLOCK, not_tracked_error, option_error, pickle_error, timeout_ms, timeout_ns,
     tracking_mismatch_error,
 )
 from msgq.impl.sockets.pyzmq_names import again, Frame

@@ -29,7 +29,7 @@ cdef class PubConnection:
         return self._use_state == CLOSED
 
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
-                tracked=None):
+                tracked=None, prefix=None):
         cdef str name = naming.endpoint_name(endpoint)
         check_open(context, name)
         if self._use_state != CLOSED:
@@ -37,7 +37,8 @@ cdef class PubConnection:
         if schema is not None:
             from msgq.common.schema import require_schema  # late: it takes longer than connecting
             require_schema(schema)
-        self._endpoint, self._prefix = name, naming.prefix()
+        self._prefix = naming.resolve_prefix(prefix)
+        self._endpoint = name
         self._options = segment_size, mode, schema, trust, tracked
         self._open(CLOSED, fork_generation)
         close_at_exit(self)
@@ -142,6 +143,11 @@ cdef class PubConnection:
             PyErr_CheckSignals()
             late = mq_now_ns() > deadline
         return 0
+
+    def unlink(self):
+        if self._ticket == CLOSED:
+            raise misuse(self._ticket, self._endpoint)
+        return unlink_topic(self._endpoint, self._prefix)
 
     def close(self, linger=None):
         if linger is not None:

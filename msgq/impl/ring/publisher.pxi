@@ -292,6 +292,9 @@ cdef class PubSocket(PubConnection):
         reservation._origin_time = origin_time
         return reservation
 
+    def loan(self, size, *, int64_t origin_time=0):
+        return self.reserve(size, origin_time=origin_time)
+
     def all_readers_updated(self):
         attached, updated = self._count_readers()
         return 0 < attached == updated

@@ -33,7 +33,7 @@ static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row,
     *bytes = mq_load_relaxed_u64(&side->publishers[row].bytes);
 }
 
-/* Is the publisher of this row, whose identity was copy_message, a bridge? */
+/* Is the publisher of this row, whose identity was copied, a bridge? */
 static inline bool mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row,
                                               const mq_participant_snapshot *participant) {
     /* relaxed, as everywhere here: see the top */
@@ -99,7 +99,7 @@ static inline bool mq_ring_observer_is_dead(const mq_ring_subscriber *observer, 
 }
 
 /* A subscriber's figures, with `lost` and `lost_unknown` as it will find them when it looks. The dead look no more, so
- * theirs stay as they are. Of one that goes on meanwhile the figures are copy_message again; in the end they are its own. */
+ * theirs stay as they are. Of one that goes on meanwhile the figures are copied again; in the end they are its own. */
 static inline void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row,
                                                      mq_ring_subscriber_snapshot *out) {
     const mq_ring_subscriber_row *reader = &observer->side->subscribers[row];

@@ -30,7 +30,7 @@ cdef class SubConnection(Waitable):
     # ---- coming and going ----
 
     def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
-                mode=None, bint passive=False, spin_us=None, trust=None):
+                mode=None, bint passive=False, spin_us=None, trust=None, prefix=None):
         cdef str name = naming.endpoint_name(endpoint)
         cdef TopicFiles topic
         check_open(context, name)
@@ -38,8 +38,9 @@ cdef class SubConnection(Waitable):
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+        in_prefix = naming.resolve_prefix(prefix)
         self._endpoint = name
-        self._prefix = naming.prefix()
+        self._prefix = in_prefix
         self._trust = trust
         self._conflate = conflate or self._conflate_default
         self._passive = passive

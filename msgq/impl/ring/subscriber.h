@@ -100,9 +100,9 @@ static inline void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s) 
     s->mapping_too_small = !s->announces_limit && s->path && mq_file_grew(s->path, s->inode, s->data_bytes);
 }
 
-/* Is everything from `position` on as it was published? To be asked after the bytes were copy_message. */
+/* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
 static inline bool mq_ring_subscriber_intact(const mq_ring_subscriber *s, uint64_t position) {
-    /* EDGE grant: acquire. If a byte that we copy_message belongs to a newer lap, we now see the limit (or write_pointer)
+    /* EDGE grant: acquire. If a byte that we copied belongs to a newer lap, we now see the limit (or write_pointer)
      * that warned of it. Partner: mq_ring_publisher_announce_limit. If weaker: torn messages pass. */
     mq_fence_acquire();
     /* relaxed: ordered by the fence above. */

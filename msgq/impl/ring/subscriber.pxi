@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copy_message
+    BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copied
 
 cdef int NOBLOCK = _NOBLOCK
 cdef object _tracked = None
@@ -78,28 +78,48 @@ cdef class SubSocket(SubConnection):
             return True
         return self._pass_gate()
 
-    def receive(self, non_blocking=False):
-        return self.take_message(non_blocking is not False and parse_non_blocking(self, non_blocking))
+    def receive(self, non_blocking=False, *, timeout=None):
+        cdef bint at_once = non_blocking is not False and parse_non_blocking(self, non_blocking)
+        if timeout is None:
+            return self.take_message(at_once)
+        wait_ns = timeout_ns(timeout, self._endpoint)
+        return self._take_within(0 if at_once else wait_ns)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        message = self.take_message(False)
+        if message is None:
+            raise StopIteration
+        return message
 
     cdef bytes take_message(self, bint non_blocking):
+        return self._take_within(self._wait_ns(non_blocking))
+
+    cdef inline int64_t _wait_ns(self, bint non_blocking) noexcept:
+        """Return how long a receive waits, unless a time-out was given: -1 for ever."""
+        return 0 if non_blocking else FOR_EVER if self._timeout_ms < 0 else self._timeout_ms * MQ_NS_PER_MS
+
+    cdef bytes _take_within(self, int64_t wait_ns):
         check_usable(self)
         if self._gate is not None:
             self._pass_gate_once()
-        return self._receive(non_blocking)
+        return self._receive(wait_ns)
 
-    cdef bytes _receive(self, bint non_blocking):
+    cdef bytes _receive(self, int64_t wait_ns):
         cdef mq_ring_message message
         cdef bytes out
         while True:
             status = mq_ring_subscriber_next(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
-                if status == MQ_RING_EMPTY and (non_blocking or self._timeout_ms == 0):
+                if status == MQ_RING_EMPTY and wait_ns == 0:
                     # Its subscriber took the line away, and the next send reads there first.
                     mq_prefetch(last_ring.header)
                     if self._fd >= 0:  # nearly never: it saves each look at an empty ring a call
                         self._rearm_fd()
                     return None
-                if not self._wait_for_message(&message, non_blocking):
+                if not self._wait_for_message(&message, wait_ns):
                     self._rearm_fd()
                     return None
             out = copy_message(self, &message)
@@ -118,7 +138,7 @@ cdef class SubSocket(SubConnection):
         if self._gate is not None:
             self._pass_gate_once()
         try:
-            while self._wait_for_message(&message, at_once):
+            while self._wait_for_message(&message, self._wait_ns(at_once)):
                 if not self._subscriber.stamps:
                     raise not_tracked_error(self._endpoint)
                 mq_stamps_get(&stamps, message.payload)
@@ -139,12 +159,10 @@ cdef class SubSocket(SubConnection):
         self._use_state = self._generation
         return out
 
-    cdef int _wait_for_message(self, mq_ring_message *message, bint non_blocking) except -1:
+    cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1:
         """The message at the cursor, waiting for it if wanted; False: there is none."""
-        cdef int64_t deadline = 0
+        cdef int64_t deadline = wait_ns if wait_ns <= 0 else mq_now_ns() + wait_ns
         cdef mq_ring_status status
-        if not non_blocking and self._timeout_ms != 0:
-            deadline = deadline_after(self._timeout_ms)
         while True:
             status = mq_ring_subscriber_next(&self._subscriber, self._conflate, message)
             if status == MQ_RING_OK:
@@ -158,7 +176,7 @@ cdef class SubSocket(SubConnection):
             check_usable(self)  # a signal handler may have forked
 
     cdef int _skip_torn(self) except -1:
-        """The message was overwritten while it was copy_message: go on at the present."""
+        """The message was overwritten while it was copied: go on at the present."""
         PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
         check_usable(self)  # a handler may have closed the socket
         if not self._conflate and mq_ring_subscriber_reset(&self._subscriber) != MQ_RING_OK:
@@ -175,15 +193,15 @@ cdef class SubSocket(SubConnection):
                 "somebody wrote nonsense there")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
-    def receive_many(self, max_messages=None, bint wait_for_one=False):
+    def receive_many(self, limit=None, bint wait_for_one=False):
         cdef mq_ring_message pending
         cdef list messages = []
-        cdef uint64_t most = self._batch_limit(max_messages)
+        cdef uint64_t most = self._batch_limit(limit)
         check_usable(self)
         if self._gate is not None and most and self._pass_gate_once():
             return self._receive_gated(most, wait_for_one, None)
         if wait_for_one:
-            if (first := self._receive(False) if most else None) is None:
+            if (first := self._receive(self._wait_ns(False)) if most else None) is None:
                 return messages
             messages.append(first)
         if mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
@@ -193,7 +211,7 @@ cdef class SubSocket(SubConnection):
             if messages and mq_ring_subscriber_peek(&self._subscriber, &pending) == MQ_RING_CORRUPT:
                 break  # the next call finds it again; what was taken is not lost over it
             check_usable(self)  # releasing the GIL for a large copy may have let a signal handler run
-            if (message := self._receive(True)) is None:
+            if (message := self._receive(0)) is None:
                 break
             messages.append(message)
         return messages
@@ -214,8 +232,8 @@ cdef class SubSocket(SubConnection):
                         mq_ring_subscriber_refresh(&self._subscriber)
                         rest = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + rest)
-                non_blocking = bool(messages) or not wait_for_one
-                message = self._receive(non_blocking) if dtype is None else self._receive_element(dtype, non_blocking)
+                wait_ns = self._wait_ns(bool(messages) or not wait_for_one)
+                message = self._receive(wait_ns) if dtype is None else self._receive_element(dtype, wait_ns)
                 if message is None:
                     break
                 messages.append(message)
@@ -230,22 +248,22 @@ cdef class SubSocket(SubConnection):
             raise
         return messages
 
-    cdef object _receive_element(self, dtype, bint non_blocking):
+    cdef object _receive_element(self, dtype, int64_t wait_ns):
         """The next message as an array of one element, waiting for it if wanted; None: there is none."""
         import numpy
         cdef mq_ring_message message
-        while self._wait_for_message(&message, non_blocking):
+        while self._wait_for_message(&message, wait_ns):
             element = self._receive_pending_array(numpy, dtype, dtype.itemsize, 1)
             if len(element):
                 return element
         return None
 
-    cdef uint64_t _batch_limit(self, max_messages) except? 0:
-        if max_messages is None:
+    cdef uint64_t _batch_limit(self, limit) except? 0:
+        if limit is None:
             return UINT64_MAX
-        if max_messages < 0:
-            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self._endpoint)
-        return max_messages
+        if limit < 0:
+            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
+        return limit
 
     def receive_into(self, buffer, non_blocking=False):
         cdef mq_ring_message message
@@ -256,7 +274,7 @@ cdef class SubSocket(SubConnection):
             check_usable(self)
             if self._gate is not None:
                 self._pass_gate_once()
-            while self._wait_for_message(&message, at_once):
+            while self._wait_for_message(&message, self._wait_ns(at_once)):
                 if message.size > <uint64_t> view.len:
                     status = mq_ring_subscriber_revalidate(&self._subscriber)
                     if status == MQ_RING_EMPTY:
@@ -275,10 +293,10 @@ cdef class SubSocket(SubConnection):
             self._rearm_fd()
             PyBuffer_Release(&view)
 
-    def receive_array(self, dtype, max_messages=None, bint wait_for_one=False):
+    def receive_array(self, dtype, limit=None, bint wait_for_one=False):
         import numpy  # the only method that needs it
         cdef mq_ring_message message
-        cdef uint64_t size, most = self._batch_limit(max_messages)
+        cdef uint64_t size, most = self._batch_limit(limit)
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
@@ -292,7 +310,7 @@ cdef class SubSocket(SubConnection):
             self._rearm_fd()
             return out
         while True:
-            if wait_for_one and most and not self._wait_for_message(&message, False):
+            if wait_for_one and most and not self._wait_for_message(&message, self._wait_ns(False)):
                 return numpy.empty(0, dtype)
             out = self._receive_pending_array(numpy, dtype, size, most)
             self._rearm_fd()

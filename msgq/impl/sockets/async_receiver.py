@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class AsyncReceiver:
-    """A subscriber that can be waited for in asyncio; see the ring's core.pyi for the contract of `arecv`."""
+    """A subscriber that can be waited for in asyncio; see the ring's core.pyi for the contract of `areceive`."""
 
     __slots__ = ()
 
@@ -23,6 +23,10 @@ class AsyncReceiver:
         from msgq.impl.base import event_loop
 
         return event_loop.receive(self)
+
+    def areceive(self) -> Coroutine[Any, Any, Any]:
+        """Do what `arecv` does."""
+        return self.arecv()  # type: ignore[misc]  # it is one
 
     def __aiter__(self) -> Self:
         return self

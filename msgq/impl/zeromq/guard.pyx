@@ -25,7 +25,7 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_tracking_error, option_error, pickle_error
+from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_tracking_error, option_error, pickle_error, timeout_ns
 
 
 cdef extern from "poll.h" nogil:
@@ -301,19 +301,25 @@ cdef class Receiver(SocketGuard):
                     raise
                 max_sleep_ms = self._reconnect_if_lost()
 
-    def receive(self, non_blocking=False):
+    def receive(self, non_blocking=False, *, timeout=None):
+        cdef int64_t own_ms = self._timeout_ms
         if non_blocking is not True and non_blocking is not False:
             check_non_blocking(non_blocking, self._endpoint)
             non_blocking = bool(non_blocking)
+        wait_ns = None if timeout is None else timeout_ns(timeout, self._endpoint)
         self._take()
         try:
+            if wait_ns is not None:
+                self._timeout_ms = (wait_ns + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS
             message = self._receive_one(non_blocking) if self._direct else self._next(non_blocking)
             self._received += 1
             return message
         except self._would_block:
             return None
         finally:
-            self._detach()
+            if wait_ns is not None:
+                self._timeout_ms = own_ms
+            self._give_back()
 
     def close(self):
         if not self._is_here():

@@ -51,6 +51,7 @@ class PubSocket(LingerOption, Sender):
         "_claim",
         "_dropped",
         "_linger_ms",
+        "_prefix",
         "_readers",
         "_send",
         "_sndhwm",
@@ -62,6 +63,7 @@ class PubSocket(LingerOption, Sender):
     _send: Callable[..., Any]
     _address: Address
     _claim: Claim
+    _prefix: str
 
     def __init__(self) -> None:
         self._linger_ms = LINGER_MS
@@ -87,6 +89,7 @@ class PubSocket(LingerOption, Sender):
         schema: Schema | None = None,
         trust: str | None = None,
         tracked: bool | None = None,
+        prefix: str | None = None,
     ) -> None:
         """Become the endpoint's publisher.
 
@@ -96,6 +99,7 @@ class PubSocket(LingerOption, Sender):
         endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
         segment_size, mode, schema, trust : for the ring; ZMQ has no place for them.
         tracked : None or False; messages carry no times here.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
 
         Raises
         ------
@@ -115,7 +119,7 @@ class PubSocket(LingerOption, Sender):
             raise no_tracking_error(name)
         if schema is not None:
             require_schema(schema)
-        self._address = publisher_address(name)
+        self._prefix = naming.resolve_prefix(prefix)
         self._connect_again()
 
     def _connect_again(self) -> None:
@@ -129,7 +133,9 @@ class PubSocket(LingerOption, Sender):
             socket.set(zmq.XPUB_VERBOSER, 1)  # tell of every subscriber that comes and goes, not of the first and last
             socket.set(zmq.XPUB_NODROP, 1)  # a full queue is an error, so that it can be counted
             secure_publisher(socket, name)
-            self._claim = Claim(name, self._address)
+            with naming.overrides(self._prefix):
+                self._address = publisher_address(name)
+                self._claim = Claim(name, self._address)
             self._bind(socket)
         except BaseException:
             socket.close()
@@ -150,6 +156,16 @@ class PubSocket(LingerOption, Sender):
             if isinstance(error, zmq.ZMQError):
                 raise IpcError(f"cannot bind {self._address.uri}: {error}", self.endpoint, error.errno) from error
             raise
+
+    def unlink(self) -> bool:
+        """Return False: ZMQ has no topic that outlives its sockets.
+
+        Raises
+        ------
+        EndpointClosedError : the socket is closed, or was never connected.
+        """
+        self._check()
+        return False
 
     def close(self, linger: int | None = None) -> None:
         """Leave. Closing twice does nothing.
@@ -275,6 +291,8 @@ class PubSocket(LingerOption, Sender):
         if origin_time:
             raise no_tracking_error(self.endpoint)
         return Reservation(self, size)
+
+    loan = reserve
 
     def _begin_reservation(self, size: int) -> None:
         """Any size will do."""

@@ -8,7 +8,7 @@ import itertools
 import struct
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
@@ -134,6 +134,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         passive: bool = False,
         spin_us: int | None = None,
         trust: str | None = None,
+        prefix: str | None = None,
     ) -> None:
         """Subscribe from now on. There need not be a publisher; who comes later is found within 0.1 s.
 
@@ -144,6 +145,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         address : the publisher's host, for tcp.
         conflate : receive the newest message only.
         segment_size, mode, passive, spin_us, trust : for the ring; this backend does not look at them.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
 
         Raises
         ------
@@ -156,7 +158,8 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
-        self._address = subscriber_address(name, host)
+        with naming.overrides(prefix):
+            self._address = subscriber_address(name, host)
         self._conflate = bool(conflate) or self._conflate_default
         self._connect_again()
 
@@ -369,17 +372,26 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         self._simplify()
         return messages
 
-    def _batch_limit(self, max_messages: int | None) -> int:
-        if max_messages is None:
+    def _batch_limit(self, limit: int | None) -> int:
+        if limit is None:
             return BATCH_MAX
-        if max_messages < 0:
-            raise InvalidValueError(f"max_messages is {max_messages}; give 0 or more, or None for all", self.endpoint)
-        return max_messages
+        if limit < 0:
+            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.endpoint)
+        return limit
 
     @property
     def tracked(self) -> bool:
         """Whether each message carries its publish and origin time: False."""
         return False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        message = self.receive()
+        if message is None:
+            raise StopIteration
+        return message
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
         """Raise `StateError`: messages carry no times here."""
@@ -387,19 +399,19 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         self._check()
         raise no_tracking_error(self.endpoint)
 
-    def receive_many(self, max_messages: int | None = None, wait_for_one: bool = False) -> list[bytes]:
+    def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first.
 
         Parameters
         ----------
-        max_messages : at limit so many; None takes all that have arrived, up to 100,000.
+        limit : at most so many; None takes all that have arrived, up to 100,000.
         wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
 
         Raises
         ------
-        InvalidValueError : a negative `max_messages`.
+        InvalidValueError : a negative `limit`.
         """
-        return self._exclusive(self._pending, self._batch_limit(max_messages), wait_for_one)
+        return self._exclusive(self._pending, self._batch_limit(limit), wait_for_one)
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's.
@@ -437,14 +449,14 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         return len(message)
 
     def receive_array(
-        self, dtype: npt.DTypeLike, max_messages: int | None = None, wait_for_one: bool = False
+        self, dtype: npt.DTypeLike, limit: int | None = None, wait_for_one: bool = False
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Take the pending messages, each of which is one element, as an array.
 
         Parameters
         ----------
         dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
-        max_messages : at limit so many; None takes all that are there, up to 100,000.
+        limit : at most so many; None takes all that are there, up to 100,000.
         wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
 
         Returns
@@ -454,17 +466,17 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         Raises
         ------
         MessageSizeError : the first message does not have the size of a `dtype`. It is not lost.
-        InvalidValueError : a negative `max_messages`, or a dtype without bytes of its own.
+        InvalidValueError : a negative `limit`, or a dtype without bytes of its own.
         """
         import numpy  # the only method that needs it
 
-        limit = self._batch_limit(max_messages)
+        most = self._batch_limit(limit)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self.endpoint)
-        messages = self._exclusive(self._pending, limit, wait_for_one, element.itemsize)
-        if not messages and limit and self._unread is not None:
+        messages = self._exclusive(self._pending, most, wait_for_one, element.itemsize)
+        if not messages and most and self._unread is not None:
             text = f"the next message has {len(self._unread)} bytes, the dtype {element.itemsize}"
             raise MessageSizeError(f"{text}; receive() takes it as it is", self.endpoint)
         array = numpy.empty(len(messages), element)
