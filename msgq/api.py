@@ -84,7 +84,7 @@ def sub_sock(
     poller : register it there; it must be of the same backend.
     addr : the publisher's host; only the ZMQ backend uses it.
     conflate : receive the newest message only; what is passed over adds to `lost`.
-    timeout : milliseconds that `receive` waits; None or -1: for ever.
+    timeout : milliseconds that `receive` waits (compatibility: stock's unit); None or -1: for ever.
     segment_size, backend, trust, prefix : as in `pub_sock`.
 
     Raises
@@ -102,7 +102,7 @@ def sub_sock(
 
 
 def drain_sock_raw(sock: SubSocket, wait_for_one: bool = False) -> list[bytes]:
-    """Return all pending messages, oldest first.
+    """Return all pending messages, oldest first (compatibility: stock's name for `receive_many`).
 
     Parameters
     ----------

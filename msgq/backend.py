@@ -145,4 +145,4 @@ def lazy(
             names.pop(name, None)
         return value
 
-    return find, lambda: sorted({*names, *NAMES, *pieces, *elsewhere})
+    return find, lambda: sorted(names["__all__"])

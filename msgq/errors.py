@@ -11,6 +11,10 @@ from __future__ import annotations
 import errno
 import queue
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from typing import Any, Self
+
 
 class MsgqError(Exception):
     """Something went wrong in msgq.
@@ -23,14 +27,16 @@ class MsgqError(Exception):
     Attributes
     ----------
     endpoint : the endpoint's name, or "" when the error concerns none.
-    errno : the system's error number, or None.
+    errno : the system's error number; None where no number says it.
     """
 
     errno: int | None = None
 
     def __init__(self, message: str, endpoint: str | bytes | None = "", errno: int | None = None) -> None:
         name = endpoint.decode(errors="replace") if isinstance(endpoint, bytes) else endpoint or ""
-        super().__init__(f"{name!r}: {message}" if name else message)
+        text = f"{name!r}: {message}" if name else message
+        super().__init__(text)
+        self.args = (text,)  # OSError.__init__ leaves what __new__ got
         self.endpoint = name
         if errno is not None:
             self.errno = errno
@@ -101,14 +107,51 @@ class StateError(IpcError):
 class SegmentError(IpcError):
     """A shared-memory file could not be created, opened or mapped.
 
+    With the system's error number for a missing file, an existing one or a missing right, it is a subclass that is also
+    Python's own error: `SegmentNotFoundError`, `SegmentExistsError`, `SegmentAccessError`.
+
     Attributes
     ----------
     path : the file.
     """
 
+    def __new__(cls, *args: object, **options: object) -> Self:
+        """Choose the class by the error number, as `OSError` does."""
+        number = options.get("errno", args[3] if len(args) > 3 else None)
+        chosen: type[Any] = _BY_ERRNO.get(number, cls) if cls is SegmentError else cls
+        made: Self = (OSError if issubclass(chosen, OSError) else Exception).__new__(chosen)
+        return made
+
     def __init__(self, message: str, endpoint: str = "", path: str = "", errno: int | None = None) -> None:
         super().__init__(f"{path}: {message}" if path else message, endpoint, errno)
         self.path = path
+
+
+class SegmentNotFoundError(SegmentError, FileNotFoundError):
+    """There is no such endpoint, and the call may not create it."""
+
+    errno = errno.ENOENT
+
+
+class SegmentExistsError(SegmentError, FileExistsError):
+    """The endpoint exists, and the call was to create it."""
+
+    errno = errno.EEXIST
+
+
+class SegmentAccessError(SegmentError, PermissionError):
+    """This user may not read or write the file, or does not trust its owner."""
+
+    errno = errno.EACCES
+
+
+#: The classes of a `SegmentError`, by the system's error number.
+_BY_ERRNO: dict[object, type[SegmentError]] = {
+    errno.ENOENT: SegmentNotFoundError,
+    errno.EEXIST: SegmentExistsError,
+    errno.EACCES: SegmentAccessError,
+    errno.EPERM: SegmentAccessError,
+}
 
 
 class SegmentSizeError(SegmentError):
@@ -117,17 +160,25 @@ class SegmentSizeError(SegmentError):
     Then the socket is of no use any more: close it, and connect again.
     """
 
+    errno = errno.EINVAL
+
 
 class LayoutVersionError(SegmentError):
     """The side segment was made by another version of this library."""
+
+    errno = errno.EPROTONOSUPPORT
 
 
 class CorruptSegmentError(SegmentError):
     """The bytes in shared memory make no sense: another program wrote there."""
 
+    errno = errno.EUCLEAN
+
 
 class MessageSizeError(IpcError, ValueError):
     """A message does not have the size that the call needs."""
+
+    errno = errno.EINVAL
 
 
 class MessageTooLargeError(MessageSizeError):
@@ -145,6 +196,8 @@ class EndpointClosedError(IpcError):
 class ChannelMismatchError(SegmentError):
     """The channel has another configuration than requested: capacity, limits or stamps. The text names both."""
 
+    errno = errno.EINVAL
+
 
 class PoolExhaustedError(IpcError, BlockingIOError):
     """A publisher of a channel has no free slot: views or loans hold them all. Nothing was sent.
@@ -158,13 +211,19 @@ class PoolExhaustedError(IpcError, BlockingIOError):
 class TooManyViewsError(IpcError):
     """A subscriber of a channel keeps as many views as it may; release one."""
 
+    errno = errno.EMFILE
+
 
 class TooManyPublishersError(IpcError):
     """A channel has as many publishers as it may."""
 
+    errno = errno.EMFILE
+
 
 class TooManySubscribersError(IpcError):
     """A channel has as many subscribers, or subscribers that take views, as it may."""
+
+    errno = errno.EMFILE
 
 
 class LostMessagesError(IpcError):
@@ -207,9 +266,13 @@ class QueueBusyError(IpcError):
 class QueueMismatchError(SegmentError):
     """A work queue exists with other sizes than those asked for. The text names both."""
 
+    errno = errno.EINVAL
+
 
 class LeaseExpiredError(IpcError):
     """A job was acknowledged or given back too late: its lease was over, and its message went back to the queue."""
+
+    errno = errno.ETIME
 
 
 class TooManyHandlesError(IpcError):
@@ -220,6 +283,8 @@ class TooManyHandlesError(IpcError):
 
 class RecordMismatchError(SegmentError):
     """Records exist with another dtype, length or kind than the one asked for. The text names both."""
+
+    errno = errno.EINVAL
 
 
 class RecordIndexError(IpcError, IndexError):
@@ -233,17 +298,25 @@ class RecordTypeError(IpcError, TypeError):
 class MultipleWritersError(IpcError):
     """Records that only one handle may write are another's, which lives. The text names its process."""
 
+    errno = errno.EBUSY
+
 
 class TooManyWritersError(IpcError):
     """Records have as many writing handles as they may: 128."""
+
+    errno = errno.EMFILE
 
 
 class KeyTakenError(IpcError):
     """A key of a board is declared by another handle, which lives. The text names its process."""
 
+    errno = errno.EBUSY
+
 
 class BoardFullError(IpcError):
     """A board has no key left that nobody ever declared."""
+
+    errno = errno.ENOSPC
 
 
 class BoardKeyError(IpcError, KeyError):
@@ -270,12 +343,16 @@ class ForkedSocketError(IpcError):
 class ConcurrentUseError(IpcError):
     """A socket was used by two threads at once, or while a reservation is open."""
 
+    errno = errno.EBUSY
+
 
 class WaitTimeoutError(IpcError, TimeoutError):
     """What was waited for did not happen in time."""
 
+    errno = errno.ETIMEDOUT
 
-class InterruptedWaitError(IpcError):
+
+class InterruptedWaitError(IpcError, InterruptedError):
     """A signal's handler ran during a wait that ends then (msgq.posix_ipc). What it raised is the cause."""
 
     errno = errno.EINTR
@@ -292,12 +369,16 @@ class EventError(IpcError, RuntimeError):
 class ControllerDiedError(EventError):
     """The process that made the handle of an event died, so that nobody may ever set the event."""
 
+    errno = errno.EOWNERDEAD
+
 
 class DeadlockError(IpcError):
     """In virtual time somebody waits for what can never happen. On the real clock the program would hang.
 
     An `IpcError`, as the waits of sockets raise it.
     """
+
+    errno = errno.EDEADLK
 
 
 class RecordingError(MsgqError):
@@ -311,7 +392,7 @@ class SparkError(MsgqError):
     """Spark, or the Java that it runs on, refused what was asked of it. No socket can raise it."""
 
 
-class Again(IpcError):
+class Again(IpcError, BlockingIOError):
     """`recv` found no message: what pyzmq raises where `receive` returns None."""
 
     errno = errno.EAGAIN

@@ -56,3 +56,7 @@ class VisionStreamType(enum.IntEnum):
     VISION_STREAM_DRIVER = 1
     VISION_STREAM_WIDE_ROAD = 2
     VISION_STREAM_MAP = 3
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -180,8 +180,8 @@ class SubMaster:
 
         Parameters
         ----------
-        timeout : milliseconds to wait, 0 to 2**31 - 1; -1 waits for ever. When the time is up, this is an update
-            without news. With no topic to wait for it does not wait.
+        timeout : milliseconds to wait (compatibility: stock's unit), 0 to 2**31 - 1; -1 waits for ever. When the time
+            is up, this is an update without news. With no topic to wait for it does not wait.
 
         Raises
         ------

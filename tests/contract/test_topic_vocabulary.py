@@ -1,4 +1,4 @@
-"""The names that topics share with the other kinds: timeout in seconds, limit, loan, prefix, unlink, areceive, iteration."""
+"""The names that topics share with the other kinds: timeout in seconds, limit, loan, prefix, unlink, areceive."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_every_error_survives_pickling(cls: type[MsgqError]) -> None:
     """multiprocessing hands errors from process to process."""
     error = cls("what happened", "topic", errno=errno.EPERM)
     copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is cls
+    assert type(copy) is type(error)
     assert (str(copy), copy.endpoint, copy.errno) == (str(error), "topic", errno.EPERM)
 
 
@@ -49,22 +49,93 @@ def test_errno_is_the_given_or_the_classs() -> None:
     assert SegmentError("x", "topic", "/path", errno.ENOSPC).errno == errno.ENOSPC
 
 
-@pytest.mark.parametrize(
-    ("cls", "number"),
-    [
-        (errors.InvalidValueError, errno.EINVAL),
-        (errors.EndpointNameError, errno.EINVAL),
-        (errors.MessageTooLargeError, errno.EMSGSIZE),
-        (errors.EndpointClosedError, errno.EBADF),
-        (errors.QueueAccessError, errno.EBADF),
-        (errors.QueueFullError, errno.EAGAIN),
-        (errors.PoolExhaustedError, errno.EAGAIN),
-        (errors.TooManyHandlesError, errno.EMFILE),
-    ],
-)
-def test_errors_have_the_number_that_posix_gives_them(cls: type[IpcError], number: int) -> None:
+# Each class: its number, and the built-in class that it derives from besides.
+BUILTIN: dict[type[MsgqError], tuple[int | None, type[BaseException]]] = {
+    MsgqError: (None, Exception),
+    IpcError: (None, Exception),
+    MultiplePublishersError: (errno.EADDRINUSE, Exception),
+    errors.EndpointNameError: (errno.EINVAL, ValueError),
+    errors.UnknownTopicError: (None, KeyError),
+    errors.InvalidValueError: (errno.EINVAL, ValueError),
+    errors.InvalidTypeError: (errno.EINVAL, TypeError),
+    errors.SocketOptionError: (errno.EINVAL, AttributeError),
+    errors.StateError: (None, Exception),
+    SegmentError: (None, Exception),
+    errors.SegmentNotFoundError: (errno.ENOENT, FileNotFoundError),
+    errors.SegmentExistsError: (errno.EEXIST, FileExistsError),
+    errors.SegmentAccessError: (errno.EACCES, PermissionError),
+    errors.SegmentSizeError: (errno.EINVAL, Exception),
+    errors.LayoutVersionError: (errno.EPROTONOSUPPORT, Exception),
+    errors.CorruptSegmentError: (errno.EUCLEAN, Exception),
+    errors.MessageSizeError: (errno.EINVAL, ValueError),
+    errors.MessageTooLargeError: (errno.EMSGSIZE, ValueError),
+    errors.EndpointClosedError: (errno.EBADF, Exception),
+    errors.ChannelMismatchError: (errno.EINVAL, Exception),
+    errors.PoolExhaustedError: (errno.EAGAIN, BlockingIOError),
+    errors.TooManyViewsError: (errno.EMFILE, Exception),
+    errors.TooManyPublishersError: (errno.EMFILE, Exception),
+    errors.TooManySubscribersError: (errno.EMFILE, Exception),
+    errors.LostMessagesError: (None, Exception),
+    errors.SchemaMismatchError: (None, Exception),
+    errors.QueueFullError: (errno.EAGAIN, queue.Full),
+    errors.QueueAccessError: (errno.EBADF, Exception),
+    errors.QueueBusyError: (errno.EBUSY, Exception),
+    errors.QueueMismatchError: (errno.EINVAL, Exception),
+    errors.LeaseExpiredError: (errno.ETIME, Exception),
+    errors.TooManyHandlesError: (errno.EMFILE, Exception),
+    errors.RecordMismatchError: (errno.EINVAL, Exception),
+    errors.RecordIndexError: (None, IndexError),
+    errors.RecordTypeError: (None, TypeError),
+    errors.MultipleWritersError: (errno.EBUSY, Exception),
+    errors.TooManyWritersError: (errno.EMFILE, Exception),
+    errors.KeyTakenError: (errno.EBUSY, Exception),
+    errors.BoardFullError: (errno.ENOSPC, Exception),
+    errors.BoardKeyError: (None, KeyError),
+    errors.StreamNotFoundError: (None, LookupError),
+    errors.MissingLibraryError: (None, ImportError),
+    errors.ForkedSocketError: (None, Exception),
+    errors.ConcurrentUseError: (errno.EBUSY, Exception),
+    errors.WaitTimeoutError: (errno.ETIMEDOUT, TimeoutError),
+    errors.InterruptedWaitError: (errno.EINTR, InterruptedError),
+    errors.EventTimeoutError: (errno.ETIMEDOUT, TimeoutError),
+    errors.EventError: (None, RuntimeError),
+    errors.ControllerDiedError: (errno.EOWNERDEAD, RuntimeError),
+    errors.DeadlockError: (errno.EDEADLK, Exception),
+    errors.RecordingError: (None, Exception),
+    errors.SparkError: (None, Exception),
+    errors.Again: (errno.EAGAIN, BlockingIOError),
+    errors.BackendNotAvailableError: (None, ImportError),
+}
+
+
+def test_the_table_of_builtin_classes_has_all_errors() -> None:
+    assert set(ALL) == set(BUILTIN)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_error_has_its_number_and_is_caught_as_pythons_own(cls: type[MsgqError]) -> None:
+    number, builtin = BUILTIN[cls]
     assert cls("x").errno == number
     assert pickle.loads(pickle.dumps(cls("x"))).errno == number
+    assert issubclass(cls, builtin)
+    if issubclass(cls, OSError):
+        assert type(OSError(number, "x")) is builtin, "Python itself gives this number another class"
+
+
+@pytest.mark.parametrize(
+    ("number", "cls"),
+    [
+        (errno.ENOENT, errors.SegmentNotFoundError),
+        (errno.EEXIST, errors.SegmentExistsError),
+        (errno.EACCES, errors.SegmentAccessError),
+        (errno.EPERM, errors.SegmentAccessError),
+        (errno.ENOSPC, SegmentError),
+    ],
+)
+def test_a_segment_errors_class_follows_from_its_number(number: int, cls: type[SegmentError]) -> None:
+    for error in (SegmentError("no", "topic", "/x", number), SegmentError("no", "topic", "/x", errno=number)):
+        assert type(error) is cls
+        assert (str(error), error.errno, error.path) == ("'topic': /x: no", number, "/x")
 
 
 def test_a_full_queue_is_caught_as_the_standard_librarys() -> None:

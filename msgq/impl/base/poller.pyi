@@ -12,7 +12,9 @@ class Poller:
     """Waits for several readers at once. One thread at a time may use it, and those that are registered."""
 
     def registerSocket(self, socket: Waitable) -> None:
-        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing.
+        """Wait for this one, too (compatibility: stock's name); the poller keeps it alive.
+
+        Registering it again does nothing.
 
         Raises
         ------
@@ -20,7 +22,7 @@ class Poller:
         """
 
     def unregisterSocket(self, socket: Waitable) -> None:
-        """Wait for this one no longer.
+        """Wait for this one no longer (compatibility: stock's name).
 
         Raises
         ------
@@ -32,7 +34,8 @@ class Poller:
 
         Parameters
         ----------
-        timeout : milliseconds to wait for the first, 0 to 2**31 - 1, fractions rounded up; -1 waits for ever.
+        timeout : milliseconds to wait for the first (compatibility: stock's unit), 0 to 2**31 - 1, fractions rounded
+            up; -1 waits for ever.
 
         Returns
         -------

@@ -136,7 +136,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             self._end_waits()
 
     def setTimeout(self, timeout: float) -> None:
-        """Choose how long a receive waits for a message, in milliseconds; -1: for ever."""
+        """Choose how long a receive waits, in milliseconds (compatibility: stock's name); -1: for ever."""
         self._timeout_ms = timeout_ms(timeout, self._endpoint)
 
     # ---- receiving ----
@@ -204,7 +204,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     @property
     def rcvtimeo(self) -> int:
-        """The time-out in milliseconds, under pyzmq's name."""
+        """The time-out in milliseconds (compatibility: pyzmq's name)."""
         return self._timeout_ms
 
     @rcvtimeo.setter
@@ -213,7 +213,10 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     @property
     def rcvhwm(self) -> int:
-        """pyzmq's limit of messages in the queue: 0 (none), whatever is set; `segment_size` limits it."""
+        """Limit of messages in the queue (compatibility: pyzmq's name): 0 (none), whatever is set.
+
+        `segment_size` limits it.
+        """
         return 0
 
     @rcvhwm.setter

@@ -175,7 +175,7 @@ class PubSocket(PubConnection):
 
     @property
     def linger(self) -> int:
-        """Milliseconds that messages may take to leave after `close`, under pyzmq's name: 0, whatever is set.
+        """Milliseconds that messages may take to leave after `close` (compatibility: pyzmq's name): 0, whatever is set.
 
         A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set,
         and -1 is for ever.
@@ -185,7 +185,7 @@ class PubSocket(PubConnection):
     def linger(self, milliseconds: int) -> None: ...
     @property
     def sndhwm(self) -> int:
-        """The limit of messages that wait for each subscriber, under pyzmq's name: 0 (none), whatever is set.
+        """Limit of messages that wait for each subscriber (compatibility: pyzmq's name): 0 (none), whatever is set.
 
         The ring is the only queue, and `segment_size` its limit. With ZMQ it is `MSGQ_ZMQ_HWM`, unless set before
         `connect`, and `StateError` on a connected socket.
@@ -195,7 +195,7 @@ class PubSocket(PubConnection):
     def sndhwm(self, messages: int) -> None: ...
     @property
     def sndtimeo(self) -> int:
-        """Milliseconds that a send may wait, under pyzmq's name: 0, whatever is set. A send never waits."""
+        """Milliseconds that a send may wait (compatibility: pyzmq's name): 0, whatever is set. A send never waits."""
 
     @sndtimeo.setter
     def sndtimeo(self, milliseconds: int) -> None: ...
@@ -284,9 +284,9 @@ class PubSocket(PubConnection):
         """
 
     def all_readers_updated(self) -> bool:
-        """Tell whether every living subscriber has read all that was published. False when there is none.
+        """Tell whether every living subscriber has read all that was published; False when there is none.
 
-        Passive subscribers are invisible and do not count.
+        Compatibility: stock's name; see `wait_for_readers`. Passive subscribers are invisible and do not count.
         """
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
@@ -395,7 +395,9 @@ class SubSocket(SubConnection):
         """Whether each message carries its publish and origin time. Settled with the first message at the latest."""
 
     def setTimeout(self, timeout: float) -> None:
-        """Choose how long a receive waits for a message.
+        """Choose how long a receive waits, in milliseconds (compatibility: stock's name).
+
+        `receive(timeout=)` takes seconds.
 
         Parameters
         ----------
@@ -512,7 +514,7 @@ class SubSocket(SubConnection):
     def recv(self, flags: int = 0, *, copy: Literal[False]) -> Frame: ...
     @overload
     def recv(self, flags: int = 0, copy: bool = True) -> bytes | Frame:
-        """Do what `receive` does, under pyzmq's name.
+        """Do what `receive` does (compatibility: pyzmq's name).
 
         Parameters
         ----------
@@ -525,7 +527,7 @@ class SubSocket(SubConnection):
         """
 
     def recv_into(self, buffer: WriteableBuffer | npt.NDArray[Any], flags: int = 0) -> int:
-        """Do what `receive_into` does, under pyzmq's name. flags: 0, or NOBLOCK.
+        """Do what `receive_into` does (compatibility: pyzmq's name). flags: 0, or NOBLOCK.
 
         Parameters
         ----------
@@ -539,13 +541,13 @@ class SubSocket(SubConnection):
 
     @property
     def rcvtimeo(self) -> int:
-        """The time-out in milliseconds, under pyzmq's name."""
+        """The time-out in milliseconds (compatibility: pyzmq's name)."""
 
     @rcvtimeo.setter
     def rcvtimeo(self, timeout: float) -> None: ...
     @property
     def rcvhwm(self) -> int:
-        """The limit of messages in the subscriber's queue, under pyzmq's name: 0 (none), whatever is set.
+        """Limit of messages in the subscriber's queue (compatibility: pyzmq's name): 0 (none), whatever is set.
 
         There is no queue here: the ring is one, and `segment_size` its limit. With ZMQ it is `MSGQ_ZMQ_HWM`, unless set
         before `connect`, and `InvalidValueError` on a connected socket.

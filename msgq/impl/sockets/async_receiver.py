@@ -19,13 +19,13 @@ class AsyncReceiver:
         _waiting: Wait | None
 
     def arecv(self: Readable) -> Coroutine[Any, Any, bytes]:
-        """Return the next message, in a task of an asyncio loop."""
+        """Do what `areceive` does (compatibility: pyzmq's name)."""
         from msgq.impl.base import event_loop
 
         return event_loop.receive(self)
 
     def areceive(self) -> Coroutine[Any, Any, Any]:
-        """Do what `arecv` does."""
+        """Return the next message, in a task of an asyncio loop."""
         return self.arecv()  # type: ignore[misc]  # it is one
 
     def __aiter__(self) -> Self:

@@ -48,7 +48,7 @@ class PythonPoller:
         self._sockets: list[Any] = []
 
     def registerSocket(self, socket: Any) -> None:
-        """Wait for this one, too; the poller keeps it alive. Registering it again does nothing."""
+        """Wait for this one, too (compatibility: stock's name). Registering it again does nothing."""
         if not isinstance(socket, self._socket_type):
             raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
         if socket.closed:
@@ -57,7 +57,7 @@ class PythonPoller:
             self._sockets.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
-        """Wait for this one no longer."""
+        """Wait for this one no longer (compatibility: stock's name)."""
         if not any(socket is known for known in self._sockets):
             raise KeyError(socket)
         self._sockets = [known for known in self._sockets if known is not socket]
@@ -106,7 +106,7 @@ class PyzmqPoller(_GenericPoller[Ready]):
         self._wrappers = [known for known in self._wrappers if known is not socket]
 
     def register(self, socket: Any, flags: int = POLLIN) -> None:
-        """Wait for this one, too; registering it again changes its flags.
+        """Wait for this one, too (compatibility: pyzmq's name); registering it again changes its flags.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class PyzmqPoller(_GenericPoller[Ready]):
     modify = register
 
     def unregister(self, socket: Any) -> None:
-        """Wait for this one no longer.
+        """Wait for this one no longer (compatibility: pyzmq's name).
 
         Raises
         ------

@@ -90,7 +90,10 @@ class SendsAtOnce:
 
     @property
     def sndhwm(self) -> int:
-        """Messages that wait to be sent, at most: 0 (no limit), whatever is set. None waits."""
+        """Messages that wait to be sent, at most (compatibility: pyzmq's name): 0 (no limit), whatever is set.
+
+        None waits.
+        """
         return 0
 
     @sndhwm.setter
@@ -99,7 +102,7 @@ class SendsAtOnce:
 
     @property
     def sndtimeo(self) -> int:
-        """Milliseconds that a send may wait: 0, whatever is set. A send never waits."""
+        """Milliseconds that a send may wait (compatibility: pyzmq's name): 0, whatever is set. A send never waits."""
         return 0
 
     @sndtimeo.setter
@@ -114,7 +117,7 @@ class NothingLingers:
 
     @property
     def linger(self) -> int:
-        """Milliseconds that what was sent may take to leave after `close`: 0, whatever is set. Nothing is under way."""
+        """Milliseconds that messages may take after `close` (compatibility: pyzmq's name): 0, whatever is set."""
         return 0
 
     @linger.setter
@@ -137,7 +140,7 @@ class PyzmqReceiver:
         def recv(self: Receiver, flags: int = 0, copy: bool = True) -> bytes | Frame: ...
 
     def recv(self: Receiver, flags: int = 0, copy: bool = True) -> bytes | Frame:
-        """Return the next message, with copy=False as a `Frame`.
+        """Return the next message, with copy=False as a `Frame` (compatibility: pyzmq's name).
 
         `Again` when there is none (flags=NOBLOCK), or none came in time.
         """
@@ -147,7 +150,7 @@ class PyzmqReceiver:
         return message if copy else Frame(message)
 
     def recv_into(self: Receiver, buffer: Any, flags: int = 0) -> int:
-        """Do the same into memory of the caller's, and return the message's size."""
+        """Do the same into memory of the caller's (compatibility: pyzmq's name), and return the message's size."""
         size = self.receive_into(buffer, bool(flags & NOBLOCK))
         if size is None:
             raise again(self.endpoint)

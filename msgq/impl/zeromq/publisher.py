@@ -215,7 +215,10 @@ class PubSocket(LingerOption, Sender):
 
     @property
     def sndhwm(self) -> int:
-        """Limit of waiting messages per subscriber; 0: no limit. MSGQ_ZMQ_HWM unless set before `connect`."""
+        """Limit of waiting messages per subscriber (compatibility: pyzmq's name); 0: no limit.
+
+        MSGQ_ZMQ_HWM unless set before `connect`.
+        """
         return naming.zmq_high_water_mark(self.endpoint) if self._sndhwm is None else self._sndhwm
 
     @sndhwm.setter
@@ -225,7 +228,10 @@ class PubSocket(LingerOption, Sender):
 
     @property
     def sndtimeo(self) -> int:
-        """Milliseconds that a send may wait: always 0. A send never waits, and `stats` counts drops."""
+        """Milliseconds that a send may wait (compatibility: pyzmq's name): always 0.
+
+        A send never waits, and `stats` counts drops.
+        """
         return 0
 
     @sndtimeo.setter

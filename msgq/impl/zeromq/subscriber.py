@@ -269,7 +269,9 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         process.put_aside(self._monitor)
 
     def setTimeout(self, timeout: float) -> None:
-        """Choose how long a receive waits for a message.
+        """Choose how long a receive waits, in milliseconds (compatibility: stock's name).
+
+        `receive(timeout=)` takes seconds.
 
         Parameters
         ----------
@@ -288,7 +290,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
 
     @property
     def rcvtimeo(self) -> int:
-        """The time-out in milliseconds, under pyzmq's name."""
+        """The time-out in milliseconds (compatibility: pyzmq's name)."""
         return self._timeout_ms
 
     @rcvtimeo.setter
@@ -297,7 +299,10 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
 
     @property
     def rcvhwm(self) -> int:
-        """Messages that the queue here holds; 0: no limit. MSGQ_ZMQ_HWM, unless it was set before `connect`."""
+        """Messages that the queue here holds (compatibility: pyzmq's name); 0: no limit.
+
+        MSGQ_ZMQ_HWM, unless it was set before `connect`.
+        """
         return naming.zmq_high_water_mark(self.endpoint) if self._rcvhwm is None else self._rcvhwm
 
     @rcvhwm.setter
