@@ -114,7 +114,7 @@ def test_prefixes_separate_topics(
 
 
 def test_prefix_of_functions_and_masters_is_that_of_sockets(backend: Backend, endpoint: str, prefix: str) -> None:
-    options = {"backend": backend.name, "prefix": prefix}
+    options: Any = {"backend": backend.name, "prefix": prefix}
     with api.pub_sock(endpoint, **options) as pub, api.sub_sock(endpoint, timeout=10_000, **options) as sub:
         pub.wait_for_readers(n=1, timeout=30)
         pub.send(b"x")

@@ -415,7 +415,7 @@ class Bus:
         self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frames: dict[tuple[str, str], Any] = {}
 
-    def topic(self, endpoint: str, prefix: str, segment_size: int, mode: int | None) -> TopicState:
+    def topic(self, endpoint: str, segment_size: int, mode: int | None, prefix: str | None = None) -> TopicState:
         """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
 
         Raises
@@ -426,7 +426,7 @@ class Bus:
         if segment_size and not DATA_BYTES_MIN <= segment_size <= DATA_BYTES_MAX:
             allowed = f"{DATA_BYTES_MIN} to {DATA_BYTES_MAX}, and 0 for 1 MiB"
             raise InvalidValueError(f"segment_size is {segment_size} bytes; allowed are {allowed}", endpoint)
-        key = (prefix, endpoint)
+        key = (naming.resolve_prefix(prefix), endpoint)
         topic = self._topics.get(key)
         if topic is None:
             naming.mode(mode, endpoint)
@@ -444,22 +444,24 @@ class Bus:
         for kept in (*kinds, self.frames, self.clock.alarms):
             kept.clear()
 
-    def existing_topic(self, endpoint: str, prefix: str) -> TopicState:
+    def existing_topic(self, endpoint: str, prefix: str | None = None) -> TopicState:
         """Return an endpoint's topic.
 
         Raises
         ------
         SegmentError : there is none.
         """
-        topic = self._topics.get((prefix, endpoint))
+        topic = self._topics.get((naming.resolve_prefix(prefix), endpoint))
         if topic is None:
             raise SegmentError("there is no such topic (a passive subscriber creates nothing)", endpoint)
         return topic
 
-    def remove_topic(self, topic: TopicState, prefix: str) -> bool:
+    def remove_topic(self, topic: TopicState) -> bool:
         """Let later sockets make another topic of this name; False: they would anyway."""
-        key = (prefix, topic.endpoint)
-        return self._topics.get(key) is topic and self._topics.pop(key) is topic
+        keys = [key for key, known in self._topics.items() if known is topic]
+        for key in keys:
+            del self._topics[key]
+        return bool(keys)
 
     def route(self, source: EndpointState[Any]) -> Sink:
         """Return what its messages are given to."""

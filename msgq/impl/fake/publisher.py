@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from msgq.common import naming
 from msgq.common.schema import Schema, require_schema
 from msgq.common.stats.topic import PublisherStats
 from msgq.common.units import NS_PER_S
@@ -76,7 +75,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     One comparison of `_claim` with the topic's writer finds a socket that is closed, reserved, or was taken over.
     """
 
-    __slots__ = ("_bus", "_claim", "_prefix", "_topic", "_writer")
+    __slots__ = ("_bus", "_claim", "_topic", "_writer")
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,8 +114,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         if schema is not None:
             require_schema(schema)
         bus = current_bus()
-        in_prefix = naming.resolve_prefix(prefix)
-        topic = bus.topic(name, in_prefix, segment_size, mode)
+        topic = bus.topic(name, segment_size, mode, prefix)
         if topic.writers == WRITERS_MAX:
             text = f"{WRITERS_MAX} publishers of it are open; close those that were taken over"
             raise MultiplePublishersError(text, name)
@@ -127,7 +125,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
                 text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", name)
         _decide_tracking(topic, tracked)
-        self._bus, self._topic, self._endpoint, self._prefix = bus, topic, name, in_prefix
+        self._bus, self._topic, self._endpoint = bus, topic, name
         self._writer = self._claim = PublisherClaim()
         topic.writers += 1
         topic.schema = topic.schema if schema is None else schema
@@ -138,7 +136,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         """Remove the topic: sockets that connect later make another one. Return whether it was there."""
         if self._claim is _CLOSED:
             raise not_connected_error(self._endpoint)
-        return self._bus.remove_topic(self._topic, self._prefix)
+        return self._bus.remove_topic(self._topic)
 
     def close(self, linger: int | None = None) -> None:
         """Leave; what was published stays readable."""

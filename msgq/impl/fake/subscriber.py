@@ -112,8 +112,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         naming.spin_us(spin_us, name)
         bus = current_bus()
-        in_prefix = naming.resolve_prefix(prefix)
-        topic = bus.existing_topic(name, in_prefix) if passive else bus.topic(name, in_prefix, segment_size, mode)
+        topic = bus.existing_topic(name, prefix) if passive else bus.topic(name, segment_size, mode, prefix)
         self._bus, self._endpoint = bus, name
         self._conflate = bool(conflate) or self._conflate_default
         self._inbox = TopicInbox(topic, self._conflate, bool(passive))

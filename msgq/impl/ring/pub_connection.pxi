@@ -146,7 +146,7 @@ cdef class PubConnection:
 
     def unlink(self):
         if self._ticket == CLOSED:
-            raise misuse(self._ticket, self._endpoint)
+            raise usage_error(self._ticket, self._endpoint)
         return unlink_topic(self._endpoint, self._prefix)
 
     def close(self, linger=None):

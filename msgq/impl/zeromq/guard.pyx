@@ -25,7 +25,9 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.sockets.checks import check_non_blocking, check_send_flags, no_tracking_error, option_error, pickle_error, timeout_ns
+from msgq.impl.sockets.checks import (
+    check_non_blocking, check_send_flags, no_tracking_error, option_error, pickle_error, timeout_ns,
+)
 
 
 cdef extern from "poll.h" nogil:
@@ -319,7 +321,7 @@ cdef class Receiver(SocketGuard):
         finally:
             if wait_ns is not None:
                 self._timeout_ms = own_ms
-            self._give_back()
+            self._detach()
 
     def close(self):
         if not self._is_here():

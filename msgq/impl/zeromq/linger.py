@@ -28,7 +28,7 @@ class LingerOption:
 
     @property
     def linger(self) -> int:
-        """Milliseconds that messages may take to leave after `close` or exit (compatibility: pyzmq's name); -1: for ever."""
+        """Milliseconds that messages may take after `close` or exit (compatibility: pyzmq's name); -1: for ever."""
         return self._linger_ms
 
     @linger.setter
