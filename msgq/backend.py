@@ -21,15 +21,17 @@ EXTRAS = {"zmq": "zmq"}
 NAMES = ("Context", "Poller", "PubSocket", "SubSocket", "context")
 
 #: Classes that not every backend has: the modules of those that have them.
-PIECES = {"MessageQueue": {"msgq.impl.ring": "msgq.impl.workqueue", "msgq.impl.fake": "msgq.impl.fake.workqueue"}}
-PIECES["Job"] = PIECES["MessageQueue"]
+BACKEND_CLASSES = {
+    "MessageQueue": {"msgq.impl.ring": "msgq.impl.workqueue", "msgq.impl.fake": "msgq.impl.fake.workqueue"}
+}
+BACKEND_CLASSES["Job"] = BACKEND_CLASSES["MessageQueue"]
 _RECORDS = {"msgq.impl.ring": "msgq.impl.records", "msgq.impl.fake": "msgq.impl.fake.records"}
-PIECES.update(dict.fromkeys(("Board", "Seqlock", "SeqlockVector"), _RECORDS))
+BACKEND_CLASSES.update(dict.fromkeys(("Board", "Seqlock", "SeqlockVector"), _RECORDS))
 
 #: The context that `pub_sock` and `sub_sock` use; of one class in all backends.
 context = Context()
 
-_chosen: ModuleType | None = None
+_current: ModuleType | None = None
 _lazy: list[dict[str, Any]] = []  # the names of the modules that are lazy
 
 
@@ -46,8 +48,8 @@ def load(name: str | None = None) -> ModuleType:
     """
     wanted = naming.backend_name() if name is None else name
     if wanted not in MODULES:
-        who = "MSGQ_BACKEND" if name is None else "backend"
-        raise BackendNotAvailableError(f"{who}={wanted!r}: not available; there is {', '.join(MODULES)}")
+        setting = "MSGQ_BACKEND" if name is None else "backend"
+        raise BackendNotAvailableError(f"{setting}={wanted!r}: not available; there is {', '.join(MODULES)}")
     try:
         return import_module(MODULES[wanted])
     except ModuleNotFoundError as error:
@@ -64,17 +66,17 @@ def current() -> ModuleType:
     ------
     BackendNotAvailableError : as `load`; the next call tries again.
     """
-    global _chosen
-    module = _chosen
+    global _current
+    module = _current
     if module is None:
         loaded = load()
-        _chosen = module = _chosen or loaded  # another thread may have chosen meanwhile, a simulation's for instance
+        _current = module = _current or loaded  # another thread may have chosen meanwhile, a simulation's for instance
     return module
 
 
 def is_fake() -> bool:
     """Return whether the fake backend is chosen, or will be; it chooses none."""
-    return _chosen.__name__ == MODULES["fake"] if _chosen is not None else naming.backend_name() == "fake"
+    return _current.__name__ == MODULES["fake"] if _current is not None else naming.backend_name() == "fake"
 
 
 def choose(module: ModuleType | None) -> ModuleType | None:
@@ -82,37 +84,37 @@ def choose(module: ModuleType | None) -> ModuleType | None:
 
     Lazy modules have its classes from now on. A class that somebody has in a variable stays what it is.
     """
-    global _chosen
-    former, _chosen = _chosen, module
+    global _current
+    former, _current = _current, module
     for names in _lazy:
-        for name in (*NAMES, *PIECES):
+        for name in (*NAMES, *BACKEND_CLASSES):
             names.pop(name, None)
     return former
 
 
-def implementation(modules: Mapping[str, str], what: str, of: ModuleType | None = None) -> ModuleType:
+def implementation(modules: Mapping[str, str], feature: str, backend: ModuleType | None = None) -> ModuleType:
     """Return the module with what not every backend has.
 
     Parameters
     ----------
     modules : where backends have it, by the backends' own modules.
-    what : it is, for the error.
-    of : the backend, as `load` returns it; None: the chosen one.
+    feature : its name, for the error.
+    backend : as `load` returns it; None: the chosen one.
 
     Raises
     ------
     BackendNotAvailableError : the backend has none.
     """
-    module = modules.get((of or current()).__name__)
+    module = modules.get((backend or current()).__name__)
     if module is None:
-        text = f"the backend {naming.backend_name()!r} has no {what}; msgq and fake have (MSGQ_BACKEND)"
+        text = f"the backend {naming.backend_name()!r} has no {feature}; msgq and fake have (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
     return import_module(module)
 
 
-def piece(name: str, of: ModuleType | None = None) -> Any:
-    """Return a class of `PIECES`, of a backend; None: of the chosen one. The errors are those of `implementation`."""
-    return getattr(implementation(PIECES[name], name, of), name)
+def backend_class(name: str, backend: ModuleType | None = None) -> Any:
+    """Return a class of `BACKEND_CLASSES`, of a backend (None: the current one). Raises as `implementation`."""
+    return getattr(implementation(BACKEND_CLASSES[name], name, backend), name)
 
 
 def lazy(
@@ -127,21 +129,25 @@ def lazy(
     names : the module's, `globals()`.
     elsewhere : names that other modules have, whatever the backend, which would cost time at import; and their modules.
         A name that ends its module's is that module.
-    pieces : names of `PIECES` that it has as well.
+    pieces : names of `BACKEND_CLASSES` that it has as well.
     """
     _lazy.append(names)
 
     def find(name: str) -> Any:
         if name in elsewhere:
-            there = import_module(elsewhere[name])
-            names[name] = value = there if there.__name__ == f"{names['__name__']}.{name}" else getattr(there, name)
+            source_module = import_module(elsewhere[name])
+            names[name] = value = (
+                source_module
+                if source_module.__name__ == f"{names['__name__']}.{name}"
+                else getattr(source_module, name)
+            )
             return value
         if name not in NAMES and name not in pieces:
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
         module = current()
-        value = context if name == "context" else piece(name) if name in pieces else getattr(module, name)
+        value = context if name == "context" else backend_class(name) if name in pieces else getattr(module, name)
         names[name] = value
-        if module is not _chosen:  # another thread chose meanwhile, and may have emptied `names` before this came in
+        if module is not _current:  # another thread chose meanwhile, and may have emptied `names` before this came in
             names.pop(name, None)
         return value
 

@@ -51,11 +51,11 @@ def in_topic(name: str) -> Iterator[None]:
         raise TypeError(f"{name!r}: {error}") from error
 
 
-def check_callables(functions: Mapping[str, object], what: str) -> None:
+def check_callables(functions: Mapping[str, object], description: str) -> None:
     """Raise TypeError when one of them can be no function (None is none that is needed)."""
     for name, function in functions.items():
         if function is not None and not callable(function):
-            raise TypeError(f"{name!r}: {what} is a function, or None, not {function!r}")
+            raise TypeError(f"{name!r}: {description} is a function, or None, not {function!r}")
 
 
 def check_rate(rate: float | None, name: str = "") -> None:

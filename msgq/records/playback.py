@@ -75,7 +75,7 @@ class VectorWriter(EndpointWriter):
     def _opened(self) -> SeqlockVector:
         """Open the vector, or make it if the recording says all that this needs."""
         spec, place = self.spec, self._target
-        kind: type[SeqlockVector] = backends.piece("SeqlockVector", place.module)
+        kind: type[SeqlockVector] = backends.backend_class("SeqlockVector", place.module)
         item, length = None, spec.number("length")
         if spec.schema is not None:
             try:
@@ -150,7 +150,7 @@ class BoardWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = place
-        self._board = backends.piece("Board", place.module)(
+        self._board = backends.backend_class("Board", place.module)(
             spec.name,
             spec.number("keys"),
             spec.number("value_bytes"),

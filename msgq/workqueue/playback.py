@@ -71,7 +71,7 @@ class QueueWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = target
-        kind: type[MessageQueue] = backends.piece("MessageQueue", target.module)
+        kind: type[MessageQueue] = backends.backend_class("MessageQueue", target.module)
         sizes = spec.number("max_messages"), spec.number("max_message_size")
         # Of a new one a recorder shall see what one saw of the recorded one. Who made one that is there has decided.
         try:

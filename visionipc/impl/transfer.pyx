@@ -240,6 +240,9 @@ cdef class Frame:
     cdef readonly uint64_t timestamp_eof
     cdef readonly bint valid_frame
 
+    def __init__(self):  # so that it has a signature
+        pass
+
 
 cdef class Incoming:
     """See transfer.pyi."""

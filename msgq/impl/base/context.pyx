@@ -56,6 +56,9 @@ cdef class Context:
     Sockets stay usable after `term`, which only refuses new ones; it never blocks.
     """
 
+    def __init__(self):  # so that it has a signature
+        pass
+
     def term(self):
         self.closed = True
 

@@ -328,7 +328,7 @@ class TopicInbox(Inbox):
             self.queue.popleft()
             self._skipped += 1
 
-    def found_lap(self) -> bool:
+    def is_newly_lapped(self) -> bool:
         """Count what was overwritten; return whether that was found just now, and messages are left."""
         return self.keeps and self._lapped and self.is_ready()
 
@@ -380,7 +380,7 @@ def _discard_entry(_entry: Entry) -> None:
     """Take a message that has no subscriber."""
 
 
-def inherited_error(endpoint: str) -> ForkedSocketError:
+def fork_error(endpoint: str) -> ForkedSocketError:
     """Return the error for a socket that came through a fork."""
     text = "was connected before a fork, on the parent's bus, which ends with that process; close it and connect again"
     return ForkedSocketError(text, endpoint)
@@ -483,14 +483,14 @@ class Bus:
     def check_descriptor(self, endpoint: str) -> None:
         """Raise an error where a wait for a subscriber's descriptor would never end. Here others may send meanwhile."""
 
-    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, what: str) -> None:
+    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
         """Return when `ready` is true, or after so much virtual time. Here nobody could make it true: the time passes.
 
         Parameters
         ----------
         ready : called whenever has_pending happened.
         timeout_ns : None waits for ever.
-        what : what is waited for, for the text of errors.
+        subject : what is waited for, for the text of errors.
 
         Raises
         ------
@@ -501,7 +501,9 @@ class Bus:
             if ready():
                 return
         if end is None:
-            text = f"waiting for {what} would last for ever: nothing else runs on this bus; msgq.simulation has nodes"
+            text = (
+                f"waiting for {subject} would last for ever: nothing else runs on this bus; msgq.simulation has nodes"
+            )
             raise DeadlockError(text)
         self.clock.now_ns = end
 

@@ -21,7 +21,7 @@ from msgq.errors import (
     TooManyPublishersError,
     TooManySubscribersError,
 )
-from msgq.impl.fake.bus import Bus, EndpointState, Inbox, inherited_error
+from msgq.impl.fake.bus import Bus, EndpointState, Inbox, fork_error
 
 ROWS = VIEWERS = SUBSCRIBERS = 64
 PUBLISHERS = 63
@@ -318,7 +318,7 @@ class ChannelFile:
         SegmentError : the channel was removed. ForkedSocketError : it is the parent's.
         """
         if self.channel.inherited:
-            raise inherited_error(self.name)
+            raise fork_error(self.name)
         if self.channel.removed:
             text = "the channel was removed, and perhaps made anew; what is open goes on, but nobody can join"
             raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)

@@ -300,7 +300,7 @@ class Loan(Memory):
             )
         slot, self._over, self._slot = cast("int", self._slot), True, None
         try:
-            self.position = self._publisher.publish(self._pool, slot, self.copied(wanted), self._origin_time)
+            self.position = self._publisher.publish(self._pool, slot, self.to_bytes(wanted), self._origin_time)
         finally:
             self._pool.end_loan(True)
         return self.position

@@ -17,7 +17,7 @@ from msgq.errors import (
     StateError,
     TooManyViewsError,
 )
-from msgq.impl.fake.bus import inherited_error
+from msgq.impl.fake.bus import fork_error
 from msgq.impl.fake.channel_cursor import Cursor
 from msgq.impl.fake.channel_order import ChannelFile, Entry, Pool, Slot
 from msgq.impl.fake.memory import Memory
@@ -160,7 +160,7 @@ class Subscriber(Waitable):
         if self.closed:
             raise not_connected_error(self._endpoint)
         if self._file.channel.inherited:
-            raise inherited_error(self._endpoint)
+            raise fork_error(self._endpoint)
         self._check_not_in_use()
         return self._cursor
 

@@ -64,10 +64,10 @@ class Clock:
 
     def run_next_alarm(self, until_ns: int | None) -> bool:
         """Go to the next alarm and let it happen; False: there is none up to then (None: ever)."""
-        what = min(self.alarms, key=lambda each: self.alarms[each][0], default=None)
-        if what is None or (until_ns is not None and self.alarms[what][0] > until_ns):
+        next_alarm = min(self.alarms, key=lambda each: self.alarms[each][0], default=None)
+        if next_alarm is None or (until_ns is not None and self.alarms[next_alarm][0] > until_ns):
             return False
-        time_ns, happen = self.alarms.pop(what)
+        time_ns, happen = self.alarms.pop(next_alarm)
         self.now_ns = max(self.now_ns, time_ns)
         happen()
         return True
@@ -81,10 +81,10 @@ class Clock:
         it (``from time import sleep``) stays real.
         The whole process sees it, so nothing else should be running. Threads that are there already sleep in real time.
         """
-        others, slept = {*threading.enumerate()} - {threading.current_thread()}, time.sleep
+        other_threads, real_sleep = {*threading.enumerate()} - {threading.current_thread()}, time.sleep
 
         def sleep(seconds: float) -> None:
-            (slept if threading.current_thread() in others else self.sleep)(seconds)
+            (real_sleep if threading.current_thread() in other_threads else self.sleep)(seconds)
 
         virtual = {
             (time, "time"): self.time,

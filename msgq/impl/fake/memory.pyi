@@ -17,7 +17,7 @@ class Memory(Buffer):
     def check_shown(self) -> None:
         """Raise an error when it shows nothing now. Called before each new buffer."""
 
-    def copied(self, size: int) -> bytes:
+    def to_bytes(self, size: int) -> bytes:
         """Return a copy of the first bytes."""
 
 def copy_of(data: object) -> bytes:

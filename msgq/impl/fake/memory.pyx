@@ -21,7 +21,7 @@ cdef class Memory:
     def check_shown(self):
         pass
 
-    def copied(self, size):
+    def to_bytes(self, size):
         return bytes(self._bytes[:size])
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):

@@ -21,8 +21,8 @@ from msgq.impl.fake.bus import (
     PublisherClaim,
     TopicState,
     current_bus,
+    fork_error,
     frame_bytes,
-    inherited_error,
 )
 from msgq.impl.fake.socket import Socket, check_connect
 from msgq.impl.sockets.checks import (
@@ -159,11 +159,11 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         if self._claim is _CLOSED:
             return not_connected_error(self._endpoint)
         if self._topic.inherited:
-            return inherited_error(self._endpoint)
+            return fork_error(self._endpoint)
         if self._claim is _RESERVED:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
-        who = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
-        text = f"another publisher took over: {who}; nothing was sent. To take the topic back, connect again"
+        successor = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
+        text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
         return MultiplePublishersError(text, self._endpoint)
 
     def send(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import file_permissions, naming
 from msgq.errors import EndpointClosedError
-from msgq.impl.fake.bus import Bus, EndpointState, current_bus, inherited_error
+from msgq.impl.fake.bus import Bus, EndpointState, current_bus, fork_error
 from msgq.impl.fake.records_store import Row, Store
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.records import options
@@ -39,7 +39,7 @@ class Watcher(Waitable):
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
         if row.store.inherited:
-            raise inherited_error(self._endpoint)
+            raise fork_error(self._endpoint)
         return row
 
     # ---- what it is to those who wait ----

@@ -12,7 +12,7 @@ from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import FOR_EVER, NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.impl.base.context import Context
-from msgq.impl.fake.bus import Entry, Inbox, TopicInbox, current_bus, frame_bytes, inherited_error
+from msgq.impl.fake.bus import Entry, Inbox, TopicInbox, current_bus, fork_error, frame_bytes
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready
 from msgq.impl.sockets.checks import (
@@ -180,7 +180,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         if self._inbox is None or self._inbox.closed:
             raise not_connected_error(self._endpoint)
         if self._inbox.topic.inherited:
-            raise inherited_error(self._endpoint)
+            raise fork_error(self._endpoint)
         self._check_not_in_use()
         return self._inbox
 
@@ -292,7 +292,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             raise InvalidValueError(text, self._endpoint)
         inbox = self._find(False) if wait_for_one and most else self._check_usable()
         messages: list[bytes] = []
-        if inbox is not None and inbox.found_lap():
+        if inbox is not None and inbox.is_newly_lapped():
             most = 0  # as the ring's: the call that finds a lap returns nothing
         end = 0  # where the next message begins, if none is dropped
         while inbox is not None and len(messages) < most and inbox.is_ready():

@@ -19,7 +19,7 @@ from msgq.common import file_permissions, naming
 from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.fake.bus import Bus, current_bus, inherited_error
+from msgq.impl.fake.bus import Bus, current_bus, fork_error
 from msgq.impl.fake.memory import copy_of
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable
@@ -186,7 +186,7 @@ class MessageQueue(Waitable):
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
         if self._queue.inherited:
-            raise inherited_error(self._endpoint)
+            raise fork_error(self._endpoint)
         if (right == "read" and not self._read) or (right == "write" and not self._write):
             raise options.access_error(right, self._endpoint)
         return row

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from msgq.errors import EndpointClosedError
-from msgq.impl.fake.bus import inherited_error
+from msgq.impl.fake.bus import fork_error
 from msgq.impl.fake.workqueue_store import Claim, Queue
 
 
@@ -41,7 +41,7 @@ class Job:
 
     def _check(self) -> None:
         if self._queue.inherited:
-            raise inherited_error(self._queue.name)
+            raise fork_error(self._queue.name)
         self._claim.check()
 
     def __enter__(self) -> Self:

@@ -51,8 +51,8 @@ cdef class PubSocket(PubConnection):
         if status == MQ_RING_NO_MEMORY:
             raise segment_error(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_ring_publisher_current_pid(self._publisher.ring, self._publisher.side)
-        who = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
-        text = f"another publisher took over: {who}; nothing was sent. To take the topic back, connect again"
+        successor = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
+        text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
         raise MultiplePublishersError(text, self._endpoint)
 
     cdef int _populate_ring(self) except -1:

@@ -19,15 +19,15 @@ cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_p
     cdef mq_ring_subscriber_snapshot reader
     cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side, probe.liveness_file,
                                                         topic.data_bytes, topic.canary)
-    found = []
+    infos = []
     for i in range(MQ_RING_SUBSCRIBERS):
         mq_ring_observer_subscriber_stats(&observer, i, &reader)
         if reader.participant.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
-            who = _read_participant(&reader.participant, mq_ring_row_liveness(probe, side, MQ_RING_PUBLISHERS + i))
-            found.append(_stats.SubscriberInfo(who, reader.received, lost, reader.resets, lag))
-    return tuple(found)
+            owner = _read_participant(&reader.participant, mq_ring_row_liveness(probe, side, MQ_RING_PUBLISHERS + i))
+            infos.append(_stats.SubscriberInfo(owner, reader.received, lost, reader.resets, lag))
+    return tuple(infos)
 
 
 cdef tuple _read_publisher(const mq_ring_side *side, mq_liveness_probe *probe, uint64_t uid):

@@ -223,15 +223,15 @@ cdef class SubSocket(SubConnection):
         controller decides what is taken together.
         """
         cdef list messages = []
-        cdef uint64_t taken, rest
+        cdef uint64_t received_count, pending_max
         try:
             while <uint64_t> len(messages) < most:
                 if messages:
                     check_usable(self)
                     if not self._pass_gate_once():  # nobody holds us any more: what is there by now is all
                         mq_ring_subscriber_refresh(&self._subscriber)
-                        rest = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
-                        most = min(most, len(messages) + rest)
+                        pending_max = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
+                        most = min(most, len(messages) + pending_max)
                 wait_ns = self._wait_ns(bool(messages) or not wait_for_one)
                 message = self._receive(wait_ns) if dtype is None else self._receive_element(dtype, wait_ns)
                 if message is None:
@@ -241,10 +241,10 @@ cdef class SubSocket(SubConnection):
             if not messages:  # otherwise the next call finds it again; what was taken is not lost over it
                 raise
         except BaseException:  # of a signal handler: nobody gets what was taken, so it is lost
-            taken = len(messages)
-            self._subscriber.received -= taken
-            self._subscriber.lost += taken
-            self._subscriber.sequence_base += taken
+            received_count = len(messages)
+            self._subscriber.received -= received_count
+            self._subscriber.lost += received_count
+            self._subscriber.sequence_base += received_count
             raise
         return messages
 
@@ -331,30 +331,30 @@ cdef class SubSocket(SubConnection):
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
         check_usable(self)  # that was Python code, and so may have run anything
-        taken = self._copy_batches(<uint8_t *> view.buf, size, len(out))
-        if taken < len(out):
-            out.resize((taken, *dtype.shape), refcheck=False)
-        if not taken and most:
+        received_count = self._copy_batches(<uint8_t *> view.buf, size, len(out))
+        if received_count < len(out):
+            out.resize((received_count, *dtype.shape), refcheck=False)
+        if not received_count and most:
             self._check_size(size)
         return out
 
     cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1:
         """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
-        cdef int64_t taken = 0, block = 0
+        cdef int64_t received_count = 0, block = 0
         cdef int64_t fitting = BLOCK_BYTES // mq_ring_subscriber_frame_bytes(&self._subscriber, size)
         cdef int64_t block_most = max(fitting, 1)
-        while taken < most:
-            block = mq_ring_subscriber_receive_batch(&self._subscriber, out + taken * size, size,
-                                                     min(block_most, most - taken))
+        while received_count < most:
+            block = mq_ring_subscriber_receive_batch(&self._subscriber, out + received_count * size, size,
+                                                     min(block_most, most - received_count))
             if block <= 0:
                 break
-            taken += block
-        if block < 0 and not taken:
+            received_count += block
+        if block < 0 and not received_count:
             self._skip_torn()
-        return taken  # whatever stopped us after the first block, the next call finds it again
+        return received_count  # whatever stopped us after the first block, the next call finds it again
 
     cdef int _check_size(self, uint64_t size) except -1:
-        """Nothing was taken: because nothing is there, or because it has another size?"""
+        """Nothing was received: because nothing is there, or because it has another size?"""
         cdef mq_ring_message message
         cdef mq_ring_status status = mq_ring_subscriber_peek(&self._subscriber, &message)
         if status == MQ_RING_OK and message.size == size:

@@ -290,13 +290,13 @@ cdef object size_changed_error(str endpoint, Segment ring, Segment side):
                 "remove the topic when it is not in use (msgq clean), and connect again")
         return SegmentSizeError(text, endpoint, side.path)
     had = ring.size - MQ_RING_HEADER
-    what = "removed"
+    change = "removed"
     with contextlib.suppress(FileNotFoundError):
-        found = os.stat(ring.path)
-        now = max(0, found.st_size - MQ_RING_HEADER)
-        if found.st_ino == ring.inode:
-            what = f"set to {now}" + (" again" if now == had else "")
-    text = (f"was connected with segment_size {had}, which another process has since {what}: a stock process sets the "
+        status = os.stat(ring.path)
+        now = max(0, status.st_size - MQ_RING_HEADER)
+        if status.st_ino == ring.inode:
+            change = f"set to {now}" + (" again" if now == had else "")
+    text = (f"was connected with segment_size {had}, which another process has since {change}: a stock process sets the "
             "file to its own size when it opens the topic. Give all processes the same segment_size; close this socket "
             "and connect again")
     return SegmentSizeError(text, endpoint, ring.path)

@@ -23,7 +23,7 @@ def is_number(value: object) -> bool:
     return kind is int or kind is float or (hasattr(kind, "__float__") and kind.__name__ not in ("bool", "bool_"))
 
 
-def check_seconds(what: str, value: object, unit: str, forever: str, endpoint: str) -> None:
+def check_seconds(parameter: str, value: object, unit: str, forever: str, endpoint: str) -> None:
     """Check that a time is a number.
 
     Raises
@@ -32,7 +32,7 @@ def check_seconds(what: str, value: object, unit: str, forever: str, endpoint: s
     """
     if is_number(value):
         return
-    text = f"{what} is {value!r}, of type {type(value).__name__}; give a number of {unit}"
+    text = f"{parameter} is {value!r}, of type {type(value).__name__}; give a number of {unit}"
     if hasattr(value, "total_seconds"):
         text += f" (its total_seconds(){' * 1000' if unit == 'milliseconds' else ''})"
     raise InvalidTypeError(f"{text}, 0 not to wait, or {forever} to wait for ever", endpoint)
@@ -162,10 +162,10 @@ def no_tracking_error(endpoint: str) -> StateError:
 def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:
     """Return the error for a publisher that wants stamps on a topic without them, or none where there are."""
     if wanted:
-        what = "cannot be tracked any more: there were messages without stamps"
-        return StateError(f"{what}. Use another endpoint, or remove it when nobody uses it (msgq clean)", endpoint)
-    what = "is tracked, and stays so: connect with tracked=None to take it as it is"
-    return StateError(f"{what}, or remove it when nobody uses it (msgq clean)", endpoint)
+        problem = "cannot be tracked any more: there were messages without stamps"
+        return StateError(f"{problem}. Use another endpoint, or remove it when nobody uses it (msgq clean)", endpoint)
+    problem = "is tracked, and stays so: connect with tracked=None to take it as it is"
+    return StateError(f"{problem}, or remove it when nobody uses it (msgq clean)", endpoint)
 
 
 def check_option(name: str, value: int, least: int, endpoint: str) -> int:
@@ -201,7 +201,7 @@ def option_error(socket: object, name: str, endpoint: str) -> SocketOptionError:
     kind = type(socket)
     if hasattr(kind, name):
         return SocketOptionError(f"{name!r} of a {kind.__name__} can only be read", endpoint)
-    known = ", ".join(one for one in _PYZMQ_OPTIONS if hasattr(kind, one))
+    known = ", ".join(option for option in _PYZMQ_OPTIONS if hasattr(kind, option))
     text = f"a {kind.__name__} has no attribute {name!r}; of pyzmq's options it has {known} (docs/zmq.md)"
     return SocketOptionError(text, endpoint)
 

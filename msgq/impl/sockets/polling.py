@@ -157,10 +157,10 @@ class PyzmqPoller(_GenericPoller[Ready]):
         until = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
         while True:
             ready = self._with_event(super().poll(0)) + self._foreign_ready(0)  # type: ignore[misc]
-            left = until - time.monotonic()
-            if ready or left <= 0 or self._stepped:
+            remaining_s = until - time.monotonic()
+            if ready or remaining_s <= 0 or self._stepped:
                 return ready
-            self._foreign_ready(None if left == math.inf else left)
+            self._foreign_ready(None if remaining_s == math.inf else remaining_s)
 
     def _with_event(self, ready: list[Any]) -> list[Any]:
         """Return what was registered, in the way in which it was, for the subscribers that are ready."""

@@ -120,10 +120,10 @@ def _map_entry(name: str, endpoint: str) -> Address | None:
 
 def _parse_address(value: object, where: str, endpoint: str) -> Address:
     text = value if isinstance(value, str) else ""
-    scheme, _, rest = text.partition("://")
-    if scheme == "ipc" and rest.startswith("/") and "\0" not in rest:
-        return Address(path=rest)
-    host, _, port = rest.rpartition(":")
+    scheme, _, location = text.partition("://")
+    if scheme == "ipc" and location.startswith("/") and "\0" not in location:
+        return Address(path=location)
+    host, _, port = location.rpartition(":")
     if scheme == "tcp" and host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
         return Address(_strip_brackets(host), int(port))
     raise InvalidValueError(f"{where}: {value!r} is no address; give 'tcp://host:port' or 'ipc:///path'", endpoint)

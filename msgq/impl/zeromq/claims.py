@@ -47,7 +47,7 @@ class Claim:
         try:
             self._lock = LockFile(self._path)
         except BlockingIOError as error:
-            raise _taken(endpoint, address, _read(self._path)) from error
+            raise _address_in_use_error(endpoint, address, _read(self._path)) from error
         except OSError as error:
             raise IpcError(f"cannot lock {self._path}: {error.strerror}", endpoint, error.errno) from error
         try:
@@ -57,16 +57,18 @@ class Claim:
             raise
 
     def _listen(self, endpoint: str) -> int:
-        what = {"pid": os.getpid(), "name": full_name(endpoint), "port": self._address.port}
+        claim_record = {"pid": os.getpid(), "name": full_name(endpoint), "port": self._address.port}
         try:
             if self._address.path:
                 listener = _listen_at_path(self._address.path)
             else:
                 listener = _listen_at_port(endpoint, self._address)
-            self._say(listener, json.dumps(what).encode())
+            self._say(listener, json.dumps(claim_record).encode())
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise _taken(endpoint, self._address, _holder_of_port(endpoint, self._address.port)) from error
+                raise _address_in_use_error(
+                    endpoint, self._address, _holder_of_port(endpoint, self._address.port)
+                ) from error
             raise IpcError(f"cannot bind {self._address.uri}: {error.strerror}", endpoint, error.errno) from error
         return listener
 
@@ -106,12 +108,14 @@ def _read(path: str) -> dict[str, Any]:
     return claim if isinstance(claim, dict) else {}
 
 
-def _taken(endpoint: str, address: Address, holder: dict[str, Any]) -> IpcError:
+def _address_in_use_error(endpoint: str, address: Address, holder: dict[str, Any]) -> IpcError:
     """Return the error for an address that another publisher has."""
-    who = f"process {holder['pid']}" if "pid" in holder else "another program"
+    holder_name = f"process {holder['pid']}" if "pid" in holder else "another program"
     if holder.get("name", full_name(endpoint)) == full_name(endpoint):
-        return MultiplePublishersError(f"{who} publishes at {address.uri}; close that publisher first", endpoint)
-    text = f"{address.uri} is taken: {who} publishes {holder['name']!r} there, whose name gives the same port"
+        return MultiplePublishersError(
+            f"{holder_name} publishes at {address.uri}; close that publisher first", endpoint
+        )
+    text = f"{address.uri} is taken: {holder_name} publishes {holder['name']!r} there, whose name gives the same port"
     return IpcError(f"{text}; give one of the two another address (MSGQ_ZMQ_MAP)", endpoint, errno.EADDRINUSE)
 
 

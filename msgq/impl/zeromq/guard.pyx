@@ -152,7 +152,7 @@ cdef class SocketGuard:
 
     def _sleep(self, list descriptors, int64_t deadline_ns, int64_t max_sleep_ms):
         cdef Py_ssize_t i, count = len(descriptors)
-        cdef int found
+        cdef int ready_count
         cdef pollfd *waited
         self._run_handlers()
         if deadline_ns >= 0:
@@ -166,8 +166,8 @@ cdef class SocketGuard:
             for i in range(count):
                 waited[i].fd, waited[i].events = descriptors[i], POLLIN
             with nogil:
-                found = poll(waited, count, max_sleep_ms)
-            if found < 0 and errno != EINTR:
+                ready_count = poll(waited, count, max_sleep_ms)
+            if ready_count < 0 and errno != EINTR:
                 raise IpcError(f"cannot wait: {os.strerror(errno)}", self._endpoint, errno)
         finally:
             PyMem_Free(waited)
@@ -200,15 +200,15 @@ def keep_alive(inherited):
 
 def all_exclusive(list guards, call, *args):
     cdef SocketGuard guard
-    cdef int taken = 0
+    cdef int acquired = 0
     error = None
     try:
         for guard in guards:
             guard._take()
-            taken += 1
+            acquired += 1
         return call(*args)
     finally:
-        for guard in guards[:taken]:
+        for guard in guards[:acquired]:
             try:
                 guard._detach()
             except EndpointClosedError as closed:

@@ -331,8 +331,8 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         And nobody may call again by himself, so the descriptor tells when it is time to connect anew.
         """
         if self._loop_fd is not None:
-            more = self._unread is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
-            self._loop_fd.set(AT_ONCE if more else self._reconnect_at)
+            has_message = self._unread is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+            self._loop_fd.set(AT_ONCE if has_message else self._reconnect_at)
 
     def _next(self, non_blocking: bool) -> bytes:
         """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""
