@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgq.common.naming import delete_fake_prefix, fake_prefix, set_fake_prefix, toggle_fake_events
-from msgq.impl.gate.gate import Event, SocketEventHandle, wait_for_one_event
+from msgq.impl.gate.core import Event, SocketEventHandle, wait_for_one_event
 
 __all__ = [
     "Event",

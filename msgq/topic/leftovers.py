@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.impl.gate.gatefile import gate_owner, unlink_gate
+from msgq.impl.gate.core import gate_owner, unlink_gate
 from msgq.kinds.removal import Removal
 
 

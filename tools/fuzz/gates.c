@@ -25,7 +25,7 @@ static void scribble(void) {
     __atomic_store_n(&words[at], hostile_word(), __ATOMIC_RELAXED);
 }
 
-/* As _await_one of gate.pyx, all but the sleep. */
+/* As _await_one of gate.pxi, all but the sleep. */
 static void await(mq_gate *g, mq_gate_event *e) {
     mq_futex_many words[2] = {
         {.address = (uint64_t)(uintptr_t)mq_gate_event_futex(e), .flags = MQ_FUTEX_32},

@@ -13,7 +13,7 @@ from msgq.impl.base.core cimport (
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.base.segment cimport Segment
 from msgq.impl.base.waiting cimport Waitable
-from msgq.impl.gate.gate cimport Gate
+from msgq.impl.gate.core cimport Gate
 
 
 cdef extern from "ring/layout.h" nogil:

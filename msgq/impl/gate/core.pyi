@@ -1,10 +1,19 @@
-"""Event-gated receiving: handles and their events for the controller, gates for subscribers."""
+"""Gates of event-gated runs: their files, handles and events."""
 
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 from typing_extensions import disjoint_base
+
+def gate_owner(path: str) -> tuple[int, bool | None, int] | None:
+    """Return the process that made the gate of this path, whether it lives (None: unknown), and the file's inode.
+
+    None when there is no such gate, or it was closed. Raises `SegmentError` when the file is none of ours.
+    """
+
+def unlink_gate(path: str, inode: int) -> None:
+    """Remove the gate of this path and its FIFOs, unless another file has the name by now."""
 
 @disjoint_base
 class Event:

@@ -4,25 +4,8 @@ A gate's file is made complete before it has a name. Closing it, replacing it an
 that file.
 """
 
-from libc.stdint cimport uint64_t
-from posix.fcntl cimport O_RDWR
-from posix.stat cimport struct_stat
-from posix.unistd cimport close
 
-from msgq.impl.gate.core cimport (
-    MQ_GATE_BYTES, MQ_FILE_VALID, MQ_GATE_ROW, MQ_GATE_VERSION, MQ_FILE_OTHER_VERSION, mq_gate, mq_gate_check,
-    mq_gate_close, mq_gate_closed, mq_gate_enable, mq_gate_init, mq_gate_owner, mq_gate_owner_liveness, mq_gate_version,
-)
-from msgq.impl.base.core cimport mq_liveness_file, mq_liveness_lock
-from msgq.impl.base.process cimport is_alive, this_process
-from msgq.impl.base.segment cimport (
-    check_file, create_file, lock_file, map_file, name_file, open_file, remove_file, Segment, unlock_file,
-)
-
-from msgq.common import naming
-from msgq.errors import CorruptSegmentError, LayoutVersionError
-
-FIFO_SUFFIX = (":called", ":ready")
+cdef tuple FIFO_SUFFIX = (":called", ":ready")
 
 
 cdef Segment open_gate(str endpoint, str path):

@@ -1,42 +1,7 @@
 """Event-gated receiving: handles and their events for the controller, gates for subscribers. See docs/fake-events.md.
 
-The bytes are in layout.h, the protocol is in gate.h, the files in gatefile.pyx.
+The bytes are in layout.h, the protocol is in gate.h, the files in gatefile.pxi.
 """
-
-from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT32_MAX, int64_t, uint32_t, uint64_t
-from libc.string cimport memset
-from posix.fcntl cimport O_RDWR
-from posix.stat cimport S_ISFIFO, fstat, struct_stat
-from posix.unistd cimport close
-
-from msgq.impl.base.context cimport close_at_exit
-from msgq.impl.gate.core cimport (
-    MQ_GATE_EVENT_CLEARED_FIFO, MQ_GATE_EVENT_ONE, MQ_GATE_EVENT_WAS_CLEAR, mq_gate_event, mq_gate_event_prepare_wait,
-    mq_gate_event_clear, mq_gate_event_fifo, mq_gate_event_futex, mq_gate_event_is_set, mq_gate_event_set,
-    mq_gate_event_sync_fifo, mq_gate_event_spin, mq_gate_event_attach_fifo, mq_gate, mq_gate_close, mq_gate_closed,
-    mq_gate_enable, mq_gate_enabled, mq_gate_event_at, mq_gate_owner, mq_gate_owner_liveness,
-)
-from msgq.impl.base.core cimport (
-    MQ_DEAD, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_now_ns, mq_liveness_unlock,
-)
-from msgq.impl.gate.gatefile cimport FIFO_SUFFIX, make_gate, open_gate, remove_gate
-from msgq.impl.base.process cimport fork_generation
-from msgq.impl.base.segment cimport (
-    check_file, was_truncated, lock_file, open_file, remove_file, Segment, unlock_file,
-)
-from msgq.impl.base.waiting cimport FOR_EVER
-from msgq.impl.base.wake cimport sleep_on
-
-import contextlib
-import os
-
-from msgq.common import naming, file_permissions
-from msgq.errors import (
-    ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, SegmentSizeError,
-    StateError,
-)
-from msgq.impl.sockets.checks import check_seconds
 
 
 cdef enum:
@@ -180,7 +145,10 @@ def wait_for_one_event(events, timeout=-1):
 
 
 cdef class Event:
-    """One of the two events of a handle, which it keeps alive. See the type stub (gate.pyi)."""
+    """One of the two events of a handle, which it keeps alive. See the type stub (core.pyi)."""
+
+    cdef SocketEventHandle _handle
+    cdef int _which
 
     def __cinit__(self, SocketEventHandle handle not None, bint which):
         self._handle = handle
@@ -212,7 +180,7 @@ cdef class Event:
 
 
 cdef class SocketEventHandle:
-    """Manages the gate of an endpoint. See the type stub (gate.pyi)."""
+    """Manages the gate of an endpoint. See the type stub (core.pyi)."""
 
     def __cinit__(self):
         self._fifos[CALLED] = self._fifos[READY] = -1
