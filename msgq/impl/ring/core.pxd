@@ -347,8 +347,6 @@ cdef class SubSocket(SubConnection):
     cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype)
     cdef object _receive_element(self, dtype, int64_t wait_ns)
     cdef bytes take_message(self, bint non_blocking)
-    cdef int64_t _wait_ns(self, bint non_blocking) noexcept
-    cdef bytes _take_within(self, int64_t wait_ns)
     cdef bytes _receive(self, int64_t wait_ns)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large(self, const mq_ring_message *message)

@@ -34,6 +34,19 @@ cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
     return bool(non_blocking)
 
 
+cdef inline int64_t own_wait_ns(SubSocket self, bint non_blocking) noexcept:
+    """Return how long a receive waits if no time-out was given: -1 for ever."""
+    return 0 if non_blocking else FOR_EVER if self._timeout_ms < 0 else <int64_t> self._timeout_ms * MQ_NS_PER_MS
+
+
+cdef inline int begin_receive(SubSocket self) except -1:
+    """Check that the socket may be used, and pass the gate if there may be one."""
+    check_usable(self)
+    if self._gate is not None:
+        self._pass_gate_once()
+    return 0
+
+
 @cython.auto_pickle(False)  # its base refuses
 cdef class SubSocket(SubConnection):
     """Receives the messages of one endpoint. See the type stub (core.pyi) for the contract of each method."""
@@ -80,10 +93,12 @@ cdef class SubSocket(SubConnection):
 
     def receive(self, non_blocking=False, *, timeout=None):
         cdef bint at_once = non_blocking is not False and parse_non_blocking(self, non_blocking)
-        if timeout is None:
-            return self.take_message(at_once)
-        wait_ns = timeout_ns(timeout, self._endpoint)
-        return self._take_within(0 if at_once else wait_ns)
+        cdef int64_t wait_ns = own_wait_ns(self, at_once)
+        if timeout is not None:
+            given_ns = timeout_ns(timeout, self._endpoint)
+            wait_ns = 0 if at_once else given_ns
+        begin_receive(self)
+        return self._receive(wait_ns)
 
     def __iter__(self):
         return self
@@ -95,17 +110,8 @@ cdef class SubSocket(SubConnection):
         return message
 
     cdef bytes take_message(self, bint non_blocking):
-        return self._take_within(self._wait_ns(non_blocking))
-
-    cdef inline int64_t _wait_ns(self, bint non_blocking) noexcept:
-        """Return how long a receive waits, unless a time-out was given: -1 for ever."""
-        return 0 if non_blocking else FOR_EVER if self._timeout_ms < 0 else self._timeout_ms * MQ_NS_PER_MS
-
-    cdef bytes _take_within(self, int64_t wait_ns):
-        check_usable(self)
-        if self._gate is not None:
-            self._pass_gate_once()
-        return self._receive(wait_ns)
+        begin_receive(self)
+        return self._receive(own_wait_ns(self, non_blocking))
 
     cdef bytes _receive(self, int64_t wait_ns):
         cdef mq_ring_message message
@@ -134,11 +140,9 @@ cdef class SubSocket(SubConnection):
         cdef mq_stamps stamps
         cdef bint at_once = parse_non_blocking(self, non_blocking)
         Tracked = _tracked or _load_tracked()
-        check_usable(self)
-        if self._gate is not None:
-            self._pass_gate_once()
+        begin_receive(self)
         try:
-            while self._wait_for_message(&message, self._wait_ns(at_once)):
+            while self._wait_for_message(&message, own_wait_ns(self, at_once)):
                 if not self._subscriber.stamps:
                     raise not_tracked_error(self._endpoint)
                 mq_stamps_get(&stamps, message.payload)
@@ -201,7 +205,7 @@ cdef class SubSocket(SubConnection):
         if self._gate is not None and most and self._pass_gate_once():
             return self._receive_gated(most, wait_for_one, None)
         if wait_for_one:
-            if (first := self._receive(self._wait_ns(False)) if most else None) is None:
+            if (first := self._receive(own_wait_ns(self, False)) if most else None) is None:
                 return messages
             messages.append(first)
         if mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
@@ -232,7 +236,7 @@ cdef class SubSocket(SubConnection):
                         mq_ring_subscriber_refresh(&self._subscriber)
                         pending_max = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + pending_max)
-                wait_ns = self._wait_ns(bool(messages) or not wait_for_one)
+                wait_ns = own_wait_ns(self, bool(messages) or not wait_for_one)
                 message = self._receive(wait_ns) if dtype is None else self._receive_element(dtype, wait_ns)
                 if message is None:
                     break
@@ -271,10 +275,8 @@ cdef class SubSocket(SubConnection):
         cdef bint at_once = parse_non_blocking(self, non_blocking)
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            check_usable(self)
-            if self._gate is not None:
-                self._pass_gate_once()
-            while self._wait_for_message(&message, self._wait_ns(at_once)):
+            begin_receive(self)
+            while self._wait_for_message(&message, own_wait_ns(self, at_once)):
                 if message.size > <uint64_t> view.len:
                     status = mq_ring_subscriber_revalidate(&self._subscriber)
                     if status == MQ_RING_EMPTY:
@@ -310,7 +312,7 @@ cdef class SubSocket(SubConnection):
             self._rearm_fd()
             return out
         while True:
-            if wait_for_one and most and not self._wait_for_message(&message, self._wait_ns(False)):
+            if wait_for_one and most and not self._wait_for_message(&message, own_wait_ns(self, False)):
                 return numpy.empty(0, dtype)
             out = self._receive_pending_array(numpy, dtype, size, most)
             self._rearm_fd()
