@@ -145,8 +145,8 @@ cdef class PubConnection:
         return 0
 
     def unlink(self):
-        if self._ticket == CLOSED:
-            raise usage_error(self._ticket, self._endpoint)
+        if self._use_state == CLOSED:
+            raise usage_error(self._use_state, self._endpoint)
         return unlink_topic(self._endpoint, self._prefix)
 
     def close(self, linger=None):
