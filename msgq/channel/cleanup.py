@@ -20,7 +20,18 @@ from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
 from msgq.impl.channel.core import open_channel_file, remove_orphan
-from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
+from msgq.kinds.cleanup import (
+    ERROR,
+    WARNING,
+    Issue,
+    KindCleanup,
+    Removal,
+    Users,
+    by_role,
+    describe_removals,
+    reason,
+    remove_directories,
+)
 from msgq.stats import ChannelStats, ViewHolder, channel_inodes, channels, queue_inodes
 from msgq.stats import channel as read_channel
 
@@ -77,7 +88,7 @@ def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal
     )
 
 
-def repair(prefix: str) -> Iterator[Removal]:
+def remove_dead(prefix: str) -> Iterator[Removal]:
     """Remove channels that only the dead use, and pools that lead nowhere; what somebody may use stays.
 
     Gives what was removed, and what could not be though it should. Channels that nobody ever entered stay as well, and
@@ -138,29 +149,29 @@ def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
         yield Removal(CHANNEL_MARK + name, prefix, path, sizes.get(path, 0), why)
 
 
-def orphans(prefix: str) -> list[Issue]:
+def find_orphans(prefix: str) -> list[Issue]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
     there = channel_inodes(prefix)
     paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in there]
     if not paths:
         return []
     what = f"{paths[0]} is a pool" if len(paths) == 1 else f"{some(paths)} are pools"
-    return [Issue(f"{what} whose channel is gone (`msgq clean` removes it)", wrong=False)]
+    return [Issue(f"{what} whose channel is gone (`msgq clean` removes it)", severity=WARNING)]
 
 
 def diagnose(channel: ChannelStats) -> list[Issue]:
     """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
     name = CHANNEL_MARK + channel.name
     dead = by_role((role, who) for role, who in channel.participants if who.alive is False)
-    flaws = [f"{name}: {who} ({_FATE})" for who in dead.values()]
+    issues = [f"{name}: {who} ({_FATE})" for who in dead.values()]
     pools = [f"{path}, {why}" for path, why in orphaned_pools(channel).items()]
     if pools:
-        flaws.append(f"{name} has {some(pools, separator='; ')} (`msgq clean` removes pools without use)")
+        issues.append(f"{name} has {some(pools, separator='; ')} (`msgq clean` removes pools without use)")
     kept = [text for one in channel.viewers if (text := _kept_long(one))]
     if kept:
-        flaws.append(f"{name}: {some(kept)}; its publishers lack these slots")
+        issues.append(f"{name}: {some(kept)}; its publishers lack these slots")
     full = _full(channel)
-    return [*(Issue(text, wrong=True) for text in full), *(Issue(text, wrong=False) for text in flaws)]
+    return [*(Issue(text, severity=ERROR) for text in full), *(Issue(text, severity=WARNING) for text in issues)]
 
 
 def _kept_long(viewer: ViewHolder) -> str:
@@ -184,3 +195,14 @@ def _full(channel: ChannelStats) -> list[str]:
     if sum(one.participant.alive is not False for one in channel.viewers) >= VIEWERS_MAX:
         full.append(f"{name} has {VIEWERS_MAX} subscribers that take views, as many as it may")
     return full
+
+
+CLEANUP = KindCleanup(
+    check="channels",
+    noun="channels",
+    remove_unused=remove_unused,
+    remove_orphans=clear_pools,
+    diagnose=diagnose,
+    find_orphans=find_orphans,
+    repair=lambda prefix: describe_removals(remove_dead(prefix)),
+)

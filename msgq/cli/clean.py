@@ -12,9 +12,8 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.common import naming
 from msgq.common.formatting import in_bytes
 from msgq.common.selection import Selection
-from msgq.kinds import kind_of
-from msgq.kinds.cleanup import CLEANERS
-from msgq.kinds.removal import Removal
+from msgq.kinds import kind_of, stored_kinds
+from msgq.kinds.cleanup import Removal
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
 from msgq.topic.leftovers import clear_claims, clear_gates
@@ -73,8 +72,8 @@ def command(
     every = ["", *naming.prefixes()] if all_prefixes else [where]
     wanted = Selection(choices(endpoints) or None)
     removals: list[Removal] = []
-    for removal in every:
-        removals += _clear(endpoints, removal, not dry_run, force)
+    for searched in every:
+        removals += _clear(endpoints, searched, not dry_run, force)
     reported = {(removal.prefix, removal.endpoint) for removal in removals if removal.removed}
     removals += clear_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
     if not endpoints:
@@ -92,12 +91,12 @@ def command(
 def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[Removal]:
     """Remove what a prefix has of those that are named, or of all but what stays until it is."""
     selected = _select(endpoints, prefix)
-    for cleaner in CLEANERS:
-        if cleaner.keep_reasons is not None and not endpoints:
-            yield from cleaner.keep_reasons(prefix)
+    for kind in stored_kinds():
+        if kind.cleanup.keep_reasons is not None and not endpoints:
+            yield from kind.cleanup.keep_reasons(prefix)
         else:
-            names = [cleaner.kind.bare_name(name) for name in selected if kind_of(name) is cleaner.kind]
-            yield from cleaner.clear(names, prefix, remove=remove, force=force)
+            names = [kind.bare_name(name) for name in selected if kind_of(name) == kind]
+            yield from kind.cleanup.remove_unused(names, prefix, remove=remove, force=force)
 
 
 def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
@@ -105,10 +104,10 @@ def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
 
     The channel of a queue's events is meant only by its name: while the queue is there, somebody may want them.
     """
-    every = [cleaner.endpoint for cleaner in endpoint_stats(prefix)]
+    every = [stats.endpoint for stats in endpoint_stats(prefix)]
     existing = endpoint_inodes(prefix)  # also queues that cannot be read
     every = [name for name in every if name in endpoints or not is_shown_by_subject(name, existing)]
-    stay = {cleaner.kind for cleaner in CLEANERS if cleaner.keep_reasons is not None}
+    stay = {kind for kind in stored_kinds() if kind.cleanup.keep_reasons is not None}
     meant: set[str] = set()
     missing = []
     for text in endpoints:
@@ -126,9 +125,9 @@ def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
 
 def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, str]]) -> Iterator[Removal]:
     """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
-    for kind in CLEANERS:
+    for kind in stored_kinds():
         for searched_prefix in [prefix] if prefix else ["", *naming.prefixes()]:
-            for removal in kind.remove_orphans(searched_prefix, remove):
+            for removal in kind.cleanup.remove_orphans(searched_prefix, remove):
                 if remove or (removal.prefix, removal.endpoint) not in reported:
                     yield removal
 

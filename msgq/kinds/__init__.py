@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from msgq.kinds.cleanup import KindCleanup
     from msgq.kinds.source import KindSource
     from msgq.kinds.stats import KindStats
 
@@ -121,6 +122,12 @@ class Kind:
     def source(self) -> KindSource:
         """How its messages are read without a trace."""
         part: KindSource = self._part("source")
+        return part
+
+    @property
+    def cleanup(self) -> KindCleanup:
+        """What dead processes leave, and its removal."""
+        part: KindCleanup = self._part("cleanup")
         return part
 
     def _part(self, file: str) -> Any:

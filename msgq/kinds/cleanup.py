@@ -1,140 +1,163 @@
-"""What each kind of endpoint leaves, in one table: clean and doctor go through it, so that no kind is forgotten."""
+"""What dead processes leave, and its removal. Interface of the file cleanup.py of each kind.
+
+Nothing is removed that a living process may be using. A process that has mapped a file keeps the mapping: only the
+name goes. Prefixes are those of `naming.resolve_prefix`, "" for none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from msgq.channel import cleanup as channels
-from msgq.channel.names import KIND as CHANNEL
-from msgq.kinds import Kind, stored_kinds
-from msgq.kinds.removal import Issue, Removal, read_issues
-from msgq.records import cleanup as records
-from msgq.records.names import KIND as RECORDS
-from msgq.stats import EndpointStats, endpoint
-from msgq.topic import cleanup as topics
-from msgq.topic.names import KIND as TOPIC
-from msgq.workqueue import cleanup as queues
-from msgq.workqueue.names import KIND as QUEUE
-
-Repairs = tuple[list[str], list[str]]  # what was done, and what could not be
-
-
-class Clear(Protocol):
-    """Removes endpoints of a kind that nobody alive uses, each under its lock."""
-
-    def __call__(self, names: Iterable[str], prefix: str, /, *, remove: bool, force: bool) -> Iterator[Removal]:
-        """Remove these, by names without their mark, and say of each what became of it; see `remove_unused`."""
+from msgq.common.texts import some
+from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, SegmentError
 
 
 @dataclass(frozen=True, slots=True)
-class KindCleaner:
-    """What becomes of endpoints of a kind that nobody alive uses.
+class Removal:
+    """What became of something in shared memory.
 
     Attributes
     ----------
-    kind : theirs.
-    check, noun : what the doctor's line of them is called, and what several of them are.
-    clear : removes them.
-    remove_orphans : takes a prefix, and whether to remove; removes what belongs to none of them, and empty directories.
-    diagnose : takes their stats; returns what a supervisor should know of one.
-    orphans : takes a prefix; returns what belongs to none of them.
-    repair : takes a prefix; puts right what the dead left. None: whoever comes next does that, or needs nothing.
-    keep_reasons : takes a prefix; says of each why it stays. None: they go also without being named.
+    endpoint : whose it was, of a channel as `channel/NAME`; "" for the directory of a prefix that ended.
+    prefix : of the endpoint, "" for none.
+    path : of the file; of a topic its ring, of a channel its file.
+    bytes : of the file; of a topic those of the ring's data area, of a channel those of all its files.
+    reason : why it went, or why it was kept.
+    removed : whether it is gone; or would be, where that was only asked.
+    forcible : it was kept, and `force` would remove it.
     """
 
-    kind: Kind
+    endpoint: str
+    prefix: str
+    path: str
+    bytes: int
+    reason: str
+    removed: bool = True
+    forcible: bool = False
+
+
+class Users(NamedTuple):
+    """Who uses a topic or a channel, in words: those that live, and those of whom nobody here can say that."""
+
+    living: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+Severity = Literal["error", "warning"]
+ERROR: Final = "error"
+WARNING: Final = "warning"
+
+
+class Issue(NamedTuple):
+    """Something that a supervisor should know. An error keeps this user from using the endpoint, a warning does not."""
+
+    text: str
+    severity: Severity
+
+
+class Repairs(NamedTuple):
+    """What a repair did, and what it could not do though it should, a text each."""
+
+    done: list[str]
+    failed: list[str]
+
+
+class RemoveUnused(Protocol):
+    """Removes endpoints of a kind that no living process uses, each under its lock."""
+
+    def __call__(self, names: Iterable[str], prefix: str, /, *, remove: bool, force: bool) -> Iterator[Removal]:
+        """Give the result for each.
+
+        Parameters
+        ----------
+        names : bare names; those that another process removes in the meantime are passed over.
+        remove : False: only say what would be removed.
+        force : also remove endpoints of which nobody can say whether they are used; never one with a living user.
+        """
+
+
+def _no_issues(_prefix: str) -> list[Issue]:
+    return []
+
+
+def _nothing_to_repair(_prefix: str) -> Repairs:
+    return Repairs([], [])
+
+
+@dataclass(frozen=True, slots=True)
+class KindCleanup:
+    """What becomes of endpoints of a kind that no living process uses, and what dead processes leave.
+
+    Attributes
+    ----------
+    check, noun : the name of the doctor's check, and several endpoints of the kind in its text.
+    remove_unused : removes endpoints.
+    remove_orphans : takes a prefix, and whether to remove; removes files that belong to no endpoint, and empty
+        directories.
+    diagnose : takes statistics; returns what a supervisor should know of an endpoint.
+    find_orphans : takes a prefix; returns the files that belong to no endpoint.
+    repair : takes a prefix; repairs what dead processes left, and removes what only they used.
+    keep_reasons : takes a prefix; says of each endpoint why it stays. None: endpoints of this kind are removed also
+        without being named.
+    """
+
     check: str
     noun: str
-    clear: Clear
+    remove_unused: RemoveUnused
     remove_orphans: Callable[[str, bool], Iterable[Removal]]
     diagnose: Callable[[Any], list[Issue]]
-    orphans: Callable[[str], list[Issue]] = lambda prefix: []
-    repair: Callable[[str], Repairs] | None = None
+    find_orphans: Callable[[str], list[Issue]] = _no_issues
+    repair: Callable[[str], Repairs] = _nothing_to_repair
     keep_reasons: Callable[[str], Iterator[Removal]] | None = None
 
 
-def _told(removals: Iterable[Removal]) -> Repairs:
+def describe_removals(removals: Iterable[Removal]) -> Repairs:
+    """Return removals as the result of a repair."""
     every = list(removals)
-    done = [f"removed {one.endpoint}: {one.reason}" for one in every if one.removed and one.endpoint]
-    return done, [one.reason for one in every if not one.removed]
+    done = [
+        f"removed {removal.endpoint}: {removal.reason}" for removal in every if removal.removed and removal.endpoint
+    ]
+    return Repairs(done, [removal.reason for removal in every if not removal.removed])
 
 
-CLEANERS = (
-    KindCleaner(
-        TOPIC,
-        "topics",
-        "topics",
-        clear=topics.remove_unused,
-        remove_orphans=topics.remove_orphans,
-        diagnose=topics.diagnose,
-        repair=lambda prefix: _told(topics.repair(prefix)),
-    ),
-    KindCleaner(
-        CHANNEL,
-        "channels",
-        "channels",
-        clear=channels.remove_unused,
-        remove_orphans=channels.clear_pools,
-        diagnose=channels.diagnose,
-        orphans=channels.orphans,
-        repair=lambda prefix: _told(channels.repair(prefix)),
-    ),
-    KindCleaner(
-        RECORDS,
-        "records",
-        "vectors and boards",
-        clear=records.RECORDS.clear,
-        remove_orphans=records.RECORDS.remove_orphans,
-        diagnose=records.diagnose,
-        keep_reasons=records.RECORDS.keep_reasons,
-    ),
-    KindCleaner(
-        QUEUE,
-        "queues",
-        "queues",
-        clear=queues.QUEUES.clear,
-        remove_orphans=queues.QUEUES.remove_orphans,
-        diagnose=queues.diagnose,
-        repair=queues.repair,
-        keep_reasons=queues.QUEUES.keep_reasons,
-    ),
-)
+def reason(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody uses it") -> str:
+    """Return why something goes or stays that these use, see `Users`; `nobody` says that there are none."""
+    if living:
+        return f"in use by {some(living)}"
+    return f"in use by processes of unknown liveness: {some(unknown)}" if unknown else nobody
 
 
-def repair(prefix: str) -> Repairs:
-    """Put right what the dead left in endpoints of all kinds, remove what only they used; what somebody may use stays.
-
-    Returns
-    -------
-    What was done, and what could not be though it should, a text each.
-    """
-    done, failed = [], []
-    for one in CLEANERS:
-        if one.repair is not None:
-            more, less = one.repair(prefix)
-            done += more
-            failed += less
-    return done, failed
+def by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Return a text per role about its dead participants, with their count. dead : pairs of role and participant."""
+    found: dict[str, list[str]] = {}
+    for role, who in dead:
+        found.setdefault(role, []).append(str(who))
+    return {
+        role: f"{role} {who[0]}" if len(who) == 1 else f"{len(who)} {role}s: {some(who)}" for role, who in found.items()
+    }
 
 
-def unreadable(prefix: str) -> list[Issue]:
-    """Return what is in the place of an endpoint and cannot be read: damaged (wrong), or not for this user."""
-    return [flaw for kind in stored_kinds() for flaw in _unreadable(kind, prefix)]
+def remove_directories(rings: str, sides: str) -> None:
+    """Remove the directories of a prefix that ended; not when somebody has come, for the ring comes first."""
+    with contextlib.suppress(OSError):  # not empty
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(rings)
+        os.rmdir(sides)
 
 
-def _unreadable(kind: Kind, prefix: str) -> list[Issue]:
-    if kind.files is None:
-        return []
-    directory, start = kind.files(prefix)
-    paths = sorted(Path(directory).glob(f"{start}?*"))
-    files = [path for path in paths if not path.is_dir() or path.is_symlink()]  # else the endpoints of a prefix
-    return read_issues([kind.name_prefix + path.name.removeprefix(start) for path in files], prefix, endpoint)
-
-
-def diagnose(remains: KindCleaner, found: Iterable[EndpointStats], prefix: str) -> list[Issue]:
-    """Return what is not as it should be with endpoints of a kind, `found`: what is wrong first."""
-    flaws = [flaw for one in found for flaw in remains.diagnose(one.stats)] + remains.orphans(prefix)
-    return sorted(flaws, key=lambda flaw: not flaw.wrong)
+def read_issues(names: Iterable[str], prefix: str, read: Callable[[str, str], object]) -> list[Issue]:
+    """Return why some endpoints cannot be read by a function of `msgq.stats`: damaged (errors), or not for us."""
+    issues = []
+    for name in names:
+        try:
+            read(name, prefix)
+        except (SegmentError, EndpointNameError) as error:  # a name that is no text, too
+            if error.errno != errno.ENOENT:  # else it was removed meanwhile
+                damaged = isinstance(error, (CorruptSegmentError, LayoutVersionError))
+                issues.append(Issue(str(error), severity=ERROR if damaged else WARNING))
+    return issues

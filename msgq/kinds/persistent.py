@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from msgq.errors import SegmentError
-from msgq.kinds.removal import Removal, Users, reason
+from msgq.kinds.cleanup import Removal, Users, reason
 from msgq.stats import Participant
 
 
@@ -79,7 +79,7 @@ class PersistentKind(Generic[_Stats]):
                 self.name_prefix + one.name, prefix, one.path, one.bytes, why + self.contents(one), removed=False
             )
 
-    def clear(
+    def remove_unused(
         self, names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
     ) -> Iterator[Removal]:
         """Remove those that nobody has open, with what is in them, and say of each what became of it.
@@ -91,7 +91,7 @@ class PersistentKind(Generic[_Stats]):
         """
         for name in names:
             try:
-                yield self._clear(name, prefix, remove, force)
+                yield self._remove_unused(name, prefix, remove, force)
             except SegmentError as error:
                 if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
                     yield Removal(
@@ -105,7 +105,7 @@ class PersistentKind(Generic[_Stats]):
                 os.rmdir(*self.directories(prefix))
         return ()
 
-    def _clear(self, name: str, prefix: str, remove: bool, force: bool) -> Removal:
+    def _remove_unused(self, name: str, prefix: str, remove: bool, force: bool) -> Removal:
         seen: list[_Stats] = []
 
         def unused(one: _Stats) -> bool:

@@ -10,9 +10,8 @@ from msgq.common.texts import some
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
-from msgq.kinds import cleanup, kind_of
-from msgq.kinds.cleanup import CLEANERS, diagnose
-from msgq.kinds.removal import Issue
+from msgq.kinds import kind_of, maintenance, stored_kinds
+from msgq.kinds.cleanup import ERROR, WARNING, Issue
 from msgq.monitor.machine import CHECKS, Check
 from msgq.stats import endpoints
 from msgq.topic import cleanup as topic_cleanup
@@ -62,24 +61,26 @@ def check_round_trip() -> Check:
 
 def check_segments(prefix: str) -> Check:
     """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
-    return _check_of("segments", list(cleanup.unreadable(prefix)), "every one can be read")
+    return _check_of("segments", list(maintenance.find_unreadable(prefix)), "every one can be read")
 
 
 def check_files(prefix: str) -> Check:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
     names = topic_cleanup.orphans(prefix)
     lost = [f"{name} has a side segment, but no ring (--fix removes it)" for name in names]
-    flaws = [Issue(text, wrong=True) for text in lost] + topic_cleanup.strangers(prefix) + _orphans_of_prefixes(prefix)
-    return _check_of("files", flaws, "every one belongs where it is, to whom it should")
+    issues = (
+        [Issue(text, severity=ERROR) for text in lost] + topic_cleanup.strangers(prefix) + _orphans_of_prefixes(prefix)
+    )
+    return _check_of("files", issues, "every one belongs where it is, to whom it should")
 
 
-def _check_of(check: str, flaws: Sequence[Issue], good: str) -> Check:
-    if not flaws:
+def _check_of(check: str, issues: Sequence[Issue], good: str) -> Check:
+    if not issues:
         return Check(check, "ok", good)
-    ordered = sorted(flaws, key=lambda flaw: not flaw.wrong)
-    wrong = ordered[0].wrong
-    texts = (issue.text if issue.wrong or not wrong else f"warning: {issue.text}" for issue in ordered)
-    return Check(check, "error" if wrong else "warning", some(texts, _SHOWN, "; "))
+    ordered = sorted(issues, key=lambda issue: issue.severity != ERROR)
+    worst = ordered[0].severity
+    texts = (issue.text if issue.severity == worst else f"warning: {issue.text}" for issue in ordered)
+    return Check(check, worst, some(texts, _SHOWN, "; "))
 
 
 def _orphans_of_prefixes(prefix: str) -> list[Issue]:
@@ -92,17 +93,17 @@ def _orphans_of_prefixes(prefix: str) -> list[Issue]:
     ]
     size = in_bytes(sum(orphan.bytes for orphan in orphans))
     text = f"{len(prefixes)} prefixes that ended left {len(orphans)} side segments without a ring, {size}"
-    return [Issue(f"{text} (`msgq clean` removes them)", wrong=False)]
+    return [Issue(f"{text} (`msgq clean` removes them)", severity=WARNING)]
 
 
 def check_endpoints(prefix: str) -> Iterator[Check]:
     """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
     every = endpoints(prefix)
-    for cleaner in CLEANERS:
-        of_kind = [stats for stats in every if kind_of(stats.endpoint) is cleaner.kind]
+    for kind in stored_kinds():
+        of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = in_bytes(sum(stats.bytes for stats in of_kind))
-        good = f"{len(of_kind)} {cleaner.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
-        yield _check_of(cleaner.check, diagnose(cleaner, of_kind, prefix), good)
+        good = f"{len(of_kind)} {kind.cleanup.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
+        yield _check_of(kind.cleanup.check, maintenance.diagnose(kind, of_kind, prefix), good)
 
 
 def check_leftovers(prefix: str) -> Check:
@@ -116,5 +117,5 @@ def check_leftovers(prefix: str) -> Check:
 
 def repair(prefix: str) -> Check:
     """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
-    done, failed = cleanup.repair(prefix)
+    done, failed = maintenance.repair(prefix)
     return Check("repair", "error" if failed else "ok", some(failed + done, _SHOWN, "; ") or "nothing to repair")

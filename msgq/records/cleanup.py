@@ -13,8 +13,8 @@ from msgq.common import naming
 from msgq.common.naming import RECORDS_MARK
 from msgq.common.texts import plural, some
 from msgq.impl.records.core import remove_record
+from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup
 from msgq.kinds.persistent import PersistentKind
-from msgq.kinds.removal import Issue
 from msgq.stats import RecordStats, records
 from msgq.stats import record as read_record
 
@@ -42,9 +42,9 @@ RECORDS = PersistentKind(
 def diagnose(record: RecordStats) -> list[Issue]:
     """Return what a supervisor should know: the dead, what they left, full rows."""
     name = RECORDS_MARK + record.name
-    flaws = []
+    issues = []
     if sum(one.participant.alive is not False for one in record.writers) >= WRITERS_MAX:
-        flaws.append(Issue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", wrong=True))
+        issues.append(Issue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", severity=ERROR))
     left = []
     for one in record.writers:
         if one.participant.alive is False:
@@ -55,5 +55,15 @@ def diagnose(record: RecordStats) -> list[Issue]:
     if gone > 0:
         left.append(f"{plural(gone, 'element')} of writers that are gone")
     if left:
-        flaws.append(Issue(f"{name}: {some(left)} (reclaimed by the next writer)", wrong=False))
-    return flaws
+        issues.append(Issue(f"{name}: {some(left)} (reclaimed by the next writer)", severity=WARNING))
+    return issues
+
+
+CLEANUP = KindCleanup(
+    check="records",
+    noun="vectors and boards",
+    remove_unused=RECORDS.remove_unused,
+    remove_orphans=RECORDS.remove_orphans,
+    diagnose=diagnose,
+    keep_reasons=RECORDS.keep_reasons,
+)

@@ -16,7 +16,18 @@ from pathlib import Path
 from msgq.common import file_permissions, naming
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
-from msgq.kinds.removal import Issue, Removal, Users, by_role, reason, remove_directories
+from msgq.kinds.cleanup import (
+    ERROR,
+    WARNING,
+    Issue,
+    KindCleanup,
+    Removal,
+    Users,
+    by_role,
+    describe_removals,
+    reason,
+    remove_directories,
+)
 from msgq.stats import Participant, TopicStats, topics
 from msgq.stats import topic as read_topic
 
@@ -50,12 +61,15 @@ def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
 
 
 def diagnose(topic: TopicStats) -> list[Issue]:
-    """Return the dead participants of a topic as flaws. A topic without a living publisher is an error."""
+    """Return the dead participants of a topic as issues. A topic without a living publisher is an error."""
     published = topic.publisher_kind == "stock" or any(
         role == "publisher" and who.alive is not False for role, who in topic.participants
     )
     return [
-        Issue(f"{topic.endpoint}: {who} ({_FATE[role]}; {_FIX})", wrong=role == "publisher" and not published)
+        Issue(
+            f"{topic.endpoint}: {who} ({_FATE[role]}; {_FIX})",
+            severity=ERROR if role == "publisher" and not published else WARNING,
+        )
         for role, who in by_role(dead(topic)).items()
     ]
 
@@ -96,7 +110,7 @@ def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> Remov
         return Removal(endpoint, prefix, topic.path, topic.data_bytes, why, goes, not goes and not living)
 
 
-def repair(prefix: str) -> Iterator[Removal]:
+def remove_dead(prefix: str) -> Iterator[Removal]:
     """Remove side segments that lost their ring, and topics that only the dead use; topics that somebody may use stay.
 
     Gives what was removed, and what could not be though it should. Topics that nobody ever entered stay as well.
@@ -203,15 +217,25 @@ def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> Removal | None:
 
 
 def strangers(prefix: str) -> list[Issue]:
-    """Return which segments have an owner who is not trusted (wrong: they are refused), or a mode that is too open."""
-    flaws = []
+    """Return which segments have an owner who is not trusted (errors: they are refused), or a mode that is too open."""
+    issues = []
     for path_of in (naming.ring_path, naming.side_path):
         for name, status in _files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not file_permissions.trusts(status.st_uid):
                 owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
-                flaws.append(Issue(f"{path} belongs to {owner}: until then it is refused", wrong=True))
+                issues.append(Issue(f"{path} belongs to {owner}: until then it is refused", severity=ERROR))
             elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):
                 text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
-                flaws.append(Issue(text, wrong=False))
-    return flaws
+                issues.append(Issue(text, severity=WARNING))
+    return issues
+
+
+CLEANUP = KindCleanup(
+    check="topics",
+    noun="topics",
+    remove_unused=remove_unused,
+    remove_orphans=remove_orphans,
+    diagnose=diagnose,
+    repair=lambda prefix: describe_removals(remove_dead(prefix)),
+)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.gate.core import gate_owner, unlink_gate
-from msgq.kinds.removal import Removal
+from msgq.kinds.cleanup import Removal
 
 
 def clear_gates(

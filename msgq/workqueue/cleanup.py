@@ -16,8 +16,8 @@ from msgq.errors import MsgqError
 from msgq.impl.workqueue.options import HANDLES_MAX
 from msgq.impl.workqueue.queue import MessageQueue
 from msgq.impl.workqueue.snapshot import remove_queue
+from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup, Repairs
 from msgq.kinds.persistent import PersistentKind
-from msgq.kinds.removal import Issue
 from msgq.stats import QueueStats, queues
 from msgq.stats import queue as read_queue
 
@@ -40,7 +40,7 @@ QUEUES = PersistentKind(
 )
 
 
-def repair(prefix: str) -> tuple[list[str], list[str]]:
+def repair(prefix: str) -> Repairs:
     """Put right what the dead left in queues, and return what was done, and what could not be, a text a queue."""
     done, failed = [], []
     for one in queues(prefix):
@@ -53,7 +53,7 @@ def repair(prefix: str) -> tuple[list[str], list[str]]:
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody removed it meanwhile
                 failed.append(str(error))
-    return done, failed
+    return Repairs(done, failed)
 
 
 def _left(queue: QueueStats) -> list[str]:
@@ -75,13 +75,24 @@ def _left(queue: QueueStats) -> list[str]:
 def diagnose(queue: QueueStats) -> list[Issue]:
     """Return what a supervisor should know: what the dead left, places that mean nothing, full rows."""
     name = QUEUE_MARK + queue.name
-    flaws = []
+    issues = []
     if queue.nonsense:
         text = f"{name} has {queue.nonsense} places that nobody can use: another program wrote there"
-        flaws.append(Issue(f"{text} (make it anew, after `msgq clean {name}`)", wrong=True))
+        issues.append(Issue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
-        flaws.append(Issue(f"{name} has {HANDLES_MAX} handles open, as many as it may", wrong=True))
+        issues.append(Issue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))
     left = _left(queue)
     if left:
-        flaws.append(Issue(f"{name}: {some(left)} (repaired when a process opens it, or by --fix)", wrong=False))
-    return flaws
+        issues.append(Issue(f"{name}: {some(left)} (repaired when a process opens it, or by --fix)", severity=WARNING))
+    return issues
+
+
+CLEANUP = KindCleanup(
+    check="queues",
+    noun="queues",
+    remove_unused=QUEUES.remove_unused,
+    remove_orphans=QUEUES.remove_orphans,
+    diagnose=diagnose,
+    repair=repair,
+    keep_reasons=QUEUES.keep_reasons,
+)

@@ -53,7 +53,7 @@ LAYERS = [
     {"msgq.impl.workqueue"},  # whose events are messages of a channel
     {"msgq.impl.meter", "msgq.impl.sources"},
     {"msgq.impl", "msgq.backend"},
-    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.removal"},
+    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.cleanup"},
     {"msgq.kinds"},
     {"msgq.stats"},
     {"msgq.kinds.persistent", "msgq.kinds.playback"},
@@ -66,7 +66,7 @@ LAYERS = [
     {"msgq.visionipc"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.kinds.cleanup", "msgq.kinds.opening"},
+    {"msgq.kinds.maintenance", "msgq.kinds.opening"},
     {"msgq.simulation"},
     {"msgq.recording.mcap_io"},
     {"msgq.recording.repair", "msgq.recording.reader"},

@@ -12,8 +12,8 @@ import pytest
 import msgq
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.kinds import cleanup as kinds_cleanup
-from msgq.kinds.removal import Removal
+from msgq.kinds import maintenance
+from msgq.kinds.cleanup import Removal
 from msgq.topic import cleanup
 from tests.support import SHM, Child, hear, say
 
@@ -91,8 +91,8 @@ def test_a_topic_that_cannot_be_read_is_kept(prefix: str) -> None:
     assert (kept.removed, kept.forcible) == (False, False)
     with pytest.raises(SegmentError) as error:
         msgq.stats.topic("short")
-    (flaw,) = kinds_cleanup.unreadable(prefix)
-    assert flaw == (str(error.value), True)
+    (issue,) = maintenance.find_unreadable(prefix)
+    assert issue == (str(error.value), "error")
 
 
 def test_repair_leaves_topics_that_nobody_entered_or_somebody_uses(alive: msgq.PubSocket, prefix: str) -> None:
@@ -101,9 +101,9 @@ def test_repair_leaves_topics_that_nobody_entered_or_somebody_uses(alive: msgq.P
     msgq.pub_sock("halved", 4096).close()
     os.unlink(naming.ring_path("halved", prefix))
     assert cleanup.orphans(prefix) == ["halved"]
-    found = list(cleanup.repair(prefix))
+    found = list(cleanup.remove_dead(prefix))
     assert [(one.endpoint, one.removed) for one in found] == [("halved", True), ("left", True)]
-    assert list(cleanup.repair(prefix)) == []
+    assert list(cleanup.remove_dead(prefix)) == []
     assert sorted(one.endpoint for one in msgq.stats.topics()) == ["alive", "unused"]
 
 
@@ -123,6 +123,6 @@ def test_orphans_of_a_prefix_that_ended(prefix: str) -> None:
 def test_modes_that_are_too_open_are_strange(alive: msgq.PubSocket, prefix: str) -> None:
     assert cleanup.strangers(prefix) == []
     os.chmod(naming.ring_path("alive", prefix), 0o622)
-    ((text, wrong),) = cleanup.strangers(prefix)
+    ((text, severity),) = cleanup.strangers(prefix)
     assert "mode 622" in text
-    assert not wrong
+    assert severity == "warning"

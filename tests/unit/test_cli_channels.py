@@ -16,7 +16,7 @@ from click.shell_completion import ShellComplete
 from msgq.channel import Channel, Node, cleanup
 from msgq.cli.app import app
 from msgq.common import naming
-from msgq.kinds.removal import Users, reason
+from msgq.kinds.cleanup import Users, reason
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
 

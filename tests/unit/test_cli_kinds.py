@@ -30,7 +30,7 @@ from msgq.common import timing
 from msgq.impl.channel.core import Publisher, Subscriber
 from msgq.impl.records.core import RecordWatch
 from msgq.kinds import stored_kinds
-from msgq.kinds.cleanup import CLEANERS
+from msgq.kinds.cleanup import KindCleanup
 from msgq.kinds.source import KindSource
 from msgq.kinds.stats import AnyRow, KindStats
 from msgq.records.stats import STATS as RECORD_STATS
@@ -117,7 +117,7 @@ def cells(text: str) -> dict[str, list[str]]:
 def test_each_kind_has_its_parts() -> None:
     assert [kind.name for kind in stored_kinds()] == ["topic", "channel", "records", "queue"]
     assert all(isinstance(kind.stats, KindStats) and isinstance(kind.source, KindSource) for kind in stored_kinds())
-    assert [one.kind for one in CLEANERS] == list(stored_kinds())
+    assert all(isinstance(kind.cleanup, KindCleanup) for kind in stored_kinds())
 
 
 def test_list_shows_every_kind_in_one_table(bus: Bus) -> None:
@@ -343,9 +343,9 @@ def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
 
 def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:
     found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
-    for one, count in zip(CLEANERS, (3, 2, 2, 1), strict=True):
-        assert found[one.check].startswith(f"{count} {one.noun}, ")
-        assert found[one.check].endswith("the dead left nothing in them")
+    for kind, count in zip(stored_kinds(), (3, 2, 2, 1), strict=True):
+        assert found[kind.cleanup.check].startswith(f"{count} {kind.cleanup.noun}, ")
+        assert found[kind.cleanup.check].endswith("the dead left nothing in them")
 
 
 def test_clean_names_every_kind_by_its_mark(bus: Bus) -> None:

@@ -18,8 +18,8 @@ from msgq.channel import Channel
 from msgq.cli.app import app
 from msgq.common import naming
 from msgq.errors import SegmentError
+from msgq.kinds.cleanup import Users
 from msgq.kinds.persistent import PersistentKind
-from msgq.kinds.removal import Users
 from msgq.workqueue import Job, MessageQueue, cleanup
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
@@ -290,7 +290,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     names = [f"q{number}" for number in range(30)]
     for name in names:
         MessageQueue(name, max_messages=1, max_message_size=1).close()
-    tasks = [Task(lambda: list(cleanup.QUEUES.clear(names, prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(cleanup.QUEUES.remove_unused(names, prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"queue/{name}" for name in names)
     assert files(prefix) == []

@@ -14,8 +14,8 @@ from click.shell_completion import ShellComplete
 from msgq import Board, SeqlockVector, stats
 from msgq.cli.app import app
 from msgq.common import naming
+from msgq.kinds.cleanup import Users
 from msgq.kinds.persistent import PersistentKind
-from msgq.kinds.removal import Users
 from msgq.records.cleanup import RECORDS
 from tests import command
 from tests.support import SHM, Child, Task
@@ -241,7 +241,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     names = [f"v{number}" for number in range(30)]
     for name in names:
         make(name)
-    tasks = [Task(lambda: list(RECORDS.clear(names, prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(RECORDS.remove_unused(names, prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"records/{name}" for name in names)
     assert files(prefix) == []

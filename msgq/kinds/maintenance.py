@@ -1,0 +1,38 @@
+"""Repair and diagnosis of endpoints of all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgq.kinds import Kind, stored_kinds
+from msgq.kinds.cleanup import ERROR, Issue, Repairs, read_issues
+from msgq.stats import EndpointStats, endpoint
+
+
+def repair(prefix: str) -> Repairs:
+    """Repair what dead processes left in endpoints of all kinds, and remove what only they used."""
+    repairs = [kind.cleanup.repair(prefix) for kind in stored_kinds()]
+    done = [text for repair in repairs for text in repair.done]
+    return Repairs(done, [text for repair in repairs for text in repair.failed])
+
+
+def find_unreadable(prefix: str) -> list[Issue]:
+    """Return files in the place of an endpoint that cannot be read: damaged (errors), or not for this user."""
+    return [issue for kind in stored_kinds() for issue in _find_unreadable(kind, prefix)]
+
+
+def _find_unreadable(kind: Kind, prefix: str) -> list[Issue]:
+    if kind.files is None:
+        return []
+    directory, start = kind.files(prefix)
+    paths = sorted(Path(directory).glob(f"{start}?*"))
+    files = [path for path in paths if not path.is_dir() or path.is_symlink()]  # else the endpoints of a prefix
+    return read_issues([kind.endpoint(path.name.removeprefix(start)) for path in files], prefix, endpoint)
+
+
+def diagnose(kind: Kind, endpoints: Iterable[EndpointStats], prefix: str) -> list[Issue]:
+    """Return what a supervisor should know of endpoints of a kind, errors first."""
+    cleanup = kind.cleanup
+    issues = [issue for stats in endpoints for issue in cleanup.diagnose(stats.stats)] + cleanup.find_orphans(prefix)
+    return sorted(issues, key=lambda issue: issue.severity != ERROR)
