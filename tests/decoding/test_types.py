@@ -268,10 +268,8 @@ def check_types(schema: Schema, payloads: Payloads, optional: frozenset[str] = f
     assert found == wanted
     assert columns(schema, payloads, allowed=delta_type).type == delta_type(wanted)
     rows = len(payloads)
-    about = {name: pa.array([0] * rows) for name in INPUT_COLUMNS.names} | {
-        "run": ["r"] * rows,
-        "endpoint": ["e"] * rows,
-    }
+    about = {name: pa.array([0] * rows) for name in INPUT_COLUMNS.names}
+    about |= {"run": ["r"] * rows, "endpoint": ["e"] * rows}
     payload = pa.array(payloads, pa.binary())
     messages = pa.table(about | {"encoding": [schema.encoding] * rows, "data": payload})
     fields = delta_type(wanted)

@@ -1,6 +1,6 @@
 """Reading and writing of chunks: the C declarations, and the chunk that the recorder fills without the GIL."""
 
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 
 cdef extern from "mcap_io/chunk_buffer.h" nogil:
@@ -36,41 +36,6 @@ cdef extern from "mcap_io/chunk_buffer.h" nogil:
     uint8_t *mq_log_index_begin(uint8_t *to, uint16_t channel, uint32_t count)
     void mq_log_chunk_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places)
     void mq_log_chunk_count(const mq_log_chunk *chunk, mq_tally *tallies, const uint16_t *numberings)
-
-
-cdef extern from "mcap_io/scan.h" nogil:
-    enum:
-        MQ_SCAN_END
-        MQ_SCAN_FULL
-        MQ_SCAN_RECORD
-        MQ_SCAN_CUT
-        MQ_SCAN_ZERO
-        MQ_CODE_UNKNOWN
-        MQ_CODE_UNWANTED
-    ctypedef struct mq_scan_filter:
-        const int32_t *codes
-        int64_t channels
-        int64_t start
-        int64_t end
-        int strict
-    ctypedef struct mq_columns:
-        int32_t *code
-        int64_t *sequence
-        int64_t *log_time
-        int64_t *publish_time
-        int64_t *offset
-        int64_t *length
-    int mq_scan(const uint8_t *data, int64_t size, const mq_scan_filter *wanted, const mq_columns *columns,
-                int64_t rows, int64_t *position, int64_t *row)
-    int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows)
-    int64_t mq_gather(const uint8_t *data, int64_t size, const mq_columns *columns, int64_t row, int64_t rows,
-                      uint8_t *into, int64_t used, int32_t *ends)
-    void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
-                  const int32_t *numberings)
-
-cdef extern from "mcap_io/crc.h" nogil:
-    bint mq_can_fold()
-    void mq_fold(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
 
 
 cdef class ChunkBuffer:

@@ -1,6 +1,41 @@
 """Chunks of messages into columns, below Python: see scan.h."""
 
 
+cdef extern from "mcap_io/scan.h" nogil:
+    enum:
+        MQ_SCAN_END
+        MQ_SCAN_FULL
+        MQ_SCAN_RECORD
+        MQ_SCAN_CUT
+        MQ_SCAN_ZERO
+        MQ_CODE_UNKNOWN
+        MQ_CODE_UNWANTED
+    ctypedef struct mq_scan_filter:
+        const int32_t *codes
+        int64_t channels
+        int64_t start
+        int64_t end
+        int strict
+    ctypedef struct mq_columns:
+        int32_t *code
+        int64_t *sequence
+        int64_t *log_time
+        int64_t *publish_time
+        int64_t *offset
+        int64_t *length
+    int mq_scan(const uint8_t *data, int64_t size, const mq_scan_filter *wanted, const mq_columns *columns,
+                int64_t rows, int64_t *position, int64_t *row)
+    int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows)
+    int64_t mq_gather(const uint8_t *data, int64_t size, const mq_columns *columns, int64_t row, int64_t rows,
+                      uint8_t *into, int64_t used, int32_t *ends)
+    void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+                  const int32_t *numberings)
+
+cdef extern from "mcap_io/crc.h" nogil:
+    bint mq_can_fold()
+    void mq_fold(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
+
+
 END = MQ_SCAN_END
 FULL = MQ_SCAN_FULL
 RECORD = MQ_SCAN_RECORD
