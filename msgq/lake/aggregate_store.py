@@ -1,10 +1,9 @@
-"""The derived tables of a lake: of each bronze file what workers found in it, and its ranges.
+"""The aggregate store of a lake: partial aggregates of each bronze file, and its ranges.
 
     LAKE/aggregates/VERSION/NAME
 
 Each row says of which bronze file it is. The table of ranges is written last: a bronze file that it does not have is
-not derived yet. The next writer derives what a kill left out, from files that the worker left, or computes it again
-from the bronze file.
+incomplete. The next writer completes it after a kill, from the worker's files, or from the bronze file.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ _REBUILT = "~"  # follows the stem in names of files that were computed again
 
 
 def aggregate_table(lake: Directory, name: str) -> LakeTable:
-    """Return a derived table of a lake."""
+    """Return a table of the aggregate store."""
     return LakeTable(lake, f"aggregates/{VERSION}/{name}")
 
 
 def aggregate_columns(name: str) -> pa.Schema:
-    """Return the columns of a derived table."""
+    """Return the columns of a table of aggregates."""
     return RANGES if name == RANGES_NAME else SCHEMAS[name].append(BRONZE_FILE)
 
 
@@ -54,7 +53,7 @@ def with_bronze_file(rows: pa.Table, bronze_file: str) -> pa.Table:
 
 
 def file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
-    """Return the name of a bronze file's files in derived tables. is_rebuilt : one that nobody else has."""
+    """Return the name of a bronze file's files in the aggregate store. is_rebuilt : a unique name."""
     return (
         f"{file_stem(bronze_file)}{_REBUILT}{uuid4().hex[:8]}.parquet"
         if is_rebuilt
@@ -63,13 +62,13 @@ def file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
 
 
 def file_stem(bronze_file: str) -> str:
-    """Return how the names of files begin which a bronze file has in derived tables."""
+    """Return how the names of a bronze file's files in the aggregate store begin."""
     return bronze_file.removesuffix(".parquet").replace("date=", "").replace("size_class=", "").replace("/", "-")
 
 
 @dataclass(frozen=True)
 class AggregateSnapshot:
-    """The derived tables as they belong to one version of the messages, whoever writes meanwhile.
+    """The aggregates of one version of the messages.
 
     Attributes
     ----------
@@ -106,7 +105,7 @@ def _files_of(paths: Iterable[str], bronze_files: Iterable[str]) -> list[str]:
 
 
 class AggregateStore:
-    """The derived tables of a lake. For one thread at a time."""
+    """The partial aggregates of a lake. For one thread at a time."""
 
     def __init__(self, lake: Directory) -> None:
         self._lake = lake
@@ -131,7 +130,7 @@ class AggregateStore:
         return AggregateSnapshot(self._lake, frozenset(bronze_files), ranges, paths)
 
     def missing(self, bronze_files: Collection[str]) -> set[str]:
-        """Return those of these bronze files of which not all that is derived is committed."""
+        """Return those of these bronze files whose aggregates are not committed."""
         return set(bronze_files) - set(self.ranges(bronze_files).column("bronze_file").unique().to_pylist())
 
     def find_uncommitted(self, bronze_files: Iterable[str]) -> tuple[dict[str, list[DataFile]], list[str]]:

@@ -74,7 +74,7 @@ class Bronze:
         return set() if snapshot is None else set(snapshot.files)
 
     def aggregates(self) -> AggregateSnapshot:
-        """Return what is derived of all messages as they are now, having derived what was not.
+        """Return the aggregates of all messages as they are now; complete them first.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Bronze:
     # ---- writing ----
 
     def complete_aggregates(self) -> None:
-        """Make the lake one whose bronze files all have what is derived of them; a new one, where there is none.
+        """Commit missing aggregates of bronze files; create the lake if there is none.
 
         Raises
         ------
@@ -115,10 +115,10 @@ class Bronze:
             with suppress(ConflictError):  # another process has just created the table
                 self.table.commit(None, BRONZE)
             base = self.table.snapshot()
-        self._derive(set() if base is None else set(base.files))
+        self._complete(set() if base is None else set(base.files))
 
     def optimize(self) -> OptimizeResult:
-        """Put small bronze files together, and what is derived of them.
+        """Put small bronze files together, and their aggregates.
 
         Raises
         ------
@@ -143,8 +143,8 @@ class Bronze:
                 return
         self._remove(written)
 
-    def _derive(self, bronze_files: set[str]) -> None:
-        """Commit what is derived of bronze files and is not there yet: what workers left, or made anew."""
+    def _complete(self, bronze_files: set[str]) -> None:
+        """Commit missing aggregates of bronze files: those that workers left, or computed again."""
         if not (missing := self._aggregates.missing(bronze_files)):
             return
         files, without_files = self._aggregates.find_uncommitted(sorted(missing))
@@ -176,7 +176,7 @@ class Bronze:
         while True:
             base = self.table.snapshot()
             present = set() if base is None else set(base.files)
-            self._derive(present)
+            self._complete(present)
             written = self._drop_duplicates(written, present - compared)
             compared = present
             if not written.bronze_files:

@@ -1,4 +1,4 @@
-"""Bronze files: Parquet files of messages, and what is derived of them, written by workers without a way through Java.
+"""Bronze files: Parquet files of messages, and their aggregates, written by workers without a way through Java.
 
 A bronze file holds one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that
 their statistics say what is not in them. Workers write files where they belong. A commit makes them part of the lake;
@@ -48,7 +48,7 @@ class UncommittedFiles:
     Attributes
     ----------
     bronze_files : files of the table of messages.
-    aggregates : files of the derived tables, by their names.
+    aggregates : files of the aggregate store, by the names of its tables.
     ranges : of the bronze files.
     """
 
@@ -79,7 +79,7 @@ class UncommittedFiles:
 
 
 def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> UncommittedFiles:
-    """Write messages into new bronze files, and what is derived of them.
+    """Write messages into new bronze files, and their aggregates.
 
     batches : with the columns `COLUMNS`.
     """
@@ -183,7 +183,7 @@ class _PartitionWriters:
 
 
 class _AggregateWriter:
-    """What is derived of a bronze file: a file of each table in which it has rows."""
+    """Writes the aggregates of a bronze file: a file of each table in which it has rows."""
 
     def __init__(self, lake: Directory, bronze_file: str, is_rebuilt: bool = False) -> None:
         self._lake, self._bronze_file, self._name = lake, bronze_file, file_name(bronze_file, is_rebuilt)

@@ -1,6 +1,6 @@
 """Builds the tables of gold, hour by hour of each run, as messages of it come.
 
-    LAKE/gold/TABLE/run_id=.../hour=.../*.parquet    made of what was derived of an hour of a run
+    LAKE/gold/TABLE/run_id=.../hour=.../*.parquet    made of the aggregates of an hour of a run
     LAKE/gold/TABLE/run_id=.../*.parquet             made of all hours of a run
     LAKE/gold/_groups                                of which bronze files each group was made
 

@@ -93,7 +93,7 @@ def _lists(table: pa.Table) -> list[list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class IncrementTask:
-    """What a worker makes gold of: a group, and the files that have what was derived of it, by table."""
+    """What a worker makes gold of: an increment, and the files of its aggregates, by table."""
 
     group: GoldIncrement
     files: Mapping[str, list[str]]
@@ -111,7 +111,7 @@ class IncrementTask:
 
 
 def filter_hour(name: str, rows: pa.Table, run: str, hour: int) -> pa.Table:
-    """Return those rows of a derived table, or of `origins`, that belong to a group."""
+    """Return those rows of aggregates, or of `origins`, that belong to an increment."""
     if name == "hours":
         return rows.slice(0, 0)
     hours = event_hours(rows) if name == "events" else integer_column(rows, _TIMES[name], -HOUR) // HOUR

@@ -1,4 +1,4 @@
-"""Gold without Spark: its tables from those that are derived of messages, hour by hour, and then of whole runs.
+"""The tables of gold, made of partial aggregates hour by hour, and then of whole runs.
 
 Tables whose names begin with _ are between the two: of each hour what the totals of its run need, and no more.
 """
@@ -56,8 +56,8 @@ def hourly_tables(aggregates: Mapping[str, pa.Table], at_least: int) -> dict[str
 
     Parameters
     ----------
-    found : what `derive` made of all its messages; and `origins`: run, endpoint, publish_time, origin_time of those
-        whose origin_time is in the hour.
+    aggregates : what `compute_aggregates` made of all its messages; and `origins`: run, endpoint, publish_time and
+        origin_time of those whose origin_time is in the hour.
     at_least : the least width of windows, ns.
     """
     made = {name: schema.empty_table() for name, schema in HOURLY.items()}
@@ -89,7 +89,7 @@ def _of_events(rows: pa.Table, _: int) -> dict[str, pa.Table]:
     return {"queue_deliveries": done, "_queues": queues.queue_points(done)}
 
 
-#: By the name of what is derived, how the tables of an hour are made of it. The least width of windows is given, too.
+#: Makes the tables of an hour of each partial aggregate. The least width of windows is given, too.
 _MADE: dict[str, Callable[[pa.Table, int], dict[str, pa.Table]]] = {
     "traffic_windows": _of_windows,
     "islands": lambda rows, _: {"_islands": islands.join_islands(rows, EPOCH_KEY)},
@@ -106,7 +106,7 @@ def run_tables(aggregates: Mapping[str, pa.Table], at_least: int, thresholds: Ch
 
     Parameters
     ----------
-    found : those of `HOURLY` whose names begin with _, of all hours.
+    aggregates : those of `HOURLY` whose names begin with _, of all hours.
     at_least : the least width of windows, ns.
     thresholds : of `checks`.
     """

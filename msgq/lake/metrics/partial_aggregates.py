@@ -35,7 +35,7 @@ FRAMES = pa.schema(
 #: Hours since the epoch that the log_time of messages does not tell; `about` is "origins": those in which origins of
 #: messages were; or "events": those in which messages of queues were sent whose events these are.
 HOURS = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour", pa.int64())])
-#: Of what `compute_aggregates` makes: with another number, everything is derived anew.
+#: Of what `compute_aggregates` makes: with another number, all is computed again.
 VERSION = 1
 #: The tables that `compute_aggregates` makes, and their columns, without `bronze_file`.
 SCHEMAS: dict[str, pa.Schema] = {
