@@ -17,7 +17,7 @@ from msgq.lake.metrics.queues import COUNTS as QUEUE_COUNTS
 from msgq.lake.metrics.queues import DURATIONS as QUEUE_DURATIONS
 from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
 from msgq.lake.metrics.stages import DURATIONS
-from msgq.lake.report.gold_reader import GoldReader, group_rows
+from msgq.lake.report.gold_reader import GoldReader, group_by
 from msgq.lake.report.percentiles import Percentiles, percentiles
 
 Rows = list[dict[str, Any]]
@@ -84,7 +84,7 @@ def throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, en
             "rate": windows["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
         }
     )
-    return _sort_rows(group_rows(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
+    return _sort_rows(group_by(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
 
 
 def losses(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
@@ -204,7 +204,7 @@ def checks(gold: GoldReader, most: int) -> tuple[Rows, Rows]:
     counted = checks.append_column("endpoints", pa.array(np.ones(len(checks), np.int64))).append_column(
         "failed", pc.cast(failed, pa.int64())
     )
-    kinds = group_rows(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
+    kinds = group_by(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
     worst = _first(checks.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
     return _sort_rows(kinds, "check_name"), worst.to_pylist()
 

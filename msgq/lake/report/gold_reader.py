@@ -67,7 +67,7 @@ class GoldReader:
         """
 
         def add_up(rows: pa.Table) -> pa.Table:
-            return group_rows(rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, how)
+            return group_by(rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, how)
 
         sums: list[pa.Table] = []
         for piece in self.pieces(name, columns):
@@ -87,7 +87,7 @@ class GoldReader:
         yield from combine_batches(scanner.to_batches(), _PIECE_ROWS, _PIECE_BYTES)
 
 
-def group_rows(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
+def group_by(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
     """Return what rows add up to, with the same names of columns. how : of other columns, as pyarrow calls it."""
     groups = table.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
     chosen = groups.select([*keys, *(f"{name}_{function}" for name, function in how.items())])
