@@ -30,7 +30,7 @@ version = click.option(
     "--version",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    help="Take messages as they were in this version, as an ingest has told it; other tables as they are.",
+    help="Read messages as of this version, which `ingest` prints. Other tables are current.",
 )
 master = click.option(
     "--master",

@@ -14,8 +14,10 @@ from msgq.decoding.schemas import Schemas
 @click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
 @arguments.lake
 @click.argument("recordings", nargs=-1, required=True)
-@click.option("--silver/--no-silver", default=True, show_default=True, help="Decode what is new, a table a schema.")
-@click.option("--gold/--no-gold", default=True, show_default=True, help="Make the tables of gold of what is new.")
+@click.option(
+    "--silver/--no-silver", default=True, show_default=True, help="Decode new messages: one table for each schema."
+)
+@click.option("--gold/--no-gold", default=True, show_default=True, help="Build the tables of gold from new messages.")
 @options.schemas
 @arguments.master
 @options.as_json
@@ -30,8 +32,7 @@ def command(
 ) -> None:
     """Add RECORDINGS (files, directories, patterns) to LAKE.
 
-    What was ingested before is not there twice: files that did not change are skipped, and messages that are in the
-    lake are left out, whichever file they are in.
+    Each message is stored once: unchanged files are skipped, and so are messages that the lake has from another file.
     """
     opened = arguments.open_lake(lake, master, recordings)
     with arguments.progress(opened, "ingest"):

@@ -1,4 +1,4 @@
-"""`msgq lake optimize`: fewer, larger files, and none that nobody needs."""
+"""`msgq lake optimize`: fewer, larger files, and no unused ones."""
 
 from dataclasses import asdict
 
@@ -9,7 +9,7 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
 
 
-@click.command(short_help="Put small files together, remove old ones.", epilog=options.EXIT_CODES)
+@click.command(short_help="Merge small files, and remove old ones.", epilog=options.EXIT_CODES)
 @arguments.lake
 @click.option(
     "--retain-hours",
@@ -17,14 +17,14 @@ from msgq.cli.lake import arguments
     default=168,
     show_default=True,
     metavar="HOURS",
-    help="Keep what versions of the last hours need, and what somebody may be writing.",
+    help="Keep files that versions of the last hours need, and files that are being written.",
 )
 @arguments.master
 @options.as_json
 def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> None:
-    """Put small files of LAKE together, and remove those that no table needs: of older versions, and of kills.
+    """Merge small files of LAKE, and remove files that no table needs: of older versions, and of killed programs.
 
-    Others may read and write meanwhile, if --retain-hours is more than their longest query and ingest take.
+    Other programs may read and write meanwhile, if --retain-hours is longer than their longest query and ingest.
     """
     opened = arguments.open_lake(lake, master)
     with arguments.progress(opened, "optimize"):

@@ -8,15 +8,17 @@ from msgq.cli.common.render import console, echo, echo_json
 from msgq.cli.lake import arguments
 
 
-@click.command(short_help="Ask a lake a question in SQL.", epilog=options.EXIT_CODES)
+@click.command(short_help="Query a lake in SQL.", epilog=options.EXIT_CODES)
 @arguments.lake
 @arguments.query
-@click.option("-n", "--rows", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most so many.")
+@click.option(
+    "-n", "--rows", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many rows."
+)
 @arguments.version
 @arguments.master
 @options.as_json
 def command(lake: str, query: str, rows: int, version: int | None, master: str | None, as_json: bool) -> None:
-    """Ask LAKE a question in SQL, about its tables: messages, read_errors, endpoints, sequence_gaps, throughput,
+    """Query the tables of LAKE in SQL: messages, read_errors, endpoints, sequence_gaps, throughput,
     latency, checks, ...
 
     The decoded messages of an endpoint are silver_NAME; in backticks, where NAME is more than letters, digits and _.
@@ -35,7 +37,7 @@ def command(lake: str, query: str, rows: int, version: int | None, master: str |
             table.add_row(*map(_text, line.values()))
         console().print(table)
     if len(lines) > rows:
-        echo(f"there is more; --rows shows more than {rows}", err=True)
+        echo(f"more rows exist; use --rows to show more than {rows}", err=True)
 
 
 def _text(value: object) -> str:

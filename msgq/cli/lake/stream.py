@@ -13,23 +13,23 @@ from msgq.cli.lake import arguments
 )
 @arguments.lake
 @click.argument("recordings")
-@click.option("--checkpoint", metavar="DIR", help="Where the stream keeps its place.  [default: in the lake]")
+@click.option("--checkpoint", metavar="DIR", help="Directory for the stream's position.  [default: in the lake]")
 @click.option(
     "--trigger-seconds",
     type=click.FloatRange(min=0.1),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often messages are added: each time makes files.",
+    help="Time between two batches. Each batch writes files.",
 )
-@click.option("--once", is_flag=True, help="Add what there is, and end.")
+@click.option("--once", is_flag=True, help="Add the existing messages, and end.")
 @arguments.master
 def command(
     lake: str, recordings: str, checkpoint: str | None, trigger_seconds: float, once: bool, master: str | None
 ) -> None:
-    """Follow RECORDINGS, a directory to which a recorder writes; each message once, whatever is killed.
+    """Follow RECORDINGS, a directory to which a recorder writes. Each message is added once, also after kills.
 
-    The tables of silver and gold are made when it ends, and by the next `msgq lake ingest`.
+    The tables of silver and gold are built when the stream ends, and by the next `msgq lake ingest`.
     """
     from msgq.spark.lake import follow
 

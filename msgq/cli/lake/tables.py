@@ -1,4 +1,4 @@
-"""`msgq lake tables`: what a lake has."""
+"""`msgq lake tables`: the tables of a lake."""
 
 import re
 from dataclasses import asdict
@@ -12,11 +12,11 @@ from msgq.cli.lake import arguments
 from msgq.common.formatting import in_bytes, in_units
 
 
-@click.command(short_help="Say which tables a lake has.", epilog=options.EXIT_CODES)
+@click.command(short_help="List the tables of a lake.", epilog=options.EXIT_CODES)
 @arguments.lake
 @options.as_json
 def command(lake: str, as_json: bool) -> None:
-    """Say which tables LAKE has, how large each is, and what a row of it is.
+    """List the tables of LAKE with their sizes, and what a row of each is.
 
     The names are those for `msgq lake sql`, in backticks where SQL wants them. A table of silver may have several
     endpoints of one schema, each of which is silver_NAME. Tables without a name serve the lake itself. No Spark starts.
