@@ -38,7 +38,7 @@ class VisionBuf(Picture, Frame):
         state = "" if self._view is not None else ", released"
         return f"<VisionBuf {self.frame_id}, {self.format.name} {self.width} x {self.height}{state}>"
 
-    def _checked_layout(self) -> Geometry:
+    def _valid_layout(self) -> Geometry:
         if not self.leased:  # stock's may be anything; that of ours was checked when the client connected
             self._record.geometry.check("")
         return self._record.geometry

@@ -11,14 +11,14 @@ from msgq.common import naming
 from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.ring import Context, SubSocket
 from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
-from visionipc import shared, wire
+from visionipc import memfd, wire
+from visionipc.backend import on_fake
 from visionipc.buffers import VisionBuf
-from visionipc.choice import on_fake
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.impl.transfer import Receiver
 from visionipc.picture import prepare
-from visionipc.spelling import also
+from visionipc.stock_keywords import accept_stock_names
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -51,14 +51,14 @@ class VisionIpcClient(Receiver):
 
     _stream: Stream | None
 
-    @also(stream="type")
+    @accept_stock_names(stream="type")
     def __new__(cls, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> Self:
         """On the fake backend, and so in simulations, frames come over its bus."""
         kind: Any = (cls is VisionIpcClient and on_fake("FakeClient")) or cls
         made: Self = super().__new__(kind)
         return made
 
-    @also(stream="type")
+    @accept_stock_names(stream="type")
     def __init__(self, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> None:
         """Nothing happens before `connect`.
 
@@ -84,9 +84,9 @@ class VisionIpcClient(Receiver):
         self._conflate = conflate
         self._stale = 0
         self._dropped = 0  # in previous incarnations of the stream
-        self._former = -1  # server_id that was tried to reach in vain, or is of the past
-        self._not_before = 0.0  # after that: who asked for each of many would be busy with nothing else
-        self._forks = shared.forks
+        self._unreachable_id = -1  # server_id that was tried to reach in vain, or is of the past
+        self._next_attempt = 0.0  # after that: who asked for each of many would be busy with nothing else
+        self._forks = memfd.forks
         self._closed = threading.Event()
         self.connections = 0
 
@@ -128,7 +128,7 @@ class VisionIpcClient(Receiver):
 
     def _open(self, within: float = ANSWER_S) -> bool:
         self._dropped, self._stream = self.dropped, None
-        self._forks = shared.forks
+        self._forks = memfd.forks
         self._stream = open_stream(self._name, self._type, within)
         if self._stream is None:
             return False
@@ -154,11 +154,11 @@ class VisionIpcClient(Receiver):
         """
         name = naming.endpoint_name(name, "server name")
         if (fake := on_fake("fake_streams")) is not None:
-            found: set[int] = fake(name, block)
-            return found
-        while not (there := streams(name)) and block:
+            types: set[int] = fake(name, block)
+            return types
+        while not (available := streams(name)) and block:
             time.sleep(_TRY_AGAIN_S)
-        return there or set()
+        return available or set()
 
     def close(self) -> None:
         """Leave. Frames that are held stay valid. Ends a wait of another thread by EndpointClosedError."""
@@ -191,14 +191,14 @@ class VisionIpcClient(Receiver):
             packet = socket.receive(timeout_ms == 0) if taken is None else taken
         return None
 
-    def _recv_in_vain(self, timeout_ms: float) -> None:
+    def _recv_disconnected(self, timeout_ms: float) -> None:
         """Wait as long as for a frame, without a connection that one could come by."""
         check_timeout_ms(timeout_ms, self._endpoint)
         if timeout_ms == -1:
             self._socket()  # which raises
-        self._wait_in_vain(timeout_ms)
+        self._wait_disconnected(timeout_ms)
 
-    def _wait_in_vain(self, timeout_ms: float) -> None:
+    def _wait_disconnected(self, timeout_ms: float) -> None:
         if self._closed.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
             raise EndpointClosedError("the client is closed", self._endpoint)
 
@@ -228,8 +228,8 @@ class VisionIpcClient(Receiver):
         if stream is None:
             self._stale += 1
             return None
-        frame = self._taken(packet)
-        return self._overtaken(stream, packet) if frame is None else frame
+        frame = self._take_frame(packet)
+        return self._skip_to_newest(stream, packet) if frame is None else frame
 
     def _stream_of(self, packet: bytes) -> Stream | None:
         """Return the stream that a packet is of, connecting anew if need be; None: that is not to be had."""
@@ -237,26 +237,26 @@ class VisionIpcClient(Receiver):
             return None
         server_id, index, *_ = wire.PACKET.unpack(packet)
         stream = self._stream
-        if self._forks != shared.forks or stream is None or not _is_of(stream, server_id, index):
-            stream = self._reopened(server_id, index)
+        if self._forks != memfd.forks or stream is None or not _is_of(stream, server_id, index):
+            stream = self._reopen(server_id, index)
         return stream if stream is not None and _is_of(stream, server_id, index) else None
 
-    def _reopened(self, server_id: int, index: int) -> Stream | None:
+    def _reopen(self, server_id: int, index: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
-        if self._forks == shared.forks and (server_id == self._former or time.monotonic() < self._not_before):
+        if self._forks == memfd.forks and (server_id == self._unreachable_id or time.monotonic() < self._next_attempt):
             return None
         try:
             self._open(_REOPEN_S)
         except IpcError:  # starting, stopping, or without this stream at the moment: a frame a little later asks again
-            self._not_before = time.monotonic() + _TRY_AGAIN_S
+            self._next_attempt = time.monotonic() + _TRY_AGAIN_S
             return None
         stream = self._stream
         if stream is not None and not _is_of(stream, server_id, index):
-            self._former = server_id
-            self._not_before = time.monotonic() + _TRY_AGAIN_S
+            self._unreachable_id = server_id
+            self._next_attempt = time.monotonic() + _TRY_AGAIN_S
         return stream
 
-    def _overtaken(self, stream: Stream, packet: bytes) -> bytes | None:
+    def _skip_to_newest(self, stream: Stream, packet: bytes) -> bytes | None:
         """Return the newest packet: the server has reused a buffer; as in the ring, who lags goes to the present.
 
         None for a frame from before we had a row: nobody knew that we want it, and those after it are there.

@@ -10,7 +10,7 @@ import time
 from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.views import Mapping
-from visionipc import shared, wire
+from visionipc import memfd, wire
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.transfer import Incoming
 from visionipc.listener import check_peer, peer_pid
@@ -57,20 +57,20 @@ def _exchange(name: str, path: str, request: bytes, until: float) -> tuple[bytes
             connection.bind(wire.client_address())
             _connect(connection, path, until)
             check_peer(connection, name, path)
-            connection.settimeout(_left(until))
+            connection.settimeout(_seconds_left(until))
             connection.send(request)
-            connection.settimeout(_left(until))
+            connection.settimeout(_seconds_left(until))
             pid = peer_pid(connection)
             data, fds, flags, _ = socket.recv_fds(connection, room, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
             return data, fds, flags, pid
-        time.sleep(min(_TRY_AGAIN_S, _left(until)))
+        time.sleep(min(_TRY_AGAIN_S, _seconds_left(until)))
 
 
 def _unix_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
 
 
-def _left(until: float) -> float:
+def _seconds_left(until: float) -> float:
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -84,7 +84,7 @@ def _connect(connection: socket.socket, path: str, until: float) -> None:
         try:
             return connection.connect(path)
         except BlockingIOError:
-            time.sleep(min(_TRY_AGAIN_S, _left(until)))
+            time.sleep(min(_TRY_AGAIN_S, _seconds_left(until)))
 
 
 def _close(fds: list[int]) -> None:
@@ -131,7 +131,7 @@ class Stream(Incoming):
 def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     """Return what an answer tells of; its descriptors are then the stream's. Our row is taken last of all."""
     grant = None
-    if _granted(data):
+    if _has_grant(data):
         grant = wire.unpack_grant(data[-wire.GRANT.size :], VERSION, endpoint)
         data = data[: -wire.GRANT.size]
     records = wire.unpack_records(data, grant, kind, endpoint)
@@ -141,20 +141,20 @@ def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     size = records[0].geometry.size + wire.FRAME_ID_BYTES
     buffers = fds[: len(records)]
     for fd in buffers:
-        shared.check(fd, size, grant is not None, endpoint)
-    regions = [Mapping(fd, size, False, endpoint, populate=shared.is_there(fd, size)) for fd in buffers]
+        memfd.check(fd, size, grant is not None, endpoint)
+    regions = [Mapping(fd, size, False, endpoint, populate=memfd.is_there(fd, size)) for fd in buffers]
     leases = None if grant is None else _take_row(fds.pop(), grant, endpoint)
     return Stream(records, regions, fds, leases)
 
 
-def _granted(data: bytes) -> bool:
+def _has_grant(data: bytes) -> bool:
     """Return whether an answer has a grant behind its records."""
     return len(data) % wire.RECORD.size == wire.GRANT.size
 
 
 def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
     try:
-        shared.check(fd, TABLE_BYTES, True, endpoint)
+        memfd.check(fd, TABLE_BYTES, True, endpoint)
         return ClientLeases(Mapping(fd, TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
     finally:
         os.close(fd)
@@ -162,7 +162,7 @@ def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
 
 def _give_back(name: str, request: bytes, data: bytes) -> None:
     """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
-    if not _granted(data) or len(data) <= wire.RECORD.size:
+    if not _has_grant(data) or len(data) <= wire.RECORD.size:
         return
     server_id, (*_, row, _) = wire.RECORD.unpack_from(data)[7], wire.GRANT.unpack(data[-wire.GRANT.size :])
     with contextlib.suppress(OSError), _unix_socket() as connection:
@@ -187,7 +187,7 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
             return None
         data, fds, _ = answer
         if data:
-            return _opened(name, request, data, fds, kind)
+            return _make_stream(name, request, data, fds, kind)
         _close(fds)
         there = streams(name, within)
         if there is None:
@@ -198,7 +198,7 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
     raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
 
 
-def _opened(name: str, request: bytes, data: bytes, fds: list[int], kind: int) -> Stream:
+def _make_stream(name: str, request: bytes, data: bytes, fds: list[int], kind: int) -> Stream:
     try:
         return _stream(data, fds, kind, wire.get_endpoint_name(name, kind))
     except BaseException:

@@ -88,19 +88,19 @@ def _library(task: str) -> Any:
 def _by_library(planes: tuple[npt.NDArray[np.uint8], ...], pixels: FrameFormat) -> npt.NDArray[np.uint8]:
     library = _library(f"{pixels.name} as RGB")
     if library.__name__ == "av":
-        frame = library.VideoFrame.from_ndarray(_packed(planes), _AV_FORMATS[pixels])
+        frame = library.VideoFrame.from_ndarray(_pack_rows(planes), _AV_FORMATS[pixels])
         rgb: npt.NDArray[np.uint8] = frame.to_ndarray(format="rgb24")
         return rgb
     if pixels is FrameFormat.NV12:
         rgb = library.cvtColorTwoPlane(*planes, library.COLOR_YUV2RGB_NV12)
     elif pixels is FrameFormat.YUV420P:
-        rgb = library.cvtColor(_packed(planes), library.COLOR_YUV2RGB_I420)
+        rgb = library.cvtColor(_pack_rows(planes), library.COLOR_YUV2RGB_I420)
     else:  # OpenCV names a pattern by its second row, from the second pixel: blue, green
         rgb = library.cvtColor(planes[0], library.COLOR_BayerBG2RGB)
     return rgb
 
 
-def _packed(planes: tuple[npt.NDArray[np.uint8], ...]) -> npt.NDArray[np.uint8]:
+def _pack_rows(planes: tuple[npt.NDArray[np.uint8], ...]) -> npt.NDArray[np.uint8]:
     """Return the planes without gaps as one array, (rows, W) uint8, which is how libraries take them."""
     import numpy as np
 

@@ -25,12 +25,12 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
-from visionipc import recorded, wire
+from visionipc import image_messages, wire
 from visionipc.buffers import VisionBuf
 from visionipc.client import VisionIpcClient
 from visionipc.formats import Geometry
+from visionipc.image_messages import IMAGE
 from visionipc.picture import Picture
-from visionipc.recorded import IMAGE
 from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer, with_spare
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _WORD_MAX = (1 << 64) - 1
 _ID_MAX = (1 << 32) - 1
 
 
-def recorded_part(message: bytes) -> bytes:
+def image_part(message: bytes) -> bytes:
     """Return the picture as recordings have it."""
     return message[: -_BEHIND.size]
 
@@ -57,7 +57,7 @@ class _FakeStream:
         self.busy = False
         self.socket = PubSocket()
         self.socket.connect(Context(), endpoint, RING_BYTES, schema=IMAGE)
-        self.bus.topic(endpoint, 0, None).picture = recorded_part
+        self.bus.topic(endpoint, 0, None).picture = image_part
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int, valid: bool = True) -> bool:
         """Publish a frame."""
@@ -68,7 +68,7 @@ class _FakeStream:
         if not (0 <= frame_id <= _ID_MAX and 0 <= sof <= _WORD_MAX and 0 <= eof <= _WORD_MAX):
             text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
             raise InvalidValueError(text, self.endpoint)
-        picture = recorded.image(recorded.Picture(self.geometry, frame_id, sof, content))
+        picture = image_messages.image(image_messages.Picture(self.geometry, frame_id, sof, content))
         self.socket.send(picture + _BEHIND.pack(sof, eof, self.geometry.uv_offset, valid))
         self.published += 1
         return True
@@ -98,7 +98,7 @@ class FakeOutgoingFrame(Picture):
             raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
         return memoryview(self._bytes)
 
-    def _checked_layout(self) -> Geometry:
+    def _valid_layout(self) -> Geometry:
         return self._stream.geometry
 
     def __enter__(self) -> Self:
@@ -170,7 +170,7 @@ class FakeBuf(VisionBuf):
     def __init__(self, message: bytes, kind: int) -> None:
         behind: tuple[int, int, int, bool] = _BEHIND.unpack(message[-_BEHIND.size :])
         self._sof, self._eof, uv_offset, self._is_valid = behind
-        self._picture = recorded.picture(recorded_part(message), uv_offset)
+        self._picture = image_messages.picture(image_part(message), uv_offset)
         self._content: memoryview[int] | None = memoryview(bytes(self._picture.data))
         self._kind = kind
 
@@ -251,14 +251,14 @@ class FakeClient(VisionIpcClient):
         super().close()
         self._layout_there = None
 
-    def _wait_in_vain(self, timeout_ms: float) -> None:
+    def _wait_disconnected(self, timeout_ms: float) -> None:
         limit_ns = check_timeout_ms(timeout_ms, self._endpoint) * NS_PER_MS
         current_bus().wait(self._closed.is_set, limit_ns, f"frames of {self._endpoint!r}")
 
     def _accept(self, packet: bytes) -> VisionBuf | bytes | None:
         frame = FakeBuf(packet, self._type)
-        if frame._checked_layout() != self._layout_there:
-            self._layout_there = frame._checked_layout()
+        if frame._valid_layout() != self._layout_there:
+            self._layout_there = frame._valid_layout()
             self.connections += 1
         self.frame_id, self.valid = frame.frame_id, frame.valid_frame
         self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof

@@ -98,7 +98,7 @@ def _owner(address: str) -> int | None:
         return peer_pid(probe)
 
 
-def _written_pid(path: str) -> int:
+def _read_lock_pid(path: str) -> int:
     """Return whom a lock says that it is of; 0: it does not, its holder is just writing it, or letting go."""
     try:
         with open(path) as lock:
@@ -156,11 +156,11 @@ class Listener:
             return LockFile(path)
         except BlockingIOError as error:
             owner = _owner(self._path)
-            raise self._taken(_written_pid(path) if owner is None else owner) from error
+            raise self._in_use_error(_read_lock_pid(path) if owner is None else owner) from error
         except OSError as error:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
 
-    def _taken(self, pid: int) -> MultiplePublishersError:
+    def _in_use_error(self, pid: int) -> MultiplePublishersError:
         who = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
         text = f"{who} serves {self._path}; stop it, or take another name"
         return MultiplePublishersError(text, self._name)
@@ -170,7 +170,7 @@ class Listener:
         try:
             owner = _owner(self._path)
             if owner is not None:
-                raise self._taken(owner)
+                raise self._in_use_error(owner)
             self._lock.write(b"%d" % os.getpid())  # for the error of the next one
             file_permissions.bind(listener, self._path, naming.mode(None, self._name), self._name)
             listener.listen(128)
@@ -195,27 +195,27 @@ class Listener:
                 elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._pending:
                     self._serve(key.fileobj)
             for connection in [c for c, until in self._pending.items() if until <= now]:  # and had still said nothing
-                self._dismiss(connection)
+                self._drop_client(connection)
 
     def _accept(self) -> None:
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
             # No descriptor left: the waiting ones are those that can be spared. Else the client has gone already.
-            if error.errno in (errno.EMFILE, errno.ENFILE) and not self._spare():
+            if error.errno in (errno.EMFILE, errno.ENFILE) and not self._evict_oldest():
                 time.sleep(0.01)
             return
         connection.setblocking(False)
         if len(self._pending) >= _PENDING_MAX:
-            self._spare()
+            self._evict_oldest()
         self._pending[connection] = time.monotonic() + _REQUEST_S
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _spare(self) -> bool:
+    def _evict_oldest(self) -> bool:
         """Send the eldest waiting client away; False: none waits."""
         if not self._pending:
             return False
-        self._dismiss(next(iter(self._pending)))
+        self._drop_client(next(iter(self._pending)))
         return True
 
     def _serve(self, connection: socket.socket) -> None:
@@ -232,9 +232,9 @@ class Listener:
         finally:
             if answer is not None:
                 answer.close()
-            self._dismiss(connection)
+            self._drop_client(connection)
 
-    def _dismiss(self, connection: socket.socket) -> None:
+    def _drop_client(self, connection: socket.socket) -> None:
         if self._pending.pop(connection, None) is None:  # the answer closed us
             return
         with contextlib.suppress(KeyError):
@@ -250,7 +250,7 @@ class Listener:
         if threading.current_thread() is not self._thread:  # whose answer may be the last that uses the server
             self._thread.join()
         for connection in list(self._pending):
-            self._dismiss(connection)
+            self._drop_client(connection)
         with contextlib.suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)

@@ -41,7 +41,7 @@ class Picture:
         """The picture's bytes, as a buffer."""
 
     @abstractmethod
-    def _checked_layout(self) -> Geometry:
+    def _valid_layout(self) -> Geometry:
         """Return a layout that the bytes can have."""
 
     @property
@@ -57,7 +57,7 @@ class Picture:
         ------
         InvalidValueError : there are gaps between its planes; see `planes`. Or as there.
         """
-        return self._checked_layout().image(memoryview(self.view))
+        return self._valid_layout().image(memoryview(self.view))
 
     @property
     def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
@@ -67,4 +67,4 @@ class Picture:
         ------
         InvalidValueError : a stock server told of a layout that its bytes cannot have.
         """
-        return self._checked_layout().planes(memoryview(self.view))
+        return self._valid_layout().planes(memoryview(self.view))

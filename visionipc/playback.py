@@ -9,7 +9,7 @@ from msgq.common import naming
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from visionipc import Geometry, VisionIpcServer
 from visionipc.fake import FakeServer
-from visionipc.recorded import Picture, picture
+from visionipc.image_messages import Picture, picture
 
 BUFFERS = 4
 _RAW = re.compile(r"visionipc_(.+)_(\d{1,10})/image")

@@ -20,14 +20,14 @@ from msgq.errors import (
 )
 from msgq.impl.base.views import Mapping, View
 from msgq.impl.ring import Context, PubSocket
-from visionipc import shared, wire
-from visionipc.choice import on_fake
+from visionipc import memfd, wire
+from visionipc.backend import on_fake
 from visionipc.formats import FrameFormat, Geometry, geometry
 from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
-from visionipc.impl.transfer import Draft, Outgoing, Sender
+from visionipc.impl.transfer import FrameDraft, Outgoing, Sender
 from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
-from visionipc.spelling import also
+from visionipc.stock_keywords import accept_stock_names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -70,7 +70,7 @@ class StreamStats:
     taken_back: int
 
 
-class OutgoingFrame(Picture, Draft):
+class OutgoingFrame(Picture, FrameDraft):
     """A buffer to render into: ``with server.frame(type) as frame: frame.image[:] = ...``.
 
     Published at the end of the block; not when an exception leaves it. What is written into its arrays after that is
@@ -101,7 +101,7 @@ class OutgoingFrame(Picture, Draft):
             raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
         return self._view
 
-    def _checked_layout(self) -> Geometry:
+    def _valid_layout(self) -> Geometry:
         layout: Geometry = self._stream.geometry
         return layout
 
@@ -116,31 +116,31 @@ class _Stream(Outgoing):
     def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> None:
         self.type = kind
         self.geometry = layout
-        self.life = secrets.randbits(64) or 1
+        self.incarnation = secrets.randbits(64) or 1
         self._scratch: View | None = None
         self._fds: list[int] = []
         self._socket = PubSocket()
         try:
             size = layout.size + wire.FRAME_ID_BYTES
             for _ in range(count):
-                self._fds.append(shared.create(endpoint, size, endpoint, huge_pages))
+                self._fds.append(memfd.create(endpoint, size, endpoint, huge_pages))
             regions = [_writable(fd, endpoint, populate=True) for fd in self._fds]
             for _ in range(count, with_spare(count)):
-                self._fds.append(shared.create(endpoint, size, endpoint, allocated=False))
+                self._fds.append(memfd.create(endpoint, size, endpoint, allocated=False))
                 regions.append(_writable(self._fds[-1], endpoint, populate=False))
-            self._fds.append(shared.create(f"{endpoint} leases", TABLE_BYTES, endpoint))
+            self._fds.append(memfd.create(f"{endpoint} leases", TABLE_BYTES, endpoint))
             table = _writable(self._fds[-1], endpoint, populate=True)
             self.leases = ServerLeases(table, self._fds[-1], count, endpoint)
             self._socket.connect(Context(), endpoint)
         except BaseException:
             self.close()
             raise
-        super().__init__(endpoint, self._socket, self.leases, regions, layout.size, self.life)
+        super().__init__(endpoint, self._socket, self.leases, regions, layout.size, self.incarnation)
 
     def scratch(self) -> View:
         """Return memory for a frame that will be dropped."""
         if self._scratch is None:
-            fd = shared.create("scratch", self.geometry.size, self.endpoint)
+            fd = memfd.create("scratch", self.geometry.size, self.endpoint)
             try:
                 self._scratch = View(Mapping(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
             finally:
@@ -150,7 +150,7 @@ class _Stream(Outgoing):
     def grow(self) -> bool:
         """Add a spare buffer. False if none is left, or there is no memory for it."""
         *buffers, _ = self._fds
-        if self.leases.buffers == len(buffers) or not shared.allocate(buffers[self.leases.buffers]):
+        if self.leases.buffers == len(buffers) or not memfd.allocate(buffers[self.leases.buffers]):
             return False
         self.leases.grow()
         return True
@@ -159,17 +159,17 @@ class _Stream(Outgoing):
         """Return records and descriptors for one client."""
         *buffers, table = self._fds
         records = b"".join(
-            wire.Record(self.geometry, self.life, index, self.type).pack(fd) for index, fd in enumerate(buffers)
+            wire.Record(self.geometry, self.incarnation, index, self.type).pack(fd) for index, fd in enumerate(buffers)
         )
         answer = Answer([records])
         try:
             for fd in buffers:
-                answer.fds.append(shared.read_only(fd) if leases else os.dup(fd))
+                answer.fds.append(memfd.read_only(fd) if leases else os.dup(fd))
             if leases:
                 answer.fds.append(os.dup(table))
                 newest = self.leases.newest  # first: what is published from now on counts on the row
                 row = self.leases.admit(pid)
-                answer.undo = functools.partial(self.leases.dismiss, row, pid)
+                answer.undo = functools.partial(self.leases.drop_client, row, pid)
                 grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
                 answer.parts.append(grant.pack(VERSION))
             else:
@@ -181,15 +181,15 @@ class _Stream(Outgoing):
 
     def take_back(self, server_id: int, row: int, pid: int) -> None:
         """A client cannot use the row that it got. Who cannot be seen from here might be any other."""
-        if server_id == self.life and pid:
-            self.leases.dismiss(row, pid)
+        if server_id == self.incarnation and pid:
+            self.leases.drop_client(row, pid)
 
     def stats(self) -> StreamStats:
         return StreamStats(
             self.endpoint,
             self.geometry,
             self.leases.buffers,
-            self.leases.held(),
+            self.leases.count_held(),
             self.published,
             self.dropped,
             self.leases.clients(),
@@ -244,7 +244,7 @@ class VisionIpcServer(Sender):
         self._name = naming.endpoint_name(name, "server name")
         wire.socket_path(self._name)
         super().__init__(OutgoingFrame)
-        self._forks = shared.forks
+        self._forks = memfd.forks
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
         self._listener: Listener | None = None
         self._closed = False
@@ -255,7 +255,7 @@ class VisionIpcServer(Sender):
         """As given."""
         return self._name
 
-    @also(tp="type", num_buffers="num")
+    @accept_stock_names(tp="type", num_buffers="num")
     def create_buffers(
         self,
         type: int,
@@ -290,7 +290,7 @@ class VisionIpcServer(Sender):
         layout = geometry(FrameFormat(format), width, height, channels)
         self._create(type, num, layout, huge_pages)
 
-    @also(tp="type", num_buffers="num")
+    @accept_stock_names(tp="type", num_buffers="num")
     def create_buffers_with_sizes(
         self,
         type: int,
@@ -370,7 +370,7 @@ class VisionIpcServer(Sender):
                 return None
             return stream.answer(request.ours, request.pid)
 
-    @also(tp="type")
+    @accept_stock_names(tp="type")
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
         """Copy a frame into a free buffer, and publish it.
 
@@ -398,21 +398,21 @@ class VisionIpcServer(Sender):
 
     def _stream(self, kind: int) -> _Stream:
         stream = self._streams.get(kind)
-        if stream is None or self._forks != shared.forks:
+        if stream is None or self._forks != memfd.forks:
             self._check_open()
             text = f"there is no stream {kind} (there are {sorted(self._streams)}); call create_buffers first"
             raise StreamNotFoundError(text, self._name)
         return stream
 
     def _check_open(self) -> None:
-        if self._forks != shared.forks:
+        if self._forks != memfd.forks:
             raise ForkedSocketError("the server is the parent's; make one of another name here", self._name)
         if self._closed:
             raise EndpointClosedError("the server is closed", self._name)
 
     def close(self) -> None:
         """Stop. Clients keep the frames they hold. Closing twice does nothing."""
-        if self._closed or self._forks != shared.forks:
+        if self._closed or self._forks != memfd.forks:
             return
         self._closed = True
         if self._listener is not None:

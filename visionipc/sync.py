@@ -79,7 +79,7 @@ class FrameSync:
         check_timeout_ms(timeout_ms)
         until = time.monotonic() + timeout_ms / 1000
         left_ms = timeout_ms
-        while (stream := self._wanted()) is not None:
+        while (stream := self._next_stream()) is not None:
             frame = self._clients[stream].recv(left_ms)
             if frame is None:
                 return None
@@ -90,7 +90,7 @@ class FrameSync:
 
     async def arecv(self) -> tuple[VisionBuf, ...]:
         """Return the next frames that belong together, in a task of an asyncio loop. A cancelled one loses nothing."""
-        while (stream := self._wanted()) is not None:
+        while (stream := self._next_stream()) is not None:
             self._hold(stream, await self._clients[stream].arecv())
         return self._match()
 
@@ -100,7 +100,7 @@ class FrameSync:
     def __anext__(self) -> Coroutine[Any, Any, tuple[VisionBuf, ...]]:
         return self.arecv()
 
-    def _wanted(self) -> int | None:
+    def _next_stream(self) -> int | None:
         """Return a stream of which a frame is needed; None: those that are held belong together."""
         if None in self._held:
             return self._held.index(None)

@@ -18,8 +18,8 @@ from msgq.kinds.source import PayloadTime, TimeStamps
 _COLUMNS = (
     Column("messages/s", lambda reading: in_rate(reading.rate), 11),
     *spread(lambda reading: reading.delays_us, in_us, "us"),
-    Column("until", lambda reading: reading.until, 6),
-    Column("early", lambda reading: in_units(reading.early), 7),
+    Column("until", lambda reading: reading.measured_until, 6),
+    Column("early", lambda reading: in_units(reading.negative_delays), 7),
     Column("lost", lambda reading: in_units(reading.lost), 7),
 )
 FIELD = "publish_time"

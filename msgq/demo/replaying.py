@@ -13,7 +13,7 @@ from msgq.demo import endpoint_roles, plan
 from msgq.kinds import kind_of
 from msgq.recording import LogReader, compare, replay
 from visionipc import VisionIpcClient
-from visionipc.recorded import SUFFIX
+from visionipc.image_messages import SUFFIX
 
 _REPLAYED_S = 5  # of a recording, at most: each message takes its time, and stays in memory until the end
 _OUTPUTS = {"bytes", "channel/alarms", "records/highest", "records/counts", "queue/sums"}

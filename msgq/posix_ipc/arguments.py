@@ -52,7 +52,7 @@ def bytes_of(message: Any) -> Any:
     return message
 
 
-def asked_name(name: Any) -> str | None:
+def check_name(name: Any) -> str | None:
     """Return the argument `name`, which may be bytes."""
     if name is None or isinstance(name, str):
         return name
@@ -63,19 +63,19 @@ def asked_name(name: Any) -> str | None:
 
 def within(name: str) -> str:
     """Return what follows the "/" of a name that starts with one, or raise what the kernel does."""
-    rest = name[1:]
-    if not rest:
+    bare_name = name[1:]
+    if not bare_name:
         raise ExistentialError(f"{name!r} names no queue; something must follow the '/'", errno=errno.ENOENT)
-    if len(os.fsencode(rest)) > NAME_BYTES_MAX:
+    if len(os.fsencode(bare_name)) > NAME_BYTES_MAX:
         raise ValueError(f"the name {name[:40]!r}... is too long")
-    if "/" in rest or rest in (".", ".."):
+    if "/" in bare_name or bare_name in (".", ".."):
         raise PermissionsError(f"{name!r} cannot name a queue: no second '/', nor '.' or '..'", errno=errno.EACCES)
-    if "\0" in rest:
+    if "\0" in bare_name:
         raise ValueError(f"the name {name!r} has a null character")
-    return rest
+    return bare_name
 
 
-def narrowed(mode: int) -> int:
+def narrow(mode: int) -> int:
     """Return the mode of the file: the umask taken off, half a right none, the owner's whole."""
     with open("/proc/self/status") as status:  # os.umask would change it for the files of other threads
         mask = next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o077)

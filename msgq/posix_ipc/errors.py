@@ -42,7 +42,7 @@ _KINDS: dict[int | None, type[Error]] = {
 _OF_THE_SYSTEM = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-def translated(error: MsgqError) -> Exception:
+def translate_error(error: MsgqError) -> Exception:
     """Return what posix_ipc raises where a work queue raises `error`."""
     if error.errno in (errno.EMSGSIZE, errno.EINVAL):
         return ValueError(str(error))

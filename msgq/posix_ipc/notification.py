@@ -15,19 +15,19 @@ SIGNAL_MAX = 64
 
 
 #: What was asked for: which handle waits, and what it does then. A handle here goes on when nobody else refers to it.
-_asked: dict[Any, tuple[workqueue.MessageQueue, Callable[..., None]]] = {}
+_requests: dict[Any, tuple[workqueue.MessageQueue, Callable[..., None]]] = {}
 _lock = threading.RLock()  # of the above, for moments; a signal's handler may ask for the next notification
 
 
 def cancel(queue: workqueue.MessageQueue) -> None:
     """Forget what was asked for this queue, by whichever of its handles."""
     with _lock:
-        handle, _ = _asked.pop(queue.identity, (None, None))
+        handle, _ = _requests.pop(queue.identity, (None, None))
     if handle is not None and not handle.closed:
         handle.notify(None)
 
 
-def add(queue: workqueue.MessageQueue, tell: Callable[[], object]) -> None:
+def add(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> None:
     """Ask for one notification, in place of none.
 
     Raises
@@ -38,34 +38,34 @@ def add(queue: workqueue.MessageQueue, tell: Callable[[], object]) -> None:
 
     def forget() -> bool:
         with _lock:
-            wanted = _asked.get(identity, (None, None))[1] is arrived
-            if wanted:
-                del _asked[identity]
-        return wanted
+            was_requested = _requests.get(identity, (None, None))[1] is on_arrival
+            if was_requested:
+                del _requests[identity]
+        return was_requested
 
-    def arrived(_: workqueue.MessageQueue) -> None:
+    def on_arrival(_: workqueue.MessageQueue) -> None:
         if forget():
-            tell()
+            notify()
 
     with _lock:
-        _asked[identity] = queue, arrived
+        _requests[identity] = queue, on_arrival
     try:
-        queue.notify(arrived, once=True, exclusive=True)
+        queue.notify(on_arrival, once=True, exclusive=True)
     except BaseException:
         forget()
         raise
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """In a forked child: what was asked for is the parent's."""
-    global _asked, _lock
-    _asked, _lock = {}, threading.RLock()
+    global _requests, _lock
+    _requests, _lock = {}, threading.RLock()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def teller(notification: Any) -> Callable[[], object]:
+def make_notifier(notification: Any) -> Callable[[], object]:
     """Return what notifies as asked for.
 
     Raises

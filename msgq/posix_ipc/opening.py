@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgq import workqueue
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.options import MESSAGE_SIZE_MAX, MESSAGES_MAX
-from msgq.posix_ipc.arguments import narrowed, within
-from msgq.posix_ipc.errors import ExistentialError, translated
+from msgq.posix_ipc.arguments import narrow, within
+from msgq.posix_ipc.errors import ExistentialError, translate_error
 
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
 O_CREX = O_CREAT | O_EXCL
@@ -43,11 +43,11 @@ class Opening(NamedTuple):
         """Open or make the queue of that name. What makes no sense matters only where the kernel looks at it."""
         if not name.startswith("/"):
             raise ValueError(f"the name {name!r} does not start with '/'")
-        rest = within(name)
+        bare_name = within(name)
         if self.flags & O_CREAT and self.possible and self.access != NO_RIGHT:
-            return self._open(rest, self.flags & O_CREX)
+            return self._open(bare_name, self.flags & O_CREX)
         try:
-            queue = self._open(rest, 0)
+            queue = self._open(bare_name, 0)
         except ExistentialError:
             if not self.flags & O_CREAT:
                 raise
@@ -55,7 +55,7 @@ class Opening(NamedTuple):
                 sizes = f"max_messages={self.max_messages}, max_message_size={self.max_message_size}"
                 text = f"{sizes}; they may be 1 to {MESSAGES_MAX} and 1 to {MESSAGE_SIZE_MAX}"
                 raise ValueError(text) from None
-            return self._open(rest, O_CREX)
+            return self._open(bare_name, O_CREX)
         if self.flags & O_EXCL:
             queue.close()
             raise ExistentialError(f"there is a queue {name!r} already", errno=errno.EEXIST)
@@ -64,15 +64,15 @@ class Opening(NamedTuple):
             raise ValueError(f"flags={self.flags:#x} leaves no right of read={self.read}, write={self.write}")
         return queue
 
-    def _open(self, rest: str, making: int) -> workqueue.MessageQueue:
+    def _open(self, bare_name: str, create_flags: int) -> workqueue.MessageQueue:
         """Open it with all rights: which of them the object has is its own to check, and who only sends has `mqd`."""
-        bits = making | self.flags & O_NONBLOCK
-        mode = narrowed(self.mode) if making else None
-        sizes = (self.max_messages, self.max_message_size) if making else (None, None)
+        bits = create_flags | self.flags & O_NONBLOCK
+        mode = narrow(self.mode) if create_flags else None
+        sizes = (self.max_messages, self.max_message_size) if create_flags else (None, None)
         try:
-            return workqueue.MessageQueue(rest, bits, mode, *sizes)
+            return workqueue.MessageQueue(bare_name, bits, mode, *sizes)
         except MsgqError as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def open_new(self) -> tuple[str, workqueue.MessageQueue]:
         """Make a queue with a name that no other has."""
@@ -99,8 +99,8 @@ def unlink_message_queue(name: str, /) -> None:
         raise ValueError(f"the name {name!r} has a null character")
     if not name.startswith("/"):
         raise ExistentialError(f"{name!r} names no queue; a '/' must stand before it", errno=errno.ENOENT)
-    rest = within(name)
+    bare_name = within(name)
     try:
-        workqueue.MessageQueue.unlink_name(rest)
+        workqueue.MessageQueue.unlink_name(bare_name)
     except MsgqError as error:
-        raise translated(error) from error
+        raise translate_error(error) from error

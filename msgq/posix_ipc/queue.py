@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from msgq import workqueue
 from msgq.errors import MsgqError
 from msgq.posix_ipc import notification as notifications
-from msgq.posix_ipc.arguments import asked_name, bytes_of, long, patience, permissions
-from msgq.posix_ipc.errors import BusyError, ExistentialError, PermissionsError, translated
+from msgq.posix_ipc.arguments import bytes_of, check_name, long, patience, permissions
+from msgq.posix_ipc.errors import BusyError, ExistentialError, PermissionsError, translate_error
 from msgq.posix_ipc.opening import O_CREX, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, Opening, unlink_message_queue
 
 QUEUE_MESSAGES_MAX_DEFAULT = 10
@@ -32,7 +32,7 @@ class MessageQueue:
     mqd : a descriptor, readable while a message is there; -1 when closed.
     """
 
-    __slots__ = ("_how", "_name", "_queue", "_receives", "_sends")
+    __slots__ = ("_name", "_options", "_queue", "_receives", "_sends")
 
     def __init__(
         self,
@@ -62,28 +62,27 @@ class MessageQueue:
         ValueError, TypeError, OverflowError : an argument makes no sense.
         OSError : no room, or too many handles, or descriptors.
         """
-        asked = asked_name(name)
+        asked = check_name(name)
         bits, mode = operator.index(flags), permissions(mode)
-        how = Opening(bits, mode, long(max_messages), long(max_message_size), bool(read), bool(write))
+        options = Opening(bits, mode, long(max_messages), long(max_message_size), bool(read), bool(write))
         if bits & O_CREX == O_EXCL:
             raise ValueError("O_EXCL needs O_CREAT beside it")
         if asked is None and not bits & O_EXCL:
             raise ValueError("only with O_CREX may the name be None: a new one is chosen")
-        if not (how.read or how.write):
+        if not (options.read or options.write):
             raise ValueError("read and write are both False; one of them is needed")
-        self._name, queue = how.open_new() if asked is None else (asked, how.open(asked))
-        self._how = how._replace(max_messages=queue.max_messages, max_message_size=queue.max_message_size)
-        self._receives = how.read and how.access in (O_RDONLY, O_RDWR)
-        self._sends = how.write and how.access in (O_WRONLY, O_RDWR)
+        self._name, queue = options.open_new() if asked is None else (asked, options.open(asked))
+        self._options = options._replace(max_messages=queue.max_messages, max_message_size=queue.max_message_size)
+        self._receives = options.read and options.access in (O_RDONLY, O_RDWR)
+        self._sends = options.write and options.access in (O_WRONLY, O_RDWR)
         self._queue: workqueue.MessageQueue | None = queue
         queue.signals_end_waits = True
 
     def __repr__(self) -> str:
-        how = self._how
-        limits = f"max_message_size={how.max_message_size}, max_messages={how.max_messages}"
-        return (
-            f'posix_ipc.MessageQueue("{self._name}", mode=0{how.mode:o}, {limits}, read={how.read}, write={how.write})'
-        )
+        options = self._options
+        limits = f"max_message_size={options.max_message_size}, max_messages={options.max_messages}"
+        rights = f"read={options.read}, write={options.write}"
+        return f'posix_ipc.MessageQueue("{self._name}", mode=0{options.mode:o}, {limits}, {rights})'
 
     def __str__(self) -> str:
         return self._name
@@ -99,17 +98,17 @@ class MessageQueue:
     @property
     def mode(self) -> int:
         """The permissions that were asked for."""
-        return self._how.mode
+        return self._options.mode
 
     @property
     def max_messages(self) -> int:
         """How many messages the queue holds."""
-        return self._how.max_messages
+        return self._options.max_messages
 
     @property
     def max_message_size(self) -> int:
         """How many bytes a message may have."""
-        return self._how.max_message_size
+        return self._options.max_message_size
 
     def _open(self) -> workqueue.MessageQueue:
         queue = self._queue
@@ -169,7 +168,7 @@ class MessageQueue:
         try:
             queue.send(data, rank, timeout=seconds)
         except MsgqError as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def receive(self, timeout: float | None = None) -> tuple[bytes, int]:
         """Take the first message of the highest priority, waiting for one.
@@ -196,7 +195,7 @@ class MessageQueue:
         try:
             message = queue.receive(seconds)
         except MsgqError as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
         if message is None:
             raise BusyError(f"{self._name!r} is empty", errno=errno.EAGAIN)
         data, priority = message
@@ -204,7 +203,7 @@ class MessageQueue:
 
     def _refusal(self, right: str, rank: int = 0) -> Exception:
         """Return the first of the reasons why a call is none, as they are looked for there."""
-        if not getattr(self._how, right):
+        if not getattr(self._options, right):
             return PermissionsError(f"{self._name!r} was opened with {right}=False", errno=errno.EBADF)
         if not 0 <= rank <= QUEUE_PRIORITY_MAX:
             return ValueError(f"the priority is {rank}; it may be 0 to QUEUE_PRIORITY_MAX ({QUEUE_PRIORITY_MAX})")
@@ -235,13 +234,13 @@ class MessageQueue:
             notifications.cancel(queue)
         if notification is None:
             return
-        tell = notifications.teller(notification)
+        tell = notifications.make_notifier(notification)
         if queue is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         try:
             notifications.add(queue, tell)
         except MsgqError as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def close(self) -> None:
         """Close the object; the queue stays. A notification that this process asked for is cancelled.

@@ -73,7 +73,9 @@ def describe_sent_entry(time_ns: int, node: str, source: EndpointState[Any], ent
     elif isinstance(source, Queue):
         sizes = {"max_messages": source.max_messages, "max_message_size": source.max_message_size}
         said = MessageSource(QUEUE.name, node, options=json.dumps(sizes))
-        yield SentMessage(time_ns, node, endpoint, entry[1], said, source.schema, source.held(entry).priority)
+        yield SentMessage(
+            time_ns, node, endpoint, entry[1], said, source.schema, source.delayed_message(entry).priority
+        )
     elif isinstance(source, BoardStore):
         key, data, _ = source.pending(entry)
         form = {"form": "board", "keys": source.capacity, "value_bytes": source.value_bytes}

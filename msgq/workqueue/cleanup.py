@@ -62,13 +62,13 @@ def _left(queue: QueueStats) -> list[str]:
     for one in queue.handles:
         if one.leaves:
             has = [plural(one.taken, "message")] if one.taken else []
-            has += [f"{plural(one.holds, 'place')} to fill"] if one.holds else []
+            has += [f"{plural(one.pending_slots, 'place')} to fill"] if one.pending_slots else []
             has += [f"its wish to be woken ({', '.join(one.waits)})"] if one.waits else []
             left.append(f"{one.participant} left {' and '.join(has)}")
-    if queue.astray:
-        left.append(f"{plural(queue.astray, 'place')} of handles that are gone")
-    if queue.overdue:
-        left.append(f"{plural(queue.overdue, 'message')} whose lease is over")
+    if queue.lost_slots:
+        left.append(f"{plural(queue.lost_slots, 'place')} of handles that are gone")
+    if queue.expired_leases:
+        left.append(f"{plural(queue.expired_leases, 'message')} whose lease is over")
     return left
 
 
@@ -76,8 +76,8 @@ def diagnose(queue: QueueStats) -> list[Issue]:
     """Return what a supervisor should know: what the dead left, places that mean nothing, full rows."""
     name = QUEUE_MARK + queue.name
     issues = []
-    if queue.nonsense:
-        text = f"{name} has {queue.nonsense} places that nobody can use: another program wrote there"
+    if queue.corrupt_slots:
+        text = f"{name} has {queue.corrupt_slots} places that nobody can use: another program wrote there"
         issues.append(Issue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
         issues.append(Issue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))

@@ -44,10 +44,12 @@ def describe(row: QueueRow) -> Iterator[str]:
     yield f"  made         by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"
     yield f"  room         {in_units(queue.max_messages)} messages of up to {in_bytes(queue.max_message_size)}"
     yield f"  waiting      {_describe_waiting(queue)}"
-    yield f"  taken        {in_units(queue.in_flight)} messages, {queue.leases} with a lease, {queue.overdue} expired"
-    yield f"  slots        {in_units(queue.free)} free, {queue.held} being written, {queue.astray} lost slots"
-    if queue.nonsense:
-        yield f"  corrupt      {queue.nonsense} slots, in which another program wrote"
+    leases = f"{queue.leases} with a lease, {queue.expired_leases} expired"
+    yield f"  taken        {in_units(queue.in_flight)} messages, {leases}"
+    unused = f"{queue.pending_slots} being written, {queue.lost_slots} lost slots"
+    yield f"  slots        {in_units(queue.free_slots)} free, {unused}"
+    if queue.corrupt_slots:
+        yield f"  corrupt      {queue.corrupt_slots} slots, in which another program wrote"
     if queue.redelivered:
         yield f"  came back    {queue.redelivered} of these messages; one was taken {queue.most_deliveries} times"
     yield f"  counts       {_describe_counts(queue)}"
@@ -79,7 +81,7 @@ def _describe_counts(stats: QueueStats | QueueHandleInfo) -> str:
 
 def _describe_handle(handle: QueueHandleInfo) -> str:
     has = f"; {handle.taken} taken" if handle.taken else ""
-    has += f"; {handle.holds} being written" if handle.holds else ""
+    has += f"; {handle.pending_slots} being written" if handle.pending_slots else ""
     has += f"; {', '.join(handle.waits)}" if handle.waits else ""
     return f"{handle.participant}: {_describe_counts(handle)}{has}"
 

@@ -5,26 +5,26 @@
 
 enum { BUFFERS = 3, ROWS = 4 };
 
-static mq_leases table;
-static mq_buffer_mru shelf;
+static mq_frame_lease_table table;
+static mq_buffer_mru mru;
 
 static uint32_t generation_of(uint32_t buffer) { return mq_load_acquire_u32(&table.generation[buffer]); }
 static uint32_t lease_of(uint32_t row, uint32_t buffer) { return mq_load_acquire_u32(&table.rows[row].lease[buffer]); }
-static uint32_t passed_by(uint32_t row) { return mq_load_acquire_u32(&table.rows[row].passed); }
+static uint32_t passed_by(uint32_t row) { return mq_load_acquire_u32(&table.rows[row].seen_generation); }
 
 /* Three frames, of the generations 1 to 3, in the buffers 0 to 2; the clients of the rows 0 and 1 have passed 2. */
 static void begin(void) {
     forget_steps();
     memset((void *)&table, 0, sizeof table);
-    mq_buffer_mru_init(&shelf, BUFFERS);
+    mq_buffer_mru_init(&mru, BUFFERS);
     for (uint32_t buffer = 0; buffer < BUFFERS; buffer++) {
         CHECK(mq_buffer_take(&table, ROWS, buffer, 0) == -1);
-        CHECK(mq_buffer_mru_publish(&shelf, &table, buffer) == buffer + 1);
+        CHECK(mq_buffer_mru_publish(&mru, &table, buffer) == buffer + 1);
     }
     for (uint32_t row = 0; row < 2; row++) {
         mq_frame_row_reset(&table, row, MQ_FRAME_ROW_TAKEN);
         mq_frame_row_set_locked(&table, row);
-        mq_store_release_u32(&table.rows[row].passed, 2);
+        mq_store_release_u32(&table.rows[row].seen_generation, 2);
     }
     forget_steps();
 }
@@ -51,13 +51,13 @@ static unsigned server_acts_at;
 static void server_takes_a_buffer(unsigned time) {
     int slowest;
     if (time == server_acts_at)
-        mq_buffer_take_mru(&shelf, &table, ROWS, mq_frames_awaited(&table, ROWS, shelf.newest, &slowest));
+        mq_buffer_take_mru(&mru, &table, ROWS, mq_frame_count_awaited(&table, ROWS, mru.newest, &slowest));
 }
 
 TEST(lease_take_loses_no_frame_to_a_server_at_any_step) {
     for (server_acts_at = 1; server_acts_at < 10; server_acts_at++) {
         begin();
-        mq_store_release_u32(&table.rows[1].passed, 3);
+        mq_store_release_u32(&table.rows[1].seen_generation, 3);
         meet("mq_frame_lease_take: *", server_takes_a_buffer);
         CHECK(mq_frame_lease_take(&table, 0, 2, 3));
     }
@@ -109,47 +109,47 @@ TEST(buffer_take_finds_the_lease_of_the_last_row) {
 
 TEST(shelf_publish_after_the_largest_generation_gives_1) {
     begin();
-    shelf.newest = UINT32_MAX - 1;
-    CHECK(mq_buffer_mru_publish(&shelf, &table, 0) == UINT32_MAX);
-    CHECK(mq_buffer_mru_publish(&shelf, &table, 1) == 1);
-    CHECK(generation_of(1) == 1 && shelf.generation[1] == 1);
+    mru.newest = UINT32_MAX - 1;
+    CHECK(mq_buffer_mru_publish(&mru, &table, 0) == UINT32_MAX);
+    CHECK(mq_buffer_mru_publish(&mru, &table, 1) == 1);
+    CHECK(generation_of(1) == 1 && mru.generation[1] == 1);
 }
 
 TEST(shelf_orders_buffers_by_their_last_frame) {
     begin();
-    mq_buffer_mru_publish(&shelf, &table, 1);
-    CHECK(shelf.order[0] == 1 && shelf.order[1] == 2 && shelf.order[2] == 0);
+    mq_buffer_mru_publish(&mru, &table, 1);
+    CHECK(mru.order[0] == 1 && mru.order[1] == 2 && mru.order[2] == 0);
 }
 
 TEST(frames_awaited_is_the_lag_of_the_slowest_client_that_is_there) {
     int slowest;
     begin();
-    mq_store_release_u32(&table.rows[0].passed, 3);
-    CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 1 && slowest == 1);
-    mq_store_release_u32(&table.rows[1].passed, 0); /* it has reached no frame yet */
-    CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == UINT32_MAX && slowest == 1);
+    mq_store_release_u32(&table.rows[0].seen_generation, 3);
+    CHECK(mq_frame_count_awaited(&table, ROWS, 3, &slowest) == 1 && slowest == 1);
+    mq_store_release_u32(&table.rows[1].seen_generation, 0); /* it has reached no frame yet */
+    CHECK(mq_frame_count_awaited(&table, ROWS, 3, &slowest) == UINT32_MAX && slowest == 1);
     mq_frame_row_set_leaving(&table, 1);
-    CHECK(mq_frames_awaited(&table, ROWS, 3, &slowest) == 0 && slowest == -1);
+    CHECK(mq_frame_count_awaited(&table, ROWS, 3, &slowest) == 0 && slowest == -1);
 }
 
 TEST(take_warmest_takes_the_newest_frame_that_none_awaits) {
     begin();
-    CHECK(mq_buffer_take_mru(&shelf, &table, ROWS, 1) == 1);
+    CHECK(mq_buffer_take_mru(&mru, &table, ROWS, 1) == 1);
     begin();
-    CHECK(mq_buffer_take_mru(&shelf, &table, ROWS, 0) == 2);
+    CHECK(mq_buffer_take_mru(&mru, &table, ROWS, 0) == 2);
     begin();
-    CHECK(mq_buffer_take_mru(&shelf, &table, ROWS, 3) == -1);
+    CHECK(mq_buffer_take_mru(&mru, &table, ROWS, 3) == -1);
 }
 
 TEST(row_is_done_when_its_client_left_and_let_go_of_all) {
     begin();
     CHECK(mq_frame_lease_take(&table, 1, BUFFERS - 1, 3));
     mq_frame_row_set_left(&table, 1);
-    CHECK(!mq_frame_row_is_done(&table, 1, shelf.generation));
+    CHECK(!mq_frame_row_is_done(&table, 1, mru.generation));
     mq_frame_lease_return(&table, 1, BUFFERS - 1);
-    CHECK(mq_frame_row_is_done(&table, 1, shelf.generation));
+    CHECK(mq_frame_row_is_done(&table, 1, mru.generation));
     mq_frame_row_set_locked(&table, 1);
-    CHECK(!mq_frame_row_is_done(&table, 1, shelf.generation));
+    CHECK(!mq_frame_row_is_done(&table, 1, mru.generation));
 }
 
 TEST(row_is_held_until_its_client_left) {

@@ -46,9 +46,9 @@ static mq_meter meter;
 
 TEST(messages_of_one_look_share_the_time_since_the_last_one) {
     memset((void *)&meter, 0, sizeof meter);
-    mq_meter_found(&meter, 1000, 1);
-    mq_meter_found(&meter, 1500, 0);
-    mq_meter_found(&meter, 2000, 4);
+    mq_meter_count_messages(&meter, 1000, 1);
+    mq_meter_count_messages(&meter, 1500, 0);
+    mq_meter_count_messages(&meter, 2000, 4);
     CHECK(meter.messages == 5 && meter.first_ns == 1000 && meter.last_ns == 2000);
     CHECK(meter.periods_ns.count == 4 && meter.periods_ns.sum == 1000);
 }
@@ -56,12 +56,14 @@ TEST(messages_of_one_look_share_the_time_since_the_last_one) {
 TEST(message_is_dated_by_a_time_that_it_holds) {
     memset((void *)&meter, 0, sizeof meter);
     meter.stamp_offset = 8;
-    CHECK(mq_meter_dates(&meter, 16) && !mq_meter_dates(&meter, 15) && !mq_meter_dates(&meter, 7));
+    CHECK(mq_meter_has_timestamp(&meter, 16) && !mq_meter_has_timestamp(&meter, 15) &&
+          !mq_meter_has_timestamp(&meter, 7));
     meter.stamp_offset = -1;
-    CHECK(!mq_meter_dates(&meter, 16));
-    mq_meter_date(&meter, 100, 60);
-    mq_meter_date(&meter, 100, 101);
-    CHECK(meter.early == 1 && meter.delays_ns.count == 2 && meter.delays_ns.sum == 40 && meter.delays_ns.min == 0);
+    CHECK(!mq_meter_has_timestamp(&meter, 16));
+    mq_meter_add_delay(&meter, 100, 60);
+    mq_meter_add_delay(&meter, 100, 101);
+    CHECK(meter.negative_delays == 1 && meter.delays_ns.count == 2 && meter.delays_ns.sum == 40 &&
+          meter.delays_ns.min == 0);
 }
 
 /* ---- queues ---- */
@@ -220,7 +222,7 @@ static void begin_channel(void) {
     memset((void *)&source, 0, sizeof source);
     source.from.header = &header;
     source.from.pools[0] = p.slots;
-    source.parts[0] = 9;
+    source.origin_ids[0] = 9;
     forget_steps();
 }
 static void publish(uint64_t first, uint64_t count) {
@@ -234,7 +236,7 @@ static void publish(uint64_t first, uint64_t count) {
 
 TEST(channel_source_returns_messages_and_keeps_those_without_room) {
     uint8_t bytes[8];
-    mq_source_buffer room = {.to = bytes, .bytes = 7, .all_or_nothing = true};
+    mq_source_buffer room = {.data = bytes, .bytes = 7, .all_or_nothing = true};
     mq_source_message taken;
     begin_channel();
     publish(1, 2);
@@ -243,7 +245,7 @@ TEST(channel_source_returns_messages_and_keeps_those_without_room) {
     room.bytes = 8;
     for (uint64_t number = 1; number <= 2; number++) {
         CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_OK);
-        CHECK(!memcmp(bytes, &number, 8) && taken.size == 8 && taken.part == 9 && taken.counted);
+        CHECK(!memcmp(bytes, &number, 8) && taken.size == 8 && taken.origin_id == 9 && taken.counted);
         CHECK(taken.sequence == CAPACITY + number - 1 && taken.origin_time == (int64_t)number);
     }
     CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_EMPTY && !mq_channel_source_has_pending(&source));
@@ -253,28 +255,28 @@ static const mq_u64 cut = {0};
 
 TEST(channel_source_of_a_file_that_was_cut_is_corrupt) {
     uint8_t bytes[8];
-    mq_source_buffer room = {.to = bytes, .bytes = 8, .all_or_nothing = true};
+    mq_source_buffer room = {.data = bytes, .bytes = 8, .all_or_nothing = true};
     mq_source_message taken;
     begin_channel();
     publish(1, 1);
-    source.pool_whole[0] = &cut;
+    source.pool_not_truncated[0] = &cut;
     CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_CORRUPT && source.from.received == 0);
 }
 
 TEST(channel_source_counts_skipped_messages_as_lost) {
     begin_channel();
     publish(1, 3);
-    mq_channel_source_pass_pending(&source);
+    mq_channel_source_skip_pending(&source);
     CHECK(source.from.lost == 3 && mq_channel_source_pending(&source) == 0);
 }
 
 TEST(part_of_a_payload_fills_the_room) {
     uint8_t bytes[8] = {0};
-    mq_source_buffer_fill(&(mq_source_buffer){.to = bytes, .bytes = 3, .from = 2}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_fill(&(mq_source_buffer){.data = bytes, .bytes = 3, .skip = 2}, (const uint8_t *)"abcdef", 6);
     CHECK(!memcmp(bytes, "cde\0", 4));
-    mq_source_buffer_fill(&(mq_source_buffer){.to = bytes, .bytes = 8, .from = 4}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_fill(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 4}, (const uint8_t *)"abcdef", 6);
     CHECK(!memcmp(bytes, "efe\0", 4));
-    mq_source_buffer_fill(&(mq_source_buffer){.to = bytes, .bytes = 8, .from = 6}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_fill(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 6}, (const uint8_t *)"abcdef", 6);
     CHECK(!memcmp(bytes, "efe\0", 4));
 }
 
@@ -306,7 +308,7 @@ static void begin_records(uint64_t flags) {
     mq_record_header_init(record, &shape, 1, 1, "test");
     memset(&records, 0, sizeof records), memset(seen, 0, sizeof seen);
     CHECK(mq_record_header_check(record, bytes, &records.parts) == MQ_FILE_VALID);
-    records.seen = seen, records.left = MQ_RECORD_SCAN;
+    records.seen = seen, records.elements_left = MQ_RECORD_SCAN;
     writer = (mq_record_writer){.parts = records.parts, .liveness_file = &liveness_file};
     mq_record_join(&writer, 0, &self_of_row, 100, true);
     forget_steps();
@@ -319,8 +321,8 @@ static void write_at(uint64_t index, int64_t time) {
 }
 
 TEST(record_source_gives_each_element_that_changed_once) {
-    uint8_t bytes[MQ_RECORD_CHANGE + ITEM];
-    mq_source_buffer room = {.to = bytes, .bytes = sizeof bytes - 1, .all_or_nothing = true};
+    uint8_t bytes[MQ_RECORD_CHANGE_HEADER + ITEM];
+    mq_source_buffer room = {.data = bytes, .bytes = sizeof bytes - 1, .all_or_nothing = true};
     mq_source_message taken;
     begin_records(0);
     write_at(0, 5);
@@ -329,18 +331,18 @@ TEST(record_source_gives_each_element_that_changed_once) {
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == sizeof bytes);
     room.bytes = sizeof bytes;
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 5);
-    CHECK(bytes[0] == 0 && bytes[4] == 1 && bytes[MQ_RECORD_CHANGE] == 1);
+    CHECK(bytes[0] == 0 && bytes[4] == 1 && bytes[MQ_RECORD_CHANGE_HEADER] == 1);
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 7);
-    CHECK(bytes[0] == LENGTH - 1 && bytes[4] == 2 && bytes[MQ_RECORD_CHANGE] == LENGTH && taken.sequence == 1);
+    CHECK(bytes[0] == LENGTH - 1 && bytes[4] == 2 && bytes[MQ_RECORD_CHANGE_HEADER] == LENGTH && taken.sequence == 1);
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
-    CHECK(records.at == 0 && mq_record_source_has_looked(&records, records.begun_ns - 1));
-    records.due_ns = 0;
+    CHECK(records.next_index == 0 && mq_record_source_has_scanned_since(&records, records.scan_started_ns - 1));
+    records.next_scan_ns = 0;
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
 }
 
 TEST(board_source_gives_values_of_named_keys) {
     uint8_t bytes[ITEM];
-    mq_source_buffer room = {.to = bytes, .bytes = 4, .all_or_nothing = true};
+    mq_source_buffer room = {.data = bytes, .bytes = 4, .all_or_nothing = true};
     mq_source_message taken;
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_add_key(&records.parts, "key", 3) == 0);
@@ -350,7 +352,7 @@ TEST(board_source_gives_values_of_named_keys) {
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK);
     CHECK(!memcmp(bytes, "value", 5) && taken.size == 5 && taken.publish_time == 9 && taken.sequence == 1);
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
-    records.due_ns = 0;
+    records.next_scan_ns = 0;
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
 }
 
@@ -378,19 +380,19 @@ TEST(meter_of_records_counts_writes_that_were_overwritten_as_lost) {
     mq_meter_records reads = {.parts = &records.parts, .seen = known};
     memset((void *)&meter, 0, sizeof meter);
     mq_meter_records_begin(&reads); /* what was written before does not count */
-    CHECK(mq_meter_records_look(&meter, &reads) == 0);
+    CHECK(mq_meter_records_sample(&meter, &reads) == 0);
     for (int i = 0; i < 3; i++)
         write_at(LENGTH - 1, 6);
     write_at(0, 7);
     reads.next_ns = 0;
-    CHECK(mq_meter_records_look(&meter, &reads) == 2 && reads.lost == 2 && meter.messages == 2);
+    CHECK(mq_meter_records_sample(&meter, &reads) == 2 && reads.lost == 2 && meter.messages == 2);
     CHECK(meter.sizes.min == ITEM && meter.delays_ns.count == 2);
     CHECK(reads.next_ns > 0);
     reads.next_ns = 0;
-    CHECK(mq_meter_records_look(&meter, &reads) == 0);
+    CHECK(mq_meter_records_sample(&meter, &reads) == 0);
     write_at(0, 8);
     reads.next_ns = INT64_MAX;
-    CHECK(mq_meter_records_look(&meter, &reads) == 0); /* it rests */
+    CHECK(mq_meter_records_sample(&meter, &reads) == 0); /* it rests */
 }
 
 TEST(meter_of_a_channel_counts_messages_and_their_delays) {
@@ -398,14 +400,15 @@ TEST(meter_of_a_channel_counts_messages_and_their_delays) {
     memset((void *)&meter, 0, sizeof meter);
     meter.stamp_offset = -1, meter.stamp_clock = CLOCK_MONOTONIC;
     publish(1, 3);
-    CHECK(mq_meter_channel_look(&meter, &source.from) == 3 && meter.messages == 3 && meter.sizes.sum == 24);
-    CHECK(meter.delays_ns.count == 3 && meter.undated == 0);
+    CHECK(mq_meter_channel_sample(&meter, &source.from) == 3 && meter.messages == 3 && meter.sizes.sum == 24);
+    CHECK(meter.delays_ns.count == 3 && meter.without_timestamp == 0);
     meter.stamp_offset = 8; /* beyond the messages */
     publish(4, 2);
-    CHECK(mq_meter_channel_look(&meter, &source.from) == 2 && meter.undated == 2 && meter.delays_ns.count == 3);
+    CHECK(mq_meter_channel_sample(&meter, &source.from) == 2 && meter.without_timestamp == 2 &&
+          meter.delays_ns.count == 3);
     source.from.pools[0].uid = 99;
     publish(6, 1);
-    CHECK(mq_meter_channel_look(&meter, &source.from) == -1); /* the pool is to be mapped */
+    CHECK(mq_meter_channel_sample(&meter, &source.from) == -1); /* the pool is to be mapped */
 }
 
 TEST(meter_of_queue_events_counts_sends_and_dates_first_takes) {

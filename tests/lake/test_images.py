@@ -13,7 +13,7 @@ import cv2
 
 from msgq.lake.metrics.images import thumbnail
 from visionipc import FrameFormat, Geometry
-from visionipc.recorded import Picture, image
+from visionipc.image_messages import Picture, image
 
 
 def shown(picture: bytes, width: int = 160) -> Any:

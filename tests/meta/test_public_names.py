@@ -140,10 +140,11 @@ RECORDS = {
     stats.ViewHolder: "participant node views outdated oldest_ns",
     stats.ChannelStats: "name prefix path kind capacity max_publishers max_subscribers stamps messages creator "
     "created_ns schema hub_bytes pool_bytes publishers subscribers viewers opened orphans",
-    stats.QueueHandleInfo: "participant row sent received acknowledged returned refused holds taken waits",
+    stats.QueueHandleInfo: "participant row sent received acknowledged returned refused pending_slots taken waits",
     stats.QueueMessage: "priority number deliveries sent_time origin_time data",
     stats.QueueStats: "name prefix path bytes mode creator created_ns max_messages max_message_size schema depth "
-    "in_flight held free nonsense astray oldest_ns oldest_age_ns priorities redelivered most_deliveries leases overdue "
+    "in_flight pending_slots free_slots corrupt_slots lost_slots "
+    "oldest_ns oldest_age_ns priorities redelivered most_deliveries leases expired_leases "
     "sent received acknowledged returned refused handles events events_lost",
     stats.RecordWriterInfo: "participant row written locked keys",
     stats.RecordKeyInfo: "key owner count bytes time_ns age_ns",
@@ -152,7 +153,8 @@ RECORDS = {
     stats.EndpointStats: "kind endpoint path bytes participants messages lost schema created_ns stats",
     stats.EndpointCounts: "messages bytes lost received",
     stats.Distribution: "count mean min p50 p90 p99 p999 max",
-    stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us undated early until",
+    stats.MeterReading: "endpoint messages bytes lost seconds span_s periods_us sizes delays_us "
+    "without_timestamp negative_delays measured_until",
     channel.PublisherInfo: "name pid",
     channel.ChannelMessage: "position publish_time origin_time publisher",
     msgq.Schema: "name encoding data identity layout version schema_encoding",

@@ -16,7 +16,7 @@ from msgq.common.record_changes import Change, change_schema, pack
 from msgq.common.schema import Schema
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
-from visionipc.recorded import IMAGE
+from visionipc.image_messages import IMAGE
 
 NS = 1_000_000_000
 BEGIN = 1_700_000_000 * NS

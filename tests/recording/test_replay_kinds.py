@@ -21,7 +21,7 @@ from tests.command import run
 from tests.recording.all_kinds import BEGIN, MS, Log, fill_with_frames, write
 from tests.recording.all_kinds_program import OUTPUTS, all_kinds, frames
 from tests.support import DEADLINE
-from visionipc.recorded import picture
+from visionipc.image_messages import picture
 
 MODULE = "tests.recording.all_kinds_program"
 PROGRAMS = ["--deterministic", f"{MODULE}:all_kinds", "--deterministic", f"{MODULE}:frames"]

@@ -20,7 +20,7 @@
 
 enum { BUFFERS = 4, CLIENTS = 4, WORDS = 64, HELD_MAX = 2 };
 
-static mq_leases *table;
+static mq_frame_lease_table *table;
 static uint64_t frames[BUFFERS][WORDS];
 static mq_u64 packets[2]; /* buffer << 32 | generation; the newest, and the one before */
 static mq_u32 dead[CLIENTS];
@@ -61,7 +61,7 @@ static void free_rows(void) {
 /* The warmest that nobody awaits (or, for these clients may be asleep, that only few do); else the oldest. -1: none. */
 static int take(uint64_t *chance) {
     int slowest, buffer = -1;
-    uint32_t awaited = mq_frames_awaited(table, CLIENTS, shelf.newest, &slowest);
+    uint32_t awaited = mq_frame_count_awaited(table, CLIENTS, shelf.newest, &slowest);
     if (below(chance, 4))
         buffer = mq_buffer_take_mru(&shelf, table, CLIENTS, awaited < BUFFERS ? awaited : below(chance, BUFFERS));
     warm += buffer >= 0;

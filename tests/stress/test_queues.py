@@ -54,8 +54,8 @@ def check(reports: list[dict[str, Any]], senders: int, count: int) -> None:
 def settled(queue: MessageQueue, sent: int | None = None) -> None:
     """Nothing is left, in no place and of nobody."""
     found = stats.queue(queue.name)
-    assert (found.depth, found.in_flight, found.held, found.nonsense, found.astray) == (0, 0, 0, 0, 0)
-    assert found.free == found.max_messages
+    assert (found.depth, found.in_flight, found.pending_slots, found.corrupt_slots, found.lost_slots) == (0, 0, 0, 0, 0)
+    assert found.free_slots == found.max_messages
     assert found.sent == found.acknowledged
     assert found.received == found.acknowledged + found.returned
     assert sent is None or found.sent >= sent
@@ -286,7 +286,7 @@ def test_sigint_in_every_wait(scene: ProcessGroup, endpoint: str) -> None:
         assert child.result() == done
         got = queue.receive(0)
         assert got is not None
-        assert (got.data, stats.queue(endpoint).free) == (b"all that fits", 1)
+        assert (got.data, stats.queue(endpoint).free_slots) == (b"all that fits", 1)
 
 
 @pytest.mark.parametrize("how", ["nack", "close", "drop", "raise"])

@@ -84,7 +84,7 @@ def test_verb_with_spin_measures_each_message(traffic: None, verb: str, figure: 
 def test_delay_with_clock_compares_the_payload_with_that_clock(traffic: None, name: str, offset: int) -> None:
     def measured() -> Any:
         (reading,) = lines("delay", "car", "--offset", offset, "--clock", name, "--once", "--interval", 0.05)
-        assert (reading["early"], reading["undated"]) == (0, 0)
+        assert (reading["negative_delays"], reading["without_timestamp"]) == (0, 0)
         return reading["delays_us"]
 
     assert 0 < wait_until(measured)["min"] < 60e6

@@ -339,7 +339,7 @@ def test_the_doctor_sees_leases_that_are_over(prefix: str) -> None:
         with Child(take_part, "jobs", "open") as child:
             child.hear()
             job = take(queue, lease=0.01)
-            wait_until(lambda: stats.queue("jobs").overdue)
+            wait_until(lambda: stats.queue("jobs").expired_leases)
             assert "queue/jobs: 1 message whose lease is over" in checked()[1]
             command.run("doctor", "--fix", code=None)
             assert stats.queue("jobs").depth == 1
@@ -352,7 +352,7 @@ def test_the_doctor_calls_nonsense_wrong(prefix: str) -> None:
     status, text = checked("--fix")
     assert status == "error"
     assert text.startswith("queue/jobs has 1 places that nobody can use: another program wrote there")
-    assert stats.queue("jobs").nonsense == 1, "nobody knows what it was"
+    assert stats.queue("jobs").corrupt_slots == 1, "nobody knows what it was"
 
 
 def test_the_doctor_sees_full_rows(prefix: str) -> None:

@@ -117,7 +117,7 @@ def test_delays_are_measured_from_the_time_in_the_message(endpoint: str) -> None
         publisher.send(b"head" + bytes(7))
         watch([meter], 0.001)
     reading = meter.reading()
-    assert (reading.messages, reading.undated, reading.early) == (3, 1, 1)
+    assert (reading.messages, reading.without_timestamp, reading.negative_delays) == (3, 1, 1)
     assert reading.delays_us is not None
     assert reading.delays_us.count == 2
     assert reading.delays_us.min == 0

@@ -54,11 +54,11 @@ def test_a_channel_of_two_publishers_is_counted_exactly(prefix: str) -> None:
         reading = meter.reading()
         assert reading.lost is not None
         assert reading.messages + reading.lost == 10_001
-        assert (reading.endpoint, reading.until) == ("channel/cam", "seen")
+        assert (reading.endpoint, reading.measured_until) == ("channel/cam", "seen")
         assert reading.sizes is not None
         assert reading.sizes.max == 4
         assert reading.delays_us is not None
-        assert (reading.delays_us.count, reading.early) == (reading.messages, 0)
+        assert (reading.delays_us.count, reading.negative_delays) == (reading.messages, 0)
         assert reading.rate == pytest.approx((reading.periods_us.count + reading.lost) / reading.span_s)  # type: ignore[union-attr]
         there = stats.channel("cam")
         assert (there.messages, there.subscribers, there.viewers) == (10_001, (), ())
@@ -97,7 +97,7 @@ def test_a_publish_time_in_the_payload_of_a_channel(prefix: str) -> None:
         publisher.send(b"short")
         watch([meter], 0.001)
         reading = meter.reading()
-        assert (reading.messages, reading.undated, reading.early) == (3, 1, 1)
+        assert (reading.messages, reading.without_timestamp, reading.negative_delays) == (3, 1, 1)
         assert reading.delays_us is not None
         assert (reading.delays_us.count, reading.delays_us.max >= 5000) == (2, True)
         bare = ChannelMeter("cam", prefix)
@@ -126,7 +126,7 @@ def test_writes_of_a_vector_are_counted_exactly(prefix: str) -> None:
         assert reading.sizes is not None
         assert (reading.sizes.min, reading.sizes.max) == (POSE.itemsize, POSE.itemsize)
         assert reading.delays_us is not None
-        assert (reading.delays_us.count, reading.early) == (reading.messages, 0)
+        assert (reading.delays_us.count, reading.negative_delays) == (reading.messages, 0)
         assert [one.participant.pid for one in stats.record("poses").writers] == [child.pid]
         child.say(-1)
 
@@ -166,7 +166,7 @@ def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: st
         child.hear()
         seen_by(meter, 51)
         reading = meter.reading()
-        assert (reading.messages, reading.lost, reading.until) == (51, 0, "taken")
+        assert (reading.messages, reading.lost, reading.measured_until) == (51, 0, "taken")
         assert reading.sizes is not None
         assert (reading.sizes.min, reading.sizes.max) == (1, 100)
         assert reading.delays_us is not None
@@ -199,7 +199,7 @@ def test_a_queue_without_events_tells_how_many_and_how_long_those_wait_that_are_
         time.sleep(0.01)  # it waits so long
         watch([meter], 0.001)
         reading = meter.reading()
-        assert (reading.messages, reading.lost, reading.bytes, reading.sizes, reading.until) == (
+        assert (reading.messages, reading.lost, reading.bytes, reading.sizes, reading.measured_until) == (
             101,
             0,
             None,
@@ -335,7 +335,7 @@ def test_hz_bw_and_delay_of_every_kind(traffic: None) -> None:
     sizes = {one["endpoint"]: one["sizes"] and one["sizes"]["mean"] for one in lines("bw", ".*/...", "--once")}
     assert [sizes[name] for name in names] == [100, None, 50, POSE.itemsize]
     delays = {one["endpoint"]: one for one in lines("delay", *names, "--once", "--interval", "0.5")}
-    assert [delays[name]["until"] for name in names] == ["seen", "now", "taken", "seen"]
+    assert [delays[name]["measured_until"] for name in names] == ["seen", "now", "taken", "seen"]
     assert all(0 < one["delays_us"]["p50"] < 60e6 and one["early"] == 0 for one in delays.values())
     text = command.run("bw", "queue/bus", "--once", "--interval", "0.1").output
     assert " - " in text

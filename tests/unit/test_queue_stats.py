@@ -86,7 +86,14 @@ def test_a_queue_that_nobody_has_used(queue: MessageQueue) -> None:
     assert found.bytes == os.stat(found.path).st_size
     assert found.creator[1] == os.getpid()
     assert 0 <= clock.time_ns() - found.created_ns < 60e9
-    assert (found.depth, found.in_flight, found.held, found.free, found.nonsense, found.astray) == (0, 0, 0, 10, 0, 0)
+    assert (
+        found.depth,
+        found.in_flight,
+        found.pending_slots,
+        found.free_slots,
+        found.corrupt_slots,
+        found.lost_slots,
+    ) == (0, 0, 0, 10, 0, 0)
     assert (found.oldest_ns, found.oldest_age_ns, found.priorities, found.schema) == (None, None, (), None)
     (handle,) = found.handles
     assert (handle.participant.pid, handle.participant.alive, handle.row, handle.waits) == (os.getpid(), True, 0, ())
@@ -98,11 +105,17 @@ def test_what_is_in_its_places(queue: MessageQueue) -> None:
         queue.send(b"x", priority)
     with take(queue), take(queue, lease=30):
         found = stats.queue(queue.name)
-        assert (found.depth, found.in_flight, found.free) == (2, 2, 6)
+        assert (found.depth, found.in_flight, found.free_slots) == (2, 2, 6)
         assert found.priorities == ((3, 1), (0, 1))
-        assert (found.leases, found.overdue, found.redelivered, found.most_deliveries) == (1, 0, 0, 1)
+        assert (found.leases, found.expired_leases, found.redelivered, found.most_deliveries) == (1, 0, 0, 1)
         (handle,) = found.handles
-        assert (handle.taken, handle.holds, handle.sent, handle.received, handle.acknowledged) == (2, 0, 4, 2, 0)
+        assert (handle.taken, handle.pending_slots, handle.sent, handle.received, handle.acknowledged) == (
+            2,
+            0,
+            4,
+            2,
+            0,
+        )
     found = stats.queue(queue.name)
     assert (found.in_flight, found.sent, found.received, found.acknowledged) == (0, 4, 2, 2)
 
@@ -148,7 +161,7 @@ def test_refused_messages_are_counted(queue: MessageQueue) -> None:
         with pytest.raises(QueueFullError):
             queue.send(b"", timeout=0)
     found = stats.queue(queue.name)
-    assert (found.free, found.refused, found.handles[0].refused, found.sent) == (0, 3, 3, 10)
+    assert (found.free_slots, found.refused, found.handles[0].refused, found.sent) == (0, 3, 3, 10)
 
 
 def test_counts_of_an_owner_begin_anew_and_those_of_the_queue_go_on(queue: MessageQueue) -> None:
@@ -166,11 +179,11 @@ def test_counts_of_an_owner_begin_anew_and_those_of_the_queue_go_on(queue: Messa
 def test_a_lease_that_is_over_shows_until_somebody_returns_it(queue: MessageQueue) -> None:
     queue.send(b"x")
     job = take(queue, lease=0.01)
-    wait_until(lambda: stats.queue(queue.name).overdue == 1)
+    wait_until(lambda: stats.queue(queue.name).expired_leases == 1)
     assert stats.queue(queue.name).in_flight == 1, "a look changes nothing"
     MessageQueue(queue.name).close()
     found = stats.queue(queue.name)
-    assert (found.overdue, found.leases, found.depth, found.returned) == (0, 0, 1, 1)
+    assert (found.expired_leases, found.leases, found.depth, found.returned) == (0, 0, 1, 1)
     del job
 
 
@@ -229,7 +242,7 @@ def test_the_dead_and_what_they_have(queue: MessageQueue) -> None:
     found = stats.queue(queue.name)
     (dead,) = (one for one in found.handles if not one.participant.alive)
     assert (dead.participant.pid, dead.taken, dead.received, dead.leaves) == (child.pid, 2, 2, True)
-    assert (found.depth, found.in_flight, found.astray) == (1, 2, 0)
+    assert (found.depth, found.in_flight, found.lost_slots) == (1, 2, 0)
     MessageQueue(queue.name).close()  # takes a free row, and brings back what is the dead one's
     found = stats.queue(queue.name)
     assert (found.depth, found.in_flight, found.redelivered) == (3, 0, 2)
@@ -258,7 +271,7 @@ def test_places_of_former_owners_are_astray(queue: MessageQueue) -> None:
         assert word >> 61 == 2
         memory[place : place + 8] = (word + (1 << 32)).to_bytes(8, "little")  # another generation
         found = stats.queue(queue.name)
-        assert (found.astray, found.in_flight, found.handles[0].taken) == (1, 1, 0)
+        assert (found.lost_slots, found.in_flight, found.handles[0].taken) == (1, 1, 0)
         memory[place : place + 8] = word.to_bytes(8, "little")
     job.ack()
 
@@ -329,9 +342,12 @@ def test_bytes_of_others_are_not_believed(queue: MessageQueue, seed: int, start:
         found = stats.queue(f"{queue.name}copy")
         assert isinstance(found, QueueStats)
         assert repr(dataclasses.asdict(found))
-        places = found.depth + found.in_flight + found.held + found.free + found.nonsense
+        places = found.depth + found.in_flight + found.pending_slots + found.free_slots + found.corrupt_slots
         assert places == found.max_messages
-        assert sum(one.holds + one.taken for one in found.handles) + found.astray == found.held + found.in_flight
+        assert (
+            sum(one.pending_slots + one.taken for one in found.handles) + found.lost_slots
+            == found.pending_slots + found.in_flight
+        )
     path.unlink()
 
 
@@ -341,7 +357,7 @@ def test_nonsense_is_counted(queue: MessageQueue) -> None:
             place = words(queue.path) + 8 * number
             memory[place : place + 8] = word.to_bytes(8, "little")
     found = stats.queue(queue.name)
-    assert (found.nonsense, found.free, found.handles[0].taken) == (4, 6, 0)
+    assert (found.corrupt_slots, found.free_slots, found.handles[0].taken) == (4, 6, 0)
 
 
 def test_a_queue_that_others_cut(queue: MessageQueue, endpoint: str) -> None:
@@ -374,8 +390,8 @@ def test_looks_beside_live_traffic(queue: MessageQueue) -> None:
         try:
             for _ in range(300):
                 found = stats.queue(queue.name)
-                places = found.depth + found.in_flight + found.held + found.free
-                assert (places, found.nonsense, found.astray) == (10, 0, 0)
+                places = found.depth + found.in_flight + found.pending_slots + found.free_slots
+                assert (places, found.corrupt_slots, found.lost_slots) == (10, 0, 0)
                 assert {one.participant.alive for one in found.handles} == {True}
                 assert found.sent <= stats.queue(queue.name).sent
         finally:

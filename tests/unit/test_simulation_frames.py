@@ -21,7 +21,7 @@ from msgq.errors import (
 )
 from msgq.simulation import Fault, Simulation
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer
-from visionipc.recorded import picture
+from visionipc.image_messages import picture
 
 S = 1_000_000_000
 PIXELS: Any = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)

@@ -23,7 +23,7 @@ from msgq.cli.frames import view
 from msgq.stats import topic, topic_inodes
 from tests.command import start
 from tests.support import SHM, Child, hear, repeating, say, wait_until
-from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, shared, wire
+from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, memfd, wire
 from visionipc.formats import geometry
 from visionipc.server import SPARE_BUFFERS
 
@@ -114,7 +114,7 @@ def test_list_takes_no_place_and_no_buffer(name: str, prefix: str, cameras: Chil
 def stock_server(name: str) -> None:
     """A server as stock's: it answers a request's first four bytes, knows no leases, and has one stream, 1."""
     shape = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
-    fd = shared.create(name, shape.size + wire.FRAME_ID_BYTES, name)
+    fd = memfd.create(name, shape.size + wire.FRAME_ID_BYTES, name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(wire.socket_path(name))
         listener.listen()

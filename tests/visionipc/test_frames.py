@@ -36,9 +36,9 @@ from msgq.visionipc import (
 from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
 from tests.unit import liveness_children
 from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, SOCKETS, WIDTH
-from visionipc import shared
+from visionipc import memfd
+from visionipc.memfd import is_there
 from visionipc.server import SPARE_BUFFERS
-from visionipc.shared import is_there
 
 SIZE = WIDTH * HEIGHT * 3 // 2
 
@@ -465,7 +465,7 @@ def test_spare_buffer_has_no_memory_until_clients_hold_all_others(server: Any, c
 
 
 def test_spare_buffer_without_memory_drops_the_frame(server: Any, connect: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shared, "allocate", lambda _: False)
+    monkeypatch.setattr(memfd, "allocate", lambda _: False)
     client, held = connect(), []
     for value in range(BUFFERS):
         publish(server, value)
@@ -475,10 +475,10 @@ def test_spare_buffer_without_memory_drops_the_frame(server: Any, connect: Any, 
 
 
 def test_spare_buffer_is_added_for_one_thread_at_a_time(server: Any, connect: Any, monkeypatch: Any) -> None:
-    client, held, before = connect(), [], shared.allocate
+    client, held, before = connect(), [], memfd.allocate
 
     def allocate(fd: int) -> bool:
-        monkeypatch.setattr(shared, "allocate", before)
+        monkeypatch.setattr(memfd, "allocate", before)
         with pytest.raises(errors.ConcurrentUseError):
             Task(publish, server, 1).result()
         raise KeyboardInterrupt
@@ -486,7 +486,7 @@ def test_spare_buffer_is_added_for_one_thread_at_a_time(server: Any, connect: An
     for value in range(BUFFERS):
         publish(server, value)
         held.append(receive(client))
-    monkeypatch.setattr(shared, "allocate", allocate)
+    monkeypatch.setattr(memfd, "allocate", allocate)
     with pytest.raises(KeyboardInterrupt):
         publish(server, 1)
     assert publish(server, 1)

@@ -30,7 +30,7 @@ from msgq.errors import (
 from msgq.impl.base.views import Mapping
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
-from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, shared, wire
+from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, memfd, wire
 from visionipc.formats import Geometry, geometry
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION
 from visionipc.impl.transfer import Incoming
@@ -106,7 +106,7 @@ def grant(row: int = 0) -> bytearray:
 def memory(ours: bool, count: int = COUNT) -> Iterator[list[int]]:
     """Descriptors as a server sends them: of buffers, and of the table if it is one of ours."""
     sizes = [BYTES] * count + [TABLE_BYTES] * ours
-    fds = [shared.create("test", size, "test") for size in sizes]
+    fds = [memfd.create("test", size, "test") for size in sizes]
     try:
         yield fds
     finally:
@@ -378,7 +378,7 @@ STRANGE = {
     "directory": lambda folder: os.open(folder, os.O_RDONLY),
     "device": lambda folder: os.open("/dev/zero", os.O_RDWR),
     "path": lambda folder: os.open(folder, os.O_PATH),
-    "short": lambda folder: shared.create("short", BYTES - 1, "test"),
+    "short": lambda folder: memfd.create("short", BYTES - 1, "test"),
     "empty": lambda folder: os.memfd_create("empty"),
     "write only": lambda folder: write_only(folder, max(BYTES, TABLE_BYTES)),
 }
@@ -411,7 +411,7 @@ def test_memory_that_can_shrink_is_not_of_ours(client: Any, tmp_path: Path, plac
 
 def test_a_buffer_that_is_shorter_than_its_frames() -> None:
     """Nothing of it may be shown: reading beyond a mapping ends the process."""
-    fd = shared.create("a buffer", 4096, "e")
+    fd = memfd.create("a buffer", 4096, "e")
     try:
         region, record = Mapping(fd, 4096, False, "e"), wire.Record(LAYOUT, SERVER_ID, 0, 0)
         with pytest.raises(SegmentError, match="4096"):
@@ -422,7 +422,7 @@ def test_a_buffer_that_is_shorter_than_its_frames() -> None:
 
 def test_a_table_that_we_may_not_write(client: Any) -> None:
     with memory(True) as fds:
-        table = shared.read_only(fds[-1])
+        table = memfd.read_only(fds[-1])
         answer = answering(bytes(records() + grant()), [*fds[:-1], table])
         refused(client, answer, SegmentError, "cannot map")
         os.close(table)

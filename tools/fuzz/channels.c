@@ -175,8 +175,8 @@ static void record(reader *r) {
     mq_source_message taken;
     uint64_t bytes = fuzz_below(2 * SLOT_BYTES);
     uint8_t *to = malloc(bytes + 1);
-    mq_source_status status =
-        mq_channel_source_take(&source, &(mq_source_buffer){.to = to, .bytes = bytes, .all_or_nothing = true}, &taken);
+    mq_source_status status = mq_channel_source_take(
+        &source, &(mq_source_buffer){.data = to, .bytes = bytes, .all_or_nothing = true}, &taken);
     check(status != MQ_SOURCE_OK || taken.size <= bytes, "a message beyond the room");
     check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
     mq_channel_source_pending(&source);

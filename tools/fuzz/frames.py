@@ -19,7 +19,7 @@ from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.connection import _stream
 from visionipc.formats import FrameFormat, geometry
 from visionipc.impl.leases import TABLE_BYTES, VERSION
-from visionipc.shared import create
+from visionipc.memfd import create
 
 NAME = "frames"
 WIDTH, HEIGHT = 64, 32

@@ -7,27 +7,28 @@
 
 #include "leases.h"
 
-enum { OPS = 200, SIZE = sizeof(mq_leases) };
+enum { OPS = 200, SIZE = sizeof(mq_frame_lease_table) };
 
 static fuzz_memory memory;
-static mq_buffer_mru shelf; /* the server's own */
+static mq_buffer_mru mru; /* the server's own */
 static uint32_t rows;
-static bool taken[MQ_LEASE_ROWS];
+static bool taken[MQ_FRAME_LEASE_ROWS];
 static uint32_t row; /* the client's */
 
-static mq_leases *table(void) { return (mq_leases *)(void *)memory.writable; }
+static mq_frame_lease_table *table(void) { return (mq_frame_lease_table *)(void *)memory.writable; }
 
 static uint32_t hostile_word(void) {
     switch (fuzz_below(4)) {
     case 0: return (uint32_t)fuzz_random();
     case 1: return (uint32_t)fuzz_below(4);
-    case 2: return shelf.newest - (uint32_t)fuzz_below(3); /* a lease that is one */
-    default: return shelf.generation[fuzz_below(MQ_LEASE_BUFFERS)];
+    case 2: return mru.newest - (uint32_t)fuzz_below(3); /* a lease that is one */
+    default: return mru.generation[fuzz_below(MQ_FRAME_LEASE_BUFFERS)];
     }
 }
 
 static void scribble(void) {
-    uint64_t words = SIZE / 4, used = (offsetof(mq_leases, rows) / 4 + rows * sizeof(mq_frame_row) / 4) % words + 1;
+    uint64_t words = SIZE / 4,
+             used = (offsetof(mq_frame_lease_table, rows) / 4 + rows * sizeof(mq_frame_row) / 4) % words + 1;
     uint64_t at = fuzz_below(4) ? fuzz_below(used) : fuzz_below(words);
     __atomic_store_n((uint32_t *)(void *)memory.writable + at, hostile_word(), __ATOMIC_RELAXED);
 }
@@ -35,10 +36,10 @@ static void scribble(void) {
 /* As ServerLeases.admit, where half of all clients are dead. */
 static void admit(void) {
     uint32_t free = 0;
-    while (free < MQ_LEASE_ROWS && taken[free] && !mq_frame_row_is_done(table(), free, shelf.generation) &&
+    while (free < MQ_FRAME_LEASE_ROWS && taken[free] && !mq_frame_row_is_done(table(), free, mru.generation) &&
            fuzz_one_in(2))
         free++;
-    if (free == MQ_LEASE_ROWS)
+    if (free == MQ_FRAME_LEASE_ROWS)
         return;
     taken[free] = true;
     mq_frame_row_reset(table(), free, MQ_FRAME_ROW_TAKEN);
@@ -46,24 +47,24 @@ static void admit(void) {
 }
 
 static void publish(uint32_t buffer) {
-    shelf.generation[buffer] = 0;
-    check(mq_buffer_mru_publish(&shelf, table(), buffer) != 0, "a frame has generation 0, which is none");
+    mru.generation[buffer] = 0;
+    check(mq_buffer_mru_publish(&mru, table(), buffer) != 0, "a frame has generation 0, which is none");
 }
 
 /* As ServerLeases.take and publish. */
 static void render(void) {
     int slowest;
-    uint32_t awaited = mq_frames_awaited(table(), rows, shelf.newest, &slowest);
+    uint32_t awaited = mq_frame_count_awaited(table(), rows, mru.newest, &slowest);
     check(slowest >= -1 && slowest < (int)rows, "a client lags that is none");
-    int warmest = mq_buffer_take_mru(&shelf, table(), rows, awaited);
-    check(warmest >= -1 && warmest < (int)shelf.buffers, "a buffer is warm that is none");
+    int warmest = mq_buffer_take_mru(&mru, table(), rows, awaited);
+    check(warmest >= -1 && warmest < (int)mru.buffers, "a buffer is warm that is none");
     if (warmest >= 0 && fuzz_one_in(2)) {
         publish((uint32_t)warmest);
         return;
     }
-    for (uint32_t place = shelf.buffers; place-- > 0;) {
-        uint32_t buffer = shelf.order[place];
-        int holder = mq_buffer_take(table(), rows, buffer, shelf.generation[buffer]);
+    for (uint32_t place = mru.buffers; place-- > 0;) {
+        uint32_t buffer = mru.order[place];
+        int holder = mq_buffer_take(table(), rows, buffer, mru.generation[buffer]);
         check(holder >= -1 && holder < (int)rows, "a buffer is held by a client that is none");
         if (holder >= 0 && fuzz_one_in(2)) { /* dead: what it held is free */
             mq_frame_row_reset(table(), (uint32_t)holder, MQ_FRAME_ROW_FREE);
@@ -77,7 +78,7 @@ static void render(void) {
 }
 
 static void call(void) {
-    uint32_t buffer = (uint32_t)fuzz_below(MQ_LEASE_BUFFERS), generation = (uint32_t)fuzz_random() | 1;
+    uint32_t buffer = (uint32_t)fuzz_below(MQ_FRAME_LEASE_BUFFERS), generation = (uint32_t)fuzz_random() | 1;
     switch (fuzz_below(8)) {
     case 0:
         fuzz_op = "admit";
@@ -85,7 +86,7 @@ static void call(void) {
         break;
     case 1:
         fuzz_op = "hold";
-        mq_frame_lease_take(table(), row, buffer, fuzz_one_in(2) ? shelf.generation[buffer] : generation);
+        mq_frame_lease_take(table(), row, buffer, fuzz_one_in(2) ? mru.generation[buffer] : generation);
         break;
     case 2:
         fuzz_op = "let go";
@@ -94,16 +95,16 @@ static void call(void) {
     case 3:
         fuzz_op = "leave";
         mq_frame_row_set_left(table(), row);
-        row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
+        row = (uint32_t)fuzz_below(MQ_FRAME_LEASE_ROWS);
         break;
     case 4:
         fuzz_op = "held";
-        mq_frame_lease_holder(table(), rows, buffer, shelf.generation[buffer]);
+        mq_frame_lease_holder(table(), rows, buffer, mru.generation[buffer]);
         break;
     case 5:
         fuzz_op = "grow";
-        if (shelf.buffers < MQ_LEASE_BUFFERS)
-            mq_buffer_mru_grow(&shelf);
+        if (mru.buffers < MQ_FRAME_LEASE_BUFFERS)
+            mq_buffer_mru_grow(&mru);
         break;
     default: fuzz_op = "render"; render();
     }
@@ -113,15 +114,15 @@ static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 64, 512};
     fuzz_use(&memory, SIZE);
     memset(taken, 0, sizeof taken);
-    mq_buffer_mru_init(&shelf, 1 + (uint32_t)fuzz_below(MQ_LEASE_BUFFERS));
+    mq_buffer_mru_init(&mru, 1 + (uint32_t)fuzz_below(MQ_FRAME_LEASE_BUFFERS));
     rows = 0;
-    row = (uint32_t)fuzz_below(MQ_LEASE_ROWS);
-    shelf.newest = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
+    row = (uint32_t)fuzz_below(MQ_FRAME_LEASE_ROWS);
+    mru.newest = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
     fuzz_calls(OPS, call, rates);
     /* all clients are dead, say: then the next buffer is to be had */
     for (uint32_t i = 0; i < rows; i++)
         mq_frame_row_reset(table(), i, MQ_FRAME_ROW_FREE);
-    check(mq_buffer_take(table(), rows, 0, shelf.generation[0]) == -1, "nobody holds it, and yet it cannot be had");
+    check(mq_buffer_take(table(), rows, 0, mru.generation[0]) == -1, "nobody holds it, and yet it cannot be had");
 }
 
 int main(int argc, char **argv) {

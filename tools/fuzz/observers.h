@@ -40,7 +40,7 @@ static void measure(void) {
     fuzz_op = "meter";
     if (!joined[PASSIVE])
         return;
-    int64_t found = mq_meter_topic_look(&meter, &subscribers[PASSIVE]);
+    int64_t found = mq_meter_topic_sample(&meter, &subscribers[PASSIVE]);
     check(found >= -1 && found <= fuzz_data_bytes / 8, "more messages than a ring can hold");
     for (int i = 0; i < 3; i++) {
         double middle = mq_histogram_percentile(histograms[i], (double)fuzz_below(1001) / 1000);

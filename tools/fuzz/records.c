@@ -258,16 +258,16 @@ static void find_changes(member *m) {
 
 /* As the recorder does. */
 static void record_changes(member *m) {
-    mq_record_source source = {.parts = *any_parts(), .seen = m->seen, .left = 1 + fuzz_below(MQ_RECORD_SCAN)};
+    mq_record_source source = {.parts = *any_parts(), .seen = m->seen, .elements_left = 1 + fuzz_below(MQ_RECORD_SCAN)};
     mq_source_message taken;
     for (int i = 0; i < 64; i++) {
         uint64_t bytes = fuzz_below(2 * ITEM_MOST);
         uint8_t *to = room(bytes, 1);
         mq_source_status status = mq_record_source_take(
-            &source, &(mq_source_buffer){.to = to, .bytes = bytes, .all_or_nothing = true}, &taken);
-        check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.part < parts.config.length), "beyond the room");
+            &source, &(mq_source_buffer){.data = to, .bytes = bytes, .all_or_nothing = true}, &taken);
+        check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.origin_id < parts.config.length), "beyond the room");
         check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
-        check(source.at <= source.end && source.end <= parts.config.length, "a look beyond all elements");
+        check(source.next_index <= source.end && source.end <= parts.config.length, "a look beyond all elements");
         free(to);
         if (status == MQ_SOURCE_EMPTY)
             break;

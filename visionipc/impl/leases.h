@@ -6,7 +6,7 @@
  *                   holds the lock and its last leases; 2: it left, and lets go of the lock, or never had one. The
  *                   server writes 0 and 1, the client 2 to 4.
  *   row.lease[b]    the generation that this client holds in buffer b; 0: none. Written by this client alone.
- *   row.passed      the newest generation that this client has come to: it took the frame, or found it gone. 0: none so
+ *   row.seen_generation      the newest generation that this client has come to: it took the frame, or found it gone. 0: none so
  *                   far. Written by this client, and by the server when it gives the row to another one.
  *
  * A client takes a lease in two steps, and a server a buffer in two, each of which writes first and looks afterwards
@@ -31,7 +31,7 @@
  *     holds nothing, says nothing, and counts on the round;
  *   - for one round after the stream began or a client came: others may be on their way, who have read of a frame in the
  *     topic and will be known only when they have asked for the buffers.
- * `passed` is a hint. One that is too old (a client that is stopped, or dead and not asked so far) makes frames go round;
+ * `seen_generation` is a hint. One that is too old (a client that is stopped, or dead and not asked so far) makes frames go round;
  * the one that lags most is asked whether it lives when it stands in the way. One that is wrong costs its writer frames.
  *
  * A kill between any two steps: a server leaves generation 0 (nobody gets the half frame) or g (a whole one). A client
@@ -47,9 +47,9 @@
 #include "base/atomics.h"
 
 enum {
-    MQ_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
-    MQ_LEASE_ROWS = 256,    /* clients of a stream, at most */
-    MQ_LEASE_VERSION = 3,
+    MQ_FRAME_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
+    MQ_FRAME_LEASE_ROWS = 256,    /* clients of a stream, at most */
+    MQ_FRAME_LEASE_VERSION = 3,
 };
 enum {
     MQ_FRAME_ROW_FREE = 0,
@@ -61,31 +61,32 @@ enum {
 
 typedef struct {
     mq_u32 state;
-    mq_u32 passed;
-    mq_u32 lease[MQ_LEASE_BUFFERS];
+    mq_u32 seen_generation;
+    mq_u32 lease[MQ_FRAME_LEASE_BUFFERS];
     char unshared[56]; /* rows do not share cache lines: each is another client's */
 } mq_frame_row;
 
 typedef struct {
-    mq_u32 generation[MQ_LEASE_BUFFERS];
+    mq_u32 generation[MQ_FRAME_LEASE_BUFFERS];
     mq_u64 dropped; /* frames that were not published because clients held all buffers. Written by the server */
     char unshared[56];
-    mq_frame_row rows[MQ_LEASE_ROWS];
-} mq_leases;
+    mq_frame_row rows[MQ_FRAME_LEASE_ROWS];
+} mq_frame_lease_table;
 
 _Static_assert(sizeof(mq_frame_row) % 64 == 0, "a row is whole cache lines");
 
 /* What the server knows of its buffers, in memory of its own: clients may write into the table. */
 typedef struct {
     uint32_t buffers;
-    uint32_t newest;                       /* frames so far, without 0 when it begins again */
-    uint32_t generation[MQ_LEASE_BUFFERS]; /* as it should be in the table */
-    uint8_t order[MQ_LEASE_BUFFERS];       /* the buffers, the one that was published last first */
+    uint32_t newest;                             /* frames so far, without 0 when it begins again */
+    uint32_t generation[MQ_FRAME_LEASE_BUFFERS]; /* as it should be in the table */
+    uint8_t order[MQ_FRAME_LEASE_BUFFERS];       /* the buffers, the one that was published last first */
 } mq_buffer_mru;
 
 /* The client's side. */
 
-static inline bool mq_frame_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation) {
+static inline bool mq_frame_lease_take(mq_frame_lease_table *table, uint32_t row, uint32_t buffer,
+                                       uint32_t generation) {
     mq_u32 *lease = &table->rows[row].lease[buffer];
     /* EDGE claim: sequentially consistent. The lease is stored, then the generation is loaded. Partner: mq_buffer_take.
      * If weaker: the server finds no lease and the client the old generation, and one writes what the other reads. */
@@ -96,29 +97,29 @@ static inline bool mq_frame_lease_take(mq_leases *table, uint32_t row, uint32_t 
     if (!is_ours)
         mq_store_release_u32(lease, 0);
     /* Not before the lease is there, or the server takes the buffer from under us and we lose the frame. */
-    mq_store_release_u32(&table->rows[row].passed, generation);
+    mq_store_release_u32(&table->rows[row].seen_generation, generation);
     return is_ours;
 }
 
-static inline void mq_frame_lease_return(mq_leases *table, uint32_t row, uint32_t buffer) {
+static inline void mq_frame_lease_return(mq_frame_lease_table *table, uint32_t row, uint32_t buffer) {
     /* EDGE lease: release. What was read of the frame is read before. Partner: mq_frame_lease_holder,
      * mq_frame_row_has_leases. If weaker: on ARM a load of the old frame may find bytes of the next one. */
     mq_store_release_u32(&table->rows[row].lease[buffer], 0);
 }
 
 /* The lock is held; from now on it tells whether the client lives. */
-static inline void mq_frame_row_set_locked(mq_leases *table, uint32_t row) {
+static inline void mq_frame_row_set_locked(mq_frame_lease_table *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LOCKED);
 }
 
 /* The client wants no more frames; what it still holds it holds, and the lock tells whether it lives. */
-static inline void mq_frame_row_set_leaving(mq_leases *table, uint32_t row) {
+static inline void mq_frame_row_set_leaving(mq_frame_lease_table *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEAVING);
 }
 
 /* EDGE client-left: release. The leases that are still held are there for who sees that the client left. Partner:
  * mq_frame_row_is_done. If weaker: the row is given to another client, and the frames that are held to the server. */
-static inline void mq_frame_row_set_left(mq_leases *table, uint32_t row) {
+static inline void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEFT);
 }
 
@@ -126,23 +127,25 @@ static inline void mq_frame_row_set_left(mq_leases *table, uint32_t row) {
 
 /* The first row that holds a buffer, or -1. `generation`: what the buffer has, 0: no frame, so nobody holds it.
  * EDGE lease: acquire. Partner: mq_frame_lease_return */
-static inline int mq_frame_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
+static inline int mq_frame_lease_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer,
+                                        uint32_t generation) {
     for (uint32_t row = 0; generation && row < rows; row++)
         if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)
             return (int)row;
     return -1;
 }
 
-/* Does this row hold any? `generations`: of all MQ_LEASE_BUFFERS. EDGE lease: acquire. Partner: mq_frame_lease_return */
-static inline bool mq_frame_row_has_leases(const mq_leases *table, uint32_t row, const uint32_t *generations) {
-    for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
+/* Does this row hold any? `generations`: of all MQ_FRAME_LEASE_BUFFERS. EDGE lease: acquire. Partner: mq_frame_lease_return */
+static inline bool mq_frame_row_has_leases(const mq_frame_lease_table *table, uint32_t row,
+                                           const uint32_t *generations) {
+    for (uint32_t buffer = 0; buffer < MQ_FRAME_LEASE_BUFFERS; buffer++)
         if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
             return true;
     return false;
 }
 
 /* Make a buffer the server's to write. Returns -1, or the first row that holds it. */
-static inline int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
+static inline int mq_buffer_take(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
     int holder = mq_frame_lease_holder(table, rows, buffer, generation);
     if (holder >= 0) /* so that a buffer that is held does not flicker for newcomers */
         return holder;
@@ -156,53 +159,56 @@ static inline int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffe
     return holder;
 }
 
-static inline void mq_buffer_publish(mq_leases *table, uint32_t buffer, uint32_t generation) {
+static inline void mq_buffer_publish(mq_frame_lease_table *table, uint32_t buffer, uint32_t generation) {
     /* EDGE frame: release. Partner: mq_frame_lease_take. If weaker: a client holds a buffer whose bytes are
      * still to come. */
     mq_store_release_u32(&table->generation[buffer], generation);
 }
 
 /* Both accesses are relaxed: the count orders nothing. */
-static inline void mq_show_dropped(mq_leases *table, uint64_t dropped) {
+static inline void mq_frame_store_dropped(mq_frame_lease_table *table, uint64_t dropped) {
     mq_store_relaxed_u64(&table->dropped, dropped);
 }
 
-/* relaxed: see mq_show_dropped */
-static inline uint64_t mq_frames_dropped(const mq_leases *table) { return mq_load_relaxed_u64(&table->dropped); }
+/* relaxed: see mq_frame_store_dropped */
+static inline uint64_t mq_frame_load_dropped(const mq_frame_lease_table *table) {
+    return mq_load_relaxed_u64(&table->dropped);
+}
 
-static inline void mq_buffer_mru_init(mq_buffer_mru *shelf, uint32_t buffers) {
-    *shelf = (mq_buffer_mru){.buffers = buffers};
+static inline void mq_buffer_mru_init(mq_buffer_mru *mru, uint32_t buffers) {
+    *mru = (mq_buffer_mru){.buffers = buffers};
     for (uint32_t i = 0; i < buffers; i++) /* the first one is the oldest */
-        shelf->order[i] = (uint8_t)(buffers - 1 - i);
+        mru->order[i] = (uint8_t)(buffers - 1 - i);
 }
 
 /* Add a buffer without a frame. The server tries it first, because it has no frame that a client could want. */
-static inline void mq_buffer_mru_grow(mq_buffer_mru *shelf) {
-    shelf->order[shelf->buffers] = (uint8_t)shelf->buffers;
-    shelf->buffers++;
+static inline void mq_buffer_mru_grow(mq_buffer_mru *mru) {
+    mru->order[mru->buffers] = (uint8_t)mru->buffers;
+    mru->buffers++;
 }
 
 /* A frame was written into a buffer that was taken: let clients have it. Returns its generation. */
-static inline uint32_t mq_buffer_mru_publish(mq_buffer_mru *shelf, mq_leases *table, uint32_t buffer) {
+static inline uint32_t mq_buffer_mru_publish(mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t buffer) {
     uint32_t at = 0;
-    shelf->newest = shelf->newest == UINT32_MAX ? 1 : shelf->newest + 1;
-    shelf->generation[buffer] = shelf->newest;
-    while (shelf->order[at] != buffer)
+    mru->newest = mru->newest == UINT32_MAX ? 1 : mru->newest + 1;
+    mru->generation[buffer] = mru->newest;
+    while (mru->order[at] != buffer)
         at++;
-    memmove(shelf->order + 1, shelf->order, at);
-    shelf->order[0] = (uint8_t)buffer;
-    mq_buffer_publish(table, buffer, shelf->newest);
-    return shelf->newest;
+    memmove(mru->order + 1, mru->order, at);
+    mru->order[0] = (uint8_t)buffer;
+    mq_buffer_publish(table, buffer, mru->newest);
+    return mru->newest;
 }
 
 /* How many of the newest frames are awaited by somebody; UINT32_MAX: all. `slowest`: who lags most, or -1. */
-static inline uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, uint32_t newest, int *slowest) {
+static inline uint32_t mq_frame_count_awaited(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest,
+                                              int *slowest) {
     uint32_t most = 0;
     *slowest = -1;
     for (uint32_t row = 0; row < rows; row++) {
         uint32_t state = mq_load_acquire_u32(&table->rows[row].state);
-        uint32_t passed = mq_load_acquire_u32(&table->rows[row].passed);
-        uint32_t lag = passed ? newest - passed : UINT32_MAX;
+        uint32_t seen = mq_load_acquire_u32(&table->rows[row].seen_generation);
+        uint32_t lag = seen ? newest - seen : UINT32_MAX;
         if (lag > most && (state == MQ_FRAME_ROW_TAKEN || state == MQ_FRAME_ROW_LOCKED))
             most = lag, *slowest = (int)row;
     }
@@ -210,31 +216,32 @@ static inline uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, 
 }
 
 /* Take the buffer that was published last of those that nobody holds or awaits; -1: there is none. */
-static inline int mq_buffer_take_mru(const mq_buffer_mru *shelf, mq_leases *table, uint32_t rows, uint32_t awaited) {
-    for (uint32_t i = 0; i < shelf->buffers; i++) {
-        uint32_t buffer = shelf->order[i], generation = shelf->generation[buffer];
-        bool is_passed = generation == 0 || shelf->newest - generation >= awaited;
-        if (is_passed && mq_buffer_take(table, rows, buffer, generation) < 0)
+static inline int mq_buffer_take_mru(const mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows,
+                                     uint32_t awaited) {
+    for (uint32_t i = 0; i < mru->buffers; i++) {
+        uint32_t buffer = mru->order[i], generation = mru->generation[buffer];
+        bool is_seen = generation == 0 || mru->newest - generation >= awaited;
+        if (is_seen && mq_buffer_take(table, rows, buffer, generation) < 0)
             return (int)buffer;
     }
     return -1;
 }
 
 /* Did a client leave, and let go of all? EDGE client-left: acquire. Partner: mq_frame_row_set_left */
-static inline bool mq_frame_row_is_done(const mq_leases *table, uint32_t row, const uint32_t *generations) {
+static inline bool mq_frame_row_is_done(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations) {
     return mq_load_acquire_u32(&table->rows[row].state) == MQ_FRAME_ROW_LEFT &&
            !mq_frame_row_has_leases(table, row, generations);
 }
 
-static inline bool mq_frame_row_is_locked(const mq_leases *table, uint32_t row) {
+static inline bool mq_frame_row_is_locked(const mq_frame_lease_table *table, uint32_t row) {
     uint32_t state = mq_load_acquire_u32(&table->rows[row].state);
     return state == MQ_FRAME_ROW_LOCKED || state == MQ_FRAME_ROW_LEAVING;
 }
 
-static inline void mq_frame_row_reset(mq_leases *table, uint32_t row, uint32_t state) {
-    for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++)
+static inline void mq_frame_row_reset(mq_frame_lease_table *table, uint32_t row, uint32_t state) {
+    for (uint32_t buffer = 0; buffer < MQ_FRAME_LEASE_BUFFERS; buffer++)
         mq_store_release_u32(&table->rows[row].lease[buffer], 0);
-    mq_store_release_u32(&table->rows[row].passed, 0);
+    mq_store_release_u32(&table->rows[row].seen_generation, 0);
     mq_store_release_u32(&table->rows[row].state, state);
 }
 

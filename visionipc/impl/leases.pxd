@@ -5,7 +5,7 @@ from msgq.impl.base.views cimport PinnedView, PinOwner, Mapping, pin, expose
 
 
 cdef extern from "leases.h" nogil:
-    ctypedef struct mq_leases:
+    ctypedef struct mq_frame_lease_table:
         pass
     ctypedef struct mq_buffer_mru:
         uint32_t buffers
@@ -13,12 +13,12 @@ cdef extern from "leases.h" nogil:
         uint32_t generation[128]
         uint8_t order[128]
     enum:
-        MQ_LEASE_BUFFERS
-    uint64_t mq_frames_dropped(const mq_leases *table)
-    bint mq_frame_lease_take(mq_leases *table, uint32_t row, uint32_t buffer, uint32_t generation)
+        MQ_FRAME_LEASE_BUFFERS
+    uint64_t mq_frame_load_dropped(const mq_frame_lease_table *table)
+    bint mq_frame_lease_take(mq_frame_lease_table *table, uint32_t row, uint32_t buffer, uint32_t generation)
 
 
-cdef struct Tenant:
+cdef struct ClientRow:
     uint64_t pid
     uint64_t start_time
     int64_t asked_ns
@@ -28,20 +28,20 @@ cdef struct Tenant:
 
 cdef class ServerLeases:
     cdef Mapping _region
-    cdef mq_leases *_table
+    cdef mq_frame_lease_table *_table
     cdef mq_liveness_file _roll              # the table's file, whose byte n the client of row n has locked
     cdef str _endpoint
-    cdef mq_buffer_mru _shelf
+    cdef mq_buffer_mru _mru
     cdef uint32_t _rows             # that were ever taken
     cdef uint64_t _published        # frames so far
     cdef uint64_t _round_end        # until there are so many they go round, whoever has come to what
     cdef bint _stock                # a stock client may have the buffers
-    cdef Tenant _tenants[256]
+    cdef ClientRow _client_rows[256]
     cdef readonly uint64_t taken_back
     cdef bint _is_done(self, uint32_t row) noexcept
     cdef bint _is_dead(self, uint32_t row) noexcept
     cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept
-    cdef int _take_warmest(self) noexcept
+    cdef int _take_mru(self) noexcept
     cdef int _take_oldest(self) noexcept
     cdef int take(self, bint stock_reader) noexcept
     cdef uint32_t publish(self, uint32_t buffer) noexcept
@@ -50,7 +50,7 @@ cdef class ServerLeases:
 
 cdef class ClientLeases(PinOwner):
     cdef Mapping _region
-    cdef mq_leases *_table
+    cdef mq_frame_lease_table *_table
     cdef uint32_t _row
     cdef readonly uint32_t since    # the newest generation when the server gave us the row
     cdef uint64_t _dropped_before   # frames that the server had dropped by then
@@ -65,7 +65,7 @@ cdef inline PinnedView lease(ClientLeases leases, Mapping region, size_t size, u
     """
     cdef PinnedView view
     # A server may break the rules and say anything. The lease of another view is never given up.
-    if buffer >= MQ_LEASE_BUFFERS or generation == 0 or leases._held[buffer]:
+    if buffer >= MQ_FRAME_LEASE_BUFFERS or generation == 0 or leases._held[buffer]:
         return None
     if not mq_frame_lease_take(leases._table, leases._row, buffer, generation):
         return None

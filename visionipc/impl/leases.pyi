@@ -44,7 +44,7 @@ class ServerLeases:
     def admit_stock(self) -> None:
         """From now on frames go round all buffers: a stock client gets them, and nothing will tell when it is gone."""
 
-    def dismiss(self, row: int, pid: int) -> None:
+    def drop_client(self, row: int, pid: int) -> None:
         """Take a row away from a client that was never told of it, or cannot use it.
 
         Parameters
@@ -64,7 +64,7 @@ class ServerLeases:
     def clients(self) -> list[int]:
         """Return the pids of the clients that are there."""
 
-    def held(self) -> int:
+    def count_held(self) -> int:
         """Return how many buffers some client holds."""
 
 @final

@@ -22,26 +22,26 @@ from msgq.errors import IpcError, SegmentError
 
 cdef extern from "leases.h" nogil:
     enum:
-        MQ_LEASE_ROWS
-        MQ_LEASE_VERSION
+        MQ_FRAME_LEASE_ROWS
+        MQ_FRAME_LEASE_VERSION
         MQ_FRAME_ROW_FREE
         MQ_FRAME_ROW_TAKEN
-    void mq_frame_lease_return(mq_leases *table, uint32_t row, uint32_t buffer)
-    void mq_frame_row_set_locked(mq_leases *table, uint32_t row)
-    void mq_frame_row_set_leaving(mq_leases *table, uint32_t row)
-    void mq_frame_row_set_left(mq_leases *table, uint32_t row)
-    bint mq_frame_row_has_leases(const mq_leases *table, uint32_t row, const uint32_t *generations)
-    bint mq_frame_row_is_locked(const mq_leases *table, uint32_t row)
-    int mq_frame_lease_holder(const mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
-    int mq_buffer_take(mq_leases *table, uint32_t rows, uint32_t buffer, uint32_t generation)
-    void mq_show_dropped(mq_leases *table, uint64_t dropped)
-    void mq_buffer_mru_init(mq_buffer_mru *shelf, uint32_t buffers)
-    void mq_buffer_mru_grow(mq_buffer_mru *shelf)
-    uint32_t mq_buffer_mru_publish(mq_buffer_mru *shelf, mq_leases *table, uint32_t buffer)
-    uint32_t mq_frames_awaited(const mq_leases *table, uint32_t rows, uint32_t newest, int *slowest)
-    int mq_buffer_take_mru(const mq_buffer_mru *shelf, mq_leases *table, uint32_t rows, uint32_t awaited)
-    bint mq_frame_row_is_done(const mq_leases *table, uint32_t row, const uint32_t *generations)
-    void mq_frame_row_reset(mq_leases *table, uint32_t row, uint32_t state)
+    void mq_frame_lease_return(mq_frame_lease_table *table, uint32_t row, uint32_t buffer)
+    void mq_frame_row_set_locked(mq_frame_lease_table *table, uint32_t row)
+    void mq_frame_row_set_leaving(mq_frame_lease_table *table, uint32_t row)
+    void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t row)
+    bint mq_frame_row_has_leases(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
+    bint mq_frame_row_is_locked(const mq_frame_lease_table *table, uint32_t row)
+    int mq_frame_lease_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+    int mq_buffer_take(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+    void mq_frame_store_dropped(mq_frame_lease_table *table, uint64_t dropped)
+    void mq_buffer_mru_init(mq_buffer_mru *mru, uint32_t buffers)
+    void mq_buffer_mru_grow(mq_buffer_mru *mru)
+    uint32_t mq_buffer_mru_publish(mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t buffer)
+    uint32_t mq_frame_count_awaited(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest, int *slowest)
+    int mq_buffer_take_mru(const mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows, uint32_t awaited)
+    bint mq_frame_row_is_done(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
+    void mq_frame_row_reset(mq_frame_lease_table *table, uint32_t row, uint32_t state)
 
 cdef extern from "base/process_info.h" nogil:
     int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
@@ -51,10 +51,10 @@ cdef enum:
     HOLDER_NS = 10000000     # between two questions, of one that holds a buffer that is needed
     LAGGARD_NS = 1000000000  # and of one that only keeps frames going round
 
-MAX_BUFFERS = MQ_LEASE_BUFFERS
-MAX_CLIENTS = MQ_LEASE_ROWS
-TABLE_BYTES = sizeof(mq_leases)
-VERSION = MQ_LEASE_VERSION
+MAX_BUFFERS = MQ_FRAME_LEASE_BUFFERS
+MAX_CLIENTS = MQ_FRAME_LEASE_ROWS
+TABLE_BYTES = sizeof(mq_frame_lease_table)
+VERSION = MQ_FRAME_LEASE_VERSION
 
 
 cdef int _find_roll(mq_liveness_file *liveness_file, int fd, str endpoint) except -1:
@@ -70,84 +70,84 @@ cdef class ServerLeases:
     """See leases.pyi."""
 
     def __init__(self, Mapping region not None, int fd, uint32_t buffers, str endpoint):
-        if region.size < sizeof(mq_leases) or not 0 < buffers <= MQ_LEASE_BUFFERS:
+        if region.size < sizeof(mq_frame_lease_table) or not 0 < buffers <= MQ_FRAME_LEASE_BUFFERS:
             raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
         _find_roll(&self._roll, fd, endpoint)
         self._region = region
-        self._table = <mq_leases *> region.address
-        mq_buffer_mru_init(&self._shelf, buffers)
+        self._table = <mq_frame_lease_table *> region.address
+        mq_buffer_mru_init(&self._mru, buffers)
         self._round_end = buffers
         self._endpoint = endpoint
 
     @property
     def newest(self):
-        return self._shelf.newest
+        return self._mru.newest
 
     @property
     def buffers(self):
-        return self._shelf.buffers
+        return self._mru.buffers
 
     def grow(self):
-        if self._shelf.buffers >= MQ_LEASE_BUFFERS:
-            raise SegmentError(f"the table of leases has {MQ_LEASE_BUFFERS} buffers already", self._endpoint)
-        mq_buffer_mru_grow(&self._shelf)
-        self._round_end = max(self._round_end, self._published + self._shelf.buffers)  # the round is one frame longer
+        if self._mru.buffers >= MQ_FRAME_LEASE_BUFFERS:
+            raise SegmentError(f"the table of leases has {MQ_FRAME_LEASE_BUFFERS} buffers already", self._endpoint)
+        mq_buffer_mru_grow(&self._mru)
+        self._round_end = max(self._round_end, self._published + self._mru.buffers)  # the round is one frame longer
 
     def admit(self, uint64_t pid):
         cdef uint32_t row
         cdef char state
         cdef long threads
         cdef uint64_t start_time = 0
-        for row in range(<uint32_t> MQ_LEASE_ROWS):
-            if not self._tenants[row].taken or self._is_done(row) or self._is_dead(row):
+        for row in range(<uint32_t> MQ_FRAME_LEASE_ROWS):
+            if not self._client_rows[row].taken or self._is_done(row) or self._is_dead(row):
                 break
         else:
-            raise IpcError(f"{MQ_LEASE_ROWS} clients hold places in the stream; no more can be admitted",
+            raise IpcError(f"{MQ_FRAME_LEASE_ROWS} clients hold places in the stream; no more can be admitted",
                            self._endpoint)
         if pid:
             mq_read_stat(pid, &state, &threads, &start_time)
-        self._tenants[row] = Tenant(pid, start_time, 0, self._published, True)
+        self._client_rows[row] = ClientRow(pid, start_time, 0, self._published, True)
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_TAKEN)
         self._rows = max(self._rows, row + 1)
-        self._round_end = self._published + self._shelf.buffers
+        self._round_end = self._published + self._mru.buffers
         return row
 
     def admit_stock(self):
         self._stock = True
 
-    def dismiss(self, uint32_t row, uint64_t pid):
-        if row >= MQ_LEASE_ROWS or not self._tenants[row].taken or self._tenants[row].pid != pid:
+    def drop_client(self, uint32_t row, uint64_t pid):
+        if row >= MQ_FRAME_LEASE_ROWS or not self._client_rows[row].taken or self._client_rows[row].pid != pid:
             return
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
-        self._tenants[row].taken = False
-        self._round_end = self._shelf.buffers  # the round that it began is not to be: it may ask again and again
+        self._client_rows[row].taken = False
+        self._round_end = self._mru.buffers  # the round that it began is not to be: it may ask again and again
         for row in range(self._rows):
-            if self._tenants[row].taken:
-                self._round_end = max(self._round_end, self._tenants[row].came_at + self._shelf.buffers)
+            if self._client_rows[row].taken:
+                self._round_end = max(self._round_end, self._client_rows[row].came_at + self._mru.buffers)
 
     def clients(self):
         cdef uint32_t row
-        return [self._tenants[row].pid for row in range(self._rows)
-                if self._tenants[row].taken and not self._is_done(row) and not self._is_dead(row)]
+        return [self._client_rows[row].pid for row in range(self._rows)
+                if self._client_rows[row].taken and not self._is_done(row) and not self._is_dead(row)]
 
-    def held(self):
+    def count_held(self):
         cdef uint32_t buffer
-        return sum(mq_frame_lease_holder(self._table, self._rows, buffer, self._shelf.generation[buffer]) >= 0
-                   for buffer in range(self._shelf.buffers))
+        return sum(mq_frame_lease_holder(self._table, self._rows, buffer, self._mru.generation[buffer]) >= 0
+                   for buffer in range(self._mru.buffers))
 
     cdef bint _is_done(self, uint32_t row) noexcept:
-        return mq_frame_row_is_done(self._table, row, self._shelf.generation)
+        return mq_frame_row_is_done(self._table, row, self._mru.generation)
 
     cdef bint _is_dead(self, uint32_t row) noexcept:
-        cdef Tenant *tenant = &self._tenants[row]
+        cdef ClientRow *client = &self._client_rows[row]
         cdef uint64_t pid_namespace = this_process().pid_namespace
         cdef mq_liveness_probe probe
         cdef mq_liveness life
         if not mq_frame_row_is_locked(self._table, row):  # pid 0: of a PID namespace that this process cannot see into
-            return tenant.pid != 0 and mq_process_liveness(tenant.pid, tenant.start_time, pid_namespace) == MQ_DEAD
+            return client.pid != 0 and mq_process_liveness(client.pid, client.start_time, pid_namespace) == MQ_DEAD
         probe = mq_liveness_probe_begin(&self._roll)
-        if tenant.pid:
-            life = mq_owner_liveness(&probe, row, tenant.pid, pid_namespace)
+        if client.pid:
+            life = mq_owner_liveness(&probe, row, client.pid, pid_namespace)
         else:
             life = mq_liveness_is_locked(&probe, row)
         mq_liveness_probe_end(&probe)
@@ -156,34 +156,34 @@ cdef class ServerLeases:
     cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept:
         """If the client is dead, free its row and what it held. It is asked again after a pause."""
         cdef int64_t now = mq_now_ns()
-        if self._tenants[row].taken:
-            if now - self._tenants[row].asked_ns < pause_ns:
+        if self._client_rows[row].taken:
+            if now - self._client_rows[row].asked_ns < pause_ns:
                 return False
-            self._tenants[row].asked_ns = now
+            self._client_rows[row].asked_ns = now
             if not self._is_dead(row):
                 return False
-        self.taken_back += mq_frame_row_has_leases(self._table, row, self._shelf.generation)
+        self.taken_back += mq_frame_row_has_leases(self._table, row, self._mru.generation)
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
-        self._tenants[row].taken = False
+        self._client_rows[row].taken = False
         return True
 
     cdef int take(self, bint stock_reader) noexcept:
         """The buffer to write next; -1: all are held. leases.h says which."""
         cdef int buffer = -1
         if not self._stock and not stock_reader and self._published >= self._round_end:
-            buffer = self._take_warmest()
+            buffer = self._take_mru()
         if buffer < 0:
             buffer = self._take_oldest()
         if buffer >= 0:
-            self._shelf.generation[buffer] = 0
+            self._mru.generation[buffer] = 0
         return buffer
 
-    cdef int _take_warmest(self) noexcept:
+    cdef int _take_mru(self) noexcept:
         cdef int buffer = -1, slowest
         cdef uint32_t _
         for _ in range(self._rows + 1):  # bound: each round takes back a row
-            awaited = mq_frames_awaited(self._table, self._rows, self._shelf.newest, &slowest)
-            buffer = mq_buffer_take_mru(&self._shelf, self._table, self._rows, awaited)
+            awaited = mq_frame_count_awaited(self._table, self._rows, self._mru.newest, &slowest)
+            buffer = mq_buffer_take_mru(&self._mru, self._table, self._rows, awaited)
             if buffer >= 0 or slowest < 0 or not self._take_back(slowest, LAGGARD_NS):
                 break
         return buffer
@@ -191,10 +191,10 @@ cdef class ServerLeases:
     cdef int _take_oldest(self) noexcept:
         cdef uint32_t place, buffer
         cdef int holder
-        for place in range(self._shelf.buffers, 0, -1):
-            buffer = self._shelf.order[place - 1]
+        for place in range(self._mru.buffers, 0, -1):
+            buffer = self._mru.order[place - 1]
             for _ in range(self._rows + 1):  # bound: each round takes back a row
-                holder = mq_buffer_take(self._table, self._rows, buffer, self._shelf.generation[buffer])
+                holder = mq_buffer_take(self._table, self._rows, buffer, self._mru.generation[buffer])
                 if holder < 0:
                     return buffer
                 if not self._take_back(holder, HOLDER_NS):
@@ -204,10 +204,10 @@ cdef class ServerLeases:
     cdef uint32_t publish(self, uint32_t buffer) noexcept:
         """Let clients have what was written into a buffer that was taken; the generation for the packet."""
         self._published += 1
-        return mq_buffer_mru_publish(&self._shelf, self._table, buffer)
+        return mq_buffer_mru_publish(&self._mru, self._table, buffer)
 
     cdef void show_dropped(self, uint64_t dropped) noexcept:
-        mq_show_dropped(self._table, dropped)
+        mq_frame_store_dropped(self._table, dropped)
 
 
 @no_gc_clear  # its views return their leases, and it its row, into the region
@@ -216,7 +216,7 @@ cdef class ClientLeases(PinOwner):
 
     def __init__(self, Mapping region not None, int fd, uint32_t row, uint32_t since, str endpoint):
         cdef mq_liveness_file liveness_file = mq_liveness_file(NULL, -1, 0, 0)
-        if region.size < sizeof(mq_leases) or row >= MQ_LEASE_ROWS:
+        if region.size < sizeof(mq_frame_lease_table) or row >= MQ_FRAME_LEASE_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
                                endpoint)
         memset(self._held, 0, sizeof(self._held))
@@ -224,8 +224,8 @@ cdef class ClientLeases(PinOwner):
         self._row = row
         self.since = since
         self._fork_generation = fork_generation
-        self._table = <mq_leases *> region.address
-        self._dropped_before = mq_frames_dropped(self._table)
+        self._table = <mq_frame_lease_table *> region.address
+        self._dropped_before = mq_frame_load_dropped(self._table)
         _find_roll(&liveness_file, fd, endpoint)
         self._hold = mq_liveness_lock(&liveness_file, row, True)
         if self._hold != NULL:
@@ -238,7 +238,7 @@ cdef class ClientLeases(PinOwner):
 
     @property
     def dropped(self):
-        return mq_frames_dropped(self._table) - self._dropped_before
+        return mq_frame_load_dropped(self._table) - self._dropped_before
 
     def end(self):
         if self._hold != NULL and self._fork_generation == fork_generation:  # without the lock the row must stay ours

@@ -63,7 +63,7 @@ class Outgoing:
         """
 
 @disjoint_base
-class Draft:
+class FrameDraft:
     """A buffer of a stream, from the beginning of a with block to its end; `OutgoingFrame` says what it is for."""
 
     frame_id: int
@@ -101,7 +101,7 @@ class Sender:
     def _streams(self) -> dict[int, Any]:
         """The streams, by type."""
 
-    def __init__(self, kind: type[Draft]) -> None:
+    def __init__(self, kind: type[FrameDraft]) -> None:
         """`kind`: the class that frames shall have."""
 
     def frame(self, type: int) -> OutgoingFrame:
@@ -227,7 +227,7 @@ class Receiver:
         InvalidValueError : a time-out that is not possible.
         """
 
-    def _recv_in_vain(self, timeout_ms: float) -> None:
+    def _recv_disconnected(self, timeout_ms: float) -> None:
         """Wait without a subscriber. To be defined by the subclass."""
 
     def _recv_on(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
@@ -240,5 +240,5 @@ class Receiver:
         began : when that began to wait, seconds of CLOCK_MONOTONIC.
         """
 
-    def _taken(self, packet: bytes) -> VisionBuf | None:
+    def _take_frame(self, packet: bytes) -> VisionBuf | None:
         """Return the frame that a packet announces, as `Incoming.take`, and note what it says."""

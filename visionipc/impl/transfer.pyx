@@ -151,7 +151,7 @@ cdef class Outgoing:
             PyBuffer_Release(&source)
 
 
-cdef class Draft:
+cdef class FrameDraft:
     """See transfer.pyi."""
 
     cdef readonly Outgoing _stream
@@ -213,12 +213,12 @@ cdef class Sender:
         self._kind = kind
 
     def frame(self, type):
-        cdef Draft draft
+        cdef FrameDraft draft
         cdef Outgoing stream = self._streams.get(type)
         if stream is None:
             stream = <Outgoing?> self._stream(type)
         stream._check_open()
-        draft = <Draft?> new(self._kind)
+        draft = <FrameDraft?> new(self._kind)
         draft._stream = stream
         draft.valid = True
         return draft
@@ -319,7 +319,7 @@ cdef class Receiver:
         cdef bint non_blocking = timeout_ms == 0
         subscriber = self._subscriber
         if subscriber is None:
-            return self._recv_in_vain(timeout_ms)
+            return self._recv_disconnected(timeout_ms)
         if not non_blocking or not PyLong_CheckExact(timeout_ms):  # refuses False, too
             subscriber.setTimeout(timeout_ms)
         if isinstance(subscriber, SubSocket):
@@ -328,16 +328,16 @@ cdef class Receiver:
             packet = subscriber.receive(non_blocking)
         if packet is None:
             return None
-        frame = self._taken(packet)
+        frame = self._take_frame(packet)
         return self._recv_on(packet, timeout_ms, began) if frame is None else frame
 
-    def _recv_in_vain(self, timeout_ms):
+    def _recv_disconnected(self, timeout_ms):
         raise NotImplementedError
 
     def _recv_on(self, packet, timeout_ms, began):
         raise NotImplementedError
 
-    cpdef Frame _taken(self, bytes packet):
+    cpdef Frame _take_frame(self, bytes packet):
         cdef Incoming stream = self._stream  # which another thread may end meanwhile
         cdef Frame frame = None if stream is None else stream._take(packet, self._kind)
         if frame is not None:

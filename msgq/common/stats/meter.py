@@ -32,9 +32,9 @@ class MeterReading:
     span_s : from the first message (or the last one before this count) to the last one.
     periods_us, delays_us : microseconds between messages, and from their publish time until what `until` says.
     sizes : bytes.
-    undated, early : messages too short to hold a publish time, and with one that is yet to come.
-    until : "seen": by us; "taken": by who took it first, of a queue with events; "now": of messages that wait now, of a
-        queue without.
+    without_timestamp, negative_delays : messages too short to hold a publish time, and with one that is yet to come.
+    measured_until : the end of a delay. "seen": when the meter saw the message; "taken": when it was taken first, for a
+        queue with events; "now": for the messages that wait in a queue without events.
     """
 
     endpoint: str
@@ -46,9 +46,9 @@ class MeterReading:
     periods_us: Distribution | None
     sizes: Distribution | None
     delays_us: Distribution | None
-    undated: int
-    early: int
-    until: str = "seen"
+    without_timestamp: int
+    negative_delays: int
+    measured_until: str = "seen"
 
     @property
     def rate(self) -> float | None:

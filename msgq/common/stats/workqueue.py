@@ -18,7 +18,7 @@ class QueueHandleInfo:
     row : its number in the queue, of 128.
     sent, received, acknowledged, returned, refused : its own counts, as those of `QueueStats`. What it brought back for
         others is among the returned.
-    holds : places that it fills with messages just now.
+    pending_slots : places that it fills with messages just now.
     taken : messages that it has taken, and neither acknowledged nor given back.
     waits : what it sleeps for or wants to know: "receiving", "watching" (by a descriptor, a `Poller` or asyncio),
         "sending" (for room), "notified".
@@ -31,7 +31,7 @@ class QueueHandleInfo:
     acknowledged: int = 0
     returned: int = 0
     refused: int = 0
-    holds: int = 0
+    pending_slots: int = 0
     taken: int = 0
     waits: tuple[str, ...] = ()
 
@@ -45,7 +45,7 @@ class QueueHandleInfo:
     @property
     def leaves(self) -> bool:
         """Whether it is dead, and places or wishes of it are still there."""
-        return self.participant.alive is False and bool(self.holds or self.taken or self.waits)
+        return self.participant.alive is False and bool(self.pending_slots or self.taken or self.waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +83,16 @@ class QueueStats:
     max_messages, max_message_size : as `MessageQueue` has them.
     depth : messages that wait.
     in_flight : messages that somebody has taken.
-    held : places that senders fill just now.
-    free : places for more messages.
-    nonsense : places in which another program wrote what means nothing; nobody uses them.
-    astray : places held or taken by handles that are gone and whose row somebody else has; they come back soon.
+    pending_slots : places that senders fill just now.
+    free_slots : places for more messages.
+    corrupt_slots : places in which another program wrote what means nothing; nobody uses them.
+    lost_slots : places held or taken by handles that are gone and whose row somebody else has; they come back soon.
     oldest_ns : when the message was sent that waits longest, by the host's clock; None: none waits.
     oldest_age_ns : for how long it has waited.
     priorities : the highest that wait, 8 at most, each with how many messages have it.
     redelivered : messages that are there, and that somebody had before.
     most_deliveries : how often the one of them was taken that was taken most often.
-    leases, overdue : messages taken for a time; those of them whose time is over, that come back soon.
+    leases, expired_leases : messages taken for a time; those of them whose time is over, that come back soon.
     sent, received, acknowledged, returned, refused : messages so far; received are those that were taken, acknowledged
         also those of `receive`, returned those that came back, refused those for which there was no room.
     handles : who has it open, and what the dead left, see `QueueHandleInfo`.
@@ -114,17 +114,17 @@ class QueueStats:
     schema: Schema | None = None
     depth: int = 0
     in_flight: int = 0
-    held: int = 0
-    free: int = 0
-    nonsense: int = 0
-    astray: int = 0
+    pending_slots: int = 0
+    free_slots: int = 0
+    corrupt_slots: int = 0
+    lost_slots: int = 0
     oldest_ns: int | None = None
     oldest_age_ns: int | None = None
     priorities: tuple[tuple[int, int], ...] = ()
     redelivered: int = 0
     most_deliveries: int = 0
     leases: int = 0
-    overdue: int = 0
+    expired_leases: int = 0
     sent: int = 0
     received: int = 0
     acknowledged: int = 0

@@ -1,6 +1,6 @@
 """Work queues on the fake backend: inside the process, in virtual time.
 
-The contract of each method is in queue.pyi of msgq/impl/workqueue. A message is there when `send` returns, also in a
+The contract of each method is in queue.pyi of msgq/impl/workqueue. A message is queue when `send` returns, also in a
 simulation, unless a fault delays it. A call that waits lets virtual time pass.
 """
 
@@ -25,7 +25,7 @@ from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
-from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, queue_of, row_of
+from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, find_queue, new_row
 from msgq.impl.sockets.checks import not_connected_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
@@ -61,21 +61,21 @@ class MessageQueue(Waitable):
         events: Literal[True, "payload"] | None = None,
     ) -> None:
         super().__init__()
-        wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events)
-        options.check_schema(schema, wanted.name)
+        request = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events)
+        options.check_schema(schema, request.name)
         self._prefix, self._trust = naming.resolve_prefix(prefix), trust
         with naming.overrides(trust=trust):
-            file_permissions.trusted_users(wanted.name)
-        naming.spin_us(spin_us, wanted.name)
-        self._read, self._write, self._block = bool(read), bool(write), wanted.block
-        self._endpoint = wanted.name
-        self._queue = open_queue(self._bus, self._prefix, wanted)
-        self._row = row_of(self._queue)
+            file_permissions.trusted_users(request.name)
+        naming.spin_us(spin_us, request.name)
+        self._read, self._write, self._block = bool(read), bool(write), request.block
+        self._endpoint = request.name
+        self._queue = open_queue(self._bus, self._prefix, request)
+        self._row = new_row(self._queue)
         self._event_publisher = (
             EventPublisher(self._queue, self._prefix, self._row.number) if self._queue.events else None
         )
         if self._event_publisher is not None:
-            self._row.tell = self._event_publisher.tell
+            self._row.publish_event = self._event_publisher.publish
         if self._queue.schema is None:
             self._queue.schema = schema
         self._bus.on_open(self)
@@ -85,7 +85,7 @@ class MessageQueue(Waitable):
         return f"<msgq fake MessageQueue {self._endpoint!r}, {state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopened, (self._endpoint, self._prefix, self._trust, self._read, self._write, self._block)
+        return reopen, (self._endpoint, self._prefix, self._trust, self._read, self._write, self._block)
 
     # ---- what it is ----
 
@@ -212,12 +212,12 @@ class MessageQueue(Waitable):
         """The queue does it."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
+        """Return a descriptor that is readable while a message is queue. In a simulation: `DeadlockError`."""
         row = self._check_usable()
         self._bus.check_descriptor(self._endpoint)
         if self._fd < 0:
             self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._queue.settle()
+            self._queue.update_descriptors()
         return self._fd
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
@@ -229,11 +229,11 @@ class MessageQueue(Waitable):
 
     areceive = __anext__ = arecv
 
-    def notify(self, target: Any, once: bool = False, *, exclusive: bool = False) -> None:  # there is no other process
+    def notify(self, target: Any, once: bool = False, *, exclusive: bool = False) -> None:  # queue is no other process
         """Tell when a message comes to an empty queue that nobody waits for. None: no longer."""
-        wanted = None if target is None else options.parse_notification(target, self._endpoint)
+        action = None if target is None else options.parse_notification(target, self._endpoint)
         row = self._use()
-        row.told = None if wanted is None else partial(_tell, weakref.ref(self), target, wanted, once)
+        row.notify = None if action is None else partial(_notify, weakref.ref(self), target, action, once)
 
     def _wait(self, ready: Callable[[], bool], patience_ns: int, what: str) -> None:
         """Wait until `ready`, or so long; -1: for ever."""
@@ -244,7 +244,7 @@ class MessageQueue(Waitable):
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
 
     def _wait_in_turn(self, line: list[object], available: Callable[[], int], patience_ns: int, what: str) -> None:
-        """Wait until there is something for this call, beside what is for those before it in the line."""
+        """Wait until queue is something for this call, beside what is for those before it in the line."""
         ticket = object()
         line.append(ticket)
         try:
@@ -252,7 +252,7 @@ class MessageQueue(Waitable):
         finally:
             line.remove(ticket)
 
-    def _patience(self, timeout: float | None, deadline: float | None) -> int:
+    def _timeout_ns(self, timeout: float | None, deadline: float | None) -> int:
         return options.wait_ns(timeout, deadline, self._block, self._endpoint, self._bus.clock.monotonic)
 
     # ---- sending ----
@@ -270,8 +270,8 @@ class MessageQueue(Waitable):
         self._use("write")
         checked = options.check_priority(priority, self._endpoint)
         origin = options.check_origin_time(origin_time, self._endpoint)
-        patience = self._patience(timeout, deadline)
-        self._put(self._copied(message), checked, origin, patience)
+        timeout_ns = self._timeout_ns(timeout, deadline)
+        self._put(self._copy_message(message), checked, origin, timeout_ns)
 
     def send_many(
         self,
@@ -284,19 +284,19 @@ class MessageQueue(Waitable):
         """Send several messages, and return how many went in."""
         self._use("write")
         checked = options.check_priority(priority, self._endpoint)
-        patience = self._patience(timeout, deadline)
-        end = self._bus.clock.now_ns + patience
+        timeout_ns = self._timeout_ns(timeout, deadline)
+        end = self._bus.clock.now_ns + timeout_ns
         count = 0
         for each in messages:
-            left = max(end - self._bus.clock.now_ns, 0) if patience >= 0 else patience
+            left = max(end - self._bus.clock.now_ns, 0) if timeout_ns >= 0 else timeout_ns
             try:
-                self._put(self._copied(each), checked, 0, left)
+                self._put(self._copy_message(each), checked, 0, left)
             except QueueFullError:
                 break
             count += 1
         return count
 
-    def _copied(self, message: Any) -> bytes:
+    def _copy_message(self, message: Any) -> bytes:
         options.refuse_objects(message)
         data = message if type(message) is bytes else copy_of(message)
         if len(data) > self._queue.max_message_size:
@@ -309,48 +309,48 @@ class MessageQueue(Waitable):
         if not queue.has_room() and patience_ns:
             self._wait_in_turn(queue.senders, queue.room, patience_ns, "room for a message")
         if not queue.has_room():
-            row.tell(Event.REFUSED, Item(data, priority, 0, 0, origin_time))
+            row.publish_event(Event.REFUSED, Item(data, priority, 0, 0, origin_time))
             raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
-        row.tell(Event.SENT, queue.send(data, priority, origin_time))
+        row.publish_event(Event.SENT, queue.send(data, priority, origin_time))
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
-        """Wait until there is room for a message; tell whether there is."""
+        """Wait until queue is room for a message; tell whether queue is."""
         self._use("write")
-        patience = self._patience(timeout, deadline)
-        if not self._queue.has_room() and patience:
-            self._wait(self._queue.has_room, patience, "room for a message")
+        timeout_ns = self._timeout_ns(timeout, deadline)
+        if not self._queue.has_room() and timeout_ns:
+            self._wait(self._queue.has_room, timeout_ns, "room for a message")
         return self._queue.has_room()
 
     # ---- receiving ----
 
-    def _find(self, timeout: float | None, deadline: float | None) -> bool:
-        """Wait for a message, and tell whether there is one."""
+    def _wait_for_message(self, timeout: float | None, deadline: float | None) -> bool:
+        """Wait for a message, and tell whether queue is one."""
         row = self._check_usable()
-        patience = self._patience(timeout, deadline)
-        if not row.is_ready() and patience:
+        timeout_ns = self._timeout_ns(timeout, deadline)
+        if not row.is_ready() and timeout_ns:
             row.receiving += 1
             try:
                 waiting = self._queue
-                self._wait_in_turn(waiting.receivers, lambda: len(waiting.ready), patience, "a message")
+                self._wait_in_turn(waiting.receivers, lambda: len(waiting.ready), timeout_ns, "a message")
             except BaseException:
                 row.receiving -= 1
                 if row.is_ready():
-                    self._queue.tell()  # who was told before was we
+                    self._queue.notify_if_idle()  # who was told before was we
                 raise
             row.receiving -= 1
         return row.is_ready()
 
-    def _taken(self) -> Item:
-        """Receive the first message; there must be one."""
+    def _receive_first(self) -> Item:
+        """Receive the first message; queue must be one."""
         row, item = self._use(), self._queue.take()
         self._queue.in_flight -= 1
-        row.tell(Event.RECEIVED, item, self._bus.clock.now_ns)
+        row.publish_event(Event.RECEIVED, item, self._bus.clock.now_ns)
         self._bus.on_taken(self._queue, item.number)
         return item
 
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
         """Take the next message."""
-        return shown(self._taken()) if self._find(timeout, deadline) else None
+        return to_message(self._receive_first()) if self._wait_for_message(timeout, deadline) else None
 
     def __iter__(self) -> Self:
         return self
@@ -362,12 +362,12 @@ class MessageQueue(Waitable):
         return received
 
     def receive_many(self, limit: int | None = None) -> list[Message]:
-        """Take the messages that are there."""
+        """Take the messages that are queue."""
         most = options.check_limit(limit, self._endpoint)
         row = self._check_usable()
         messages: list[Message] = []
         while len(messages) < most and row.is_ready():
-            messages.append(shown(self._taken()))
+            messages.append(to_message(self._receive_first()))
         return messages
 
     def receive_into(
@@ -380,12 +380,12 @@ class MessageQueue(Waitable):
         """Take the next message into memory of the caller's; return its length and priority."""
         fill(buffer, b"")  # refuses what is not writable or not contiguous
         room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
-        if not self._find(timeout, deadline):
+        if not self._wait_for_message(timeout, deadline):
             return None
         size = len(self._queue.ready[0][2].data)
         if size > room:
             raise options.too_small_error(size, room, self._endpoint)
-        item = self._taken()
+        item = self._receive_first()
         return fill(buffer, item.data), item.priority
 
     def take(
@@ -393,7 +393,7 @@ class MessageQueue(Waitable):
     ) -> Job | None:
         """Take the next message, until it is acknowledged."""
         lease_ns = options.lease_ns(lease, self._endpoint)
-        if not self._find(timeout, deadline):
+        if not self._wait_for_message(timeout, deadline):
             return None
         claim = Claim(self._use(), self._queue.take(), lease_ns)
         self._bus.on_taken(self._queue, claim.item.number)
@@ -403,26 +403,26 @@ class MessageQueue(Waitable):
         """Return what waits, the first first; it stays."""
         most = options.check_limit(limit, self._endpoint)
         self._check_usable()
-        return [shown(item) for *_, item in heapq.nsmallest(min(most, len(self._queue.ready)), self._queue.ready)]
+        return [to_message(item) for *_, item in heapq.nsmallest(min(most, len(self._queue.ready)), self._queue.ready)]
 
 
-def shown(item: Item) -> Message:
+def to_message(item: Item) -> Message:
     """Return a message as its receiver gets it."""
     return message(item.data, item.priority, item.deliveries, item.sent_time, item.origin_time)
 
 
-def open_queue(bus: Bus, prefix: str, wanted: options.OpenRequest) -> Queue:
+def open_queue(bus: Bus, prefix: str, request: options.OpenRequest) -> Queue:
     """Open a queue, or make it."""
-    there = queue_of(bus, prefix, wanted.name)
-    if there is None and wanted.create is False:
-        raise missing_error(wanted.name)
-    if there is not None and wanted.create:
-        raise SegmentError("the queue is there already", wanted.name, errno=errno.EEXIST)
-    if there is None:
-        bus.queues[prefix, wanted.name] = there = Queue(bus, wanted)
+    queue = find_queue(bus, prefix, request.name)
+    if queue is None and request.create is False:
+        raise missing_error(request.name)
+    if queue is not None and request.create:
+        raise SegmentError("the queue is there already", request.name, errno=errno.EEXIST)
+    if queue is None:
+        bus.queues[prefix, request.name] = queue = Queue(bus, request)
     else:
-        wanted.check(there.max_messages, there.max_message_size, there.events)
-    return there
+        request.check(queue.max_messages, queue.max_message_size, queue.events)
+    return queue
 
 
 def remove(bus: Bus, prefix: str, name: str) -> None:
@@ -438,24 +438,24 @@ def missing_error(name: str) -> SegmentError:
     return SegmentError("there is no such queue", name, errno=errno.ENOENT)
 
 
-def reopened(name: str, prefix: str, trust: str | None, read: bool, write: bool, block: bool) -> MessageQueue:
+def reopen(name: str, prefix: str, trust: str | None, read: bool, write: bool, block: bool) -> MessageQueue:
     """Return a handle of the same kind as one that was pickled."""
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
 
 
-def _tell(handle: weakref.ref[MessageQueue], target: Any, wanted: options.Notification, once: bool) -> None:
+def _notify(handle: weakref.ref[MessageQueue], target: Any, action: options.Notification, once: bool) -> None:
     """Notify the owner of a handle. `target` is what was given: a descriptor stays open as long as it is asked for."""
     queue = handle()
     if queue is None or queue._row is None:
         return
     if once:
-        queue._row.told = None
-    if wanted.function is not None:
-        queue._bus.notify(queue, partial(wanted.function, queue))
-    elif wanted.signal is not None:
-        os.kill(os.getpid(), wanted.signal)
-    elif wanted.descriptor is not None:
+        queue._row.notify = None
+    if action.function is not None:
+        queue._bus.notify(queue, partial(action.function, queue))
+    elif action.signal is not None:
+        os.kill(os.getpid(), action.signal)
+    elif action.descriptor is not None:
         with contextlib.suppress(OSError):  # it is full, or was closed
-            os.write(wanted.descriptor, (1).to_bytes(8, "little"))
+            os.write(action.descriptor, (1).to_bytes(8, "little"))

@@ -12,7 +12,7 @@ from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.base.origin import set_origin
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.channel import Publisher, open_channel_file
-from msgq.impl.fake.workqueue_store import Item, Queue, queue_of
+from msgq.impl.fake.workqueue_store import Item, Queue, find_queue
 from msgq.impl.workqueue import options
 
 _PAYLOAD = options.EVENTS.index("payload")
@@ -31,7 +31,7 @@ class EventPublisher:
         self._queue, self._prefix, self._row = queue, prefix, row
         self._publisher: Publisher | None = None
 
-    def tell(self, event: Event, item: Item, taken_time: int = 0) -> None:
+    def publish(self, event: Event, item: Item, taken_time: int = 0) -> None:
         """Publish what happened to a message just now."""
         payload = item.data if event is Event.SENT and self._queue.events == _PAYLOAD else b""
         times = self._queue.bus.clock.now_ns, item.sent_time, taken_time
@@ -48,12 +48,12 @@ class EventPublisher:
 
     def _publish(self, message: bytes, origin_time: int) -> None:
         if self._publisher is None:
-            if queue_of(self._queue.bus, self._prefix, self._queue.name) is not self._queue:
+            if find_queue(self._queue.bus, self._prefix, self._queue.name) is not self._queue:
                 return  # the queue was removed: the channel of that name belongs to another one, or to none
-            self._publisher = self._opened()
+            self._publisher = self._open_publisher()
         self._publisher.send(message, origin_time=origin_time)
 
-    def _opened(self) -> Publisher:
+    def _open_publisher(self) -> Publisher:
         payload = self._queue.events == _PAYLOAD
         channel_file = open_channel_file(
             events_channel(self._queue.name), self._prefix, None, writable=True, creator=process_name()

@@ -58,7 +58,7 @@ class Claim:
     def __init__(self, row: Row, item: Item, lease_ns: int) -> None:
         self._row, self.item = row, item
         self._taken_time = row.queue.bus.clock.now_ns
-        row.tell(Event.TAKEN, item, self._taken_time)
+        row.publish_event(Event.TAKEN, item, self._taken_time)
         self.over = self.lost = False
         row.claims.append(self)
         if lease_ns:
@@ -87,18 +87,18 @@ class Claim:
             if acknowledged:
                 raise options.lease_expired_error(queue.name)
             return
-        self._leave()
+        self._detach()
         if acknowledged:
             queue.in_flight -= 1
-            self._row.tell(Event.ACKNOWLEDGED, self.item, self._taken_time)
+            self._row.publish_event(Event.ACKNOWLEDGED, self.item, self._taken_time)
         else:
-            self._take_back()
+            self._requeue()
 
-    def _take_back(self) -> None:
-        self._row.queue.take_back(self.item)
-        self._row.tell(Event.RETURNED, self.item, self._taken_time)
+    def _requeue(self) -> None:
+        self._row.queue.requeue(self.item)
+        self._row.publish_event(Event.RETURNED, self.item, self._taken_time)
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         self._row.claims.remove(self)
         self._row.queue.bus.clock.alarms.pop(self, None)
 
@@ -106,12 +106,12 @@ class Claim:
         """Bring the message back to the queue without its taker."""
         if not self.over and not self.lost:
             self.lost = True
-            self._leave()
-            self._take_back()
+            self._detach()
+            self._requeue()
 
 
-def _tell_nobody(_event: Event, _item: Item, _taken_time: int = 0) -> None:
-    """What a handle does of which nobody wants to know."""
+def _publish_nothing(_event: Event, _item: Item, _taken_time: int = 0) -> None:
+    """The queue has no events."""
 
 
 class Row(Inbox):
@@ -120,11 +120,11 @@ class Row(Inbox):
     Attributes
     ----------
     number : no other open handle of the queue has it.
-    tell : is called with what the handle did to a message, and when it had taken that; 0: it had not.
+    publish_event :is called with what the handle did to a message, and when it had taken that; 0: it had not.
     claims : messages that were taken by it.
     receiving : calls that wait for a message.
     descriptor : an eventfd that is readable while has_pending is there; -1: nobody asked for one.
-    told : is called when a message comes to an empty queue.
+    notify :is called when a message comes to an empty queue.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -132,11 +132,11 @@ class Row(Inbox):
         self.queue = queue
         numbers = {row.number for row in queue.rows}
         self.number: int = next(number for number in itertools.count() if number not in numbers)
-        self.tell: Callable[..., object] = _tell_nobody
+        self.publish_event: Callable[..., object] = _publish_nothing
         self.claims: list[Claim] = []
         self.receiving = 0
         self.descriptor = -1
-        self.told: Callable[[], object] | None = None
+        self.notify: Callable[[], object] | None = None
         queue.rows.append(self)
 
     def is_ready(self) -> bool:
@@ -151,18 +151,20 @@ class Row(Inbox):
         """Close the handle; what it has taken comes back."""
         self.closed = True
         self.queue.rows.remove(self)
-        self.told, self.descriptor = None, -1
+        self.notify, self.descriptor = None, -1
         for claim in tuple(self.claims):
             claim.revoke()
 
 
-class _Coming(Inbox):
-    """What was sent to a queue and is not there so far; only when a simulation delays it."""
+class DelayedInbox(Inbox):
+    """Messages that were sent to a queue and have not arrived, because a simulation delays them."""
 
     def is_ready(self) -> bool:
+        """See `Inbox`."""
         return False
 
     def has_pending(self) -> bool:
+        """See `Inbox`."""
         return False
 
 
@@ -180,12 +182,12 @@ class Queue(EndpointState[Inbox]):
 
     exact = True
 
-    def __init__(self, bus: Bus, wanted: options.OpenRequest) -> None:
-        super().__init__(f"{QUEUE_MARK}{wanted.name}", bus.route)
-        self.bus, self.name, self.mode = bus, wanted.name, wanted.mode
+    def __init__(self, bus: Bus, request: options.OpenRequest) -> None:
+        super().__init__(f"{QUEUE_MARK}{request.name}", bus.route)
+        self.bus, self.name, self.mode = bus, request.name, request.mode
         self.identity = (0, next(_numbers))
-        self.max_messages, self.max_message_size = wanted.new_sizes()
-        self.events = wanted.new_events()
+        self.max_messages, self.max_message_size = request.new_sizes()
+        self.events = request.new_events()
         self.schema: Schema | None = None
         self.ready: list[tuple[int, int, Item]] = []
         self.in_flight = 0
@@ -193,12 +195,12 @@ class Queue(EndpointState[Inbox]):
         self.receivers: list[object] = []
         self.senders: list[object] = []
         self._became_ready = 0
-        self._held: dict[int, Item] = {}  # by number: sent, and not there so far
-        self.join(_Coming(self._arrive))
+        self._delayed: dict[int, Item] = {}  # by number: sent, and not there so far
+        self.join(DelayedInbox(self._arrive))
 
     def room(self) -> int:
         """Return how many messages can be sent."""
-        return self.max_messages - len(self.ready) - self.in_flight - len(self._held)
+        return self.max_messages - len(self.ready) - self.in_flight - len(self._delayed)
 
     def has_room(self) -> bool:
         """Tell whether a message can be sent."""
@@ -208,20 +210,20 @@ class Queue(EndpointState[Inbox]):
         """Put a message in, and return it; there must be room."""
         self.messages += 1
         item = Item(data, priority, self.messages, self.bus.clock.now_ns, origin_time)
-        self._held[item.number] = item
+        self._delayed[item.number] = item
         self.deliver((item.number, data))
         return item
 
-    def held(self, entry: Entry) -> Item:
+    def delayed_message(self, entry: Entry) -> Item:
         """Return a message that is sent and not there so far."""
-        return self._held[entry[0]]
+        return self._delayed[entry[0]]
 
     def _arrive(self, entry: Entry) -> None:
-        item = self._held.pop(entry[0])
+        item = self._delayed.pop(entry[0])
         item.order = self._became_ready
         self._put(item)
 
-    def take_back(self, item: Item) -> None:
+    def requeue(self, item: Item) -> None:
         """A message that was taken goes to its place in the order."""
         self.in_flight -= 1
         self._put(item)
@@ -230,9 +232,9 @@ class Queue(EndpointState[Inbox]):
         was_empty = not self.ready
         heapq.heappush(self.ready, (-item.priority, item.order, item))
         self._became_ready += 1
-        self.settle()
+        self.update_descriptors()
         if was_empty:
-            self.tell()
+            self.notify_if_idle()
 
     def take(self) -> Item:
         """Take the first message; there must be one."""
@@ -240,10 +242,10 @@ class Queue(EndpointState[Inbox]):
         item.deliveries += 1
         self.in_flight += 1
         if not self.ready:
-            self.settle()
+            self.update_descriptors()
         return item
 
-    def settle(self) -> None:
+    def update_descriptors(self) -> None:
         """Make the descriptors of the handles readable, or not."""
         for row in self.rows:
             if row.descriptor >= 0 and self.ready:
@@ -252,21 +254,21 @@ class Queue(EndpointState[Inbox]):
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(row.descriptor)
 
-    def tell(self) -> None:
+    def notify_if_idle(self) -> None:
         """Notify of messages that nobody waits for."""
         if not any(row.receiving for row in self.rows):
-            for told in [row.told for row in self.rows if row.told is not None]:
-                told()
+            for notify in [row.notify for row in self.rows if row.notify is not None]:
+                notify()
 
     def mark_inherited(self) -> None:
         """See `EndpointState`."""
         super().mark_inherited()
         self.ready.clear()
         for row in self.rows:
-            row.told = None
+            row.notify = None
 
 
-def row_of(queue: Queue) -> Row:
+def new_row(queue: Queue) -> Row:
     """Return a row for a new handle.
 
     Raises
@@ -278,7 +280,7 @@ def row_of(queue: Queue) -> Row:
     return Row(queue)
 
 
-def queue_of(bus: Bus, prefix: str, name: str) -> Queue | None:
+def find_queue(bus: Bus, prefix: str, name: str) -> Queue | None:
     """Return the queue that has this name."""
     found: Any = bus.queues.get((prefix, name))
     return found if isinstance(found, Queue) else None

@@ -6,21 +6,21 @@
 #include "meter/counting.h"
 #include "workqueue/events.h"
 
-enum { MQ_METER_TURN = 8192 }; /* messages of one look: as many as stay in the largest channel */
+enum { MQ_METER_BATCH = 8192 }; /* messages of one look: as many as stay in the largest channel */
 
 /* Counts a message that was whole, and the part of it that was wanted, NULL if it is too short for that. Returns whether
  * it is one of those whose periods are measured. */
 typedef bool (*mq_meter_count)(mq_meter *m, const mq_channel_message *message, const uint8_t *part, int64_t wall_ns);
 
 /* Count what is there, with so many bytes of each message from `at` on. */
-static inline int64_t mq_meter_channel_run(mq_meter *m, mq_channel_subscriber *s, uint64_t at, uint64_t bytes,
-                                           mq_meter_count count) {
+static inline int64_t mq_meter_channel_scan(mq_meter *m, mq_channel_subscriber *s, uint64_t at, uint64_t bytes,
+                                            mq_meter_count count) {
     uint8_t part[sizeof(mq_queue_event)];
     mq_channel_message message;
     mq_channel_status status = MQ_CHANNEL_EMPTY;
     int64_t now = 0, wall_ns = 0;
     uint64_t found = 0, tail = 0;
-    for (int turn = 0; turn < MQ_METER_TURN && (status = mq_channel_next(s, &message)) == MQ_CHANNEL_OK; turn++) {
+    for (int i = 0; i < MQ_METER_BATCH && (status = mq_channel_next(s, &message)) == MQ_CHANNEL_OK; i++) {
         bool long_enough = bytes && message.length >= bytes && message.length - bytes >= at;
         if (long_enough)
             mq_copy_out(part, mq_pool_slot_payload(message.slot) + at, bytes);
@@ -31,7 +31,7 @@ static inline int64_t mq_meter_channel_run(mq_meter *m, mq_channel_subscriber *s
         if (mq_channel_accept(s, &message))
             found += count(m, &message, long_enough ? part : NULL, wall_ns);
     }
-    mq_meter_found(m, now, found);
+    mq_meter_count_messages(m, now, found);
     return status == MQ_CHANNEL_OK || status == MQ_CHANNEL_EMPTY ? (int64_t)found : -1;
 }
 
@@ -42,16 +42,16 @@ static inline bool mq_meter_channel_count(mq_meter *m, const mq_channel_message 
     if (part)
         memcpy(&stamp, part, sizeof stamp);
     if (part || (m->stamp_offset < 0 && stamp))
-        mq_meter_date(m, wall_ns, stamp);
+        mq_meter_add_delay(m, wall_ns, stamp);
     else
-        m->undated += m->stamp_offset >= 0;
+        m->without_timestamp += m->stamp_offset >= 0;
     return true;
 }
 
-static inline int64_t mq_meter_channel_look(mq_meter *m, void *reader) {
-    bool dates = m->stamp_offset >= 0;
-    return mq_meter_channel_run(m, reader, dates ? (uint64_t)m->stamp_offset : 0, dates ? sizeof(uint64_t) : 0,
-                                mq_meter_channel_count);
+static inline int64_t mq_meter_channel_sample(mq_meter *m, void *reader) {
+    bool has_timestamps = m->stamp_offset >= 0;
+    return mq_meter_channel_scan(m, reader, has_timestamps ? (uint64_t)m->stamp_offset : 0,
+                                 has_timestamps ? sizeof(uint64_t) : 0, mq_meter_channel_count);
 }
 
 /* Messages of a queue are those that are sent; their delay is until they were taken first. */
@@ -65,15 +65,15 @@ static inline bool mq_meter_event_count(mq_meter *m, const mq_channel_message *m
     memcpy(&event, part, sizeof event);
     bool taken = event.event == MQ_QUEUE_EVENT_TAKEN || event.event == MQ_QUEUE_EVENT_RECEIVED;
     if (taken && event.deliveries == 1)
-        mq_meter_date(m, event.publish_time, (uint64_t)event.sent_time);
+        mq_meter_add_delay(m, event.publish_time, (uint64_t)event.sent_time);
     if (event.event != MQ_QUEUE_EVENT_SENT)
         return false;
     mq_histogram_add(&m->sizes, event.size, 1);
     return true;
 }
 
-static inline int64_t mq_meter_events_look(mq_meter *m, void *reader) {
-    return mq_meter_channel_run(m, reader, 0, sizeof(mq_queue_event), mq_meter_event_count);
+static inline int64_t mq_meter_events_sample(mq_meter *m, void *reader) {
+    return mq_meter_channel_scan(m, reader, 0, sizeof(mq_queue_event), mq_meter_event_count);
 }
 
 #endif

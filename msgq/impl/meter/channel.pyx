@@ -14,14 +14,14 @@ from msgq.common.queue_events import events_channel
 
 
 cdef extern from "meter/channel.h" nogil:
-    int64_t mq_meter_channel_look(mq_meter *m, void *reader)
-    int64_t mq_meter_events_look(mq_meter *m, void *reader)
+    int64_t mq_meter_channel_sample(mq_meter *m, void *reader)
+    int64_t mq_meter_events_sample(mq_meter *m, void *reader)
 
 
 cdef uint64_t ALL = <uint64_t> 1 << 62  # messages of a channel that are still there
 
 
-cdef int64_t _nothing(mq_meter *m, void *reader) noexcept nogil:
+cdef int64_t _sample_nothing(mq_meter *m, void *reader) noexcept nogil:
     """The look at a channel that is still to come."""
     return 0
 
@@ -49,7 +49,7 @@ cdef class _SubscriberMeter(Meter):
         self._subscriber._use_state = self._subscriber._generation
         return self._subscriber._end_if_closing()
 
-    cdef bint _mend(self) except -1:
+    cdef bint _recover(self) except -1:
         """Map the pool of the next message, or raise what is wrong with it; it is counted by the next look."""
         cdef mq_channel_message message
         self._subscriber._check_usable()
@@ -65,9 +65,9 @@ cdef class ChannelMeter(_SubscriberMeter):
 
     def __init__(self, str name not None, str in_prefix not None, stamp_offset=None, str clock="host"):
         self.endpoint = naming.CHANNEL_MARK + name
-        self._date_by(stamp_offset, clock)
+        self._set_timestamp_source(stamp_offset, clock)
         self._subscribe(name, in_prefix, 0)
-        self.c.look = mq_meter_channel_look
+        self.c.sample = mq_meter_channel_sample
 
 
 cdef class EventsMeter(_SubscriberMeter):
@@ -79,10 +79,10 @@ cdef class EventsMeter(_SubscriberMeter):
     def __init__(self, str queue not None, str in_prefix not None):
         self.endpoint = naming.QUEUE_MARK + queue
         self._name, self._prefix = events_channel(queue), in_prefix
-        self.c.look = _nothing
-        self._attend(0)
+        self.c.sample = _sample_nothing
+        self._subscribe_events(0)
 
-    cdef int _attend(self, uint64_t history) except -1:
+    cdef int _subscribe_events(self, uint64_t history) except -1:
         """Subscribe, if the first event has made the channel."""
         try:
             self._subscribe(self._name, self._prefix, history)
@@ -90,7 +90,7 @@ cdef class EventsMeter(_SubscriberMeter):
             if error.errno != ENOENT:
                 raise
         else:
-            self.c.look = mq_meter_events_look
+            self.c.sample = mq_meter_events_sample
         return 0
 
     def close(self):
@@ -101,7 +101,7 @@ cdef class EventsMeter(_SubscriberMeter):
         if self._closed:
             raise EndpointClosedError("the meter was closed", self.endpoint)
         if self._subscriber is None:
-            self._attend(ALL)  # it was not there before, so all that is in it came since
+            self._subscribe_events(ALL)  # it was not there before, so all that is in it came since
         return 0 if self._subscriber is None else _SubscriberMeter._begin(self)
 
     cdef int _end(self) except -1:
@@ -110,5 +110,5 @@ cdef class EventsMeter(_SubscriberMeter):
     cdef object _lost(self):
         return 0 if self._subscriber is None else self._subscriber.c.lost
 
-    cdef str _until(self):
+    cdef str _measured_until(self):
         return "taken"

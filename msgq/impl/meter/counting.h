@@ -65,13 +65,13 @@ static inline double mq_histogram_percentile(const mq_histogram *h, double share
 
 typedef struct {
     mq_histogram periods_ns, sizes, delays_ns;
-    uint64_t messages;         /* seen */
-    uint64_t undated;          /* messages too short to hold a time */
-    uint64_t early;            /* messages with a time to come: their delay counts as 0 */
-    int64_t first_ns, last_ns; /* CLOCK_MONOTONIC, of the looks that found the first and the last message; 0: none */
-    int64_t stamp_offset;      /* where in the payload the publish time is, a u64 of ns; negative: beside it, if any */
-    int64_t stamp_clock;       /* which clock it is from, as clock_gettime has it ... */
-    int64_t clock_offset_ns;   /* ... and what is to be added to that */
+    uint64_t messages;          /* seen */
+    uint64_t without_timestamp; /* messages too short to hold a time */
+    uint64_t negative_delays;   /* messages with a time to come: their delay counts as 0 */
+    int64_t first_ns, last_ns;  /* CLOCK_MONOTONIC, of the looks that found the first and the last message; 0: none */
+    int64_t stamp_offset;       /* where in the payload the publish time is, a u64 of ns; negative: beside it, if any */
+    int64_t stamp_clock;        /* which clock it is from, as clock_gettime has it ... */
+    int64_t clock_offset_ns;    /* ... and what is to be added to that */
 } mq_meter;
 
 /* What is read, as a meter's loop knows it. */
@@ -79,30 +79,30 @@ typedef struct {
     mq_meter *meter;
     void *reader;
     /* Count all that is there. Returns how many, or -1: somebody with Python has to see to it. */
-    int64_t (*look)(mq_meter *m, void *reader);
+    int64_t (*sample)(mq_meter *m, void *reader);
     /* The word that changes when something comes, and what it says now; NULL: only looks tell. */
-    const uint32_t *(*word)(void *reader);
-    uint32_t (*announce)(void *reader);
-} mq_metered;
+    const uint32_t *(*futex_word)(void *reader);
+    uint32_t (*prepare_wait)(void *reader);
+} mq_meter_input;
 
 /* The present, by the clock that publish times are from. */
 static inline int64_t mq_meter_wall_ns(const mq_meter *m) {
     return mq_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
 }
 
-static inline void mq_meter_date(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {
+static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {
     int64_t delay = (int64_t)((uint64_t)now_ns - stamp_ns);
-    m->early += delay < 0;
+    m->negative_delays += delay < 0;
     mq_histogram_add(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
 }
 
 /* Does a message of this size hold its publish time? */
-static inline bool mq_meter_dates(const mq_meter *m, uint64_t size) {
+static inline bool mq_meter_has_timestamp(const mq_meter *m, uint64_t size) {
     return m->stamp_offset >= 0 && size >= 8 && (uint64_t)m->stamp_offset <= size - 8;
 }
 
 /* A look that took place at `now` found so many messages. */
-static inline void mq_meter_found(mq_meter *m, int64_t now_ns, uint64_t found) {
+static inline void mq_meter_count_messages(mq_meter *m, int64_t now_ns, uint64_t found) {
     if (found == 0)
         return;
     m->messages += found;

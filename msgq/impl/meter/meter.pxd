@@ -12,34 +12,34 @@ cdef extern from "meter/counting.h" nogil:
         mq_histogram sizes
         mq_histogram delays_ns
         uint64_t messages
-        uint64_t undated
-        uint64_t early
+        uint64_t without_timestamp
+        uint64_t negative_delays
         int64_t first_ns
         int64_t last_ns
         int64_t stamp_offset
         int64_t stamp_clock
         int64_t clock_offset_ns
-    ctypedef struct mq_metered:
+    ctypedef struct mq_meter_input:
         mq_meter *meter
         void *reader
-        int64_t (*look)(mq_meter *m, void *reader) noexcept nogil
-        const uint32_t *(*word)(void *reader) noexcept nogil
-        uint32_t (*announce)(void *reader) noexcept nogil
+        int64_t (*sample)(mq_meter *m, void *reader) noexcept nogil
+        const uint32_t *(*futex_word)(void *reader) noexcept nogil
+        uint32_t (*prepare_wait)(void *reader) noexcept nogil
     double mq_histogram_percentile(const mq_histogram *h, double share)
 
 
 cdef class Meter:
     """Counts the messages of one endpoint. Each kind says how it is read."""
     cdef readonly str endpoint  # with its mark
-    cdef mq_metered c
+    cdef mq_meter_input c
     cdef uint64_t _lost_before
     cdef int64_t _since_ns
 
-    cdef int _date_by(self, stamp_offset, str clock) except -1
-    # Each kind says, and sets c.reader and c.look:
+    cdef int _set_timestamp_source(self, stamp_offset, str clock) except -1
+    # Each kind says, and sets c.reader and c.sample:
     cdef int _begin(self) except -1         # before looks without the GIL: raise if there can be none
     cdef int _end(self) except -1           # after them
-    cdef bint _mend(self) except -1         # a look found what needs Python: raise, or say whether to go on
+    cdef bint _recover(self) except -1         # a look found what needs Python: raise, or say whether to go on
     cdef object _lost(self)                 # so far; None: nobody knows
     cdef int _measure_waiting(self) except -1  # before a reading
-    cdef str _until(self)                   # see MeterReading
+    cdef str _measured_until(self)                   # see MeterReading

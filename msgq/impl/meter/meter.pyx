@@ -42,13 +42,13 @@ cdef class Meter:
         self.c.meter = <mq_meter *> calloc(1, sizeof(mq_meter))
         if self.c.meter == NULL:
             raise MemoryError()
-        self._date_by(None, "host")
+        self._set_timestamp_source(None, "host")
         self._since_ns = mq_now_ns()
 
     def __dealloc__(self):
         free(self.c.meter)
 
-    cdef int _date_by(self, stamp_offset, str clock) except -1:
+    cdef int _set_timestamp_source(self, stamp_offset, str clock) except -1:
         """Take publish times from that byte of payloads, None: from beside them; and by which clock they are."""
         cdef mq_meter *m = self.c.meter
         if stamp_offset is not None and not 0 <= stamp_offset <= STAMP_OFFSET_MAX:
@@ -65,7 +65,7 @@ cdef class Meter:
     cdef int _end(self) except -1:
         return 0
 
-    cdef bint _mend(self) except -1:
+    cdef bint _recover(self) except -1:
         return False
 
     cdef object _lost(self):
@@ -74,7 +74,7 @@ cdef class Meter:
     cdef int _measure_waiting(self) except -1:
         return 0
 
-    cdef str _until(self):
+    cdef str _measured_until(self):
         return "seen"
 
     def close(self):
@@ -97,40 +97,41 @@ cdef class Meter:
             self.endpoint, m.messages, int(m.sizes.sum) if m.sizes.count or not m.messages else None,
             None if lost is None else lost - self._lost_before, (mq_now_ns() - self._since_ns) / 1e9,
             (m.last_ns - m.first_ns) / 1e9, _distribution(&m.periods_ns, 1e-3), _distribution(&m.sizes, 1),
-            _distribution(&m.delays_ns, 1e-3), m.undated, m.early, self._until(),
+            _distribution(&m.delays_ns, 1e-3), m.without_timestamp, m.negative_delays, self._measured_until(),
         )
 
 
 def watch(meters, double seconds, bint spin=False):
     cdef unsigned count = len(meters)
-    cdef mq_metered *all = <mq_metered *> calloc(count + 1, sizeof(mq_metered))
+    cdef mq_meter_input *inputs = <mq_meter_input *> calloc(count + 1, sizeof(mq_meter_input))
     cdef int64_t until = mq_now_ns() + <int64_t> (seconds * 1e9)
     cdef int64_t status = 0
-    cdef unsigned mended = 0  # when the time was over
+    cdef unsigned recoveries = 0  # when the time was over
     cdef unsigned long slack_ns = prctl(PR_GET_TIMERSLACK)
     cdef Meter meter
     prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # or the kernel lengthens the naps of this thread
     try:
-        if all == NULL:
+        if inputs == NULL:
             raise MemoryError()
         while True:
-            status = _watch_a_while(meters, all, count, min(until, mq_now_ns() + SPIN_GIL_NS), spin)
+            status = _sample_for_a_while(meters, inputs, count, min(until, mq_now_ns() + SPIN_GIL_NS), spin)
             PyErr_CheckSignals()
             if status < 0:
                 meter = meters[-1 - status]
-                meter._mend()
+                meter._recover()
             if mq_now_ns() < until:
                 continue
-            # What was mended is looked at once more, but not when there is something to mend all the time.
-            if status >= 0 or mended > count:
+            # A recovered meter is sampled once more, but not if meters need recovery all the time.
+            if status >= 0 or recoveries > count:
                 return
-            mended += 1
+            recoveries += 1
     finally:
         prctl(PR_SET_TIMERSLACK, slack_ns)
-        free(all)
+        free(inputs)
 
 
-cdef int64_t _watch_a_while(object meters, mq_metered *all, unsigned count, int64_t until, bint spin) except? -1:
+cdef int64_t _sample_for_a_while(object meters, mq_meter_input *inputs, unsigned count, int64_t until,
+                                 bint spin) except? -1:
     """Look until then, without the GIL; -1 - i: the i-th meter needs Python."""
     cdef Meter meter
     cdef int64_t status
@@ -139,29 +140,29 @@ cdef int64_t _watch_a_while(object meters, mq_metered *all, unsigned count, int6
         for i, meter in enumerate(meters):
             meter._begin()
             begun.append(meter)
-            all[i] = meter.c
+            inputs[i] = meter.c
         with nogil:
-            status = _watch(all, count, until, spin)
+            status = _sample_until(inputs, count, until, spin)
     finally:
         for meter in begun:
             meter._end()
     return status
 
 
-cdef int64_t _watch(const mq_metered *all, unsigned count, int64_t until, bint spin) noexcept nogil:
+cdef int64_t _sample_until(const mq_meter_input *inputs, unsigned count, int64_t until, bint spin) noexcept nogil:
     cdef mq_futex_many words[MQ_FUTEX_MANY]
     cdef unsigned i, slept
     memset(words, 0, sizeof(words))
     while True:
         slept = 0
         for i in range(count):  # before the look: a wake that comes between the two must end the nap
-            if all[i].word != NULL and slept < <unsigned> MQ_FUTEX_MANY:
-                words[slept].address = <uint64_t> <size_t> all[i].word(all[i].reader)
-                words[slept].expected = all[i].announce(all[i].reader)
+            if inputs[i].futex_word != NULL and slept < <unsigned> MQ_FUTEX_MANY:
+                words[slept].address = <uint64_t> <size_t> inputs[i].futex_word(inputs[i].reader)
+                words[slept].expected = inputs[i].prepare_wait(inputs[i].reader)
                 words[slept].flags = MQ_FUTEX_32
                 slept += 1
         for i in range(count):
-            if all[i].look(all[i].meter, all[i].reader) < 0:
+            if inputs[i].sample(inputs[i].meter, inputs[i].reader) < 0:
                 return -1 - <int64_t> i
         if mq_now_ns() >= until:  # behind a look: a thread that had to wait for a core counts all the same
             return 0

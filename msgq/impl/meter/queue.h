@@ -10,7 +10,7 @@ typedef struct {
     uint64_t ready_count, sent; /* what the queue's counts said last */
 } mq_meter_queue;
 
-static inline int64_t mq_meter_queue_look(mq_meter *m, void *reader) {
+static inline int64_t mq_meter_queue_sample(mq_meter *m, void *reader) {
     mq_meter_queue *q = reader;
     /* Messages that became READY, ever: the counts of handles change with it, and there are many of those. */
     uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready_count);
@@ -19,7 +19,7 @@ static inline int64_t mq_meter_queue_look(mq_meter *m, void *reader) {
     uint64_t sent = mq_peek_sent_count(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
     int64_t now = mq_now_ns();
     q->ready_count = ready, q->sent = sent;
-    mq_meter_found(m, now, found);
+    mq_meter_count_messages(m, now, found);
     return (int64_t)found;
 }
 
@@ -30,11 +30,11 @@ static inline void mq_meter_queue_begin(mq_meter_queue *q) {
 }
 
 /* Measure how long messages have waited that are there now. */
-static inline void mq_meter_queue_ages(mq_meter *m, const mq_meter_queue *q) {
+static inline void mq_meter_queue_add_ages(mq_meter *m, const mq_meter_queue *q) {
     mq_queue_pending_message pending;
     for (uint64_t slot = 0; slot < q->parts->max_messages; slot++)
         if (mq_peek_read(q->parts, slot, &pending))
-            mq_meter_date(m, mq_meter_wall_ns(m), pending.sent_time);
+            mq_meter_add_delay(m, mq_meter_wall_ns(m), pending.sent_time);
 }
 
 #endif

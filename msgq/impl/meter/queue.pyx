@@ -14,9 +14,9 @@ from msgq.errors import EndpointClosedError
 cdef extern from "meter/queue.h" nogil:
     ctypedef struct mq_meter_queue:
         const mq_queue_parts *parts
-    int64_t mq_meter_queue_look(mq_meter *m, void *reader)
+    int64_t mq_meter_queue_sample(mq_meter *m, void *reader)
     void mq_meter_queue_begin(mq_meter_queue *q)
-    void mq_meter_queue_ages(mq_meter *m, const mq_meter_queue *q)
+    void mq_meter_queue_add_ages(mq_meter *m, const mq_meter_queue *q)
 
 
 cdef class QueueMeter(Meter):
@@ -33,7 +33,7 @@ cdef class QueueMeter(Meter):
         self._queue.parts = &file.parts
         mq_meter_queue_begin(&self._queue)
         self._file = file
-        self.c.reader, self.c.look = &self._queue, mq_meter_queue_look
+        self.c.reader, self.c.sample = &self._queue, mq_meter_queue_sample
 
     def close(self):
         self._file = None
@@ -47,8 +47,8 @@ cdef class QueueMeter(Meter):
         if self._file is None:
             return 0
         memset(&self.c.meter.delays_ns, 0, sizeof(mq_histogram))
-        mq_meter_queue_ages(self.c.meter, &self._queue)
+        mq_meter_queue_add_ages(self.c.meter, &self._queue)
         return self._file.check_truncation()
 
-    cdef str _until(self):
+    cdef str _measured_until(self):
         return "now"

@@ -6,8 +6,8 @@
 #include "records/board.h"
 
 enum {
-    MQ_METER_REST = 4,     /* a look at all elements is followed by a rest that is so many times as long */
-    MQ_METER_TRIES = 1000, /* of an element that is written again and again; the next look finds it */
+    MQ_METER_REST_FACTOR = 4, /* a look at all elements is followed by a rest that is so many times as long */
+    MQ_METER_TRIES = 1000,    /* of an element that is written again and again; the next look finds it */
 };
 
 typedef struct {
@@ -33,7 +33,7 @@ static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t ind
     return false;
 }
 
-static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
+static inline int64_t mq_meter_records_sample(mq_meter *m, void *reader) {
     mq_meter_records *r = reader;
     int64_t began = mq_now_ns(), now = 0, wall_ns = 0;
     uint64_t found = 0, length = r->parts->config.length;
@@ -48,11 +48,11 @@ static inline int64_t mq_meter_records_look(mq_meter *m, void *reader) {
         r->lost += mq_cell_writes(r->parts, r->seen[i], value.count) - 1;
         r->seen[i] = value.count;
         mq_histogram_add(&m->sizes, value.length, 1);
-        mq_meter_date(m, wall_ns, (uint64_t)value.time_ns);
+        mq_meter_add_delay(m, wall_ns, (uint64_t)value.time_ns);
         found++;
     }
-    mq_meter_found(m, now, found);
-    r->next_ns = began + (MQ_METER_REST + 1) * (mq_now_ns() - began);
+    mq_meter_count_messages(m, now, found);
+    r->next_ns = began + (MQ_METER_REST_FACTOR + 1) * (mq_now_ns() - began);
     return (int64_t)found;
 }
 

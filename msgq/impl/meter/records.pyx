@@ -17,7 +17,7 @@ cdef extern from "meter/records.h" nogil:
         uint64_t *seen
         uint64_t lost
         bint board
-    int64_t mq_meter_records_look(mq_meter *m, void *reader)
+    int64_t mq_meter_records_sample(mq_meter *m, void *reader)
     void mq_meter_records_begin(const mq_meter_records *r)
 
 
@@ -38,7 +38,7 @@ cdef class RecordsMeter(Meter):
             raise MemoryError()
         mq_meter_records_begin(&self._records)
         self._file = file
-        self.c.reader, self.c.look = &self._records, mq_meter_records_look
+        self.c.reader, self.c.sample = &self._records, mq_meter_records_sample
 
     def __dealloc__(self):
         free(self._records.seen)

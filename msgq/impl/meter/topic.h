@@ -6,32 +6,32 @@
 #include "ring/sleeper.h"
 
 /* Count the message at the cursor. False: there is none to be had up to what `published` says. */
-static inline bool mq_meter_topic_take(mq_meter *m, mq_ring_subscriber *s, int64_t wall_ns, mq_ring_status *status) {
+static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int64_t wall_ns, mq_ring_status *status) {
     mq_ring_message message;
     uint64_t stamp = 0;
     mq_stamps stamps;
     *status = mq_ring_subscriber_peek(s, &message);
     if (*status != MQ_RING_OK)
         return false;
-    bool stamped = m->stamp_offset < 0 && s->stamps;
-    bool dated = mq_meter_dates(m, message.size);
-    if (dated)
+    bool has_stamps = m->stamp_offset < 0 && s->stamps;
+    bool has_timestamp = mq_meter_has_timestamp(m, message.size);
+    if (has_timestamp)
         mq_copy_out(&stamp, message.payload + m->stamp_offset, sizeof stamp);
-    if (stamped)
+    if (has_stamps)
         mq_stamps_get(&stamps, message.payload);
     if (!mq_ring_subscriber_accept(s, &message)) { /* overwritten while we looked: go on at the present */
         *status = mq_ring_subscriber_reset(s);
         return false;
     }
     mq_histogram_add(&m->sizes, message.size, 1);
-    if (dated || stamped)
-        mq_meter_date(m, wall_ns, dated ? stamp : (uint64_t)stamps.publish_time);
+    if (has_timestamp || has_stamps)
+        mq_meter_add_delay(m, wall_ns, has_timestamp ? stamp : (uint64_t)stamps.publish_time);
     else
-        m->undated += m->stamp_offset >= 0;
+        m->without_timestamp += m->stamp_offset >= 0;
     return true;
 }
 
-static inline int64_t mq_meter_topic_look(mq_meter *m, void *reader) {
+static inline int64_t mq_meter_topic_sample(mq_meter *m, void *reader) {
     mq_ring_subscriber *s = reader;
     mq_ring_status status = mq_ring_subscriber_refresh(s);
     int64_t found = 0;
@@ -39,12 +39,12 @@ static inline int64_t mq_meter_topic_look(mq_meter *m, void *reader) {
         return status == MQ_RING_EMPTY ? 0 : -1;
     /* After the refresh: all that it shows was published before now. */
     int64_t now = mq_now_ns();
-    bool dates = m->stamp_offset >= 0 || s->stamps;
-    int64_t wall_ns = dates ? mq_meter_wall_ns(m) : 0;
+    bool has_timestamps = m->stamp_offset >= 0 || s->stamps;
+    int64_t wall_ns = has_timestamps ? mq_meter_wall_ns(m) : 0;
     /* Not beyond `published`, and so never for longer than a lap takes. */
-    while (s->cursor != s->published && mq_meter_topic_take(m, s, wall_ns, &status))
+    while (s->cursor != s->published && mq_meter_topic_count(m, s, wall_ns, &status))
         found++;
-    mq_meter_found(m, now, (uint64_t)found);
+    mq_meter_count_messages(m, now, (uint64_t)found);
     if (status == MQ_RING_CORRUPT) {
         mq_ring_subscriber_reset(s); /* so that the next look may go on, if the publisher is sane */
         return -1;
@@ -53,6 +53,6 @@ static inline int64_t mq_meter_topic_look(mq_meter *m, void *reader) {
 }
 
 static inline const uint32_t *mq_meter_topic_word(void *reader) { return mq_ring_subscriber_futex(reader); }
-static inline uint32_t mq_meter_topic_announce(void *reader) { return mq_ring_subscriber_prepare_wait(reader); }
+static inline uint32_t mq_meter_topic_prepare_wait(void *reader) { return mq_ring_subscriber_prepare_wait(reader); }
 
 #endif

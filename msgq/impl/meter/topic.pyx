@@ -11,9 +11,9 @@ from msgq.errors import CorruptSegmentError
 
 
 cdef extern from "meter/topic.h" nogil:
-    int64_t mq_meter_topic_look(mq_meter *m, void *reader)
+    int64_t mq_meter_topic_sample(mq_meter *m, void *reader)
     const uint32_t *mq_meter_topic_word(void *reader)
-    uint32_t mq_meter_topic_announce(void *reader)
+    uint32_t mq_meter_topic_prepare_wait(void *reader)
 
 
 cdef class TopicMeter(Meter):
@@ -23,12 +23,12 @@ cdef class TopicMeter(Meter):
 
     def __init__(self, Context context not None, endpoint, stamp_offset=None, str clock="host"):
         self.endpoint = endpoint.decode() if isinstance(endpoint, bytes) else endpoint
-        self._date_by(stamp_offset, clock)
+        self._set_timestamp_source(stamp_offset, clock)
         self._socket = SubSocket()
         self._socket.connect(context, endpoint, passive=True)
         self.c.reader = &self._socket._subscriber
-        self.c.look, self.c.word = mq_meter_topic_look, mq_meter_topic_word
-        self.c.announce = mq_meter_topic_announce
+        self.c.sample, self.c.futex_word = mq_meter_topic_sample, mq_meter_topic_word
+        self.c.prepare_wait = mq_meter_topic_prepare_wait
 
     def close(self):
         self._socket.close()
@@ -42,7 +42,7 @@ cdef class TopicMeter(Meter):
         self._socket._use_state = self._socket._generation
         return self._socket._end_if_closing()
 
-    cdef bint _mend(self) except -1:
+    cdef bint _recover(self) except -1:
         check_usable(self._socket)
         if not self._socket._remap_if_grown():
             text = "its bytes make no sense: somebody wrote nonsense there"

@@ -7,8 +7,8 @@
 
 typedef struct {
     mq_channel_subscriber from;
-    const mq_u64 *pool_whole[MQ_CHANNEL_PUBLISHERS]; /* of mapped pools, as `whole` of a subscriber */
-    uint32_t parts[MQ_CHANNEL_PUBLISHERS];           /* which publisher's the pool of a row is */
+    const mq_u64 *pool_not_truncated[MQ_CHANNEL_PUBLISHERS]; /* of mapped pools, as `not_truncated` of a subscriber */
+    uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS];      /* which publisher's the pool of a row is */
     mq_channel_message at; /* the message that was found last: with MQ_SOURCE_UNMAPPED, whose pool */
 } mq_channel_source;
 
@@ -16,7 +16,7 @@ static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
     mq_channel_status status = mq_channel_next(&c->from, &c->at);
     if (mq_likely(status == MQ_CHANNEL_OK))
         return MQ_SOURCE_OK;
-    if (!mq_source_uncut(c->from.not_truncated))
+    if (!mq_source_is_intact(c->from.not_truncated))
         return MQ_SOURCE_CORRUPT;
     return status == MQ_CHANNEL_EMPTY      ? MQ_SOURCE_EMPTY
            : status == MQ_CHANNEL_UNMAPPED ? MQ_SOURCE_UNMAPPED
@@ -25,7 +25,7 @@ static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
 
 static inline __attribute__((always_inline)) mq_source_status mq_channel_source_take(mq_channel_source *c,
                                                                                      const mq_source_buffer *room,
-                                                                                     mq_source_message *taken) {
+                                                                                     mq_source_message *message) {
     mq_channel_message *m = &c->at;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
         mq_source_status status = mq_channel_source_find(c);
@@ -34,20 +34,20 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
         if (mq_unlikely(room->all_or_nothing && m->length > room->bytes)) {
             if (!mq_index_ring_unchanged(&c->from.order, m->position, m->entry))
                 continue; /* and the length is that of another message */
-            taken->size = m->length;
+            message->size = m->length;
             return MQ_SOURCE_FULL;
         }
         mq_source_buffer_fill(room, mq_pool_slot_payload(m->slot), m->length);
-        if (mq_unlikely(!mq_source_uncut(c->from.not_truncated) || !mq_source_uncut(c->pool_whole[m->row])))
+        if (mq_unlikely(!mq_source_is_intact(c->from.not_truncated) || !mq_source_is_intact(c->pool_not_truncated[m->row])))
             return MQ_SOURCE_CORRUPT;
         if (mq_unlikely(!mq_channel_accept(&c->from, m)))
             continue;
-        *taken = (mq_source_message){.size = m->length,
-                                     .sequence = m->position,
-                                     .counted = true,
-                                     .part = c->parts[m->row],
-                                     .publish_time = (int64_t)m->publish_time,
-                                     .origin_time = (int64_t)m->origin_time};
+        *message = (mq_source_message){.size = m->length,
+                                       .sequence = m->position,
+                                       .counted = true,
+                                       .origin_id = c->origin_ids[m->row],
+                                       .publish_time = (int64_t)m->publish_time,
+                                       .origin_time = (int64_t)m->origin_time};
         return MQ_SOURCE_OK;
     }
     return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
@@ -71,7 +71,7 @@ static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
 }
 
 /* Pass over the messages that are there: they are lost. */
-static inline void mq_channel_source_pass_pending(mq_channel_source *c) {
+static inline void mq_channel_source_skip_pending(mq_channel_source *c) {
     uint64_t pending = mq_channel_source_pending(c);
     if (pending && (c->from.order.capacity || mq_channel_join(&c->from, false)))
         mq_channel_skip_lost(&c->from, mq_channel_cursor(&c->from) + pending);

@@ -10,14 +10,14 @@ from msgq.impl.ring.core cimport mq_ring_subscriber
 
 cdef extern from "sources/message.h" nogil:
     ctypedef struct mq_source_buffer:
-        uint8_t *to
+        uint8_t *data
         uint64_t bytes
-        uint64_t from_ "from"
-        bint whole
+        uint64_t skip
+        bint all_or_nothing
     ctypedef struct mq_source_message:
         uint64_t size, sequence, era
         bint counted, stamped
-        uint32_t part
+        uint32_t origin_id
         int64_t publish_time, origin_time
     ctypedef enum mq_source_status:
         MQ_SOURCE_OK
@@ -25,29 +25,29 @@ cdef extern from "sources/message.h" nogil:
         MQ_SOURCE_FULL
         MQ_SOURCE_UNMAPPED
         MQ_SOURCE_CORRUPT
-    bint mq_source_uncut(const mq_u64 *not_truncated)
+    bint mq_source_is_intact(const mq_u64 *not_truncated)
 
 
 cdef extern from "sources/channel.h" nogil:
     ctypedef struct mq_channel_source:
         mq_channel_subscriber from_ "from"
-        const mq_u64 *pool_whole[63]
-        uint32_t parts[63]
+        const mq_u64 *pool_not_truncated[63]
+        uint32_t origin_ids[63]
         mq_channel_message at
     bint mq_channel_source_has_pending(const mq_channel_source *c)
-    void mq_channel_source_pass_pending(mq_channel_source *c)
+    void mq_channel_source_skip_pending(mq_channel_source *c)
 
 
 cdef extern from "sources/records.h" nogil:
     enum:
         MQ_RECORD_SCAN
-        MQ_RECORD_CHANGE
+        MQ_RECORD_CHANGE_HEADER
     ctypedef struct mq_record_source:
         mq_record_parts parts
         const mq_u64 *not_truncated
         uint64_t *seen
-        uint64_t left
-    bint mq_record_source_has_looked(const mq_record_source *r, int64_t since_ns)
+        uint64_t elements_left
+    bint mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns)
 
 
 cdef extern from "sources/source.h" nogil:
@@ -60,9 +60,9 @@ cdef extern from "sources/source.h" nogil:
         mq_ring_subscriber *ring
         mq_channel_source *channel
         mq_record_source *records
-        uint64_t described
-    bint mq_source_is_described(const mq_source *source)
-    uint64_t mq_source_schema_turn(const mq_source *source)
-    mq_source_status mq_source_take(const mq_source *source, const mq_source_buffer *room, mq_source_message *taken)
+        uint64_t schema_seq_seen
+    bint mq_source_schema_is_seen(const mq_source *source)
+    uint64_t mq_source_schema_seq(const mq_source *source)
+    mq_source_status mq_source_take(const mq_source *source, const mq_source_buffer *room, mq_source_message *message)
     bint mq_source_near_overrun(const mq_source *source)
     const mq_u32 *mq_source_word(const mq_source *source)

@@ -1,6 +1,6 @@
 /* What a source gives: one message, and what is known of it; and the room that it is put into. */
-#ifndef MQ_SOURCES_TAKEN_H
-#define MQ_SOURCES_TAKEN_H
+#ifndef MQ_SOURCES_MESSAGE_H
+#define MQ_SOURCES_MESSAGE_H
 
 #include "base/layout.h"
 
@@ -8,20 +8,20 @@ enum { MQ_SOURCE_TRIES = 64 }; /* at messages that are overwritten while they ar
 
 /* Where a payload goes. */
 typedef struct {
-    uint8_t *to;
+    uint8_t *data;
     uint64_t bytes;
-    uint64_t from; /* of the payload, the first byte that is wanted */
+    uint64_t skip; /* of the payload, the first byte that is wanted */
     bool
         all_or_nothing; /* all of it, from 0 on: a message without room is not taken. Else what of it there is room for */
 } mq_source_buffer;
 
 typedef struct {
-    uint64_t size;     /* of the payload */
-    uint64_t sequence; /* its number among those of its numbering; what is known of that: */
-    uint64_t era;      /* another one begins another numbering */
-    bool counted;      /* by publishers, so that a gap is a loss; else by us, or by an element's writers */
-    bool stamped;      /* its kind has stamps, which are not in the payload */
-    uint32_t part;     /* whose it is, where an endpoint has several: a publisher's number, a key's; else 0 */
+    uint64_t size;      /* of the payload */
+    uint64_t sequence;  /* its number among those of its numbering; what is known of that: */
+    uint64_t era;       /* another one begins another numbering */
+    bool counted;       /* by publishers, so that a gap is a loss; else by us, or by an element's writers */
+    bool stamped;       /* its kind has stamps, which are not in the payload */
+    uint32_t origin_id; /* whose it is, where an endpoint has several: a publisher's number, a key's; else 0 */
     int64_t publish_time, origin_time; /* host's clock, ns; 0: not known */
 } mq_source_message;
 
@@ -36,13 +36,14 @@ typedef enum {
 /* Copy what is wanted of a payload of `size` bytes; a whole one was found to fit. */
 static inline void mq_source_buffer_fill(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
     if (mq_likely(room->all_or_nothing))
-        mq_copy_out(room->to, payload, size);
-    else if (room->from < size)
-        mq_copy_out(room->to, payload + room->from, size - room->from < room->bytes ? size - room->from : room->bytes);
+        mq_copy_out(room->data, payload, size);
+    else if (room->skip < size)
+        mq_copy_out(room->data, payload + room->skip,
+                    size - room->skip < room->bytes ? size - room->skip : room->bytes);
 }
 
 /* Is a mapping still what it was? Asked after the bytes were read: what was read since a fault is zeros. */
-static inline bool mq_source_uncut(const mq_u64 *not_truncated) {
+static inline bool mq_source_is_intact(const mq_u64 *not_truncated) {
     return !not_truncated ||
            mq_load_relaxed_u64(not_truncated) == 1; /* relaxed: it changes once, by a fault of the thread that asks */
 }

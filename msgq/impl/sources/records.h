@@ -10,9 +10,9 @@
 #include "sources/message.h"
 
 enum {
-    MQ_RECORD_SCAN = 16384,           /* elements that are looked at in one turn: some 0.2 ms, where none is cached */
-    MQ_RECORD_SCAN_AGAIN_NS = 500000, /* from the end of a look to the next one */
-    MQ_RECORD_CHANGE = 20,            /* bytes of a vector's message before the value: index u4, count u8, time i8 */
+    MQ_RECORD_SCAN = 16384, /* elements that are looked at in one turn: some 0.2 ms, where none is cached */
+    MQ_RECORD_SCAN_INTERVAL_NS = 500000, /* from the end of a look to the next one */
+    MQ_RECORD_CHANGE_HEADER = 20,        /* bytes of a vector's message before the value: index u4, count u8, time i8 */
 };
 
 typedef struct {
@@ -20,11 +20,11 @@ typedef struct {
     const mq_u64 *not_truncated; /* not 1: the file was cut by others; NULL: nobody tells */
     uint64_t *seen;              /* how often each element was written when it was taken last */
     uint64_t end;                /* elements that there are: of a board, those with a name */
-    uint64_t at;                 /* where the look goes on */
-    uint64_t left;               /* elements of this turn */
-    int64_t begun_ns;            /* CLOCK_MONOTONIC: when the last look began */
-    int64_t due_ns;              /* before that no look begins */
-    uint64_t taken;              /* changes of a vector so far */
+    uint64_t next_index;         /* where the look goes on */
+    uint64_t elements_left;      /* elements left in this call */
+    int64_t scan_started_ns;     /* CLOCK_MONOTONIC: when the last look began */
+    int64_t next_scan_ns;        /* before that no look begins */
+    uint64_t changes;            /* changes of a vector so far */
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
@@ -33,12 +33,12 @@ static inline bool mq_record_source_is_board(const mq_record_source *r) {
 
 /* Begin a look, unless the last one has just ended. */
 static inline bool mq_record_source_begin(mq_record_source *r) {
-    if (r->at)
+    if (r->next_index)
         return true;
     int64_t now = mq_now_ns();
-    if (now < r->due_ns)
+    if (now < r->next_scan_ns)
         return false;
-    r->begun_ns = now;
+    r->scan_started_ns = now;
     if (!mq_record_source_is_board(r))
         r->end = r->parts.config.length;
     /* EDGE key: acquire. Partner: mq_board_add_key */
@@ -48,75 +48,78 @@ static inline bool mq_record_source_begin(mq_record_source *r) {
 }
 
 /* Was everything looked at that was there at `since_ns`? */
-static inline bool mq_record_source_has_looked(const mq_record_source *r, int64_t since_ns) {
-    return r->begun_ns > since_ns && r->due_ns > r->begun_ns; /* the latter once it has ended */
+static inline bool mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns) {
+    return r->scan_started_ns > since_ns && r->next_scan_ns > r->scan_started_ns; /* the latter once it has ended */
 }
 
 /* Go to the next element that changed. False: this turn's elements, or all, were looked at. */
 static inline bool mq_record_source_find(mq_record_source *r) {
-    mq_record_parts turn = r->parts;
+    mq_record_parts window = r->parts;
     if (!mq_record_source_begin(r))
         return false;
-    turn.config.length = r->end - r->at < r->left ? r->end : r->at + r->left;
-    uint64_t found = mq_vector_next_changed(&turn, r->seen, r->at);
-    r->left -= found - r->at;
-    r->at = found;
-    if (found < turn.config.length)
+    window.config.length = r->end - r->next_index < r->elements_left ? r->end : r->next_index + r->elements_left;
+    uint64_t found = mq_vector_next_changed(&window, r->seen, r->next_index);
+    r->elements_left -= found - r->next_index;
+    r->next_index = found;
+    if (found < window.config.length)
         return true;
-    r->left = MQ_RECORD_SCAN;
-    if (r->at >= r->end) {
-        r->at = 0;
-        r->due_ns = mq_now_ns() + MQ_RECORD_SCAN_AGAIN_NS;
+    r->elements_left = MQ_RECORD_SCAN;
+    if (r->next_index >= r->end) {
+        r->next_index = 0;
+        r->next_scan_ns = mq_now_ns() + MQ_RECORD_SCAN_INTERVAL_NS;
     }
     return false;
 }
 
 /* The element was taken, or cannot be now. */
 static inline void mq_record_source_next(mq_record_source *r) {
-    r->at++;
-    r->left -= r->left > 0;
+    r->next_index++;
+    r->elements_left -= r->elements_left > 0;
 }
 
 static inline mq_source_status mq_vector_source_take(mq_record_source *r, const mq_source_buffer *room,
-                                                     mq_source_message *taken) {
-    uint64_t item = r->parts.config.item_bytes, times;
-    uint32_t index = (uint32_t)r->at;
-    taken->size = MQ_RECORD_CHANGE + item;
-    if (room->all_or_nothing && taken->size > room->bytes)
+                                                     mq_source_message *message) {
+    uint64_t item = r->parts.config.item_bytes, count;
+    uint32_t index = (uint32_t)r->next_index;
+    message->size = MQ_RECORD_CHANGE_HEADER + item;
+    if (room->all_or_nothing && message->size > room->bytes)
         return MQ_SOURCE_FULL;
-    int64_t written;
+    int64_t time_ns;
     uint8_t nothing; /* of the value */
-    uint8_t *value = room->all_or_nothing ? room->to + MQ_RECORD_CHANGE : &nothing;
-    if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &times, &written))
+    uint8_t *value = room->all_or_nothing ? room->data + MQ_RECORD_CHANGE_HEADER : &nothing;
+    if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &count, &time_ns))
         return MQ_SOURCE_EMPTY;
     if (room->all_or_nothing) {
-        memcpy(room->to, &index, 4);
-        memcpy(room->to + 4, &times, 8);
-        memcpy(room->to + 12, &written, 8);
+        memcpy(room->data, &index, 4);
+        memcpy(room->data + 4, &count, 8);
+        memcpy(room->data + 12, &time_ns, 8);
     }
-    r->seen[index] = times;
-    *taken = (mq_source_message){.size = MQ_RECORD_CHANGE + item, .sequence = r->taken++, .publish_time = written};
+    r->seen[index] = count;
+    *message =
+        (mq_source_message){.size = MQ_RECORD_CHANGE_HEADER + item, .sequence = r->changes++, .publish_time = time_ns};
     return MQ_SOURCE_OK;
 }
 
 static inline mq_source_status mq_board_source_take(mq_record_source *r, const mq_source_buffer *room,
-                                                    mq_source_message *taken) {
+                                                    mq_source_message *message) {
     mq_board_value value;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
-        const uint8_t *at = mq_board_read_begin(&r->parts, r->at, &value);
+        const uint8_t *at = mq_board_read_begin(&r->parts, r->next_index, &value);
         bool fits = !room->all_or_nothing || value.length <= room->bytes;
         if (room->all_or_nothing && fits)
-            mq_copy_out(room->to, at, value.length);
-        if (!mq_board_read_valid(&r->parts, r->at, &value))
+            mq_copy_out(room->data, at, value.length);
+        if (!mq_board_read_valid(&r->parts, r->next_index, &value))
             continue;
-        taken->size = value.length;
+        message->size = value.length;
         if (!fits)
             return MQ_SOURCE_FULL;
-        r->seen[r->at] = value.count;
+        r->seen[r->next_index] = value.count;
         if (value.is_corrupt)
             return MQ_SOURCE_CORRUPT;
-        *taken = (mq_source_message){
-            .size = value.length, .sequence = value.count, .part = (uint32_t)r->at, .publish_time = value.time_ns};
+        *message = (mq_source_message){.size = value.length,
+                                       .sequence = value.count,
+                                       .origin_id = (uint32_t)r->next_index,
+                                       .publish_time = value.time_ns};
         return MQ_SOURCE_OK;
     }
     return MQ_SOURCE_EMPTY;
@@ -124,19 +127,19 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
 
 /* Payloads are given whole, or not at all. */
 static inline mq_source_status mq_record_source_take(mq_record_source *r, const mq_source_buffer *room,
-                                                     mq_source_message *taken) {
+                                                     mq_source_message *message) {
     while (mq_record_source_find(r)) {
-        mq_source_status status =
-            mq_record_source_is_board(r) ? mq_board_source_take(r, room, taken) : mq_vector_source_take(r, room, taken);
+        mq_source_status status = mq_record_source_is_board(r) ? mq_board_source_take(r, room, message)
+                                                               : mq_vector_source_take(r, room, message);
         if (status == MQ_SOURCE_FULL)
             return status;
         mq_record_source_next(r); /* what is written again and again is for the next look */
-        if (!mq_source_uncut(r->not_truncated))
+        if (!mq_source_is_intact(r->not_truncated))
             return MQ_SOURCE_CORRUPT;
         if (status != MQ_SOURCE_EMPTY)
             return status;
     }
-    return mq_source_uncut(r->not_truncated) ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
+    return mq_source_is_intact(r->not_truncated) ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
 }
 
 #endif

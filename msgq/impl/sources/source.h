@@ -20,43 +20,44 @@ typedef struct {
         mq_channel_source *channel;
         mq_record_source *records;
     };
-    uint64_t described; /* the schema's turn when it was read last */
+    uint64_t schema_seq_seen; /* the schema's sequence when it was read last */
 } mq_source;
 
 static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_ring_subscriber *s,
                                                                                   const mq_source_buffer *room,
-                                                                                  mq_source_message *taken) {
-    mq_ring_message message;
+                                                                                  mq_source_message *message) {
+    mq_ring_message m;
     mq_stamps stamps = {0, 0};
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
-        mq_ring_status status = mq_ring_subscriber_peek(s, &message);
+        mq_ring_status status = mq_ring_subscriber_peek(s, &m);
         if (status != MQ_RING_OK)
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
-        if (mq_unlikely(message.size > s->data_bytes / 3)) { /* nobody may send it */
+        if (mq_unlikely(m.size > s->data_bytes / 3)) { /* nobody may send it */
             if (mq_ring_subscriber_revalidate(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
-        if (mq_unlikely(room->all_or_nothing && message.size > room->bytes)) {
-            taken->size = message.size;
+        if (mq_unlikely(room->all_or_nothing && m.size > room->bytes)) {
+            message->size = m.size;
             return MQ_SOURCE_FULL;
         }
         if (s->stamps)
-            mq_stamps_get(&stamps, message.payload);
-        mq_source_buffer_fill(room, message.payload, message.size);
-        if (mq_unlikely(!mq_ring_subscriber_accept(s, &message))) {
+            mq_stamps_get(&stamps, m.payload);
+        mq_source_buffer_fill(room, m.payload, m.size);
+        if (mq_unlikely(!mq_ring_subscriber_accept(s, &m))) {
             if (mq_ring_subscriber_reset(s) != MQ_RING_OK)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
         bool counted = s->announces_limit && s->sequence_known;
-        *taken = (mq_source_message){.size = message.size,
-                                     .sequence = (counted ? mq_ring_subscriber_sequence(s) : s->received + s->lost) - 1,
-                                     .era = counted ? s->era : 0,
-                                     .counted = counted,
-                                     .stamped = s->stamps != 0,
-                                     .publish_time = stamps.publish_time,
-                                     .origin_time = stamps.origin_time};
+        *message =
+            (mq_source_message){.size = m.size,
+                                .sequence = (counted ? mq_ring_subscriber_sequence(s) : s->received + s->lost) - 1,
+                                .era = counted ? s->era : 0,
+                                .counted = counted,
+                                .stamped = s->stamps != 0,
+                                .publish_time = stamps.publish_time,
+                                .origin_time = stamps.origin_time};
         return MQ_SOURCE_OK;
     }
     return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
@@ -77,17 +78,17 @@ static inline bool mq_source_lost_is_known(const mq_source *source) {
 /* Take the next message into a room. */
 static inline __attribute__((always_inline)) mq_source_status mq_source_take(const mq_source *source,
                                                                              const mq_source_buffer *room,
-                                                                             mq_source_message *taken) {
+                                                                             mq_source_message *message) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
-        return mq_ring_source_take(source->ring, room, taken);
+        return mq_ring_source_take(source->ring, room, message);
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return mq_channel_source_take(source->channel, room, taken);
-    return mq_record_source_take(source->records, room, taken);
+        return mq_channel_source_take(source->channel, room, message);
+    return mq_record_source_take(source->records, room, message);
 }
 
 /* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is
  * not older than that: who publishes has described before. */
-static inline uint64_t mq_source_schema_turn(const mq_source *source) {
+static inline uint64_t mq_source_schema_seq(const mq_source *source) {
     const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.header->schema.seq
                          : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.header->schema.seq
                          : source->ring->side                ? &source->ring->side->schema_seq
@@ -96,8 +97,8 @@ static inline uint64_t mq_source_schema_turn(const mq_source *source) {
 }
 
 /* Is what describes the messages that which was read last? */
-static inline bool mq_source_is_described(const mq_source *source) {
-    return mq_source_schema_turn(source) == source->described;
+static inline bool mq_source_schema_is_seen(const mq_source *source) {
+    return mq_source_schema_seq(source) == source->schema_seq_seen;
 }
 
 /* Is there a message? Of records only a look through them tells. */

@@ -23,8 +23,8 @@ cdef class ChannelSource(Source):
     cdef mq_channel_source _from
     cdef list _pools            # of PoolFile, by row; None: not mapped
     cdef list _publishers       # names, by part
-    cdef dict _parts            # and back
-    cdef int _pass(self) except -1
+    cdef dict _origin_ids            # and back
+    cdef int _skip_message(self) except -1
 
 
 cdef class RecordSource(Source):

@@ -39,7 +39,7 @@ class Source:
         """What describes its messages now. Of a vector: index, count, time and value of a change."""
 
     @property
-    def largest(self) -> int:
+    def largest_message(self) -> int:
         """Bytes of the largest message that is to be expected, as far as is known."""
 
     @property
@@ -50,10 +50,10 @@ class Source:
     def lost(self) -> int | None:
         """Messages that were published since, and overwritten before they were taken; None: unknown. State: 0."""
 
-    def pass_pending(self) -> None:
+    def skip_pending(self) -> None:
         """Pass over the messages that are pending, which adds them to `lost`. State has none."""
 
-    def over(self, since_ns: int) -> bool:
+    def is_finished(self, since_ns: int) -> bool:
         """Return whether nothing comes any more, for one whose file has no name: nobody publishes, and all was taken.
 
         Parameters
@@ -61,7 +61,7 @@ class Source:
         since_ns : CLOCK_MONOTONIC. Of state all is taken that was there then.
         """
 
-    def part(self, number: int) -> tuple[str, str]:
+    def origin_names(self, origin_id: int) -> tuple[str, str]:
         """Return publisher and key of messages, "" where there is none. number : `part` of mq_source_message."""
 
     def close(self) -> None:

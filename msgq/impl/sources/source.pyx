@@ -22,8 +22,8 @@ from msgq.impl.ring.core cimport (
 )
 from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
-    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_pass_pending,
-    mq_channel_source_has_pending, mq_record_source_has_looked, mq_source_schema_turn,
+    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_skip_pending,
+    mq_channel_source_has_pending, mq_record_source_has_scanned_since, mq_source_schema_seq,
 )
 
 import json
@@ -54,19 +54,19 @@ cdef class Source:
     cdef int repair(self) except -1:
         return 0
 
-    def part(self, number):
+    def origin_names(self, origin_id):
         return "", ""
 
     @property
     def schema(self):
-        self.c.described = mq_source_schema_turn(&self.c)  # before it is read: what comes meanwhile is noticed
+        self.c.schema_seq_seen = mq_source_schema_seq(&self.c)  # before it is read: what comes meanwhile is noticed
         return self._schema()
 
     def _schema(self):
         return None
 
     @property
-    def largest(self):
+    def largest_message(self):
         return 0
 
     @property
@@ -77,10 +77,10 @@ cdef class Source:
     def lost(self):
         return 0
 
-    def pass_pending(self):
+    def skip_pending(self):
         """Do nothing: state is never pending."""
 
-    def over(self, int64_t since_ns):
+    def is_finished(self, int64_t since_ns):
         return True
 
     def close(self):
@@ -122,7 +122,7 @@ def open_record_source(str name, str prefix, bint whole, files=None):
         override_open_files(former)
 
 
-cdef object _named(Source source, str endpoint, str kind, str in_prefix):
+cdef object _set_endpoint(Source source, str endpoint, str kind, str in_prefix):
     source.endpoint, source.kind, source.prefix = endpoint, kind, in_prefix
     return source
 
@@ -144,20 +144,20 @@ cdef class TopicSource(Source):
         return read_schema(&at)
 
     @property
-    def largest(self):
+    def largest_message(self):
         return self._socket._subscriber.data_bytes // 3
 
     @property
     def lost(self):
         return self._socket.lost
 
-    def pass_pending(self):
+    def skip_pending(self):
         try:
             self._socket._subscriber.lost += len(self._socket.receive_many())
         except (CorruptSegmentError, SegmentSizeError):
             self._socket._subscriber.lost_unknown = True
 
-    def over(self, int64_t since_ns):
+    def is_finished(self, int64_t since_ns):
         cdef const mq_ring_subscriber *subscriber = &self._socket._subscriber
         # life first: what was sent last is there then
         return mq_ring_subscriber_has_no_publisher(subscriber) and not mq_ring_subscriber_has_more(subscriber)
@@ -187,7 +187,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
                            endpoint, socket._ring.path, ENOENT)
     source._socket, source.inode = socket, socket._ring.inode
     source.c.kind, source.c.ring = MQ_SOURCE_RING, &socket._subscriber
-    return _named(source, endpoint, "topic", in_prefix)
+    return _set_endpoint(source, endpoint, "topic", in_prefix)
 
 
 cdef bint _has_lost_side(SubSocket socket) except -1:
@@ -212,7 +212,7 @@ cdef class ChannelSource(Source):
         return self._channel_file.schema
 
     @property
-    def largest(self):
+    def largest_message(self):
         return max([(<PoolFile> pool).slots.slot_bytes for pool in self._pools if pool is not None], default=0)
 
     @property
@@ -220,22 +220,22 @@ cdef class ChannelSource(Source):
         if self.endpoint.startswith(naming.QUEUE_MARK):
             return _queue_options(self.endpoint.removeprefix(naming.QUEUE_MARK), self.prefix)
         capacity, _, _, stamps = self._channel_file.config
-        said = {"capacity": capacity, "slot_bytes": self.largest or None, "stamps": stamps}
-        return json.dumps({name: value for name, value in said.items() if value is not None})
+        facts = {"capacity": capacity, "slot_bytes": self.largest_message or None, "stamps": stamps}
+        return json.dumps({name: value for name, value in facts.items() if value is not None})
 
     @property
     def lost(self):
         return self._from.from_.lost
 
-    def pass_pending(self):
-        mq_channel_source_pass_pending(&self._from)
+    def skip_pending(self):
+        mq_channel_source_skip_pending(&self._from)
 
-    def over(self, int64_t since_ns):
+    def is_finished(self, int64_t since_ns):
         return not (mq_channel_has_publisher(self._channel_file.header,
                                              self._channel_file.liveness_file()) or mq_channel_source_has_pending(&self._from))
 
-    def part(self, number):
-        return self._publishers[number], ""
+    def origin_names(self, origin_id):
+        return self._publishers[origin_id], ""
 
     cdef int map_missing(self) except -1:
         """Map the pool of the message that was found. One that is not there, or makes no sense, costs the message."""
@@ -244,24 +244,24 @@ cdef class ChannelSource(Source):
         try:
             pool = open_pool(self._channel_file, self._from.at.pool_uid, False)
         except IpcError:
-            self._pass()
+            self._skip_message()
             raise
         if pool is None:  # somebody removed it
-            return self._pass()
-        self._from.parts[row] = self._parts.setdefault(pool.node, len(self._publishers))
-        if self._from.parts[row] == len(self._publishers):
+            return self._skip_message()
+        self._from.origin_ids[row] = self._origin_ids.setdefault(pool.node, len(self._publishers))
+        if self._from.origin_ids[row] == len(self._publishers):
             self._publishers.append(pool.node)
-        self._from.pool_whole[row], self._from.from_.pools[row] = pool.not_truncated, pool.slots
+        self._from.pool_not_truncated[row], self._from.from_.pools[row] = pool.not_truncated, pool.slots
         self._pools[row] = pool  # the former one is unmapped: nothing points there any more
         return 0
 
-    cdef int _pass(self) except -1:
+    cdef int _skip_message(self) except -1:
         mq_channel_skip(&self._from.from_, &self._from.at)
         return 0
 
     cdef int repair(self) except -1:
         self._channel_file.check_truncation()
-        self._pass()
+        self._skip_message()
         raise CorruptSegmentError(f"at position {self._from.at.position} is no message: another program wrote there; "
                                   "it counts as lost", self.endpoint, self._channel_file.path)
 
@@ -280,10 +280,10 @@ cdef object _open_channel(str endpoint, str kind, str channel, str in_prefix, bi
     memset(&source._from, 0, sizeof(source._from))
     source._channel_file, source.inode = channel_file, channel_file.inode
     source._from.from_.header, source._from.from_.not_truncated = channel_file.header, channel_file.not_truncated
-    source._pools, source._publishers, source._parts = [None] * MQ_CHANNEL_PUBLISHERS, [], {}
+    source._pools, source._publishers, source._origin_ids = [None] * MQ_CHANNEL_PUBLISHERS, [], {}
     mq_channel_join(&source._from.from_, not whole)
     source.c.kind, source.c.channel = MQ_SOURCE_CHANNEL, &source._from
-    return _named(source, endpoint, kind, in_prefix)
+    return _set_endpoint(source, endpoint, kind, in_prefix)
 
 
 # ---- vectors and boards ----
@@ -300,29 +300,29 @@ cdef class RecordSource(Source):
         return schema if self._file.is_board() else change_schema(schema, self._from.parts.config.item_bytes)
 
     @property
-    def largest(self):
+    def largest_message(self):
         return 0  # room is made when it is needed: few values are as large as they may be
 
     @property
     def options(self):
         cdef const mq_record_config *config = &self._from.parts.config
         if self._file.is_board():
-            said = {"form": "board", "keys": config.length, "value_bytes": mq_board_value_bytes(&self._from.parts)}
+            facts = {"form": "board", "keys": config.length, "value_bytes": mq_board_value_bytes(&self._from.parts)}
         else:
-            said = {"form": "vector", "length": config.length, "copies": config.copies,
+            facts = {"form": "vector", "length": config.length, "copies": config.copies,
                     "exclusive": config.flags & MQ_RECORD_EXCLUSIVE != 0}
-        return json.dumps(said)
+        return json.dumps(facts)
 
-    def part(self, number):
+    def origin_names(self, origin_id):
         cdef char name[MQ_RECORD_KEY_BYTES]
-        cdef uint64_t index = number
+        cdef uint64_t index = origin_id
         if not self._file.is_board() or index >= self._from.parts.config.length:
             return "", ""
         mq_copy_out(name, self._from.parts.keys[index].name, sizeof(name))
         return "", name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
-    def over(self, int64_t since_ns):
-        return mq_record_source_has_looked(&self._from, since_ns)
+    def is_finished(self, int64_t since_ns):
+        return mq_record_source_has_scanned_since(&self._from, since_ns)
 
     cdef int repair(self) except -1:
         self._file.check_truncation()
@@ -347,9 +347,9 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
         raise file.missing_error()
     memset(&source._from, 0, sizeof(source._from))
     source._file, source.inode = file, file.segment.inode
-    source._from.parts, source._from.not_truncated, source._from.left = file.parts, file.not_truncated, MQ_RECORD_SCAN
+    source._from.parts, source._from.not_truncated, source._from.elements_left = file.parts, file.not_truncated, MQ_RECORD_SCAN
     source._from.seen = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
     if source._from.seen == NULL:
         raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.config.length} elements")
     source.c.kind, source.c.records = MQ_SOURCE_RECORDS, &source._from
-    return _named(source, endpoint, "records", in_prefix)
+    return _set_endpoint(source, endpoint, "records", in_prefix)

@@ -24,7 +24,7 @@ typedef enum {
 /* What is published, as msgq/common/queue_events.py has it. Times are the host's clock, ns. */
 typedef struct {
     uint8_t event;
-    uint8_t row; /* whose handle did it */
+    uint8_t handle; /* the row of the handle that did it */
     uint16_t priority;
     uint32_t deliveries;
     uint64_t number; /* of the message */
@@ -88,7 +88,7 @@ static inline mq_queue_event_record mq_queue_make_event(const mq_queue_event_buf
     uint64_t size = length < UINT32_MAX ? length : UINT32_MAX;
     return (mq_queue_event_record){
         .event = {.event = (uint8_t)event_type,
-                  .row = buffer->number,
+                  .handle = buffer->number,
                   .priority = (uint16_t)mq_slot_state_priority(key),
                   .number = event_type == MQ_QUEUE_EVENT_REFUSED ? 0 : mq_queue_event_number(key, slot),
                   .size = (uint32_t)size,

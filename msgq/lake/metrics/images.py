@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from visionipc.recorded import fields
+from visionipc.image_messages import fields
 
 COMPRESSED = "sensor_msgs/msg/CompressedImage"  # a JPEG with a head before it, as recorders write frames
 IMAGE = "sensor_msgs/msg/Image"  # pixels with a head before them

@@ -125,12 +125,12 @@ static inline void mq_capture_add_channel(mq_capture *c, mq_tap *tap, const mq_s
     uint64_t hidden = tap->fresh && taken->counted ? mq_tap_hidden(tap) : 0;
     c->channels[++c->channel_count] = (mq_channel){.source = (uint32_t)(tap - c->taps),
                                                    .epoch = tap->epoch,
-                                                   .part = taken->part,
+                                                   .part = taken->origin_id,
                                                    .counted = taken->counted,
                                                    .tracked = taken->stamped,
                                                    .first = taken->sequence,
                                                    .lost_before = hidden};
-    tap->channels[taken->part] = (uint16_t)c->channel_count;
+    tap->channels[taken->origin_id] = (uint16_t)c->channel_count;
     tap->fresh = false;
 }
 
@@ -138,22 +138,22 @@ static inline void mq_capture_add_channel(mq_capture *c, mq_tap *tap, const mq_s
 static inline bool mq_capture_find_channel(mq_capture *c, mq_tap *tap, const mq_source_message *taken) {
     if (!tap->begun || taken->counted != tap->counted || taken->era != tap->era)
         mq_tap_begin_epoch(tap, taken);
-    if (!mq_tap_has_room(tap, taken->part))
+    if (!mq_tap_has_room(tap, taken->origin_id))
         return false;
-    if (!tap->channels[taken->part]) {
+    if (!tap->channels[taken->origin_id]) {
         if (c->channel_count + 1 >= MQ_CAPTURE_CHANNELS)
             return false;
         tap->epoch += tap->separate;
         mq_capture_add_channel(c, tap, taken);
     }
-    tap->part = taken->part;
-    tap->channel = tap->channels[taken->part];
+    tap->part = taken->origin_id;
+    tap->channel = tap->channels[taken->origin_id];
     return true;
 }
 
 /* Does a message belong to the channel of the one before it? */
 static inline bool mq_tap_continues(const mq_tap *tap, const mq_source_message *taken) {
-    return tap->begun && tap->channel && taken->part == tap->part && taken->counted == tap->counted &&
+    return tap->begun && tap->channel && taken->origin_id == tap->part && taken->counted == tap->counted &&
            taken->era == tap->era;
 }
 
@@ -202,7 +202,7 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind
     for (int i = 0; i < MQ_CAPTURE_TURN; i++) {
         if (chunk->used >= chunk->enough || !mq_log_chunk_fits(chunk, 0))
             return MQ_CAPTURE_FULL;
-        mq_source_buffer room = {.to = mq_log_chunk_payload(chunk),
+        mq_source_buffer room = {.data = mq_log_chunk_payload(chunk),
                                  .bytes = chunk->room - chunk->used - MQ_RECORD_HEADER,
                                  .all_or_nothing = true};
         mq_source_status status = mq_source_take(&source, &room, &taken);
@@ -227,7 +227,7 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_take_kind
 static inline mq_capture_end mq_capture_take(mq_capture *c, mq_tap *tap, mq_log_chunk *chunk) {
     if (!tap->channel && !mq_source_has_pending(&tap->from))
         return MQ_CAPTURE_TIME;
-    if (mq_unlikely(!mq_source_is_described(&tap->from)))
+    if (mq_unlikely(!mq_source_schema_is_seen(&tap->from)))
         return MQ_CAPTURE_DESCRIBED;
     switch (tap->from.kind) {
     case MQ_SOURCE_RING: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_RING);

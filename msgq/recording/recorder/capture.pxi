@@ -83,12 +83,12 @@ cdef class Capture:
 
     def sources_with_new_schema(self):
         return [i for i in range(self._capture.tap_count)
-                if not (self._capture.taps[i].ended or mq_source_is_described(&self._capture.taps[i].from_))]
+                if not (self._capture.taps[i].ended or mq_source_schema_is_seen(&self._capture.taps[i].from_))]
 
     def describe(self, uint32_t source, int64_t publish_offset=-1):
         cdef mq_tap *tap = self._tap(source)
         tap.publish_offset = publish_offset
-        tap.from_.described = (<Source> self._sources[source]).c.described
+        tap.from_.schema_seq_seen = (<Source> self._sources[source]).c.schema_seq_seen
 
     def begin_epoch(self, uint32_t source):
         self._tap(source).begun = False

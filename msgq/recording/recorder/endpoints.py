@@ -124,7 +124,7 @@ class RecordedEndpoints:
         for number in sources_with_new_schema:
             self._update_schema(number)
         for number, since_ns in list(self._former.items()):
-            if self._capture.is_ended(number) or self.all[number].source.over(since_ns):
+            if self._capture.is_ended(number) or self.all[number].source.is_finished(since_ns):
                 self._remove_source(number)
         arrivals, look = self._poll_watcher()
         if arrivals or look or self._unfinished:
@@ -367,7 +367,7 @@ class RecordedEndpoints:
     def _remove_source(self, number: int, wants_unread: bool = True) -> None:
         source = self.all[number].source
         if wants_unread:  # there are some if the file was cut
-            source.pass_pending()
+            source.skip_pending()
         with self._lock:
             lost = _sum(self._lost[source.endpoint], source.lost, self._capture.count_skipped(number))
             self._lost[source.endpoint] = lost
@@ -375,10 +375,10 @@ class RecordedEndpoints:
         self._former.pop(number, None)
         self._capture.remove(number)
 
-    def pass_pending(self) -> None:
+    def skip_pending(self) -> None:
         """Count pending messages as lost: no more messages are taken."""
         for recorded in self.all.values():
-            recorded.source.pass_pending()
+            recorded.source.skip_pending()
 
     def _update_schema(self, number: int) -> None:
         """Let what comes next have other channels, if it has another schema. A channel's positions go on, so that its
@@ -400,7 +400,7 @@ class RecordedEndpoints:
         """Give the number and the records of each channel of the capture from `start` on, not those from elsewhere."""
         for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.channels(start):
             recorded = self.all[number]
-            publisher, key = recorded.source.part(part)
+            publisher, key = recorded.source.origin_names(part)
             counting = metadata_keys.PUBLISHED if counted else metadata_keys.RECEIVED
             epoch = self._epoch(recorded.endpoint, number, tap_epoch)
             described = MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
@@ -437,5 +437,5 @@ class RecordedEndpoints:
     @property
     def largest(self) -> int:
         """Bytes of the largest message that is to be expected, or for which there was no room."""
-        expected = max((recorded.source.largest for recorded in self.all.values()), default=0)
+        expected = max((recorded.source.largest_message for recorded in self.all.values()), default=0)
         return max(self._capture.needed_bytes, min(expected, _EXPECTED_BYTES))

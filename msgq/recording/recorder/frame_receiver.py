@@ -1,4 +1,4 @@
-"""Frames of visionipc as messages of a recording, in the form that `visionipc.recorded` says."""
+"""Frames of visionipc as messages of a recording, in the form that `visionipc.image_messages` says."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
 from msgq.impl.base import clock
-from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, recorded
-from visionipc.recorded import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, image
+from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, image_messages
+from visionipc.image_messages import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, image
 
 RAW, JPEG = "raw", "jpeg"
 _POLL_MS = 100.0
@@ -80,8 +80,8 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
     done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, stream.quality])
     if not done:
         raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", stream.endpoint)
-    header = recorded.header(frame.frame_id, frame.timestamp_sof)
-    return recorded.message(COMPRESSED_IMAGE, {"header": header, "format": "jpeg", "data": data})
+    header = image_messages.header(frame.frame_id, frame.timestamp_sof)
+    return image_messages.message(COMPRESSED_IMAGE, {"header": header, "format": "jpeg", "data": data})
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,7 +350,7 @@ class Recorder:
     def _lose_pending(self) -> None:
         """Count messages that were published until now and not taken as lost."""
         if not (self._was_paused or self._keeps):
-            self._sources.pass_pending()
+            self._sources.skip_pending()
 
     def _capture_until_stop(self) -> None:
         looked = time.monotonic()

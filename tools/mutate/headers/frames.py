@@ -20,20 +20,20 @@ MUTANTS = [
     leases(
         "`passed` is stored before the lease",
         "mq_store_release_u32(lease, generation); mq_fence_seq_cst();",
-        "mq_store_release_u32(&table->rows[row].passed, generation); mq_store_release_u32(lease, generation); "
+        "mq_store_release_u32(&table->rows[row].seen_generation, generation); mq_store_release_u32(lease, generation); "
         "mq_fence_seq_cst();",
         "lease_take_loses_no_frame_to_a_server_at_any_step",
     ),
     leases(
         "`passed` is stored only for frames that were taken",
-        "mq_store_release_u32(&table->rows[row].passed, generation); return is_ours;",
-        "if (is_ours) mq_store_release_u32(&table->rows[row].passed, generation); return is_ours;",
+        "mq_store_release_u32(&table->rows[row].seen_generation, generation); return is_ours;",
+        "if (is_ours) mq_store_release_u32(&table->rows[row].seen_generation, generation); return is_ours;",
         "lease_take_of_a_frame_that_has_gone_leaves_no_lease",
     ),
     leases(
         "`newest` wraps to 0",
-        "shelf->newest == UINT32_MAX ? 1 : shelf->newest + 1;",
-        "shelf->newest + 1;",
+        "mru->newest == UINT32_MAX ? 1 : mru->newest + 1;",
+        "mru->newest + 1;",
         "shelf_publish_after_the_largest_generation_gives_1",
     ),
     leases(
@@ -69,8 +69,8 @@ MUTANTS = [
     ),
     leases(
         "frames that a client awaits are written over",
-        "generation == 0 || shelf->newest - generation >= awaited;",
-        "generation == 0 || shelf->newest - generation + 1 >= awaited;",
+        "generation == 0 || mru->newest - generation >= awaited;",
+        "generation == 0 || mru->newest - generation + 1 >= awaited;",
         "take_warmest_takes_the_newest_frame_that_none_awaits",
     ),
     leases(
@@ -81,7 +81,7 @@ MUTANTS = [
     ),
     leases(
         "a client that has come to no frame yet is not awaited",
-        "passed ? newest - passed : UINT32_MAX;",
+        "seen ? newest - seen : UINT32_MAX;",
         "passed ? newest - passed : 0;",
         "frames_awaited_is_the_lag_of_the_slowest_client_that_is_there",
     ),
@@ -99,21 +99,21 @@ MUTANTS = [
     ),
     leases(
         "a row's next client inherits leases",
-        "for (uint32_t buffer = 0; buffer < MQ_LEASE_BUFFERS; buffer++) "
+        "for (uint32_t buffer = 0; buffer < MQ_FRAME_LEASE_BUFFERS; buffer++) "
         "mq_store_release_u32(&table->rows[row].lease[buffer], 0);",
         "",
         "row_reset_removes_the_state_of_the_previous_client",
     ),
     leases(
         "a row's next client inherits `passed`",
-        "mq_store_release_u32(&table->rows[row].passed, 0);",
+        "mq_store_release_u32(&table->rows[row].seen_generation, 0);",
         "",
         "row_reset_removes_the_state_of_the_previous_client",
     ),
     leases(
         "a published buffer keeps its place in the order",
-        "shelf->order[0] = (uint8_t)buffer;",
-        "shelf->order[at] = (uint8_t)buffer;",
+        "mru->order[0] = (uint8_t)buffer;",
+        "mru->order[at] = (uint8_t)buffer;",
         "shelf_orders_buffers_by_their_last_frame",
     ),
 ]

@@ -118,8 +118,8 @@ MUTANTS = [
     ),
     taken(
         "a part of a payload is as long as the rest of it",
-        "size - room->from < room->bytes ? size - room->from : room->bytes);",
-        "size - room->from);",
+        "size - room->skip < room->bytes ? size - room->skip : room->bytes);",
+        "size - room->skip);",
         "part_of_a_payload_fills_the_room",
     ),
     taken(
@@ -130,8 +130,9 @@ MUTANTS = [
     ),
     channel_source(
         "a pool that was cut is read",
-        "if (mq_unlikely(!mq_source_uncut(c->from.not_truncated) || !mq_source_uncut(c->pool_whole[m->row])))",
-        "if (mq_unlikely(!mq_source_uncut(c->from.not_truncated)))",
+        "if (mq_unlikely(!mq_source_is_intact(c->from.not_truncated) || "
+        "!mq_source_is_intact(c->pool_not_truncated[m->row])))",
+        "if (mq_unlikely(!mq_source_is_intact(c->from.not_truncated)))",
         "channel_source_of_a_file_that_was_cut_is_corrupt",
     ),
     channel_source(
@@ -142,13 +143,13 @@ MUTANTS = [
     ),
     record_source(
         "the last element is not looked at",
-        "r->end - r->at < r->left ? r->end : r->at + r->left;",
-        "r->end - r->at < r->left ? r->end - 1 : r->at + r->left;",
+        "r->end - r->next_index < r->elements_left ? r->end : r->next_index + r->elements_left;",
+        "r->end - r->next_index < r->elements_left ? r->end - 1 : r->next_index + r->elements_left;",
         "record_source_gives_each_element_that_changed_once",
     ),
     record_source(
         "an element that changed once is returned again",
-        "r->seen[index] = times;",
+        "r->seen[index] = count;",
         "",
         "record_source_gives_each_element_that_changed_once",
     ),
@@ -160,7 +161,7 @@ MUTANTS = [
     ),
     record_source(
         "a value that was taken is returned again",
-        "r->seen[r->at] = value.count;",
+        "r->seen[r->next_index] = value.count;",
         "",
         "board_source_gives_values_of_named_keys",
     ),
