@@ -333,7 +333,7 @@ class TopicInbox(Inbox):
         return self.keeps and self._lapped and self.is_ready()
 
     def is_ready(self) -> bool:
-        """Return whether there is a message, the first in the queue. Who was lapped goes on at the present."""
+        """Return whether there is a message, the first in the queue. After a lap: at the newest position."""
         if self._lapped:
             self._lapped = False
             self.resets += 1

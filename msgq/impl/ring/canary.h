@@ -4,9 +4,11 @@
  * The last word of the data area, the tail, is beyond all messages and marks. Ours write a random number there, once;
  * nobody else touches it. The kernel takes it away when it makes the file smaller: reading it is 0 then, also when the
  * file has grown back since, or SIGBUS, after which mapguard.h makes it 0. So one load of a line that is quiet says
- * whether bytes that were copied before it were those of the ring. Where there is no tail to trust, the word is that of
- * the mapping (mapguard.h), which knows of SIGBUS only. relaxed, all here: callers have a fence before it, or only look.
+ * whether bytes that were copied before it were those of the ring. Where there is no tail to trust, the word is that
+ * of the mapping (mapguard.h), which knows of SIGBUS only. relaxed, all here: callers have a fence before it, or only
+ * look.
  */
+*/
 #ifndef MQ_RING_CANARY_H
 #define MQ_RING_CANARY_H
 
@@ -14,7 +16,7 @@
 
 #include "ring/layout.h"
 
-typedef struct {
+    typedef struct {
     const mq_u64 *word;
     uint64_t value; /* what the word is as long as the ring is whole */
 } mq_canary;

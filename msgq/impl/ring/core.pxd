@@ -196,8 +196,8 @@ cdef extern from "ring/snapshot.h" nogil:
         uint64_t lost_unknown
     void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                  uint32_t data_bytes, mq_canary canary, mq_ring_counts *out)
-    void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_participant_snapshot *participant, uint64_t *sent,
-                                    uint64_t *size)
+    void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_participant_snapshot *participant,
+                                    uint64_t *sent, uint64_t *size)
     bint mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_participant_snapshot *participant)
     mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                         uint32_t data_bytes, mq_canary canary)
@@ -231,8 +231,8 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_ring_side_version(const mq_ring_side *side)
     mq_schema_parts mq_ring_side_schema(const mq_ring_side *side)
-    int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring, mq_ring_side *side,
-                                   void **liveness_token)
+    int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
+                                   mq_ring_side *side, void **liveness_token)
     uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random, int row)
     void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t former)
     const mq_ring_publisher_row *mq_ring_other_send_in_progress(const mq_ring_publisher *p, bint known)
@@ -314,7 +314,7 @@ cdef class SubConnection(Waitable):
     cdef bint _conflate
     cdef bint _conflate_default  # set before connect
     cdef bint _passive
-    cdef bint _from_oldest      # set before connect: not from the present
+    cdef bint _from_oldest      # set before connect: not from the newest position
     cdef bint _watches_for_stock          # the helper thread looks out for stock publishers
     cdef bint _stock_watch_failed
     cdef int _timeout_ms        # -1: for ever

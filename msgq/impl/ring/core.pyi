@@ -114,7 +114,7 @@ class PubConnection:
         SegmentSizeError : the topic exists with another size.
         LayoutVersionError : another version of this library made the side segment.
         CorruptSegmentError : the files hold foreign bytes.
-        MultiplePublishersError : the present publisher has been in the middle of a send for a second, or 16 processes
+        MultiplePublishersError : the current publisher has been in the middle of a send for a second, or 16 processes
             that were taken over have not closed their sockets.
         SegmentError : a file cannot be created, opened, locked or mapped: no space, no permission, an owner who
             is not trusted.
@@ -363,14 +363,14 @@ class SubConnection(Waitable):
 class SubSocket(SubConnection):
     """Receives the messages of one endpoint.
 
-    It gets what is published after it connected. Who lags behind by more than the ring holds continues at the present,
-    and `lost` grows; a message is never torn, repeated, or out of order. Any number may subscribe.
+    It gets what is published after it connected. Who lags behind by more than the ring holds continues at the newest
+    position, and `lost` grows; a message is never torn, repeated, or out of order. Any number may subscribe.
 
     One thread at a time may use a socket; a second one gets `ConcurrentUseError`, except in `close`. After a fork the
     child's socket goes on from the same message, independent of the parent's. The methods that receive raise
     `EndpointClosedError` when the socket is closed or was never connected, and `CorruptSegmentError` when there are
-    bytes in the ring that no publisher writes; the next call then goes on at the present. A socket that is deleted, or
-    still open when the process ends, is closed.
+    bytes in the ring that no publisher writes; the next call then continues at the newest position. A socket that is
+    deleted, or still open when the process ends, is closed.
     """
 
     @property

@@ -48,8 +48,8 @@ typedef struct {
     mq_u64 begun; /* sequence after the send in progress; != sent: in progress. The publisher */
     mq_u64 sent;  /* messages published on this ring, over all our publishers. The publisher */
     mq_u64 bytes; /* payload bytes published, over all our publishers */
-    mq_u64
-        bridge_uid; /* == participant.uid: a bridge's; == ~participant.uid: no bridge's. Else the release before: its name tells */
+    /* participant.uid: a bridge publishes; ~participant.uid: no bridge does. Else the name says it. */
+    mq_u64 bridge_uid;
     mq_u64 reserved[4];
 } mq_ring_publisher_row;
 _Static_assert(sizeof(mq_ring_publisher_row) == 128, "bump MQ_SIDE_VERSION");

@@ -1,7 +1,9 @@
 /* Publishing: begin, write, stage, commit, notify. docs/protocol.md "Sending" has the steps by these numbers.
  *
- * One thread at a time may use an mq_ring_publisher. Nothing here touches Python or waits; the ring's memory comes by chunks.
+ * One thread at a time may use an mq_ring_publisher. Nothing here touches Python or waits; the ring's memory comes by
+ * chunks.
  */
+*/
 #ifndef MQ_RING_PUBLISHER_H
 #define MQ_RING_PUBLISHER_H
 
@@ -14,16 +16,16 @@
 /* Out of the way of what calls it once in a thousand times, which then saves fewer registers. */
 #define mq_cold static __attribute__((noinline, unused))
 
-typedef enum {
-    MQ_RING_OK = 0,
-    MQ_RING_NOTIFY,     /* published; now call mq_ring_publisher_notify */
-    MQ_RING_EMPTY,      /* nothing to read */
-    MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
-    MQ_RING_TOO_LARGE,  /* three messages of this size do not fit */
-    MQ_RING_CORRUPT,    /* the ring's bytes make no sense */
-    MQ_RING_UNTRACKED,  /* the topic is tracked, or is not, and was to be the other */
-    MQ_RING_NO_MEMORY,  /* the file system has none for the message; nothing was published */
-} mq_ring_status;
+    typedef enum {
+        MQ_RING_OK = 0,
+        MQ_RING_NOTIFY,     /* published; now call mq_ring_publisher_notify */
+        MQ_RING_EMPTY,      /* nothing to read */
+        MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
+        MQ_RING_TOO_LARGE,  /* three messages of this size do not fit */
+        MQ_RING_CORRUPT,    /* the ring's bytes make no sense */
+        MQ_RING_UNTRACKED,  /* the topic is tracked, or is not, and was to be the other */
+        MQ_RING_NO_MEMORY,  /* the file system has none for the message; nothing was published */
+    } mq_ring_status;
 
 typedef struct {
     uint64_t uid;
@@ -54,7 +56,7 @@ typedef struct {
     uint64_t head;     /* end of what is staged; == position when nothing is */
     uint64_t pending;  /* messages staged */
     uint64_t pending_bytes;
-    uint64_t granted_offset; /* up to here the present lap needs no extend */
+    uint64_t granted_offset; /* up to here the current lap needs no extend */
     uint64_t populated_from; /* offsets between which the ring is known to have its memory */
     uint64_t populated_to;
     uint64_t populate_step;   /* how much more to have ahead, the next time. 0: none */

@@ -361,7 +361,7 @@ static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_p
     mq_participant_write(&s->row->participant, self, s->uid, s->liveness_token != NULL);
 }
 
-/* Join at the present. */
+/* Join at the newest position. */
 static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_process_identity *self,
                                                      uint32_t random) {
     /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */

@@ -3,12 +3,13 @@
  * A stock publisher wakes subscribers by SIGUSR2 to a thread. Ours must not be killed by it, nor replace the
  * application's handler, so this thread blocks every signal, takes its SIGUSR2 from a signalfd, and wakes the
  * process's sleepers. A stock publisher that starts while they sleep has wiped the slots and knows nobody to signal;
- * but it opened the ring's file, so inotify tells, and for five seconds the thread checks whether write_uid changed, or
- * whether it made the file smaller. One that opened the file before it was watched, and starts after the sleeper looked,
- * is found when that polls_left again by itself.
+ * but it opened the ring's file, so inotify tells, and for five seconds the thread checks whether write_uid changed,
+ * or whether it made the file smaller. One that opened the file before it was watched, and starts after the sleeper
+ * looked, is found when that polls again by itself.
  *
  * It sleeps without a time limit otherwise. It knows nothing of Python and never takes the GIL.
  */
+*/
 #ifndef MQ_RING_SIGNAL_THREAD_H
 #define MQ_RING_SIGNAL_THREAD_H
 
@@ -21,7 +22,9 @@
 #include "base/thread.h"
 #include "ring/canary.h"
 
-enum { MQ_POLLS = 7 }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
+    enum {
+        MQ_POLLS = 7
+    }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
 enum { MQ_HOLD_OFF_MS = 10 };
 
 typedef struct {

@@ -81,8 +81,8 @@ static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint
     return false;
 }
 
-/* What it has lost, once it has looked; false: nobody can tell. It goes on at the present, and counts by the sequence.
- * */
+/* What it has lost, once it has looked; false: nobody can tell. It continues at the newest position, and counts by the
+ * sequence. */
 static inline bool mq_ring_observer_count_lost(mq_ring_subscriber *observer, const mq_ring_subscriber_snapshot *reader,
                                                uint64_t *lost) {
     if (mq_ring_subscriber_seek_latest(observer) != MQ_RING_OK || !observer->sequence_known)

@@ -6,7 +6,8 @@ cdef object _stats = None  # msgq.common.stats.topic; late, as its import takes 
 
 cdef object _read_participant(const mq_participant_snapshot *participant, mq_liveness life):
     cdef bytes name = participant.name
-    return _stats.Participant(participant.pid, participant.thread_id, participant.start_time, name.decode(errors="replace"), is_alive(life))
+    return _stats.Participant(participant.pid, participant.thread_id, participant.start_time,
+                              name.decode(errors="replace"), is_alive(life))
 
 
 cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
@@ -17,8 +18,8 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
 
 cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_probe *probe, uint64_t position):
     cdef mq_ring_subscriber_snapshot reader
-    cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side, probe.liveness_file,
-                                                        topic.data_bytes, topic.canary)
+    cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side,
+                                                        probe.liveness_file, topic.data_bytes, topic.canary)
     infos = []
     for i in range(MQ_RING_SUBSCRIBERS):
         mq_ring_observer_subscriber_stats(&observer, i, &reader)
@@ -93,8 +94,8 @@ cdef class TopicObserver:
         cdef mq_ring_counts now
         cdef mq_ring_side *side = self._side()
         cdef const mq_liveness_file *liveness_file = NULL if side == NULL else &self._topic.side.liveness_file
-        mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, liveness_file, self._topic.data_bytes,
-                                self._topic.canary, &now)
+        mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, liveness_file,
+                                self._topic.data_bytes, self._topic.canary, &now)
         check_topic_truncation(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:

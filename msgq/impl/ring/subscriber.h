@@ -241,8 +241,8 @@ static inline void mq_ring_subscriber_skip(mq_ring_subscriber *s, uint64_t posit
         mq_reader_slot_update(s->ring, s->slot, s->cursor);
 }
 
-/* Go to the present: write_pointer, with the sequence there. When the publisher is too fast for the walk to it, go to
- * the checkpoint, whose sequence is at hand; it lies at most a chunk before the present. */
+/* Go to the newest position: write_pointer, with the sequence there. When the publisher is too fast for the walk to it,
+ * go to the checkpoint, whose sequence is at hand; it lies at most a chunk before the newest position. */
 static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *s) {
     mq_ring_checkpoint m;
     if (!mq_ring_subscriber_mapping_valid(s))
@@ -257,7 +257,7 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
         s->stamps = mq_ring_side_stamps(s->side);
         s->sequence_known = false;
         if (mq_ring_subscriber_resolve_sequence(s) != MQ_RING_EMPTY)
-            return MQ_RING_OK; /* when the bytes before it make no sense, the present is still where to go on */
+            return MQ_RING_OK; /* when the bytes before it make no sense, it still continues at the newest position */
     }
     for (int tries = 0; tries < 100 && mq_ring_checkpoint_read(s->side, &m); tries++) {
         mq_ring_subscriber_classify_publisher(s);
@@ -384,7 +384,7 @@ static inline mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_r
         }
         mq_ring_status status = mq_ring_subscriber_revalidate(s);
         if (status == MQ_RING_EMPTY)
-            continue; /* at the present now; published says whether more has come */
+            continue; /* at the newest position now; published says whether more has come */
         if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || offset == 0 ||
             mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
             return MQ_RING_CORRUPT;
@@ -392,7 +392,8 @@ static inline mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_r
         /* who waits for us to be up to date must see it, even with nothing behind the mark */
         mq_ring_subscriber_store_stats(s);
     }
-    return MQ_RING_EMPTY; /* lapped faster than we can look: the caller may sleep, see that there is more, and come again */
+    /* Lapped faster than we can look: the caller may sleep, see that there is more, and come again. */
+    return MQ_RING_EMPTY;
 }
 
 /* The copy of the message is done: was it intact? Then it is read. False: it is torn, and so is all at the cursor; the

@@ -75,7 +75,8 @@ cdef class SubSocket(SubConnection):
 
     @property
     def tracked(self):
-        return self._use_state != CLOSED and self._subscriber.side != NULL and mq_ring_side_tracked(self._subscriber.side)
+        cdef bint connected = self._use_state != CLOSED and self._subscriber.side != NULL
+        return connected and mq_ring_side_tracked(self._subscriber.side)
 
     def stats(self):
         from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked`
@@ -180,7 +181,7 @@ cdef class SubSocket(SubConnection):
             check_usable(self)  # a signal handler may have forked
 
     cdef int _skip_torn(self) except -1:
-        """The message was overwritten while it was copied: go on at the present."""
+        """The message was overwritten while it was copied: continue at the newest position."""
         PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
         check_usable(self)  # a handler may have closed the socket
         if not self._conflate and mq_ring_subscriber_reset(&self._subscriber) != MQ_RING_OK:

@@ -230,7 +230,7 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef int permissions = naming.mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
-    file_permissions.trusted_users(endpoint)  # a name that is wrong is told now, not when the first file of another user comes
+    file_permissions.trusted_users(endpoint)  # raises for a wrong name now, not at another user's first file
     while True:
         tries -= 1
         try:
@@ -296,9 +296,9 @@ cdef object size_changed_error(str endpoint, Segment ring, Segment side):
         now = max(0, status.st_size - MQ_RING_HEADER)
         if status.st_ino == ring.inode:
             change = f"set to {now}" + (" again" if now == had else "")
-    text = (f"was connected with segment_size {had}, which another process has since {change}: a stock process sets the "
-            "file to its own size when it opens the topic. Give all processes the same segment_size; close this socket "
-            "and connect again")
+    text = (f"was connected with segment_size {had}, which another process has since {change}: a stock process sets "
+            "the file to its own size when it opens the topic. Give all processes the same segment_size; close this "
+            "socket and connect again")
     return SegmentSizeError(text, endpoint, ring.path)
 
 
