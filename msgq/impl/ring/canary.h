@@ -8,7 +8,6 @@
  * of the mapping (mapguard.h), which knows of SIGBUS only. relaxed, all here: callers have a fence before it, or only
  * look.
  */
-*/
 #ifndef MQ_RING_CANARY_H
 #define MQ_RING_CANARY_H
 
@@ -16,7 +15,7 @@
 
 #include "ring/layout.h"
 
-    typedef struct {
+typedef struct {
     const mq_u64 *word;
     uint64_t value; /* what the word is as long as the ring is whole */
 } mq_canary;

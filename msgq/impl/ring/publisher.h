@@ -3,7 +3,6 @@
  * One thread at a time may use an mq_ring_publisher. Nothing here touches Python or waits; the ring's memory comes by
  * chunks.
  */
-*/
 #ifndef MQ_RING_PUBLISHER_H
 #define MQ_RING_PUBLISHER_H
 
@@ -16,16 +15,16 @@
 /* Out of the way of what calls it once in a thousand times, which then saves fewer registers. */
 #define mq_cold static __attribute__((noinline, unused))
 
-    typedef enum {
-        MQ_RING_OK = 0,
-        MQ_RING_NOTIFY,     /* published; now call mq_ring_publisher_notify */
-        MQ_RING_EMPTY,      /* nothing to read */
-        MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
-        MQ_RING_TOO_LARGE,  /* three messages of this size do not fit */
-        MQ_RING_CORRUPT,    /* the ring's bytes make no sense */
-        MQ_RING_UNTRACKED,  /* the topic is tracked, or is not, and was to be the other */
-        MQ_RING_NO_MEMORY,  /* the file system has none for the message; nothing was published */
-    } mq_ring_status;
+typedef enum {
+    MQ_RING_OK = 0,
+    MQ_RING_NOTIFY,     /* published; now call mq_ring_publisher_notify */
+    MQ_RING_EMPTY,      /* nothing to read */
+    MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
+    MQ_RING_TOO_LARGE,  /* three messages of this size do not fit */
+    MQ_RING_CORRUPT,    /* the ring's bytes make no sense */
+    MQ_RING_UNTRACKED,  /* the topic is tracked, or is not, and was to be the other */
+    MQ_RING_NO_MEMORY,  /* the file system has none for the message; nothing was published */
+} mq_ring_status;
 
 typedef struct {
     uint64_t uid;

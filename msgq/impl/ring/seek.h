@@ -4,15 +4,14 @@
  * is left of the lap before it is whole, but the way to it was overwritten from its beginning on, and payloads may
  * look like messages. So a ring is joined at its first byte, or at the beginning of the lap that is being written.
  */
-*/
 #ifndef MQ_RING_SEEK_H
 #define MQ_RING_SEEK_H
 
 #include "ring/subscriber.h"
 
-    /* Count what was published before the cursor as lost; unknown where a stock publisher, or no side segment, was there.
+/* Count what was published before the cursor as lost; unknown where a stock publisher, or no side segment, was there.
  * */
-    static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
+static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
     int64_t former = -1;
     bool all = s->sequence_known && s->era == 0 && !mq_load_relaxed_u64(&s->side->uncounted); /* relaxed: constant */
     if (s->cursor == 0)

@@ -9,7 +9,6 @@
  *
  * It sleeps without a time limit otherwise. It knows nothing of Python and never takes the GIL.
  */
-*/
 #ifndef MQ_RING_SIGNAL_THREAD_H
 #define MQ_RING_SIGNAL_THREAD_H
 
@@ -22,9 +21,7 @@
 #include "base/thread.h"
 #include "ring/canary.h"
 
-    enum {
-        MQ_POLLS = 7
-    }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
+enum { MQ_POLLS = 7 }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
 enum { MQ_HOLD_OFF_MS = 10 };
 
 typedef struct {

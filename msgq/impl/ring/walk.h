@@ -1,13 +1,12 @@
 /* From message to message: the grant's checkpoint, and the way from there. What is read here counts only after the
  * position was found intact (subscriber.h).
  */
-*/
 #ifndef MQ_RING_WALK_H
 #define MQ_RING_WALK_H
 
 #include "ring/position.h"
 
-    typedef struct {
+typedef struct {
     uint64_t position, sequence, era, grant_seq;
 } mq_ring_checkpoint;
 
