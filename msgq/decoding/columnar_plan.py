@@ -86,7 +86,7 @@ class Plan:
             case Text(wide=False):
                 return self._text()
             case Array(value_type=Number() as number):
-                return self._fixed(number, kind.length)
+                return self._fixed_size(number, kind.length)
             case Array():
                 return self._array(kind)
             case type_model.Sequence(value_type=Number() as number):
@@ -103,7 +103,7 @@ class Plan:
         self._step(FIXED, dtype.itemsize, count, values)
         return lambda columns, _rows: _numbers(columns[values], dtype)
 
-    def _fixed(self, kind: Number, count: int) -> _Maker:
+    def _fixed_size(self, kind: Number, count: int) -> _Maker:
         if kind.code == "u1":
             values = self._column()
             self._step(FIXED, 1, count, values)
@@ -116,11 +116,11 @@ class Plan:
     def _text(self) -> _Maker:
         return self._bytes(TEXT, pa.string())
 
-    def _bytes(self, kind: int, made: pa.DataType) -> _Maker:
+    def _bytes(self, kind: int, arrow_type: pa.DataType) -> _Maker:
         values, ends = self._column(), self._column(are_ends=True)
         self._step(kind, 1, values=values, ends=ends)
         return lambda columns, rows: pa.Array.from_buffers(
-            made, rows, [None, pa.py_buffer(columns[ends]), pa.py_buffer(columns[values])]
+            arrow_type, rows, [None, pa.py_buffer(columns[ends]), pa.py_buffer(columns[values])]
         )
 
     def _numbers(self, kind: Number) -> _Maker:
@@ -132,20 +132,20 @@ class Plan:
         return lambda columns, _rows: pa.ListArray.from_arrays(_ends(columns[ends]), _numbers(columns[values], dtype))
 
     def _array(self, kind: Array) -> _Maker:
-        inner = self._repeated(kind.value_type, kind.length, -1)
+        inner = self._repeat(kind.value_type, kind.length, -1)
         return lambda columns, rows: pa.FixedSizeListArray.from_arrays(inner(columns, rows * kind.length), kind.length)
 
     def _sequence(self, kind: type_model.Sequence) -> _Maker:
         column = self._column(are_ends=True)
-        inner = self._repeated(kind.value_type, -1, column)
+        inner = self._repeat(kind.value_type, -1, column)
 
-        def made(columns: _Columns, _rows: int) -> pa.Array:
+        def build(columns: _Columns, _rows: int) -> pa.Array:
             ends = columns[column].view(np.int32)
             return pa.ListArray.from_arrays(_ends(columns[column]), inner(columns, int(ends[-1])))
 
-        return made
+        return build
 
-    def _repeated(self, value_type: Type, count: int, ends: int) -> _Maker:
+    def _repeat(self, value_type: Type, count: int, ends: int) -> _Maker:
         if self._depth == DEPTH:
             raise NoPlanError(f"it has lists nested deeper than {DEPTH} levels")
         least = min(type_model.bounds(value_type).least, _LEAST_MAX)
@@ -159,11 +159,11 @@ class Plan:
     def _struct(self, kind: Struct) -> _Maker:
         makers = {name: self._of(field_type) for name, field_type in kind.fields if type_model.bounds(field_type).least}
 
-        def made(columns: _Columns, rows: int) -> pa.Array:
+        def build(columns: _Columns, rows: int) -> pa.Array:
             arrays = [maker(columns, rows) for maker in makers.values()]
             return pa.StructArray.from_arrays(arrays, list(makers))
 
-        return made
+        return build
 
 
 def _numbers(column: np.ndarray[Any, np.dtype[np.uint8]], dtype: np.dtype[Any]) -> pa.Array:

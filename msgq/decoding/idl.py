@@ -33,7 +33,7 @@ def idl_struct(name: str, text: str) -> Struct:
     ------
     ValueError : the text is no IDL, or has no such struct; it needs what is not there; it is too large.
     """
-    struct = _Definitions(Tokens(text)).named(name.replace("/", "::"), ())
+    struct = _Definitions(Tokens(text)).find_type(name.replace("/", "::"), ())
     if not isinstance(struct, Struct):
         raise ValueError(f"it has no struct {name}" if struct is None else f"{name} is no struct")
     return struct
@@ -58,7 +58,7 @@ class _Definitions:
             elif kind == "}" and scope:
                 scope.pop()
             elif kind != ";":
-                for name in self._defined(kind):
+                for name in self._define(kind):
                     self._places["::".join((*scope, name))] = place
 
     def _annotations(self) -> dict[str, int]:
@@ -72,7 +72,7 @@ class _Definitions:
                 self._tokens.expect(")")
         return annotations
 
-    def _defined(self, kind: str) -> list[str]:
+    def _define(self, kind: str) -> list[str]:
         """Pass over a definition, and return the names that it defines."""
         tokens = self._tokens
         if kind in ("struct", "union", "enum", "bitmask", "bitset"):
@@ -85,7 +85,7 @@ class _Definitions:
             return [word.removeprefix("_") for word in words if word.isidentifier()]
         raise ValueError(f"it has {kind!r} where a definition begins")
 
-    def named(self, name: str, within: tuple[str, ...]) -> Type | Constant | None:
+    def find_type(self, name: str, within: tuple[str, ...]) -> Type | Constant | None:
         """Return what a name with all its modules stands for; None: it is not defined.
 
         Parameters
@@ -116,21 +116,21 @@ class _Definitions:
             tokens.expect("=")
             return self._expression(within)
         if kind == "typedef":
-            return dict(self._declared(self._type(within), within))[name]
+            return dict(self._declarators(self._type(within), within))[name]
         return Unknown(f"a {kind}")
 
     def _struct(self, full: str, notes: dict[str, int], within: tuple[str, ...]) -> Type:
         tokens, fields = self._tokens, list[tuple[str, Type]]()
         tokens.name()
         if tokens.accept(":"):
-            base = self._named_here(tokens.take(), within)
+            base = self._find_in_scope(tokens.take(), within)
             if not isinstance(base, Struct):
                 raise ValueError(f"{full} is based on what is no struct")
             fields += base.fields
         tokens.expect("{")
         while not tokens.accept("}"):
             optional = "optional" in self._annotations()
-            members = self._declared(self._type(within), within)
+            members = self._declarators(self._type(within), within)
             fields += [(name, Unknown("an optional member")) for name, _ in members] if optional else members
             tokens.expect(";")
         extent = self._extensibility(notes)
@@ -165,7 +165,7 @@ class _Definitions:
         self._tokens.place = place
         return length
 
-    def _declared(self, base_type: Type, within: tuple[str, ...]) -> list[tuple[str, Type]]:
+    def _declarators(self, base_type: Type, within: tuple[str, ...]) -> list[tuple[str, Type]]:
         """Take names of that type, which may be arrays of it."""
         tokens, declared = self._tokens, list[tuple[str, Type]]()
         while not declared or tokens.accept(","):
@@ -204,22 +204,22 @@ class _Definitions:
                 tokens.skip(">")
                 tokens.expect(">")
             return Unknown(word)
-        definition = self._named_here(word, within)
+        definition = self._find_in_scope(word, within)
         if isinstance(definition, (int, float, str)):
             raise ValueError(f"{word} is a constant, and no type")
         return definition
 
-    def _named_here(self, name: str, within: tuple[str, ...]) -> Type | Constant:
+    def _find_in_scope(self, name: str, within: tuple[str, ...]) -> Type | Constant:
         """Return what a name stands for within a definition: of the innermost module that has it."""
         modules = [] if name.startswith("::") else within[-1].split("::")
         for depth in range(len(modules), -1, -1):
-            definition = self.named("::".join((*modules[:depth], name.removeprefix("::"))), within)
+            definition = self.find_type("::".join((*modules[:depth], name.removeprefix("::"))), within)
             if definition is not None:
                 return definition
         raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")
 
     def _constant(self, name: str, within: tuple[str, ...]) -> Constant:
-        constant = self._named_here(name, within)
+        constant = self._find_in_scope(name, within)
         if not isinstance(constant, (int, float, str)):
             raise ValueError(f"{name} is no constant")
         return constant

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from msgq.decoding.rosmsg import candidates, needed, parted
+from msgq.decoding.rosmsg import candidates, list_dependencies, split_definitions
 
 _SEPARATOR = "=" * 80
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
@@ -31,13 +31,13 @@ def with_messages(path: Path, name: str, folders: Sequence[Path]) -> bytes:
     """
     text = _text(path)
     try:
-        texts = parted(name, text)
+        texts = split_definitions(name, text)
     except ValueError:  # the decoder reports it
         return path.read_bytes()
     waiting = [*texts]
     while waiting:
         within = waiting.pop()
-        for kind in needed(texts[within]):
+        for kind in list_dependencies(texts[within]):
             names = candidates(within, kind)
             if any(type_name in texts for type_name in names):
                 continue

@@ -34,7 +34,7 @@ class _Schema:
 
     def kind(self, said: Any, within: tuple[int, ...]) -> Kind:
         """Return the type of a schema within the root. within : the ids of the schemas above it."""
-        said = self._followed(said)
+        said = self._follow_reference(said)
         if not isinstance(said, dict) or id(said) in within or len(within) > _DEPTH_MAX:
             return BY_VALUE
         within = (*within, id(said))
@@ -58,7 +58,7 @@ class _Schema:
         fields = [(name, self.kind(property_schema, within)) for name, property_schema in properties.items()]
         return struct_of(fields, is_more=said.get("additionalProperties") is not False) or BY_VALUE
 
-    def _followed(self, said: Any) -> Any:
+    def _follow_reference(self, said: Any) -> Any:
         """Return the schema that a reference within the text leads to."""
         for _ in range(_DEPTH_MAX):
             if not isinstance(said, dict) or not isinstance(said.get("$ref"), str):

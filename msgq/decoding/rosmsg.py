@@ -66,7 +66,7 @@ def _short(name: str) -> str:
     return f"{package}/{type_name.rpartition('/')[2]}" if slash else name
 
 
-def parted(name: str, text: str) -> dict[str, str]:
+def split_definitions(name: str, text: str) -> dict[str, str]:
     """Return the definitions of a text by short names; the message's own has the name that is given.
 
     Raises
@@ -89,7 +89,7 @@ def candidates(within: str, kind: str) -> tuple[str, ...]:
     return (_short(kind),) if "/" in kind else (f"{package}/{kind}", f"std_msgs/{kind}")
 
 
-def needed(text: str) -> list[str]:
+def list_dependencies(text: str) -> list[str]:
     """Return the types of the fields of one definition, each once."""
     lines = (_ANNOTATION.sub("", line.strip()) for line in text.split("\n"))
     fields = (_LINE.match(line) for line in lines)
@@ -108,7 +108,7 @@ class _Definitions:
         known : definitions that need not be in the text.
         filled : whether messages without fields have one nevertheless.
         """
-        self._texts, self._builtin, self._filled = known | parted(name, text), builtin, filled
+        self._texts, self._builtin, self._filled = known | split_definitions(name, text), builtin, filled
         self._structs: dict[str, Struct] = {}
 
     def struct(self, name: str, within: tuple[str, ...]) -> Struct:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgq.common.schema import Schema, schema_of
 from msgq.common.selection import EndpointPattern, Selection, parse_pattern
-from msgq.decoding.capnproto.compiled import compiled
+from msgq.decoding.capnproto.compiler import compile_file
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING, nonsense
 from msgq.decoding.imports import with_includes, with_messages
 from msgq.errors import InvalidValueError
@@ -103,7 +103,7 @@ def _schema(text: str, folders: Sequence[Path]) -> Schema:
 def _definition(path: Path, encoding: str, name: str, folders: Sequence[Path]) -> bytes:
     """Return a definition with all that it imports."""
     if encoding == "capnproto":
-        return compiled(path, folders)
+        return compile_file(path, folders)
     if _is_idl(path, encoding):
         return with_includes(path, folders)
     if encoding in ("cdr", "ros1"):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.capnproto.compiled import compiled
+from msgq.decoding.capnproto.compiler import compile_file
 from msgq.decoding.capnproto.schema import struct_of
 from msgq.decoding.capnproto.schema_types import Field, List, Scalar, Struct, Void
 from msgq.decoding.core import CapnpReader
@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def schema(folder: Path) -> bytes:
-    return compiled(folder / "log.capnp")
+    return compile_file(folder / "log.capnp")
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
         "@0x8e2af1e708af8b8b;\nstruct A { x @0 :Int16 = 3; list @1 :List(B); more @2 :Int64 = 9; text @3 :Text; }\n"
         "struct B { y @0 :Int32; z @1 :Text; w @2 :Int64 = 4; }\n"
     )
-    old, new = (CapnpReader(struct_of("A", compiled(tmp_path / f"{name}.capnp"))) for name in ("old", "new"))
+    old, new = (CapnpReader(struct_of("A", compile_file(tmp_path / f"{name}.capnp"))) for name in ("old", "new"))
     writers = [capnp.load(str(tmp_path / f"{name}.capnp")).A for name in ("old", "new")]
     of_old = writers[0].new_message(x=1, list=[5, 6]).to_bytes()
     of_new = writers[1].new_message(x=1, list=[{"y": 5, "z": "a"}, {"y": 6}], more=2, text="t").to_bytes()
@@ -199,7 +199,7 @@ def test_texts_that_are_no_schema(text: str, why: str, tmp_path: Path) -> None:
     """The library ends its process then, which is not this one."""
     (tmp_path / "a.capnp").write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidValueError, match=r"a\.capnp is no schema") as error:
-        compiled(tmp_path / "a.capnp")
+        compile_file(tmp_path / "a.capnp")
     assert why in str(error.value)
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from msgq.common.schema import Schema, schema_of
 from msgq.decoding import columns as decoding
-from msgq.decoding.capnproto.compiled import compiled
+from msgq.decoding.capnproto.compiler import compile_file
 from msgq.decoding.cdr_writing import cdr_bytes
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.decoders import protobuf_class
@@ -149,7 +149,7 @@ _CAPNPROTO = {
 def capnproto(tmp_path_factory: pytest.TempPathFactory) -> tuple[Schema, Any]:
     path = tmp_path_factory.mktemp("types") / "types.capnp"
     path.write_text(CAPNPROTO_TEXT.replace("List(Text)", "List(Text)"))
-    return Schema("Event", "capnproto", compiled(path)), capnp.load(str(path)).Event
+    return Schema("Event", "capnproto", compile_file(path)), capnp.load(str(path)).Event
 
 
 # FlatBuffers: see every.fbs for the numbers of fields.

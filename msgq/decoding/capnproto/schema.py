@@ -77,7 +77,7 @@ def struct_of(name: str, schema: bytes) -> Struct:
     ------
     ValueError : it is no such schema, has no such struct, or is too large.
     """
-    return _Structs(CapnpReader(_request()).read(schema).get("nodes", [])).named(name)
+    return _Structs(CapnpReader(_request()).read(schema).get("nodes", [])).find_struct(name)
 
 
 class _Structs:
@@ -89,7 +89,7 @@ class _Structs:
         self._empty: list[tuple[Struct, dict[str, Any], _Bindings]] = []  # whose fields are not known yet
         self._fields = 0
 
-    def named(self, name: str) -> Struct:
+    def find_struct(self, name: str) -> Struct:
         """Return a struct, with all that it needs."""
         full = {node.get("displayName", ""): number for number, node in self._nodes.items() if "struct" in node}
         short = {one.rpartition(":")[2]: number for one, number in full.items()}

@@ -50,14 +50,14 @@ class Sources:
         self._name(path, is_text=True)
         while self._waiting:
             file, name, content = self._waiting.pop()
-            self.texts[name] = _WORDS.sub(lambda match, file=file: self._replaced(match, file), content)  # type: ignore[misc]
+            self.texts[name] = _WORDS.sub(lambda match, file=file: self._resolve_import(match, file), content)  # type: ignore[misc]
 
     def write(self, folder: Path) -> None:
         """Write the files."""
         for name, content in self.texts.items():
             (folder / name).write_bytes(content)
 
-    def _replaced(self, match: re.Match[bytes], within: Path) -> bytes:
+    def _resolve_import(self, match: re.Match[bytes], within: Path) -> bytes:
         """Return an import with the file's name in the folder; return other matches unchanged."""
         if match[1] is None:
             return match[0]

@@ -160,9 +160,9 @@ class SummaryChecker:
         elif isinstance(record, records.ChunkIndex):
             yield from self._chunk_index(record, start)
         elif isinstance(record, records.AttachmentIndex):
-            yield from _indexed(record, data_stats.attachments, summary.attachments, start, "attachment")
+            yield from _check_index(record, data_stats.attachments, summary.attachments, start, "attachment")
         elif isinstance(record, records.MetadataIndex):
-            yield from _indexed(record, data_stats.metadata, summary.metadata, start, "metadata")
+            yield from _check_index(record, data_stats.metadata, summary.metadata, start, "metadata")
         elif isinstance(record, records.Statistics):
             if summary.statistics is not None:
                 yield "error", start, "statistics", "a second statistics record"
@@ -292,7 +292,7 @@ class SummaryChecker:
             yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(unlisted)}"
         if not groups:
             return
-        yield from self._unindexed()
+        yield from self._find_records_without_index()
         used = summary.chunks and data_stats.in_chunks
         for number in sorted(used or ()):
             channel = data_stats.declarations.newest.get((Opcode.CHANNEL, number))
@@ -307,7 +307,7 @@ class SummaryChecker:
             text = "messages are outside of the chunks, which readers by the index miss; here is the first"
             yield "warning", data_stats.outside, "outside", text
 
-    def _unindexed(self) -> Iterator[RawFinding]:
+    def _find_records_without_index(self) -> Iterator[RawFinding]:
         data_stats, summary = self._data_stats, self._summary
         for name, present, indexed in (
             ("chunk", data_stats.chunks, summary.chunks),
@@ -320,7 +320,9 @@ class SummaryChecker:
                 yield "error" if indexed else "warning", unindexed[0], f"{name} index", text
 
 
-def _indexed(record: Any, expected: dict[int, Any], indexed: set[int], start: int, name: str) -> Iterator[RawFinding]:
+def _check_index(
+    record: Any, expected: dict[int, Any], indexed: set[int], start: int, name: str
+) -> Iterator[RawFinding]:
     """Judge an index of an attachment, or of metadata."""
     if record.offset in indexed:
         yield "error", start, f"{name} index", f"a second index of the {name} at {record.offset}"

@@ -16,7 +16,7 @@ _SECONDS = 60
 _TEXT = ".capnp"
 
 
-def compiled(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
+def compile_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
     """Return the binary form of a schema: of a text (.capnp) made by pycapnp; any other file is that form.
 
     Parameters
