@@ -23,8 +23,9 @@ from msgq.common.texts import plural, some
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.segment_writer import COMPRESSIONS
 from msgq.recording.recorder.frame_receiver import FrameStream
-from msgq.recording.recorder.recorder import Recorder, RecorderStats
+from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits
+from msgq.recording.recorder.stats import RecorderStats
 from visionipc import wire
 
 _TICK_S = 0.1

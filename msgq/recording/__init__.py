@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from msgq.recording.reader.attachments import Attachment, Header, Metadata
     from msgq.recording.reader.message import EndpointInfo, Message
     from msgq.recording.recorder.frame_receiver import FrameStream
-    from msgq.recording.recorder.recorder import Recorder, RecorderStats
+    from msgq.recording.recorder.recorder import Recorder
     from msgq.recording.recorder.rolling_writer import RecordingLimits
+    from msgq.recording.recorder.stats import RecorderStats
     from msgq.recording.repair.doctor import Finding, examine
     from msgq.recording.repair.recover import Recovery, recover, reindex
 
@@ -80,7 +81,7 @@ _MODULES = {
     "PlayerStats": "recording.player.player",
     "Problem": "recording.mcap_io.problem",
     "Recorder": "recording.recorder.recorder",
-    "RecorderStats": "recording.recorder.recorder",
+    "RecorderStats": "recording.recorder.stats",
     "Schemas": "decoding.schemas",
     "EndpointComparison": "recording.comparison.compare",
     "Tolerance": "recording.comparison.compare",

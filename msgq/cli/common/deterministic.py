@@ -12,10 +12,9 @@ import click
 
 from msgq.cli.common import comparisons
 from msgq.common.selection import Selection
-from msgq.recording import LogReader, compare, replay
-from msgq.recording.player.plan import list_played_endpoints
+from msgq.recording import LogReader, compare
 from msgq.recording.player.remapping import Remap
-from msgq.recording.player.replay import write_sent
+from msgq.recording.player.replay import Replay, write_sent
 from msgq.simulation import SentMessage
 
 
@@ -37,26 +36,22 @@ def play_deterministic(
     """Run the programs, and compare with a reference, or with a second run."""
     functions = [_function(program) for program in programs]
 
+    replay = Replay(log, time_source, remap)
+
     def run() -> list[SentMessage]:
-        return replay(
-            log,
-            *functions,
-            seed=seed,
-            time_source=time_source,
-            remap=remap,
-            idle_timeout=idle_timeout,
-            max_runtime=max_runtime,
-        )
+        return replay.run(*functions, seed=seed, faults=None, idle_timeout=idle_timeout, max_runtime=max_runtime)
 
     sent = run()
     if output is not None:
         write_sent(sent, output)
     logs = []
     if reference:
-        played = list_played_endpoints(log, remap)
-        wanted = LogReader(*reference, endpoints=compare_endpoints or None, exclude=played)
+        wanted = LogReader(*reference, endpoints=compare_endpoints or None, exclude=replay.endpoints)
         comparison = compare(
-            _select_compared(sent, compare_endpoints, played), wanted, tolerances, time_tolerance=time_tolerance
+            _select_compared(sent, compare_endpoints, replay.endpoints),
+            wanted,
+            tolerances,
+            time_tolerance=time_tolerance,
         )
         logs.append(wanted)
     else:

@@ -13,7 +13,7 @@ from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.player.log_index import LogIndex, may_match
-from msgq.recording.player.remapping import EndpointRemapping, Remap
+from msgq.recording.player.remapping import EndpointRemapping
 from msgq.workqueue.names import KIND as QUEUE
 from msgq.workqueue.playback import NO_PAYLOAD, has_payload, is_sent
 from visionipc.names import KIND as FRAMES
@@ -41,6 +41,10 @@ class PlaybackPlan(NamedTuple):
     former: dict[str, str]
     log_index: LogIndex
 
+    def copy(self) -> PlaybackPlan:
+        """Return the same plan, for a run that may skip more."""
+        return PlaybackPlan(dict(self.specs), dict(self.skipped), dict(self.former), self.log_index)
+
     def skip(self, name: str, why: str) -> None:
         """Let an endpoint, by its new name, not be played."""
         del self.specs[name]
@@ -50,12 +54,6 @@ class PlaybackPlan(NamedTuple):
         """Note that messages of these endpoints of the log were left out; of most of them that is known."""
         for endpoint in endpoints:
             self.skipped.setdefault(endpoint, _NO_INDEX)
-
-
-def list_played_endpoints(log: LogReader, remap: Remap) -> set[str]:
-    """Return the names of endpoints of a log when it is played, also of those that cannot be."""
-    names = EndpointRemapping(remap)
-    return {names.new_name(old, info.kind) or old for old, info in LogIndex(log).endpoints.items()}
 
 
 def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> PlaybackPlan:

@@ -85,6 +85,36 @@ class Player:
 
     `run` plays in the calling thread; any other thread may call the other methods meanwhile. A player plays once.
 
+    Parameters
+    ----------
+    log : a path, or a `LogReader`, which may choose endpoints and times and consist of several files.
+    start : seconds from the log's beginning to where each pass begins.
+    duration : seconds of the log that are played; None: to its end.
+    time_source : the time that orders messages, "publish_time" or "log_time".
+    rate : how much faster than it was recorded; inf: as fast as possible.
+    loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
+    remap : new names of endpoints, each of the same kind, by name or compiled expression; see `EndpointRemapping`.
+    start_paused : wait for `resume`, or for `step`.
+    wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
+        need one. Vectors, boards and work queues need none: what they were given stays.
+    clock_endpoint : where to publish the log's time: u64 nanoseconds since the epoch, little endian.
+    clock_hz : how often, for each second of the log.
+    backend : "msgq", "zmq" or "fake"; None: the one that MSGQ_BACKEND names.
+    prefix : of the endpoints; None: the one in force.
+    segment_size : bytes of new rings; 0: 1 MiB, or what the largest message needs.
+    take_over : also play on topics where a living process publishes, which ends its publishing.
+    clock : a time of its own, for tests.
+
+    Raises
+    ------
+    RecordingError : the log cannot be read, or has no message of what was chosen.
+    InvalidValueError : a value that is not possible, or a new name of another kind.
+    MultiplePublishersError : a living process publishes on a topic, or serves frames of that name.
+    MultipleWritersError, KeyTakenError : a living process writes an exclusive vector, or has a key of a board.
+    SegmentSizeError : a ring exists and is too small.
+    ChannelMismatchError, RecordMismatchError, QueueMismatchError : it exists, and not as it was recorded.
+    IpcError : as `PubSocket.connect`, and what the other kinds' classes raise.
+
     Attributes
     ----------
     endpoints : the names to which it sends, without the clock's.
@@ -113,38 +143,7 @@ class Player:
         take_over: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Look at what the log has, as its indexes tell, and make what sends to each endpoint.
-
-        Parameters
-        ----------
-        log : a path, or a `LogReader`, which may choose endpoints and times and consist of several files.
-        start : seconds from the log's beginning to where each pass begins.
-        duration : seconds of the log that are played; None: to its end.
-        time_source : the time that orders messages, "publish_time" or "log_time".
-        rate : how much faster than it was recorded; inf: as fast as possible.
-        loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
-        remap : new names of endpoints, each of the same kind, by name or compiled expression; see `EndpointRemapping`.
-        start_paused : wait for `resume`, or for `step`.
-        wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
-            need one. Vectors, boards and work queues need none: what they were given stays.
-        clock_endpoint : where to publish the log's time: u64 nanoseconds since the epoch, little endian.
-        clock_hz : how often, for each second of the log.
-        backend : "msgq", "zmq" or "fake"; None: the one that MSGQ_BACKEND names.
-        prefix : of the endpoints; None: the one in force.
-        segment_size : bytes of new rings; 0: 1 MiB, or what the largest message needs.
-        take_over : also play on topics where a living process publishes, which ends its publishing.
-        clock : a time of its own, for tests.
-
-        Raises
-        ------
-        RecordingError : the log cannot be read, or has no message of what was chosen.
-        InvalidValueError : a value that is not possible, or a new name of another kind.
-        MultiplePublishersError : a living process publishes on a topic, or serves frames of that name.
-        MultipleWritersError, KeyTakenError : a living process writes an exclusive vector, or has a key of a board.
-        SegmentSizeError : a ring exists and is too small.
-        ChannelMismatchError, RecordMismatchError, QueueMismatchError : it exists, and not as it was recorded.
-        IpcError : as `PubSocket.connect`, and what the other kinds' classes raise.
-        """
+        """Read the indexes of the log, and open a writer for each endpoint."""
         _check(rate, clock_hz, start, duration, loops, time_source)
         self._pid = os.getpid()
         self._rate, self._time_source, self._loops, self._names = rate, time_source, loops, EndpointRemapping(remap)
@@ -158,10 +157,7 @@ class Player:
         self._batch_sender = BatchSender(self._writers)
         self.endpoints = tuple(name for name in self._writers.by_name if name != clock_endpoint)
         self.skipped: Mapping[str, str] = self._writers.plan.skipped
-        self._awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
-        if unknown := set(self._awaited) - set(self.endpoints):
-            self._writers.close()
-            raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
+        self._awaited = self._choose_awaited(wait_for_readers)
         self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
         self._changed = threading.Condition()
         self._asking: list[None] = []  # an element for each thread that asks for something: it is let in at once
@@ -171,6 +167,14 @@ class Player:
         self._next_ns = self._position_ns = self._begin_ns
         self._passes = self._late_ns = self._late_max_ns = 0
         self._set_anchor(self._begin_ns)
+
+    def _choose_awaited(self, wait_for_readers: bool | Iterable[str]) -> tuple[str, ...]:
+        """Return the endpoints that need a subscriber."""
+        awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
+        if unknown := set(awaited) - set(self.endpoints):
+            self._writers.close()
+            raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
+        return awaited
 
     # ---- what any thread may ask ----
 

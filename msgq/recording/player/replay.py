@@ -69,42 +69,63 @@ def replay(
     RecordingError : the log has no message of what was chosen.
     What a program raises, with a note that names it.
     """
-    names = EndpointRemapping(remap)
-    first = next(Schedule(log, time_source, names).iter_messages(), None)
-    if first is None:
-        raise RecordingError("there is nothing to play: the log has no message of what was chosen")
-    with Simulation(seed, faults) as sim, sim.clock.patch_time():
-        sim.clock.now_ns = first.time_ns  # programs that look at the time begin when the log does
+    return Replay(log, time_source, remap).run(
+        *programs, seed=seed, faults=faults, idle_timeout=idle_timeout, max_runtime=max_runtime
+    )
+
+
+class Replay:
+    """A log for programs in virtual time. It is indexed once, for any number of runs.
+
+    Attributes
+    ----------
+    endpoints : the names of the log's endpoints when it is played, also of those that cannot be.
+    """
+
+    def __init__(self, log: LogReader, time_source: str, remap: Remap) -> None:
+        """Index the log; see `replay`."""
+        self._log, self._time_source, self._names = log, time_source, EndpointRemapping(remap)
+        first = next(Schedule(log, time_source, self._names).iter_messages(), None)
+        if first is None:
+            raise RecordingError("there is nothing to play: the log has no message of what was chosen")
+        self._begin_ns = first.time_ns
         before = log.full_history(RECORDS.name).between(None, log.start_time)
-        playback_plan = make_plan(log, before, names)
-        _prepare(sim, playback_plan)
-        state = [message._replace(time_ns=first.time_ns) for message in find_latest_state(before, names)]
-        for program in programs:
-            sim.add(program)
-        schedule = Schedule(log, time_source, names, playback_plan.specs.__contains__)
-        sim.play(
-            chain((message for message in state if message.endpoint in playback_plan.specs), schedule.iter_messages())
-        )
-        if not sim.run_until_idle(idle_timeout, max_runtime):
-            _log.warning(
-                "the programs still send %g s after the log's last message, where it ends (max_runtime)", max_runtime
-            )
-        playback_plan.skip_others(schedule.left_out)
-        for name, why in playback_plan.skipped.items():
-            _log.warning("%r is not played: %s", name, why)
-        return [message for message in sim.sent_messages if message.node != "play"]
+        self._plan = make_plan(log, before, self._names)
+        self._state = [message._replace(time_ns=first.time_ns) for message in find_latest_state(before, self._names)]
+        indexed = self._plan.log_index.endpoints
+        self.endpoints = {self._names.new_name(old, info.kind) or old for old, info in indexed.items()}
+
+    def run(
+        self, *programs: Callable[[], Any], seed: int, faults: Faults | None, idle_timeout: float, max_runtime: float
+    ) -> list[SentMessage]:
+        """Run programs once; see `replay`."""
+        plan = self._plan.copy()
+        with Simulation(seed, faults) as sim, sim.clock.patch_time():
+            sim.clock.now_ns = self._begin_ns  # programs that read the time begin when the log does
+            _prepare(sim, plan)
+            for program in programs:
+                sim.add(program)
+            schedule = Schedule(self._log, self._time_source, self._names, plan.specs.__contains__)
+            state = (message for message in self._state if message.endpoint in plan.specs)
+            sim.play(chain(state, schedule.iter_messages()))
+            if not sim.run_until_idle(idle_timeout, max_runtime):
+                _log.warning("programs still send %g s after the log's last message: the run ends", max_runtime)
+            plan.skip_others(schedule.left_out)
+            for name, why in plan.skipped.items():
+                _log.warning("%r is not played: %s", name, why)
+            return [message for message in sim.sent_messages if message.node != "play"]
 
 
-def _prepare(sim: Simulation, playback_plan: PlaybackPlan) -> None:
+def _prepare(sim: Simulation, plan: PlaybackPlan) -> None:
     """Make what programs may open without saying how; leave out what cannot be made."""
-    for name, spec in list(playback_plan.specs.items()):
+    for name, spec in list(plan.specs.items()):
         try:
             if spec.kind != TOPIC.name:
                 sim.prepare(spec._replace(publishers=(), keys=()))  # these come with their first messages
             elif (needed := ring_bytes(spec.largest)) > RING_BYTES:  # who connects first decides how large a ring is
                 msgq.pub_sock(name, needed).close()
         except UnplayableError as error:
-            playback_plan.skip(name, str(error))
+            plan.skip(name, str(error))
 
 
 def write_sent(sent: Iterable[SentMessage], path: Path) -> None:

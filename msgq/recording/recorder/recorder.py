@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Self
@@ -32,6 +31,7 @@ from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
 from msgq.recording.recorder.loss_accounting import LossAccounting
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
+from msgq.recording.recorder.stats import RecorderStats
 from msgq.recording.recorder.wall_clock import WallClock
 from visionipc.names import KIND as FRAMES
 
@@ -39,43 +39,6 @@ _LOOK_S = 0.5  # between two looks for what inotify does not tell: files that ar
 _SYNC_S = 0.25  # what a power cut may cost, beside what a kill does
 _LAST_S = 0.001  # for what was there before: vectors and boards are looked at so often
 _LAST_ROUNDS = 1 << 16  # a publisher that goes on cannot hold us up
-
-
-@dataclass(frozen=True, slots=True)
-class RecorderStats:
-    """What a recorder has done so far.
-
-    Attributes
-    ----------
-    messages, payload_bytes : taken from endpoints (record headers included in the latter), without those that could not
-        be written. Of those kept in memory for snapshots, not all are written.
-    written_bytes : on disk.
-    waiting_bytes : on the way there, or kept in memory.
-    at_risk_bytes : what a kill would cost now: `waiting_bytes`, and the chunk that is open. Before compression.
-    uncompressed_chunks : that were written as they are, because more waited than `cache_bytes` should.
-    lost : messages that were published and are not in the recording, those included that were taken and could not be
-        written; None: unknown, under a stock publisher. A value of a vector or board that is overwritten between two
-        looks is not a loss: the counts of values tell it.
-    endpoints : that are recorded.
-    segments, removed_segments : of the recording; removed because of `max_total_bytes`.
-    free_bytes : left on the disk.
-    refused : endpoints that could not be recorded, and why.
-    corrupt : times that an endpoint held nonsense.
-    """
-
-    messages: int
-    payload_bytes: int
-    written_bytes: int
-    waiting_bytes: int
-    at_risk_bytes: int
-    uncompressed_chunks: int
-    lost: int | None
-    endpoints: int
-    segments: int
-    removed_segments: int
-    free_bytes: int
-    refused: dict[str, str]
-    corrupt: int
 
 
 class Recorder:
@@ -88,6 +51,30 @@ class Recorder:
 
     Runs from construction to `stop`, in threads of its own. Any thread may call the methods. After a fork it is the
     parent's: a child that leaves its with block does not end it.
+
+    Parameters
+    ----------
+    path : a directory for the segments, or one file, which ends in ".mcap".
+    endpoints : names, and compiled expressions, as `Selection` has them; none: all. Those that are no topics have
+        the mark of their kind before the name: "channel/", "records/", "queue/" (of a queue with events). Those
+        that appear later are joined.
+    exclude : the same, of what is not wanted.
+    prefix : of the endpoints; None: the one in force.
+    compression : "zstd", "lz4" or "none".
+    level : of the compression; None: 1 for zstd, 0 for lz4.
+    chunk_bytes, chunk_seconds : a chunk ends with whichever comes first; a kill costs the open one ...
+    cache_bytes : ... and what waits to be compressed and written, which is at most so much (but two chunks may wait
+        however large their messages are). While more than half of it waits, chunks are written uncompressed; while
+        all of it does, the rings hold what they can. What `snapshot` writes is not part of it.
+    limits : of segments and of the disk.
+    snapshot_seconds, snapshot_bytes : keep the last so much in memory instead, until `snapshot` is called.
+    start_paused : record nothing before `resume`.
+    frames : streams of visionipc to record as pictures. (The endpoints that announce frames hold none.)
+
+    Raises
+    ------
+    RecordingError : there is a recording, or nothing can be written there.
+    InvalidValueError : a value that is not possible.
     """
 
     def __init__(
@@ -108,51 +95,17 @@ class Recorder:
         start_paused: bool = False,
         frames: Iterable[FrameStream] = (),
     ) -> None:
-        """Start recording.
-
-        Parameters
-        ----------
-        path : a directory for the segments, or one file, which ends in ".mcap".
-        endpoints : names, and compiled expressions, as `Selection` has them; none: all. Those that are no topics have
-            the mark of their kind before the name: "channel/", "records/", "queue/" (of a queue with events). Those
-            that appear later are joined.
-        exclude : the same, of what is not wanted.
-        prefix : of the endpoints; None: the one in force.
-        compression : "zstd", "lz4" or "none".
-        level : of the compression; None: 1 for zstd, 0 for lz4.
-        chunk_bytes, chunk_seconds : a chunk ends with whichever comes first; a kill costs the open one ...
-        cache_bytes : ... and what waits to be compressed and written, which is at most so much (but two chunks may wait
-            however large their messages are). While more than half of it waits, chunks are written uncompressed; while
-            all of it does, the rings hold what they can. What `snapshot` writes is not part of it.
-        limits : of segments and of the disk.
-        snapshot_seconds, snapshot_bytes : keep the last so much in memory instead, until `snapshot` is called.
-        start_paused : record nothing before `resume`.
-        frames : streams of visionipc to record as pictures. (The endpoints that announce frames hold none.)
-
-        Raises
-        ------
-        RecordingError : there is a recording, or nothing can be written there.
-        InvalidValueError : a value that is not possible.
-        """
-        if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
-            text = f"chunks of {chunk_bytes} bytes, {chunk_seconds} s are not possible; give 1024 or more, 0.001 to 60"
-            raise InvalidValueError(text)
-        if cache_bytes < 0:
-            raise InvalidValueError(f"a cache of {cache_bytes} bytes is not possible; give 0 or more")
+        """Start recording."""
+        _check_sizes(chunk_bytes, chunk_seconds, cache_bytes)
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
         where = naming.resolve_prefix(prefix)
         self._sources = RecordedEndpoints(self._capture, Selection(tuple(endpoints) or None, exclude), where)
         self._wall_clock = WallClock()
-        self._writer = RollingWriter(
-            Path(path),
-            limits or RecordingLimits(),
-            Compressor(compression, level),
-            self._capture.clock_offset_ns,
-            self._wall_clock,
-            where,
-        )
+        compressor, offset_ns = Compressor(compression, level), self._capture.clock_offset_ns
+        limits = limits or RecordingLimits()
+        self._writer = RollingWriter(Path(path), limits, compressor, offset_ns, self._wall_clock, where)
         self._keeps = snapshot_seconds is not None or snapshot_bytes is not None
         snapshot_buffer = SnapshotBuffer(snapshot_seconds, snapshot_bytes) if self._keeps else None
         self._queue = ChunkQueue(cache_bytes, chunk_bytes, snapshot_buffer)
@@ -164,8 +117,7 @@ class Recorder:
         self._loss_lock = threading.Lock()  # of the next two fields
         self._has_failed = False  # to write a chunk
         self._paused = self._was_paused = start_paused  # the latter as far as the thread that takes has noticed
-        self._stopping = self._stopped = False
-        self._snapshot_wanted = False
+        self._stopping = self._stopped = self._snapshot_wanted = False
         self._error: Exception | None = None
         self._closed = threading.Event()  # the files are
         self._changed = threading.Condition()
@@ -174,12 +126,16 @@ class Recorder:
         self._receivers = [(FrameReceiver(stream, where), self._frame_channel(stream)) for stream in frames]
         self._update_receivers()
         self._recorded = dict.fromkeys((number for _, number in self._receivers), 0)
-        self._threads = [
+        self._threads = self._start_threads()
+
+    def _start_threads(self) -> list[threading.Thread]:
+        threads = [
             threading.Thread(target=self._run_guarded, args=(work,), name="msgq record", daemon=True)
             for work in (self._capture_loop, self._write, self._sync)
         ]
-        for thread in self._threads:
+        for thread in threads:
             thread.start()
+        return threads
 
     def _frame_channel(self, stream: FrameStream) -> int:
         number = self._capture.new_channel()
@@ -504,3 +460,11 @@ class Recorder:
     def _format_losses(self) -> dict[str, str]:
         """Return the losses as files store them."""
         return {name: metadata_keys.UNKNOWN if lost is None else str(lost) for name, lost in self._losses().items()}
+
+
+def _check_sizes(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:
+    if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
+        text = f"chunks of {chunk_bytes} bytes, {chunk_seconds} s are not possible; give 1024 or more, 0.001 to 60"
+        raise InvalidValueError(text)
+    if cache_bytes < 0:
+        raise InvalidValueError(f"a cache of {cache_bytes} bytes is not possible; give 0 or more")
