@@ -16,7 +16,7 @@ def requirements(pyproject: dict[str, Any], extras: list[str]) -> list[str]:
     project = pyproject["project"]
     if not extras:
         return list(pyproject["build-system"]["requires"])
-    found, todo, seen = list(project["dependencies"]), list(extras), set()
+    packages, todo, seen = list(project["dependencies"]), list(extras), set()
     while todo:
         extra = todo.pop()
         if extra in seen:
@@ -26,8 +26,8 @@ def requirements(pyproject: dict[str, Any], extras: list[str]) -> list[str]:
             if own := re.fullmatch(rf"{project['name']}\[(.+)\]", requirement):
                 todo += own[1].split(",")
             else:
-                found.append(requirement)
-    return found
+                packages.append(requirement)
+    return packages
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ _MIDNIGHT = 1_777_593_600  # of the day of the parts
 _DAY = date(2026, 5, 1).isoformat()
 
 
-def timed(work: Callable[[], Any]) -> float:
+def measure_time(work: Callable[[], Any]) -> float:
     """Return CPU seconds of this process, as other machines and loads may compare them."""
     begin = time.process_time()
     work()
@@ -65,7 +65,7 @@ def planning(where: Path, files: int) -> float:
     for number in range(1, files):
         (where / f"{number}.mcap").hardlink_to(first)
     options = Options((str(where),), cores=1000)
-    return timed(lambda: list(file_partitions(options, options.files([]), [])))
+    return measure_time(lambda: list(file_partitions(options, options.files([]), [])))
 
 
 def _ranges(parts: list[str], first_group: int, groups: int, endpoints: int, every_s: float) -> pa.Table:
@@ -122,21 +122,21 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     for entry in range(entries):
         parts_of_entry = [f"date={_DAY}/size_class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
         files = [messages.write(path, payload) for path in parts_of_entry]
-        last = timed(partial(messages.commit, messages.snapshot(), columns, files))
+        last = measure_time(partial(messages.commit, messages.snapshot(), columns, files))
         names += parts_of_entry
         new = _ranges(parts_of_entry, entry * groups, groups, endpoints, every_s)
         file = table.write(file_name(parts_of_entry[0]), new)
         table.commit(table.snapshot(), RANGES, [file])
         inputs.add([IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
     aggregate_store._READ.clear()  # each ingest is a new process
-    known = timed(IngestLog(lake).list_files)
-    ranges = timed(lambda: derived.ranges(names))
+    known = measure_time(IngestLog(lake).list_files)
+    ranges = measure_time(lambda: derived.ranges(names))
     ranges_of_all = derived.ranges(names)
-    overlaps = timed(lambda: find_overlaps(new, ranges_of_all))
+    overlaps = measure_time(lambda: find_overlaps(new, ranges_of_all))
     view = derived.snapshot(names)
     assert view is not None
-    grouped = timed(lambda: list_increments(view))
-    opened = timed(lambda: messages_table(lake).snapshot().files)  # type: ignore[union-attr]
+    grouped = measure_time(lambda: list_increments(view))
+    opened = measure_time(lambda: messages_table(lake).snapshot().files)  # type: ignore[union-attr]
     return Day(known, ranges, overlaps, last, grouped, opened)
 
 

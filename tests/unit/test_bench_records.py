@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.test_bench import LIMIT_S, PROJECT
 from tools.bench.adapters.base import Call
-from tools.bench.loops import compiled
+from tools.bench.loops import compile_loop
 
 pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
@@ -77,5 +77,5 @@ def test_every_other_case_of_records_is_measured(tmp_path: Path) -> None:
 
 def test_a_loop_may_be_around_a_statement_instead_of_a_call() -> None:
     place = bytearray(4)
-    compiled("send", b"abcd", send=Call(place, "message", "CALL[:] = ARGUMENTS"))(1)
+    compile_loop("send", b"abcd", send=Call(place, "message", "CALL[:] = ARGUMENTS"))(1)
     assert place == b"abcd"

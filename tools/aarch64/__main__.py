@@ -20,14 +20,14 @@ FUZZ_SECONDS = 5
 
 def fuzz(work: Path) -> int:
     """Run the fuzzer's drivers, without sanitizers; return how many found something."""
-    found, corpus = 0, [str(path) for path in make_corpus(work)]
+    failures, corpus = 0, [str(path) for path in make_corpus(work)]
     for level, name in DRIVERS.items():
         source = ROOT / "tools" / "fuzz" / f"{name}.c"
         program = compile_program(source, work / level, "-O1", "-static", compiler_name=cross.COMPILER)
         arguments = ["1", "0", "1000000000", str(FUZZ_SECONDS), *(corpus if level == "logs" else [])]
         print(f"fuzz {level}: ", end="", flush=True)
-        found += subprocess.run([emulator.QEMU, str(program), *arguments], check=False).returncode != 0
-    return found
+        failures += subprocess.run([emulator.QEMU, str(program), *arguments], check=False).returncode != 0
+    return failures
 
 
 def main() -> int:
@@ -47,15 +47,15 @@ def main() -> int:
     tree = cross.copy_tree(FOLDER)
     cross.build_extensions(tree, root)
     with tempfile.TemporaryDirectory(prefix="msgq-aarch64-") as work:
-        found = fuzz(Path(work))
-    for what, why in {**LEFT_OUT, **NOT_RUN}.items():
-        print(f"left out: {what}: {why}")
+        failures = fuzz(Path(work))
+    for test, why in {**LEFT_OUT, **NOT_RUN}.items():
+        print(f"left out: {test}: {why}")
     python = f"{root}/usr/bin/python{sysroot.PYTHON}"
     pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_msgq", "-k", WORDS, *TESTS]
     pytest += [word for test in LEFT_OUT for word in ("--deselect", test)]
     environment = {"PYTHONPATH": f"{tree}:{site}", "CC": cross.COMPILER}
     code = emulator.run([*pytest, *sys.argv[1:]], root, environment, tree)
-    return code or int(found > 0)
+    return code or int(failures > 0)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ def run(command: Sequence[str], root: Path, environment: dict[str, str], folder:
 
 
 def _wait_for_namespace(pid: int) -> None:
-    ours = os.readlink("/proc/self/ns/user")
-    while os.readlink(f"/proc/{pid}/ns/user") == ours:
+    own_namespace = os.readlink("/proc/self/ns/user")
+    while os.readlink(f"/proc/{pid}/ns/user") == own_namespace:
         os.sched_yield()
 
 

@@ -29,9 +29,11 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure msgq beside its peers.")
-    what = "which table: sockets, with every peer, channels, with those that have many publishers, queues, records, or"
-    what += " kinds, ours beside each other"
-    parser.add_argument("suite", nargs="?", choices=SUITES, default="sockets", help=what)
+    table_help = (
+        "which table: sockets, with every peer, channels, with those that have many publishers, queues, records, or"
+    )
+    table_help += " kinds, ours beside each other"
+    parser.add_argument("suite", nargs="?", choices=SUITES, default="sockets", help=table_help)
     parser.add_argument("--quick", action="store_true", help="a short look at everything; the figures are rough")
     parser.add_argument("--repeats", type=_positive, default=5, metavar="N", help="measure everything N times (5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples")

@@ -12,13 +12,13 @@ class Target:
 
     Attributes
     ----------
-    of : ``peer`` (the best one), the name of a system, the key of another case of ours, ``median`` (of our latencies;
-        the figure is their 99th percentile), ``p99`` (the floor's 99th percentile), or ``absolute`` (the bound is the
-        figure).
+    reference : ``peer`` (the best one), the name of a system, the key of another case of ours, ``median`` (of our
+        latencies; the figure is their 99th percentile), ``p99`` (the floor's 99th percentile), or ``absolute`` (the
+        bound is the figure).
     text : the same in words.
     """
 
-    of: str
+    reference: str
     bound: float
     text: str
 

@@ -55,8 +55,8 @@ def cloud(i: int, noise: np.ndarray[Any, Any]) -> Any:
 def transforms(i: int, noise: np.ndarray[Any, Any]) -> Any:
     """Return ten transforms, each with two texts."""
     moved = _of("geometry_msgs/msg/Vector3", *noise[:3]), _of("geometry_msgs/msg/Quaternion", *noise[:4])
-    one = _of("geometry_msgs/msg/Transform", *moved)
-    stamped = [_of("geometry_msgs/msg/TransformStamped", _header(i), f"joint{k}", one) for k in range(10)]
+    transform = _of("geometry_msgs/msg/Transform", *moved)
+    stamped = [_of("geometry_msgs/msg/TransformStamped", _header(i), f"joint{k}", transform) for k in range(10)]
     return _of("tf2_msgs/msg/TFMessage", stamped)
 
 
@@ -81,9 +81,9 @@ def files(where: Path, scale: float) -> dict[str, Path]:
     """Write a file of each kind."""
     noise = np.random.default_rng(1).random((100, 30))
     made = {}
-    for name, (of, message, count) in ROS.items():
-        schema = Schema(of, "cdr", STORE.generate_msgdef(of, ros_version=2)[0].encode())
-        payloads = [bytes(STORE.serialize_cdr(message(i, noise[i]), of)) for i in range(100)]
+    for name, (type_name, message, count) in ROS.items():
+        schema = Schema(type_name, "cdr", STORE.generate_msgdef(type_name, ros_version=2)[0].encode())
+        payloads = [bytes(STORE.serialize_cdr(message(i, noise[i]), type_name)) for i in range(100)]
         made[name] = make(where / f"{name}.mcap", schema, payloads, int(count * scale))
     texts = [json.dumps({"t": i, "x": i / 3, "name": "joint", "v": [1, 2, 3]}).encode() for i in range(100)]
     made["json"] = make(where / "json.mcap", Schema("J", "json"), texts, int(50_000 * scale))
@@ -104,7 +104,7 @@ def _mcap_ros2(path: Path) -> int:
 
 def cases(made: dict[str, Path]) -> list[Case]:
     """Return what is decoded, and by whom."""
-    found = []
+    cases = []
     for name, path in made.items():
         systems: dict[str, Callable[[], float]] = {
             COLUMNS: partial(_columns, path),
@@ -114,8 +114,8 @@ def cases(made: dict[str, Path]) -> list[Case]:
         if name in ROS:
             systems["mcap-ros2-support"] = partial(_mcap_ros2, path)
             systems["rosbags"] = partial(_by_mcap, path, lambda schema, m: STORE.deserialize_cdr(m.data, schema.name))
-        found.append(Case(name, "messages", systems))
-    return found
+        cases.append(Case(name, "messages", systems))
+    return cases
 
 
 def _columns(path: Path) -> int:
@@ -135,10 +135,10 @@ def main(arguments: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         rows = cases(files(Path(directory), arguments.scale))
         measure(rows, 1)  # imports, and memory
-        found = measure(rows, arguments.repeats)
+        results = measure(rows, arguments.repeats)
     shown = Table("messages a CPU second", *NAMES)
     for row in rows:
-        figures = [f"{median(found[row.name][name]):,.0f}" if name in row.systems else "-" for name in NAMES]
+        figures = [f"{median(results[row.name][name]):,.0f}" if name in row.systems else "-" for name in NAMES]
         shown.add_row(row.name, *figures)
     Console().print(shown)
 

@@ -12,8 +12,8 @@ from tools.bench import control
 from tools.bench.adapters import adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
-from tools.bench.loops import compiled
-from tools.bench.machine import waited_ns
+from tools.bench.loops import compile_loop
+from tools.bench.machine import read_wait_ns
 from tools.bench.roles import Role
 
 BURST_GAP_NS = 10_000
@@ -33,7 +33,7 @@ def burst_send(job: Job) -> Role:
     pub = job.system_for("data").publisher()
     yield None
     pub.await_subscribers(job.subscribers)
-    loop, words = compiled("paced", job.message, send=pub.wake or pub.send), control.words(job.words_path)
+    loop, words = compile_loop("paced", job.message, send=pub.wake or pub.send), control.words(job.words_path)
     while True:
         count = int(job.seconds * 1e9 / BURST_GAP_NS)
         loop(count, BURST_GAP_NS)
@@ -46,7 +46,7 @@ def flood_send(job: Job) -> Role:
     pub = job.system_for("data").publisher()
     yield None
     pub.await_subscribers(job.subscribers)
-    loop, words = compiled("send", job.message, send=pub.wake or pub.send), control.words(job.words_path)
+    loop, words = compile_loop("send", job.message, send=pub.wake or pub.send), control.words(job.words_path)
     while True:
         began = perf_counter_ns()
         loop(FLOOD)
@@ -60,7 +60,7 @@ def burst_take(job: Job) -> Role:
     sub = job.system_for("data").subscriber()
     if sub.wait is None:
         raise Unsupported("no way to wait for a while")
-    loop, words = compiled("count", job.message, take=sub.wait), control.words(job.words_path)
+    loop, words = compile_loop("count", job.message, take=sub.wait), control.words(job.words_path)
     yield None
     while True:
         yield {"received": loop(words)}
@@ -87,7 +87,7 @@ def after_kill(job: Job) -> Role:
     system = job.system_for("data")
     pub, held = system.publisher(), system.subscriber()
     words, chance = control.words(job.words_path), random.Random(0)
-    longest, count, asked = compiled("longest", job.message, send=pub.send), 2 * job.depth + 2, 0
+    longest, count, asked = compile_loop("longest", job.message, send=pub.send), 2 * job.depth + 2, 0
     yield None
     while True:
         end_at = perf_counter_ns() + int(job.seconds * 1e9)
@@ -100,9 +100,9 @@ def after_kill(job: Job) -> Role:
             time.sleep(chance.uniform(0, KILL_WITHIN_S))
             os.kill(words[control.RECEIVED], signal.SIGKILL)
             _await(lambda: words[control.RECEIVED] == 0)
-            before = waited_ns()
+            before = read_wait_ns()
             worst = longest(count)
-            if waited_ns() - before < UNDISTURBED_NS:
+            if read_wait_ns() - before < UNDISTURBED_NS:
                 took.append(worst)
         words[control.TOTAL] = OVER
         yield {"value": max(took), "samples": took, "held": held is not None}
@@ -132,7 +132,7 @@ def _publish_for_ever(job: Job, words: memoryview) -> None:
     parent = os.getppid()
     try:
         pub = job.system_for("data").publisher()
-        loop = compiled("send", job.message, send=pub.send)
+        loop = compile_loop("send", job.message, send=pub.send)
         loop(1)
         words[control.RECEIVED] = os.getpid()
         while os.getppid() == parent:

@@ -69,10 +69,10 @@ struct Event { logMonoTime @0 :UInt64; valid @1 :Bool = true; union { can @2 :Li
 class Case(NamedTuple):
     """A message, and who else decodes it."""
 
-    what: str
+    name: str
     schema: Schema
     message: bytes
-    others: dict[str, Callable[[], Any]]
+    peers: dict[str, Callable[[], Any]]
 
 
 def _head() -> dict[str, Any]:
@@ -104,16 +104,16 @@ def _ros_cases() -> Iterator[Case]:
         store, first = get_typestore(Stores.EMPTY), get_typestore(Stores.EMPTY)
         store.register(get_types_from_msg(_ROS[name], name))
         data = cdr_bytes(ros2_struct(name, _ROS[name]), value)
-        others: dict[str, Callable[[], Any]] = {"rosbags": partial(store.deserialize_cdr, data, name)}
-        others["mcap_ros2"] = partial(generate_dynamic(name, _ROS[name])[name], data)
-        what = name.rpartition("/")[2]
-        yield Case(f"cdr: {what}", Schema(name, "cdr", _ROS[name].encode()), data, others)
+        peers: dict[str, Callable[[], Any]] = {"rosbags": partial(store.deserialize_cdr, data, name)}
+        peers["mcap_ros2"] = partial(generate_dynamic(name, _ROS[name])[name], data)
+        short_name = name.rpartition("/")[2]
+        yield Case(f"cdr: {short_name}", Schema(name, "cdr", _ROS[name].encode()), data, peers)
         # As rosbags converts it: the header of ROS 1 has a number before its time.
         text = _ROS[name].replace("builtin_interfaces/Time stamp", "uint32 seq\ntime stamp")
         first.register(get_types_from_msg(text, name))
         old = bytes(store.cdr_to_ros1(data, name))
-        others = {"rosbags": partial(first.deserialize_ros1, old, name)}
-        yield Case(f"ros1: {what}", Schema(name.replace("/msg", ""), "ros1", text.encode()), old, others)
+        peers = {"rosbags": partial(first.deserialize_ros1, old, name)}
+        yield Case(f"ros1: {short_name}", Schema(name.replace("/msg", ""), "ros1", text.encode()), old, peers)
 
 
 def _capnp_cases(folder: Path) -> Iterator[Case]:
@@ -126,13 +126,13 @@ def _capnp_cases(folder: Path) -> Iterator[Case]:
         raise ValueError("no schema was made")
 
     def read(data: bytes) -> Any:
-        with event.from_bytes(data) as found:
-            return found.to_dict()
+        with event.from_bytes(data) as decoded:
+            return decoded.to_dict()
 
     can = [{"address": i, "dat": bytes(8), "src": 1} for i in range(50)]
-    for what, fields in (("small", {"speed": 0.5}), ("50 CAN frames", {"can": can})):
+    for name, fields in (("small", {"speed": 0.5}), ("50 CAN frames", {"can": can})):
         data = event.new_message(**fields).to_bytes()
-        yield Case(f"capnproto: {what}", schema, data, {"pycapnp": partial(read, data)})
+        yield Case(f"capnproto: {name}", schema, data, {"pycapnp": partial(read, data)})
 
 
 def _flat_case() -> Case:
@@ -155,17 +155,17 @@ def _plain_cases() -> Iterator[Case]:
 
 def _rate(decode: Callable[[], Any]) -> float:
     count, begin = 0, time.process_time()
-    while (taken := time.process_time() - begin) < _SECONDS:
+    while (elapsed := time.process_time() - begin) < _SECONDS:
         for _ in range(20):
             decode()
         count += 20
-    return count / taken
+    return count / elapsed
 
 
-def measured(case: Case) -> dict[str, float]:
+def measure_case(case: Case) -> dict[str, float]:
     """Return the rate of each, ours first."""
     decoders = Decoders()
-    all_of: dict[str, Callable[[], Any]] = {"msgq": lambda: decoders.value(case.schema, case.message), **case.others}
+    all_of: dict[str, Callable[[], Any]] = {"msgq": lambda: decoders.value(case.schema, case.message), **case.peers}
     turns = [{name: _rate(decode) for name, decode in all_of.items()} for _ in range(_TURNS)]
     return {name: max(turn[name] for turn in turns) for name in all_of}
 
@@ -177,15 +177,15 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         cases = [*_plain_cases(), *_ros_cases(), _flat_case(), *_capnp_cases(Path(folder))]
-        found = {case.what: {"bytes": len(case.message), **measured(case)} for case in cases}
+        results = {case.name: {"bytes": len(case.message), **measure_case(case)} for case in cases}
     if asked.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
     table = Table("message", "bytes", "messages/s", "others")
-    for what, figures in found.items():
-        size, ours, *others = figures.items()
-        said = ", ".join(f"{name} {rate:,.0f}" for name, rate in others)
-        table.add_row(what, f"{size[1]:,.0f}", f"{ours[1]:,.0f}", said)
+    for name, figures in results.items():
+        size, own, *peers = figures.items()
+        said = ", ".join(f"{name} {rate:,.0f}" for name, rate in peers)
+        table.add_row(name, f"{size[1]:,.0f}", f"{own[1]:,.0f}", said)
     Console(width=120).print(table)
 
 

@@ -87,18 +87,18 @@ class Entry:
         watched = _watch(peers[0].pid, self._case.seconds) if self._case.unit == "wakeups" else {}
         self._main.start()
         result = {**self._main.result(), **watched}
-        others = [peer.result() for peer in peers]
-        if lost := sum(other.get("lost") or 0 for other in others):
+        peer_results = [peer.result() for peer in peers]
+        if lost := sum(other.get("lost") or 0 for other in peer_results):
             raise Failed(f"{lost} messages were lost")
-        measured = others[: len(others) - self._case.watchers]
+        measured = peer_results[: len(peer_results) - self._case.watchers]
         result["waited"] = max(each["waited"] for each in (result, *measured))
-        result["cores"] = sum(each["cores"] for each in (result, *others))
+        result["cores"] = sum(each["cores"] for each in (result, *peer_results))
         if self._case.unit == "percent" or "took_ns" in result:
-            received = sum(other.get("received", 0) for other in others) / self._case.subscribers
+            received = sum(other.get("received", 0) for other in peer_results) / self._case.subscribers
             share = self._case.unit == "percent"
             result["value"] = 100 * received / result["sent"] if share else 1e9 * received / result["took_ns"]
         if self._case.crew:
-            result["value"] += sum(other.get("rate", 0.0) for other in others)
+            result["value"] += sum(other.get("rate", 0.0) for other in peer_results)
         if self._case.loaded or len(self._case.crew) > 1:
             result["waited"] = 0.0  # waiting for a core is what is measured
         return result

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from tools.bench import control
 from tools.bench.adapters.base import Unsupported, WorkQueue
 from tools.bench.job import Job
-from tools.bench.loops import compiled
+from tools.bench.loops import compile_loop
 from tools.bench.queue_cases import SPARE
-from tools.bench.roles import Role, phases, repeated, stream
+from tools.bench.roles import Role, phases, repeat, stream
 
 RANKS = 8
 LOOK_S = 0.0002
@@ -18,14 +18,16 @@ LOOK_S = 0.0002
 
 def queue_pair(job: Job) -> Role:
     """Send and receive with messages waiting, so that each turn takes the oldest one."""
-    queue = _filled(job)
-    return _turns(job, compiled("pair", job.message, send=queue.send, take=queue.receive))
+    queue = _fill(job)
+    return _turns(job, compile_loop("pair", job.message, send=queue.send, take=queue.receive))
 
 
 def rank_pair(job: Job) -> Role:
     """Do the same with the next priority each time."""
-    queue = _filled(job, ranked=True)
-    loops = [compiled("pair", job.message, send=queue.ranked(rank), take=queue.receive) for rank in range(RANKS)]
+    queue = _fill(job, ranked=True)
+    loops = [
+        compile_loop("pair", job.message, send=queue.send_ranked(rank), take=queue.receive) for rank in range(RANKS)
+    ]
 
     def loop(count: int) -> None:
         for _ in range(-(-count // (RANKS * RANKS))):
@@ -37,24 +39,24 @@ def rank_pair(job: Job) -> Role:
 
 def ack_pair(job: Job) -> Role:
     """Send, take, and acknowledge."""
-    queue = _filled(job)
+    queue = _fill(job)
     if queue.take is None:
         raise Unsupported("nothing is acknowledged")
-    return _turns(job, compiled("ack_pair", job.message, send=queue.send, take=queue.take))
+    return _turns(job, compile_loop("ack_pair", job.message, send=queue.send, take=queue.take))
 
 
-def _filled(job: Job, *, ranked: bool = False) -> WorkQueue:
+def _fill(job: Job, *, ranked: bool = False) -> WorkQueue:
     queue = job.system_for("data").queue()
     for number in range(job.depth - SPARE):
-        send = queue.ranked(number % RANKS) if ranked else queue.send
-        compiled("send", job.message, send=send)(1)
+        send = queue.send_ranked(number % RANKS) if ranked else queue.send
+        compile_loop("send", job.message, send=send)(1)
     return queue
 
 
 def _turns(job: Job, loop: Callable[[int], None], at_least: int = 16) -> Role:
     yield None
     while True:
-        yield repeated(loop, job.seconds, at_least)
+        yield repeat(loop, job.seconds, at_least)
 
 
 # -------------------------------------------------------------------------------------------------------- two processes
@@ -62,7 +64,7 @@ def _turns(job: Job, loop: Callable[[int], None], at_least: int = 16) -> Role:
 
 def queue_send(job: Job) -> Role:
     """Send one by one, waiting for room."""
-    loop = compiled("stream_send", job.message, send=job.system_for("data").queue().send)
+    loop = compile_loop("stream_send", job.message, send=job.system_for("data").queue().send)
     yield None
     while True:
         yield stream(loop, job, calls=job.batch, credits_needed=False)
@@ -70,7 +72,7 @@ def queue_send(job: Job) -> Role:
 
 def queue_take(job: Job) -> Role:
     """Receive one by one, asleep when there is nothing."""
-    loop = compiled("stream_take", job.message, take=job.system_for("data").queue().receive)
+    loop = compile_loop("stream_take", job.message, take=job.system_for("data").queue().receive)
     words = control.words(job.words_path)
     yield None
     while True:
@@ -84,22 +86,25 @@ def queue_take(job: Job) -> Role:
 def crowd_lead(job: Job) -> Role:
     """Send; when the others have sent all, tell the workers to end; receive what they left, so that nothing is lost."""
     queue, words = _shared(job), control.words(job.words_path)
-    loop = compiled("until", job.message, send=queue.send)
-    end, rest = compiled("send", b"", send=queue.send), compiled("receive", job.message, take=queue.receive)
+    loop = compile_loop("until", job.message, send=queue.send)
+    send_loop, receive_loop = (
+        compile_loop("send", b"", send=queue.send),
+        compile_loop("receive", job.message, take=queue.receive),
+    )
     senders, workers = (range(3), range(3, 7))
     yield None
     while True:
         rate, sent = loop(job.batch, *phases(job.seconds))
         sent += _sum(words, senders)
-        end(len(workers))
-        rest(sent - _sum(words, workers))
+        send_loop(len(workers))
+        receive_loop(sent - _sum(words, workers))
         yield {"value": rate, "sent": sent}
 
 
 def crowd_send(job: Job) -> Role:
     """Send for as long as the others do."""
     queue, words = _shared(job), control.words(job.words_path)
-    loop = compiled("until", job.message, send=queue.send)
+    loop = compile_loop("until", job.message, send=queue.send)
     yield None
     while True:
         rate, sent = loop(job.batch, *phases(job.seconds))
@@ -110,7 +115,7 @@ def crowd_send(job: Job) -> Role:
 def crowd_take(job: Job) -> Role:
     """Receive until it is told to end."""
     queue, words = _shared(job), control.words(job.words_path)
-    loop = compiled("work", queue.end, take=queue.receive)
+    loop = compile_loop("work", queue.end, take=queue.receive)
     yield None
     while True:
         received = loop()

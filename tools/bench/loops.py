@@ -187,7 +187,7 @@ _SOURCES = {
 }
 
 
-def compiled(name: str, message: Any, *, send: Call | None = None, take: Call | None = None) -> Callable[..., Any]:
+def compile_loop(name: str, message: Any, *, send: Call | None = None, take: Call | None = None) -> Callable[..., Any]:
     """Return the loop of that name around the given calls."""
     bound: dict[str, Any] = {"message": message, "repeat": repeat, "clock": perf_counter_ns, "sleep": sleep}
     source = _SOURCES[name].replace("RECEIVED", str(RECEIVED)).replace("TOTAL", str(TOTAL))

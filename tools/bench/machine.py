@@ -48,7 +48,7 @@ def _busy_ticks() -> int:
     return sum(map(int, (user, nice, system, irq, softirq)))
 
 
-def waited_ns() -> int:
+def read_wait_ns() -> int:
     """Return how long this thread was ready to run but had no core; 0 where the kernel does not say."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1])

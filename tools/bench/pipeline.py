@@ -84,9 +84,9 @@ class Checkout:
         self.process.communicate()
 
 
-def middle(found: Sequence[Took]) -> Took:
+def middle(times: Sequence[Took]) -> Took:
     """Return the medians."""
-    return Took(median(one.wall for one in found), median(one.cpu for one in found), found[-1].result)
+    return Took(median(time.wall for time in times), median(time.cpu for time in times), times[-1].result)
 
 
 class Figures:
@@ -97,36 +97,38 @@ class Figures:
         titles = ["seconds", "CPU"] + ["theirs", "CPU", "CPU times"] * (len(checkouts) > 1)
         self._line("what", "a second", *titles)
 
-    def row(self, what: str, job: str, rows: int = 0, /, **arguments: Any) -> Any:
+    def row(self, name: str, job: str, rows: int = 0, /, **arguments: Any) -> Any:
         """Do a job, and show it; return what ours said. rows : of which the speed is shown."""
-        found = self._in_turns([(job, arguments)])[0]
-        self._show(what, found, rows)
-        return found[0].result
+        times = self._in_turns([(job, arguments)])[0]
+        self._show(name, times, rows)
+        return times[0].result
 
     def pair(self, first: tuple[str, str], second: tuple[str, str], **arguments: Any) -> None:
         """Do two jobs, the second one after the first one each time. A job is its title and its name."""
-        (one, first_job), (two, second_job) = first, second
-        for what, found in zip((one, two), self._in_turns([(first_job, arguments), (second_job, {})]), strict=True):
-            self._show(what, found, 0)
+        (first_name, first_job), (second_name, second_job) = first, second
+        for name, times in zip(
+            (first_name, second_name), self._in_turns([(first_job, arguments), (second_job, {})]), strict=True
+        ):
+            self._show(name, times, 0)
 
     def _in_turns(self, jobs: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Took]]:
         """Return what each job took in each checkout."""
-        found: list[list[list[Took]]] = [[[] for _ in self._checkouts] for _ in jobs]
+        by_job: list[list[list[Took]]] = [[[] for _ in self._checkouts] for _ in jobs]
         for _ in range(self._repeats + 1):
             for at, checkout in enumerate(self._checkouts):
                 for number, (job, arguments) in enumerate(jobs):
-                    found[number][at].append(checkout.do(job, **arguments))
-        return [[middle(times[1:]) for times in one] for one in found]
+                    by_job[number][at].append(checkout.do(job, **arguments))
+        return [[middle(times[1:]) for times in by_checkout] for by_checkout in by_job]
 
-    def _show(self, what: str, found: Sequence[Took], rows: int) -> None:
-        ours = found[0]
-        cells = [f"{ours.wall:.2f}", f"{ours.cpu:.2f}"]
-        for theirs in found[1:]:
-            cells += [f"{theirs.wall:.2f}", f"{theirs.cpu:.2f}", f"{theirs.cpu / ours.cpu:.2f}x"]
-        self._line(what, f"{rows / ours.wall / 1e6:.2f}M" if rows else "", *cells)
+    def _show(self, name: str, times: Sequence[Took], rows: int) -> None:
+        own = times[0]
+        cells = [f"{own.wall:.2f}", f"{own.cpu:.2f}"]
+        for other in times[1:]:
+            cells += [f"{other.wall:.2f}", f"{other.cpu:.2f}", f"{other.cpu / own.cpu:.2f}x"]
+        self._line(name, f"{rows / own.wall / 1e6:.2f}M" if rows else "", *cells)
 
-    def _line(self, what: str, *cells: str) -> None:
-        print(f"{what:58}" + "".join(f"{cell:>10}" for cell in cells), flush=True)
+    def _line(self, name: str, *cells: str) -> None:
+        print(f"{name:58}" + "".join(f"{cell:>10}" for cell in cells), flush=True)
 
 
 def everything(figures: Figures, where: Path, messages: int) -> None:
@@ -160,16 +162,17 @@ def everything(figures: Figures, where: Path, messages: int) -> None:
 
 def start_times(repeats: int) -> None:
     """Show how long a session takes in a new process, with its import and a first job, and how long Spark's own."""
-    ours = "from msgq.spark import session; session('local[2]').range(1).count()"
+    session_code = "from msgq.spark import session; session('local[2]').range(1).count()"
     bare = "from pyspark.sql import SparkSession as S; S.builder.master('local[2]').getOrCreate().range(1).count()"
-    taken: dict[str, list[float]] = {ours: [], bare: []}
+    seconds: dict[str, list[float]] = {session_code: [], bare: []}
     for _ in range(repeats):
-        for text, found in taken.items():
+        for text, times in seconds.items():
             begin = time.perf_counter()
             subprocess.run([sys.executable, "-c", text], check=True, capture_output=True)
-            found.append(time.perf_counter() - begin)
+            times.append(time.perf_counter() - begin)
     print(
-        f"session start and a first job: {median(taken[ours]):.2f} s, of Spark without msgq {median(taken[bare]):.2f} s"
+        f"session start and a first job: {median(seconds[session_code]):.2f} s, "
+        f"of Spark without msgq {median(seconds[bare]):.2f} s"
     )
 
 
@@ -229,15 +232,15 @@ def scaling(where: Path, messages: int, repeats: int) -> None:
     checkouts = {cores: Checkout(_PROJECT, where / f"jobs{cores}", cores) for cores in (1, 2)}
     table = Table("what", "cores", "seconds", "CPU", "MB/s a core", "faster")
     for job in ("bronze", "gold"):
-        found: dict[int, list[Took]] = {cores: [] for cores in checkouts}
+        by_cores: dict[int, list[Took]] = {cores: [] for cores in checkouts}
         for _ in range(repeats + 1):
             for cores, checkout in checkouts.items():
-                found[cores].append(checkout.do(job, recording=str(recording)))
-        one = middle(found[1][1:]).wall
+                by_cores[cores].append(checkout.do(job, recording=str(recording)))
+        one_core = middle(by_cores[1][1:]).wall
         for cores in checkouts:
-            took = middle(found[cores][1:])
+            took = middle(by_cores[cores][1:])
             speed = f"{size / took.wall / cores / 1e6:.1f}"
-            table.add_row(job, str(cores), f"{took.wall:.2f}", f"{took.cpu:.2f}", speed, f"{one / took.wall:.2f}x")
+            table.add_row(job, str(cores), f"{took.wall:.2f}", f"{took.cpu:.2f}", speed, f"{one_core / took.wall:.2f}x")
     for checkout in checkouts.values():
         checkout.close()
     Console().print(table)
@@ -251,19 +254,19 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="PATH", help="another checkout, which is built")
     parser.add_argument("--memory", type=float, metavar="GB", help="read recordings of so many GB instead")
     parser.add_argument("--scaling", action="store_true", help="the same jobs on one core and on two instead")
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory(prefix="msgq-bench-") as name:
         where = Path(name)
-        if given.scaling:
-            scaling(where, given.messages, given.repeats)
-        elif given.memory:
-            memory(where, int(given.memory * 1e9))
+        if options.scaling:
+            scaling(where, options.messages, options.repeats)
+        elif options.memory:
+            memory(where, int(options.memory * 1e9))
         else:
             start_times(3)
-            projects = [_PROJECT, *([given.against.resolve()] if given.against else [])]
+            projects = [_PROJECT, *([options.against.resolve()] if options.against else [])]
             checkouts = [Checkout(project, where / f"jobs{at}") for at, project in enumerate(projects)]
-            everything(Figures(checkouts, given.repeats), where, given.messages)
+            everything(Figures(checkouts, options.repeats), where, options.messages)
             for checkout in checkouts:
                 checkout.close()
 

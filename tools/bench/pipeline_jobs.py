@@ -43,7 +43,7 @@ class Jobs:
 
     def read(self, recording: str, columns: list[str] | None = None, **options: Any) -> Callable[[], Any]:
         """Read messages, and keep none."""
-        return lambda: consumed(read(self._spark, recording, columns=columns, **options))
+        return lambda: consume(read(self._spark, recording, columns=columns, **options))
 
     def read_five(self, recording: str) -> Callable[[], Any]:
         """Read five columns."""
@@ -114,7 +114,7 @@ class Jobs:
     def native(self, recording: str, columns: list[str] | None = None) -> Callable[[], Any]:
         """Read the same messages from Parquet, as Spark wrote it: the floor of `read`."""
         table = self._spark.read.parquet(self._parquet(recording))
-        return lambda: consumed(table if columns is None else table.select(*columns))
+        return lambda: consume(table if columns is None else table.select(*columns))
 
     def native_five(self, recording: str) -> Callable[[], Any]:
         """Read five columns of Parquet."""
@@ -140,11 +140,11 @@ class Jobs:
         for name, phase in (("a", 0), ("b", 500)):
             columns = (f"id * 1000 + {phase} AS publish_time", f"CAST(id AS double) AS {name}")
             sides.append(self._spark.range(1_000_000).selectExpr("id % 20 AS key", *columns).persist())
-            consumed(sides[-1])
-        return lambda: consumed(align.asof_join(sides[0], sides[1], by=["key"], strategy=strategy))
+            consume(sides[-1])
+        return lambda: consume(align.asof_join(sides[0], sides[1], by=["key"], strategy=strategy))
 
 
-def consumed(table: Any) -> None:
+def consume(table: Any) -> None:
     """Make Spark compute all of a table, and keep none of it."""
     table.write.format("noop").mode("overwrite").save()
 
@@ -197,8 +197,8 @@ def main() -> None:
         work = getattr(jobs, asked.pop("job"))(**asked)
         before, begin = cpu.seconds(), time.perf_counter()
         result = work()
-        wall, taken = time.perf_counter() - begin, cpu.seconds() - before
-        print(json.dumps({"wall": wall, "cpu": taken, "result": result}), file=answers, flush=True)
+        wall, cpu_seconds = time.perf_counter() - begin, cpu.seconds() - before
+        print(json.dumps({"wall": wall, "cpu": cpu_seconds, "result": result}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def run(spark: SparkSession, rate: float, seconds: float, live: bool) -> tuple[S
         else:
             command = [sys.executable, "-m", "msgq", "record", endpoint, "-o", str(where / "log")]
             recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-            stack.callback(_ended, recorder)
+            stack.callback(_wait_for_end, recorder)
             while not list(where.glob("log")):
                 time.sleep(_TICK_S)
             table = source.load(str(where))
@@ -116,13 +116,13 @@ def run(spark: SparkSession, rate: float, seconds: float, live: bool) -> tuple[S
         publisher.stdin.write("go\n")
         sent = int(publisher.stdout.readline())
         if recorder is not None:
-            _ended(recorder)
+            _wait_for_end(recorder)
         query.processAllAvailable()
         publisher.stdin.write("over\n")
     return sink, sent
 
 
-def _ended(recorder: subprocess.Popen[bytes]) -> None:
+def _wait_for_end(recorder: subprocess.Popen[bytes]) -> None:
     """Let it write what it has."""
     if recorder.poll() is None:
         recorder.send_signal(signal.SIGINT)
@@ -135,18 +135,18 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[5e3, 1e5], help="messages a second")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--publish", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.publish:
-        publish(given.publish[0], float(given.publish[1]), float(given.publish[2]))
+    options = parser.parse_args()
+    if options.publish:
+        publish(options.publish[0], float(options.publish[1]), float(options.publish[2]))
         return
     table = Table("source", "messages/s", "p50", "p90", "max", "lost", title=f"load {os.getloadavg()[0]:.1f}")
     spark = session("local[2]")
     for live in (False, True):
-        for rate in given.rates:
-            sink, sent = run(spark, rate, given.seconds, live)
+        for rate in options.rates:
+            sink, sent = run(spark, rate, options.seconds, live)
             figures = [f"{value:.2f} s" for value in sink.percentiles()]
             name = "live bus" if live else "recording"
-            table.add_row(name, f"{sent / (given.seconds + _WARM_UP_S):,.0f}", *figures, str(sent - sink.messages))
+            table.add_row(name, f"{sent / (options.seconds + _WARM_UP_S):,.0f}", *figures, str(sent - sink.messages))
     spark.stop()
     Console().print(table)
 

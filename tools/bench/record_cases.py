@@ -12,9 +12,11 @@ MANY = 1000
 def _alone(kind: str, title: str, aimed: bool, watchers: int = 0) -> tuple[Case, Case]:
     """Write, and read, one value of 64 bytes while so many others read it."""
     suffix = f"_{watchers}" if watchers else ""
-    others = f", {watchers} others read" if watchers else ""
-    write = Case(f"write_{kind}{suffix}", f"write 64 B, {title}{others}", "ns", "overwrite", WRITE if aimed else ())
-    read = Case(f"read_{kind}{suffix}", f"read 64 B, {title}{others}", "ns", "look", READ if aimed else ())
+    watchers_text = f", {watchers} others read" if watchers else ""
+    write = Case(
+        f"write_{kind}{suffix}", f"write 64 B, {title}{watchers_text}", "ns", "overwrite", WRITE if aimed else ()
+    )
+    read = Case(f"read_{kind}{suffix}", f"read 64 B, {title}{watchers_text}", "ns", "look", READ if aimed else ())
     write, read = (replace(case, kind=kind, watchers=watchers) for case in (write, read))
     return write, read
 

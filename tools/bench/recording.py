@@ -116,13 +116,13 @@ def recording_cases(where: Path, scale: float) -> list[Case]:
             systems: dict[str, Callable[[], float]] = {OURS: partial(record, size, rate, compression, where)}
             for name, library in LIBRARIES.items():
                 if library.write is not None:
-                    systems[name] = _written(library.write, where, rows, compression)
+                    systems[name] = _time_write(library.write, where, rows, compression)
             aim = ">= 5x foxglove-sdk" if size == _SMALL else "ahead of all"
             cases.append(Case(f"record {size} B, {compression}", "messages", systems, aim))
     return cases
 
 
-def _written(write: Callable[..., None], where: Path, rows: list[bytes], compression: str) -> Callable[[], float]:
+def _time_write(write: Callable[..., None], where: Path, rows: list[bytes], compression: str) -> Callable[[], float]:
     def run() -> float:
         path = where / "written.mcap"
         write(path, rows, compression)
@@ -143,48 +143,50 @@ def reading_cases(file: Path, topic: Path, large: Path, where: Path) -> list[Cas
             "iterate",
             "messages",
             {OURS: lambda: sum(1 for _ in LogReader(file))}
-            | {name: partial(one.iterate, file) for name, one in peers if one.iterate},
+            | {name: partial(library.iterate, file) for name, library in peers if library.iterate},
             ">= 2M/s",
         ),
         Case(
             "decode ROS 2, one by one",
             "messages",
             {OURS: lambda: sum(1 for _ in LogReader(topic).decoded())}
-            | {name: partial(one.decode, topic) for name, one in peers if one.decode},
+            | {name: partial(library.decode, topic) for name, library in peers if library.decode},
         ),
         Case("decode ROS 2, columns", "messages", {OURS: lambda: _columns(topic)}),
         Case("batches", "messages", {OURS: lambda: sum(b.num_rows for b in LogReader(file).batches())}, ">= 6M/s"),
-        Case("filter: 1 of 20 topics", "messages", {OURS: lambda: _filtered(file, where, ["/t3"])}, ">= 2M/s"),
-        Case("filter: all, chunks as they are", "messages", {OURS: lambda: _filtered(file, where, None)}, "the disk's"),
-        Case("play, unlimited", "messages", {OURS: lambda: _played(file)}, ">= 1M/s"),
+        Case("filter: 1 of 20 topics", "messages", {OURS: lambda: _time_filter(file, where, ["/t3"])}, ">= 2M/s"),
+        Case(
+            "filter: all, chunks as they are", "messages", {OURS: lambda: _time_filter(file, where, None)}, "the disk's"
+        ),
+        Case("play, unlimited", "messages", {OURS: lambda: _time_playback(file)}, ">= 1M/s"),
         Case(
             "what is in 1 GB",
             "files",
             {OURS: lambda: float(bool(LogReader(large).endpoints))}
-            | {name: partial(_told, one.told, large) for name, one in peers if one.told},
+            | {name: partial(_time_summary, library.summarize, large) for name, library in peers if library.summarize},
             ">= 0.5x mcap",
         ),
-        Case("begin to play 1 GB", "files", {OURS: lambda: _begun(large)}),
+        Case("begin to play 1 GB", "files", {OURS: lambda: _time_start(large)}),
     ]
 
 
-def _told(told: Callable[[Path], int], file: Path) -> float:
+def _time_summary(summarize: Callable[[Path], int], file: Path) -> float:
     """One file whose number of messages was told."""
-    return 1.0 if told(file) else 0.0
+    return 1.0 if summarize(file) else 0.0
 
 
 def _columns(file: Path) -> int:
     return sum(batch.rows.num_rows for batch in LogReader(file).decoded_batches("/t0"))
 
 
-def _filtered(file: Path, where: Path, endpoints: list[str] | None) -> int:
+def _time_filter(file: Path, where: Path, endpoints: list[str] | None) -> int:
     log = LogReader(file, endpoints=endpoints)
     write_mcap([log], where / "filtered.mcap")
     (where / "filtered.mcap").unlink()
     return LogReader(file).messages  # so many were looked at
 
 
-def _played(file: Path) -> int:
+def _time_playback(file: Path) -> int:
     prefix = f"bench-{uuid4().hex[:8]}"
     player = Player(file, rate=float("inf"), prefix=prefix)
     stats = player.run()
@@ -192,7 +194,7 @@ def _played(file: Path) -> int:
     return stats.messages
 
 
-def _begun(file: Path) -> float:
+def _time_start(file: Path) -> float:
     prefix = f"bench-{uuid4().hex[:8]}"
     player = Player(file, prefix=prefix, start_paused=True)
     player.stop()
@@ -210,24 +212,24 @@ def _remove(prefix: str) -> None:
 
 def measure(cases: list[Case], repeats: int) -> dict[str, dict[str, list[float]]]:
     """Return how much each system did a second of CPU time, in each case: all take turns."""
-    found: dict[str, dict[str, list[float]]] = {case.name: {name: [] for name in case.systems} for case in cases}
+    times: dict[str, dict[str, list[float]]] = {case.name: {name: [] for name in case.systems} for case in cases}
     for _ in range(repeats):
         for case in cases:
             for name, run in case.systems.items():
                 begin = time.process_time()
                 done = run()
-                found[case.name][name].append(done / (time.process_time() - begin))
-    return found
+                times[case.name][name].append(done / (time.process_time() - begin))
+    return times
 
 
-def table(cases: list[Case], found: dict[str, dict[str, list[float]]]) -> Table:
+def table(cases: list[Case], times: dict[str, dict[str, list[float]]]) -> Table:
     """Return the medians, and ours divided by the best of the others."""
     names = [OURS, *LIBRARIES]
     shown = Table("what", "a CPU second", *names, "ours / best", "aim", title=f"load {os.getloadavg()[0]:.1f}")
     for case in cases:
-        medians = {name: median(values) for name, values in found[case.name].items()}
-        others = [value for name, value in medians.items() if name != OURS]
-        ratio = f"{medians[OURS] / max(others):.2f}x" if others else "-"
+        medians = {name: median(values) for name, values in times[case.name].items()}
+        peer_medians = [value for name, value in medians.items() if name != OURS]
+        ratio = f"{medians[OURS] / max(peer_medians):.2f}x" if peer_medians else "-"
         figures = [f"{medians[name]:,.0f}" if name in medians else "-" for name in names]
         shown.add_row(case.name, case.unit, *figures, ratio, case.aim)
     return shown
@@ -244,10 +246,10 @@ def main(arguments: Any) -> None:
         cases = [*recording_cases(where, scale), *reading_cases(file, topic, large, where)]
         if arguments.only:
             cases = [case for case in cases if arguments.only in case.name]
-        found = measure(cases, 3 if arguments.quick else arguments.repeats)
-    Console(width=180).print(table(cases, found))
+        times = measure(cases, 3 if arguments.quick else arguments.repeats)
+    Console(width=180).print(table(cases, times))
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+        arguments.json.write_text(json.dumps(times, indent=1))
 
 
 if __name__ == "__main__":
@@ -257,8 +259,8 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, three times")
     parser.add_argument("--only", metavar="TEXT", help="cases with this in their names")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    given = parser.parse_args()
-    if given.publish:
-        publish(given.publish[0], int(given.publish[1]), float(given.publish[2]))
+    options = parser.parse_args()
+    if options.publish:
+        publish(options.publish[0], int(options.publish[1]), float(options.publish[2]))
     else:
-        main(given)
+        main(options)

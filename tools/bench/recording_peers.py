@@ -26,7 +26,7 @@ class Library(NamedTuple):
     write: Callable[[Path, Sequence[bytes], str], None] | None = None
     iterate: Callable[[Path], int] | None = None
     decode: Callable[[Path], int] | None = None
-    told: Callable[[Path], int] | None = None
+    summarize: Callable[[Path], int] | None = None
 
 
 def _mcap_write(path: Path, payloads: Sequence[bytes], compression: str) -> None:
@@ -76,8 +76,8 @@ def _foxglove_write(path: Path, payloads: Sequence[bytes], compression: str) -> 
     options = MCAPWriteOptions(compression=MCAPCompression.Zstd if compression == "zstd" else None)
     with foxglove.open_mcap(path, context=context, writer_options=options):
         schema = foxglove.Schema(name=TYPE, encoding="ros2msg", data=DEFINITION.encode())
-        given: Any = {"message_encoding": "cdr", "schema": schema, "context": context}
-        channels = [foxglove.Channel(f"/t{i}", **given) for i in range(20)]
+        channel_options: Any = {"message_encoding": "cdr", "schema": schema, "context": context}
+        channels = [foxglove.Channel(f"/t{i}", **channel_options) for i in range(20)]
         for time, data in enumerate(payloads):
             channels[time % 20].log(data, log_time=time)
 
@@ -155,4 +155,4 @@ _ALL = {
     "rosbags": Library("rosbags", _rosbags_write, _rosbags_iterate, _rosbags_decode, _rosbags_count),
 }
 #: Those that are installed.
-LIBRARIES = {name: one for name, one in _ALL.items() if importlib.util.find_spec(one.package)}
+LIBRARIES = {name: library for name, library in _ALL.items() if importlib.util.find_spec(library.package)}

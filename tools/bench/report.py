@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tools.bench import figures, machine
+from tools.bench import machine, numbers
 from tools.bench.adapters import FLOOR, SYSTEMS
 from tools.bench.cases import LIMITS, Case, Target
 from tools.bench.floor import build
@@ -74,17 +74,17 @@ def _tails(record: Record) -> str:
     systems = [name for name in SYSTEMS if name in record.versions]
     lines = []
     for row in rows(record):
-        if record.suite.ours in row.tails:
-            cells = [" / ".join(map(figures.time_ns, row.tails.get(system, ()))) or NOTHING for system in systems]
-            lines.append([row.case.title, *cells, _beside_floor(row, record.suite.ours), _apart(row)])
+        if record.suite.own_system in row.tails:
+            cells = [" / ".join(map(numbers.time_ns, row.tails.get(system, ()))) or NOTHING for system in systems]
+            lines.append([row.case.title, *cells, _beside_floor(row, record.suite.own_system), _apart(row)])
     head = [", ".join(("one by one: p50", *TAILS[1:])), *systems, "ours / floor", "cores apart"]
     return _table(head, lines) if lines else ""
 
 
-def _beside_floor(row: Row, ours: str) -> str:
+def _beside_floor(row: Row, system: str) -> str:
     if FLOOR not in row.tails:
         return NOTHING
-    return " / ".join(f"{mine / floor:.2f}" for mine, floor in zip(row.tails[ours], row.tails[FLOOR], strict=True))
+    return " / ".join(f"{tail / floor:.2f}" for tail, floor in zip(row.tails[system], row.tails[FLOOR], strict=True))
 
 
 def _ratio(row: Row, name: str) -> str:
@@ -96,7 +96,7 @@ def _ratio(row: Row, name: str) -> str:
 
 def _target(target: Target, reached: float | None) -> str:
     """Write a target, and what was reached, where no other column has it."""
-    other = reached is not None and target.of not in (*SYSTEMS, "peer", "absolute")
+    other = reached is not None and target.reference not in (*SYSTEMS, "peer", "absolute")
     return f"{target.text}: {reached:.2f}" if other else target.text
 
 
@@ -110,10 +110,10 @@ def _cell(row: Row, record: Record, system: str) -> str:
 
 def _figure(case: Case, value: float) -> str:
     if case.unit == "rate":
-        return figures.rate(value)
+        return numbers.rate(value)
     if case.unit == "percent":
         return f"{value:.0f} %"
-    return f"{value:.1f}/s" if case.unit == "wakeups" else figures.time_ns(value)
+    return f"{value:.1f}/s" if case.unit == "wakeups" else numbers.time_ns(value)
 
 
 def _limits(record: Record) -> str:
@@ -122,13 +122,13 @@ def _limits(record: Record) -> str:
     lines = []
     for key, title in LIMITS.items():
         values = [limits[key] for limits in record.limits]
-        three = figures.median(values), min(values), max(values)
+        three = numbers.median(values), min(values), max(values)
         lines.append([title, *(_limit(key, value) for value in three)])
     return _table(["limit of the machine", "median", "least", "most"], lines)
 
 
 def _limit(key: str, value: float) -> str:
-    return f"{value:.1f} GB/s" if key.endswith("GBps") else figures.time_ns(value)
+    return f"{value:.1f} GB/s" if key.endswith("GBps") else numbers.time_ns(value)
 
 
 def _facts(record: Record) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator, Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from tools.bench import control, figures
+from tools.bench import control, numbers
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Unsupported
 from tools.bench.job import Job
-from tools.bench.loops import compiled
+from tools.bench.loops import compile_loop
 
 Result = dict[str, Any]
 Role = Generator[Result | None, None, None]
@@ -42,9 +42,9 @@ def send(job: Job) -> Role:
         raise Unsupported("no way to send in place")
     yield None
     pub.await_subscribers(job.subscribers)
-    loop = compiled("send", job.message, send=call)
+    loop = compile_loop("send", job.message, send=call)
     while True:
-        yield repeated(loop, job.seconds)
+        yield repeat(loop, job.seconds)
 
 
 def hold(job: Job) -> Role:
@@ -60,9 +60,9 @@ def pair(job: Job) -> Role:
     pub, sub = system.publisher(), system.subscriber()
     pub.await_subscribers(1)
     yield None
-    loop = compiled("pair", system.written(job.message), send=pub.send, take=sub.stream or sub.poll)
+    loop = compile_loop("pair", system.write_values(job.message), send=pub.send, take=sub.stream or sub.poll)
     while True:
-        yield repeated(loop, job.seconds)
+        yield repeat(loop, job.seconds)
 
 
 def receive(job: Job) -> Role:
@@ -71,9 +71,9 @@ def receive(job: Job) -> Role:
     pub, sub = system.publisher(), system.subscriber()
     pub.await_subscribers(1)
     yield None
-    loop = compiled("receive", job.message, take=sub.poll)
+    loop = compile_loop("receive", job.message, take=sub.poll)
     while True:
-        yield repeated(loop, job.seconds)
+        yield repeat(loop, job.seconds)
 
 
 def open_both(job: Job) -> Role:
@@ -139,7 +139,7 @@ def batch_send(job: Job) -> Role:
     if pub.many is None:
         raise Unsupported("no call for many messages")
     block = np.frombuffer(job.message * job.batch, np.uint8).reshape(job.batch, job.size)
-    loop = compiled("stream_send", pub.rows(block), send=pub.many)
+    loop = compile_loop("stream_send", pub.rows(block), send=pub.many)
     yield None
     while True:
         yield stream(loop, job, calls=1, credits_needed=True)
@@ -174,9 +174,9 @@ def ping(job: Job) -> Role:
     yield None
     sub = _subscriber(job, job.system_for("pong"))
     pub.await_subscribers(1)
-    message = system.written(job.message)
+    message = system.write_values(job.message)
     send, take = _ways(job, pub, sub)
-    once, timed = (compiled(name, message, send=send, take=take) for name in ("ping", "ping_timed"))
+    once, timed = (compile_loop(name, message, send=send, take=take) for name in ("ping", "ping_timed"))
     words = control.words(job.words_path)
     while True:
         warm_until, end_at = phases(job.seconds)
@@ -192,7 +192,7 @@ def ping(job: Job) -> Role:
         words[control.TOTAL] = done
         once(job.batch)
         # Reading the clock costs as much as a trip on the fastest systems: the figure comes from the trips without it.
-        yield {**_latency([trip / 2 for trip in trips]), "value": figures.median(means) / 2}
+        yield {**_latency([trip / 2 for trip in trips]), "value": numbers.median(means) / 2}
 
 
 def ping_asleep(job: Job) -> Role:
@@ -202,7 +202,7 @@ def ping_asleep(job: Job) -> Role:
     yield None
     sub = _subscriber(job, job.system_for("pong"))
     pub.await_subscribers(1)
-    timed = compiled("ping_timed", system.written(job.message), send=pub.wake or pub.send, take=sub.block)
+    timed = compile_loop("ping_timed", system.write_values(job.message), send=pub.wake or pub.send, take=sub.block)
     pause_s = SLEEP_BEFORE_FRAME_S if job.frames else SLEEP_BEFORE_PING_S
     words = control.words(job.words_path)
     while True:
@@ -222,14 +222,14 @@ def pong(job: Job) -> Role:
     system = job.system_for("pong")
     pub, sub = _publisher(job, system), _subscriber(job, job.system_for("ping"))
     send, take = _ways(job, pub, sub)
-    return _answers(job, pub, compiled("pong", system.written(job.message), send=send, take=take))
+    return _answers(job, pub, compile_loop("pong", system.write_values(job.message), send=send, take=take))
 
 
 def pong_asleep(job: Job) -> Role:
     """Answer each ping, asleep until it comes."""
     system = job.system_for("pong")
     pub, sub = _publisher(job, system), _subscriber(job, job.system_for("ping"))
-    loop = compiled("pong", system.written(job.message), send=pub.wake or pub.send, take=sub.block)
+    loop = compile_loop("pong", system.write_values(job.message), send=pub.wake or pub.send, take=sub.block)
     return _answers(job, pub, loop)
 
 
@@ -241,7 +241,7 @@ def idle_subscribe(job: Job) -> Role:
     sub = _subscriber(job, job.system_for("data"))
     yield None
     while True:
-        compiled("take", job.message, take=sub.block)()
+        compile_loop("take", job.message, take=sub.block)()
         yield {"received": 1}
 
 
@@ -251,7 +251,7 @@ def idle_publish(job: Job) -> Role:
     yield None
     pub.await_subscribers(1)
     while True:
-        compiled("send", job.message, send=pub.wake or pub.send)(1)
+        compile_loop("send", job.message, send=pub.wake or pub.send)(1)
         yield {"sent": 1}
 
 
@@ -272,7 +272,7 @@ def phases(seconds: float) -> tuple[int, int]:
     return now + int(seconds * 0.25e9), now + int(seconds * 1.25e9)
 
 
-def repeated(loop: Callable[[int], None], seconds: float, count: int = 16) -> Result:
+def repeat(loop: Callable[[int], None], seconds: float, count: int = 16) -> Result:
     """Run the loop in chunks of about 2 ms, beginning with `count` turns; the figure is the median cost of one turn."""
     warm_until, end_at = phases(seconds)
     costs: list[float] = []
@@ -283,7 +283,7 @@ def repeated(loop: Callable[[int], None], seconds: float, count: int = 16) -> Re
             count *= 2
         elif start >= warm_until:
             costs.append(took / count)
-    return {"value": figures.median(costs), "best": min(costs)}
+    return {"value": numbers.median(costs), "best": min(costs)}
 
 
 def stream(loop: Callable[..., Any], job: Job, *, calls: int, credits_needed: bool = True) -> Result:
@@ -305,20 +305,20 @@ def _ways(job: Job, pub: Publisher, sub: Subscriber) -> tuple[Any, Any]:
 def _sends(job: Job, pub: Publisher, call: Call, credits_needed: bool) -> Role:
     yield None
     pub.await_subscribers(1)
-    loop = compiled("stream_send", job.message, send=call)
+    loop = compile_loop("stream_send", job.message, send=call)
     while True:
         yield stream(loop, job, calls=job.batch, credits_needed=credits_needed)
 
 
 def _takes(job: Job, sub: Subscriber, call: Call) -> Role:
-    loop, words = compiled("stream_take", job.message, take=call), control.words(job.words_path)
+    loop, words = compile_loop("stream_take", job.message, take=call), control.words(job.words_path)
     yield None
     while True:
         yield {"received": loop(words, job.batch), "lost": sub.lost()}
 
 
 def _latency(samples: Sequence[float]) -> Result:
-    return {"value": figures.median(samples), "samples": samples}
+    return {"value": numbers.median(samples), "samples": samples}
 
 
 def _answers(job: Job, pub: Publisher, loop: Callable[..., int]) -> Role:

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.bench import figures
+from tools.bench import numbers
 from tools.bench.adapters import FLOOR, adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
@@ -89,7 +89,7 @@ def _find_systems(record: Record, space: Workspace, peers: Sequence[str]) -> Non
         build.build(space.folder)
     except build.FloorError as error:
         record.absent[FLOOR] = str(error)
-    for name in (record.suite.ours, FLOOR, *peers):
+    for name in (record.suite.own_system, FLOOR, *peers):
         if name in record.absent:
             continue
         if record.suite.raised:
@@ -179,7 +179,13 @@ class _Contest:
     def _sample(self, system: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         slices = [result["value"] for result in results]
         sample = {"case": self.case.key, "system": system, "repeat": self.repeat}
-        sample |= {"value": figures.median(slices), "slices": slices, "waited": [one["waited"] for one in results]}
-        sample["cores"] = [one["cores"] for one in results if "cores" in one]  # a program of the floor does not say
-        latencies = [one for result in results for one in result.get("samples", ())]
-        return sample | figures.spread(latencies) | {"count": len(latencies)} if latencies else sample
+        sample |= {
+            "value": numbers.median(slices),
+            "slices": slices,
+            "waited": [result["waited"] for result in results],
+        }
+        sample["cores"] = [
+            result["cores"] for result in results if "cores" in result
+        ]  # a program of the floor does not say
+        latencies = [result for result in results for result in result.get("samples", ())]
+        return sample | numbers.spread(latencies) | {"count": len(latencies)} if latencies else sample

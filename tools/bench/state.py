@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from tools.bench import control, figures
+from tools.bench import control, numbers
 from tools.bench.adapters.base import Call, Unsupported, Values
 from tools.bench.job import Job
-from tools.bench.loops import compiled
-from tools.bench.roles import Role, phases, repeated
+from tools.bench.loops import compile_loop
+from tools.bench.roles import Role, phases, repeat
 
 TOPIC = "ping"  # of those who are measured alone, too: those who watch need not know
 GLANCE_S = 0.001
@@ -20,14 +20,14 @@ CHUNK = 512
 def overwrite(job: Job) -> Role:
     """Write one value again and again."""
     system = job.system_for(TOPIC)
-    return _turns(job, compiled("send", system.written(job.message), send=system.writing()))
+    return _turns(job, compile_loop("send", system.write_values(job.message), send=system.writing()))
 
 
 def look(job: Job) -> Role:
     """Read one value again and again."""
     system = job.system_for(TOPIC)
-    compiled("send", system.written(job.message), send=system.writing())(1)
-    return _turns(job, compiled("receive", None, take=system.reading()))
+    compile_loop("send", system.write_values(job.message), send=system.writing())(1)
+    return _turns(job, compile_loop("receive", None, take=system.reading()))
 
 
 def watch(job: Job) -> Role:
@@ -41,7 +41,7 @@ def glance(job: Job) -> Role:
 
 
 def _watching(job: Job, times: int, pause_s: float) -> Role:
-    loop = compiled("paced", None, send=job.system_for(TOPIC).reading())
+    loop = compile_loop("paced", None, send=job.system_for(TOPIC).reading())
     words = control.words(job.words_path)
     yield None
     while True:
@@ -56,7 +56,7 @@ def _turns(job: Job, loop: Callable[[int], None]) -> Role:
     words = control.words(job.words_path)
     yield None
     while True:
-        result = repeated(loop, job.seconds)
+        result = repeat(loop, job.seconds)
         words[control.TOTAL] = 1
         yield result
 
@@ -78,7 +78,7 @@ def _writing(job: Job, number: int) -> Role:
     system = job.system_for(TOPIC)
     if job.depth == 1 and not system.shares_values:
         raise Unsupported("a value has one writer")
-    loop = compiled("until", system.written(job.message), send=system.writing(number))
+    loop = compile_loop("until", system.write_values(job.message), send=system.writing(number))
     loop(1, 0, 0)  # there from now on
     yield None
     while True:
@@ -92,26 +92,26 @@ def _writing(job: Job, number: int) -> Role:
 def write_many(job: Job) -> Role:
     """Write all values with one call."""
     values = job.system_for(TOPIC).values()
-    return _turns(job, compiled("send", values.rows, send=values.write))
+    return _turns(job, compile_loop("send", values.rows, send=values.write))
 
 
 def read_many(job: Job) -> Role:
     """Read all values with one call."""
-    values = _written(job)
-    return _turns(job, compiled("receive", values.room, take=values.read))
+    values = _time_writes(job)
+    return _turns(job, compile_loop("receive", values.room, take=values.read))
 
 
 def read_instant(job: Job) -> Role:
     """Read all values as of one instant."""
-    values = _written(job)
-    return _turns(job, compiled("receive", values.room, take=_offered(values.instant)))
+    values = _time_writes(job)
+    return _turns(job, compile_loop("receive", values.room, take=_offer(values.instant)))
 
 
 def find_changes(job: Job) -> Role:
     """Ask what was overwritten, each time after a few were; the latter is not timed."""
-    values = _written(job)
-    touch = compiled("send", values.rows, send=_offered(values.touch))
-    find = compiled("receive", None, take=_offered(values.changes))
+    values = _time_writes(job)
+    touch = compile_loop("send", values.rows, send=_offer(values.touch))
+    find = compile_loop("receive", None, take=_offer(values.changes))
     find(1)
     yield None
     while True:
@@ -123,16 +123,16 @@ def find_changes(job: Job) -> Role:
             find(1)
             if now >= warm_until:
                 took.append(time.perf_counter_ns() - start)
-        yield {"value": figures.median(took), "samples": took}
+        yield {"value": numbers.median(took), "samples": took}
 
 
-def _written(job: Job) -> Values:
+def _time_writes(job: Job) -> Values:
     values = job.system_for(TOPIC).values()
-    compiled("send", values.rows, send=values.write)(1)
+    compile_loop("send", values.rows, send=values.write)(1)
     return values
 
 
-def _offered(call: Call | None) -> Call:
+def _offer(call: Call | None) -> Call:
     if call is None:
         raise Unsupported("no such call")
     return call
@@ -145,16 +145,16 @@ def track(job: Job) -> Role:
     """Send and handle messages, tracked and plain in turns; the figure is what tracking adds to one."""
     handling = job.system_for(TOPIC).handling()
     send, takes = handling.send, (handling.plain, handling.tracked)
-    loops = [compiled("pair", job.message, send=send, take=take) for take in takes]
+    loops = [compile_loop("pair", job.message, send=send, take=take) for take in takes]
     yield None
     while True:
         warm_until, end_at = phases(job.seconds)
-        more: list[float] = []
-        while (now := time.perf_counter_ns()) < end_at or not more:
+        later: list[float] = []
+        while (now := time.perf_counter_ns()) < end_at or not later:
             plain, tracked = (_cost(loop) for loop in loops)
             if now >= warm_until:
-                more.append(tracked - plain)
-        yield {"value": figures.median(more), "plain": plain}
+                later.append(tracked - plain)
+        yield {"value": numbers.median(later), "plain": plain}
 
 
 def _cost(loop: Callable[[int], None]) -> float:

@@ -22,7 +22,7 @@ class Suite:
     raised : the kernel's limits are raised for the run, where it may.
     """
 
-    ours: str
+    own_system: str
     cases: tuple[Case, ...]
     peers: tuple[str, ...]
     on_request: tuple[str, ...]

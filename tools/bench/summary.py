@@ -6,7 +6,7 @@ from typing import Any
 
 from tools.bench.adapters import FLOOR, SYSTEMS
 from tools.bench.cases import Case, Target
-from tools.bench.figures import median
+from tools.bench.numbers import median
 from tools.bench.run import DISTURBED, Record
 
 TAILS = ("p50", "p99", "p99.9")
@@ -53,19 +53,19 @@ def rows(record: Record) -> list[Row]:
 
 
 def _row(record: Record, case: Case) -> Row:
-    ours = record.suite.ours
+    own = record.suite.own_system
     values = {system: _figures(record, case.key, system) for system in record.versions}
     middle = max if case.unit == "worst" else median
     medians = {system: middle(list(each.values())) for system, each in values.items() if each}
-    found = {name: _ratio(values[ours], values[name]) for name in medians if name != ours and ours in medians}
-    ratios = {name: ratio for name, ratio in found.items() if ratio is not None}
+    compared = {name: _ratio(values[own], values[name]) for name in medians if name != own and own in medians}
+    ratios = {name: ratio for name, ratio in compared.items() if ratio is not None}
     disturbed = frozenset(system for system in medians if not _quiet(record, case.key, system))
-    best = _best_peer(case, {name: value for name, value in medians.items() if name not in (ours, FLOOR)})
+    best = _best_peer(case, {name: value for name, value in medians.items() if name not in (own, FLOOR)})
     used, tails = _cores(record, case.key), _tails(record, case.key)
     row = Row(case, medians, ratios, best, used, disturbed, (), tails, _apart(record, case.key), None)
-    reached = tuple(_reached(record, row, target) for target in case.targets)
-    met = [_met(case, *each) for each in zip(case.targets, reached, strict=True) if each[1] is not None]
-    return replace(row, reached=reached, met=all(met) if met and ours not in disturbed else None)
+    reached = tuple(_reaches_target(record, row, target) for target in case.targets)
+    met = [_meets_target(case, *each) for each in zip(case.targets, reached, strict=True) if each[1] is not None]
+    return replace(row, reached=reached, met=all(met) if met and own not in disturbed else None)
 
 
 def _figures(record: Record, key: str, system: str) -> Figures:
@@ -83,7 +83,7 @@ def _quiet(record: Record, key: str, system: str, limit: float = DISTURBED) -> F
     }
 
 
-def _timed(record: Record, key: str, system: str) -> list[dict[str, Any]]:
+def _time_columns(record: Record, key: str, system: str) -> list[dict[str, Any]]:
     """Return a case's samples, one a repeat, whose calls were timed one by one."""
     chosen = (each for each in record.samples if (each["case"], each["system"]) == (key, system))
     return [each for each in chosen if "p99" in each]
@@ -91,13 +91,13 @@ def _timed(record: Record, key: str, system: str) -> list[dict[str, Any]]:
 
 def _percentiles(record: Record, key: str, system: str) -> Figures:
     """Return the 99th percentile of all latencies of a repeat."""
-    return {(sample["repeat"], 0): sample["p99"] for sample in _timed(record, key, system)}
+    return {(sample["repeat"], 0): sample["p99"] for sample in _time_columns(record, key, system)}
 
 
 def _tails(record: Record, key: str) -> dict[str, tuple[float, ...]]:
     tails = {}
     for system in record.versions:
-        if samples := _timed(record, key, system):
+        if samples := _time_columns(record, key, system):
             tails[system] = tuple(median([each[share] for each in samples]) for share in TAILS)
     return tails
 
@@ -119,32 +119,32 @@ def _best_peer(case: Case, peers: dict[str, float]) -> str:
     return (max if case.more_is_better else min)(peers, key=lambda system: peers[system], default="")
 
 
-def _ratio(ours: Figures, theirs: Figures) -> float | None:
+def _ratio(own: Figures, other: Figures) -> float | None:
     """Return the median of the ratios within one round: what drifts from second to second then cancels out.
 
     Where no round has both, it is the ratio of the medians.
     """
-    if ratios := [ours[turn] / theirs[turn] for turn in ours if theirs.get(turn)]:
+    if ratios := [own[turn] / other[turn] for turn in own if other.get(turn)]:
         return median(ratios)
-    divisor = median(list(theirs.values())) if theirs else 0.0
-    return median(list(ours.values())) / divisor if ours and divisor else None
+    divisor = median(list(other.values())) if other else 0.0
+    return median(list(own.values())) / divisor if own and divisor else None
 
 
-def _reached(record: Record, row: Row, target: Target) -> float | None:
-    ours = record.suite.ours
-    if target.of == "absolute":
-        return row.medians.get(ours)
-    if target.of == "median":
-        samples = _timed(record, row.case.key, ours)
+def _reaches_target(record: Record, row: Row, target: Target) -> float | None:
+    own = record.suite.own_system
+    if target.reference == "absolute":
+        return row.medians.get(own)
+    if target.reference == "median":
+        samples = _time_columns(record, row.case.key, own)
         return median([each["p99"] / each["p50"] for each in samples]) if samples else None
-    if target.of == "p99":
-        return _ratio(*(_percentiles(record, row.case.key, system) for system in (ours, FLOOR)))
-    if target.of == "peer" or target.of in SYSTEMS:
-        return row.beside(target.of)
+    if target.reference == "p99":
+        return _ratio(*(_percentiles(record, row.case.key, system) for system in (own, FLOOR)))
+    if target.reference == "peer" or target.reference in SYSTEMS:
+        return row.beside(target.reference)
     # another case of ours, a few seconds away
-    return _ratio(*(_figures(record, key, ours) for key in (row.case.key, target.of)))
+    return _ratio(*(_figures(record, key, own) for key in (row.case.key, target.reference)))
 
 
-def _met(case: Case, target: Target, reached: float | None) -> bool:
+def _meets_target(case: Case, target: Target, reached: float | None) -> bool:
     assert reached is not None
     return reached >= target.bound if case.more_is_better else reached <= target.bound

@@ -15,7 +15,7 @@ from typing import TextIO
 from tools.bench import crowd, labour, roles, state
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
-from tools.bench.machine import waited_ns
+from tools.bench.machine import read_wait_ns
 
 ROLES = {**roles.ROLES, **crowd.ROLES, **labour.ROLES, **state.ROLES}
 
@@ -48,10 +48,10 @@ def _measure(job: Job, out: TextIO) -> None:
     _say(out, ready=True)
     while sys.stdin.readline():
         signal.alarm(job.limit_s)
-        start, used_before, waited_before = perf_counter_ns(), process_time_ns(), waited_ns()
+        start, used_before, waited_before = perf_counter_ns(), process_time_ns(), read_wait_ns()
         result = next(role)
         took = perf_counter_ns() - start
-        waited, used = waited_ns() - waited_before, process_time_ns() - used_before
+        waited, used = read_wait_ns() - waited_before, process_time_ns() - used_before
         signal.alarm(0)
         _say(out, result={**(result or {}), "waited": waited / took, "cores": used / took})
 

@@ -32,7 +32,7 @@ BUILD = ["setup.py", *sorted(glob("tools/building/*.py")), Cython.__file__]  # a
 def extensions() -> list[Extension]:
     """Return all modules."""
     shared = extension(SHARED, [], BUILD)
-    return [shared, *[extension(name_of(source), [source], needed(source)) for source in files("pyx")]]
+    return [shared, *[extension(name_of(source), [source], find_needed(source)) for source in files("pyx")]]
 
 
 def name_of(source: str) -> str:
@@ -58,18 +58,18 @@ def files(ending: str) -> list[str]:
     return sorted(path for folder in FOLDERS for path in glob(f"{folder}/**/*.{ending}", recursive=True))
 
 
-def needed(source: str) -> list[str]:
+def find_needed(source: str) -> list[str]:
     """Return the files that a module is made of: the build, stub, parts, headers, and the `.pxd` it imports from."""
-    found: set[str] = set()
+    find_needed: set[str] = set()
     tree = create_dependency_tree(quiet=True)  # type: ignore[no-untyped-call]  # Cython's own
     todo = [*tree.all_dependencies(source), source]
     while todo:
         path = todo.pop()
-        if path not in found and path.startswith(FOLDERS):  # the others are Cython's own
-            found.add(path)
+        if path not in find_needed and path.startswith(FOLDERS):  # the others are Cython's own
+            find_needed.add(path)
             names = re.findall(r'"([\w/]+\.h)"', Path(path).read_text())
             todo += [header for header in files("h") if any(header.endswith(f"/{name}") for name in names)]
-    return [*BUILD, *glob(f"{source[:-1]}i"), *sorted(found)]
+    return [*BUILD, *glob(f"{source[:-1]}i"), *sorted(find_needed)]
 
 
 class BuildExtensions(build_ext):  # type: ignore[misc]  # setuptools has no stubs of its own

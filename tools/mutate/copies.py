@@ -150,8 +150,8 @@ def on_copies(copies: Sequence[Copy], judge: Callable[[Copy, T], str], mutants: 
             free.put(copy)
 
     with ThreadPoolExecutor(len(copies)) as pool:
-        found = list(mutants)
-        return dict(zip(found, pool.map(judge_one, found), strict=True))
+        pending = list(mutants)
+        return dict(zip(pending, pool.map(judge_one, pending), strict=True))
 
 
 def _clean(folder: str) -> None:

@@ -65,9 +65,9 @@ class _Run:
         self._places = {test: place for place, test in enumerate(tests)}
         self._file = file
 
-    def _note(self, **what: Any) -> None:
+    def _note(self, **fields: Any) -> None:
         with self._file.open("a") as file:
-            file.write(json.dumps(what) + "\n")
+            file.write(json.dumps(fields) + "\n")
 
     def pytest_sessionstart(self) -> None:
         self._note(folder=os.environ.get("TMPDIR", ""))

@@ -41,11 +41,11 @@ class Reach:
     def tests(self, mutant: Mutant) -> list[str]:
         """Return the tests that reach a mutant, those of the fastest files first."""
         lines = self._lines[mutant.path]
-        found = set[str]().union(*(lines[line] for line in mutant.lines or [*lines])) & self.seconds.keys()
+        tests_of_lines = set[str]().union(*(lines[line] for line in mutant.lines or [*lines])) & self.seconds.keys()
         totals: dict[str, float] = defaultdict(float)
-        for test in found:
+        for test in tests_of_lines:
             totals[_file(test)] += self.seconds[test]
-        return sorted(found, key=lambda test: (totals[_file(test)], test))
+        return sorted(tests_of_lines, key=lambda test: (totals[_file(test)], test))
 
 
 def mutate(
@@ -59,16 +59,16 @@ def mutate(
     """
     until_s = time.monotonic() + seconds
     files = sorted({str(path.relative_to(root)) for glob in globs for path in root.glob(glob)})
-    found = [mutant for path in files for mutant in mutants(path, (root / path).read_bytes())]
-    if not found:
+    candidates = [mutant for path in files for mutant in mutants(path, (root / path).read_bytes())]
+    if not candidates:
         raise NotRunError(f"no mutants in {', '.join(globs)}")
-    found = random.Random(seed).sample(found, min(len(found), most or len(found)))
+    candidates = random.Random(seed).sample(candidates, min(len(candidates), most or len(candidates)))
     jobs = os.cpu_count() or 1
     with copies_of(root, jobs) as copies:
-        reach = measure(copies[0], {mutant.path for mutant in found}, tests, jobs, until_s)
-        chosen = {mutant: names for mutant in found if (names := reach.tests(mutant))}
+        reach = measure(copies[0], {mutant.path for mutant in candidates}, tests, jobs, until_s)
+        chosen = {mutant: names for mutant in candidates if (names := reach.tests(mutant))}
         done = on_copies(copies, lambda copy, mutant: judge(copy, mutant, chosen[mutant], reach, until_s), chosen)
-        return dict.fromkeys(found, NOT_REACHED) | done
+        return dict.fromkeys(candidates, NOT_REACHED) | done
 
 
 def report(verdicts: dict[Mutant, str]) -> str:
@@ -77,8 +77,8 @@ def report(verdicts: dict[Mutant, str]) -> str:
     names = (KILLED, SURVIVED, NOT_REACHED, TIMED_OUT, NO_TIME, NOT_RUN)
     lines = [f"{len(verdicts)} mutants: " + ", ".join(f"{counts[name]} {name}" for name in names)]
     for name in (NOT_REACHED, TIMED_OUT, SURVIVED, NOT_RUN):
-        found = [mutant for mutant, verdict in verdicts.items() if verdict == name]
-        lines += [f"{name}: {mutant}" for mutant in sorted(found, key=lambda mutant: (mutant.path, mutant.begin))]
+        matching = [mutant for mutant, verdict in verdicts.items() if verdict == name]
+        lines += [f"{name}: {mutant}" for mutant in sorted(matching, key=lambda mutant: (mutant.path, mutant.begin))]
     return "\n".join(lines)
 
 

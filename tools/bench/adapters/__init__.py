@@ -38,5 +38,5 @@ _CLASSES = {
 def adapter(name: str) -> type[System]:
     """Return the adapter's class. The system itself is imported when the class is instantiated."""
     module, kind = _CLASSES[name].split(":")
-    found: type[System] = getattr(importlib.import_module(f"tools.bench.adapters.{module}"), kind)
-    return found
+    system_class: type[System] = getattr(importlib.import_module(f"tools.bench.adapters.{module}"), kind)
+    return system_class

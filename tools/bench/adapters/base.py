@@ -119,7 +119,7 @@ class WorkQueue:
     send: Call
     receive: Call
     end: Any
-    ranked: Callable[[int], Call] = _no_ranks
+    send_ranked: Callable[[int], Call] = _no_ranks
     take: Call | None = None
     shared: bool = True
 
@@ -215,7 +215,7 @@ class System:
         """Make `depth` values."""
         raise Unsupported(f"{self.name} has no call for many values")
 
-    def written(self, message: bytes) -> Any:
+    def write_values(self, message: bytes) -> Any:
         """Return what a user of the system would hand over to have these bytes sent, or written."""
         return message
 
@@ -229,8 +229,8 @@ class System:
 
     def close_both(self, both: Any) -> None:
         """Close what `open_both` returned: not timed."""
-        for one in both:
-            one.close()
+        for end in both:
+            end.close()
 
     def create(self) -> None:
         """Make the topic exist, with nobody attached."""

@@ -22,7 +22,7 @@ class Iceoryx2Board(Iceoryx2):
         super().__init__(topic)
         self.type = ctypes.c_uint8 * topic.size
 
-    def written(self, message: bytes) -> Any:
+    def write_values(self, message: bytes) -> Any:
         return self.type.from_buffer_copy(message)
 
     def writing(self, number: int = 0) -> Call:

@@ -42,14 +42,14 @@ class MpQueue(System):
             self._make(path)
         states = pickle.loads(path.read_bytes())
         kinds = (synchronize.Lock, synchronize.Lock, synchronize.BoundedSemaphore)
-        locks = [_restored(kind, state) for kind, state in zip(kinds, states, strict=True)]
+        locks = [_restore(kind, state) for kind, state in zip(kinds, states, strict=True)]
         fifo = os.fspath(self.topic.folder / self.topic.name)
         # Opened for both directions, so that neither process waits for the other here.
         ends = [
             connection.Connection(os.open(fifo, os.O_RDWR | os.O_CLOEXEC), readable=reads, writable=not reads)
             for reads in (True, False)
         ]
-        return _restored(queues.Queue, (False, self.topic.depth, *ends, *locks, os.getpid()))
+        return _restore(queues.Queue, (False, self.topic.depth, *ends, *locks, os.getpid()))
 
     def _make(self, path: Path) -> None:
         context = get_context("spawn")  # its semaphores keep their names
@@ -62,7 +62,7 @@ class MpQueue(System):
         draft.rename(path)
 
 
-def _restored(kind: Any, state: Any) -> Any:
+def _restore(kind: Any, state: Any) -> Any:
     made = kind.__new__(kind)
     made.__setstate__(state)
     return made

@@ -48,10 +48,10 @@ class PosixQueue(System):
             raise Unsupported(f"the kernel allows {most} messages (fs.mqueue.msg_max)")
         queue = self._open()
 
-        def ranked(rank: int) -> Call:
+        def send_ranked(rank: int) -> Call:
             return Call(queue.send, f"message, None, {rank}")
 
-        return WorkQueue(Call(queue.send, "message"), Call(queue.receive), (b"", 0), ranked)
+        return WorkQueue(Call(queue.send, "message"), Call(queue.receive), (b"", 0), send_ranked)
 
     def publisher(self) -> Publisher:
         queue = self._open(read=False)

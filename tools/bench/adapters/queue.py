@@ -28,10 +28,10 @@ class Queue(System):
     def queue(self) -> WorkQueue:
         queue = self._open()
 
-        def ranked(rank: int) -> Call:
+        def send_ranked(rank: int) -> Call:
             return Call(queue.send, f"message, {rank}")
 
-        return WorkQueue(Call(queue.send, "message"), Call(queue.receive), (b"", 0), ranked, Call(queue.take))
+        return WorkQueue(Call(queue.send, "message"), Call(queue.receive), (b"", 0), send_ranked, Call(queue.take))
 
     def publisher(self) -> Publisher:
         return Publisher(Call(self._open(read=False).send, "message"))

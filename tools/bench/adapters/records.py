@@ -39,7 +39,7 @@ class Records(System):
 
         return version("msgq-bus")
 
-    def written(self, message: bytes) -> Any:
+    def write_values(self, message: bytes) -> Any:
         if self.topic.kind == "board":
             return message
         return self.np.frombuffer(message, self.dtype)[0]

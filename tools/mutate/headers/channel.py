@@ -205,8 +205,10 @@ MUTANTS = [
     ),
     header(
         "a pool's uid is stored before its identity",
-        "mq_participant_write(&row->participant, self, slots->uid, held); mq_store_release_u64(&row->pool_uid, slots->uid);",
-        "mq_store_release_u64(&row->pool_uid, slots->uid); mq_participant_write(&row->participant, self, slots->uid, held);",
+        "mq_participant_write(&row->participant, self, slots->uid, held); "
+        "mq_store_release_u64(&row->pool_uid, slots->uid);",
+        "mq_store_release_u64(&row->pool_uid, slots->uid); "
+        "mq_participant_write(&row->participant, self, slots->uid, held);",
         "publisher_register_stores_the_pool_after_the_identity",
     ),
     header(

@@ -39,10 +39,12 @@ class Mutant:
         """Return the header with the change. ValueError: the code is not there, or more than once."""
         text = source.decode()
         code = re.compile(_SPACE.join(map(re.escape, self.old.split())), re.DOTALL)
-        found = list(code.finditer(text))
-        if len(found) != 1:
-            raise ValueError(f"{self}: its code occurs {len(found)} times, not once; change the mutant with the header")
-        return (text[: found[0].start()] + self.new + text[found[0].end() :]).encode()
+        matches = list(code.finditer(text))
+        if len(matches) != 1:
+            raise ValueError(
+                f"{self}: its code occurs {len(matches)} times, not once; change the mutant with the header"
+            )
+        return (text[: matches[0].start()] + self.new + text[matches[0].end() :]).encode()
 
 
 def mutants_of(path: str, program: str) -> Callable[..., Mutant]:
@@ -64,5 +66,5 @@ def all_mutants() -> list[Mutant]:
     """Return the mutants that the modules of this package list, in the order of their paths."""
     names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
     modules = [import_module(f"tools.mutate.headers.{name}") for name in names if name not in _NO_LISTS]
-    found = [mutant for module in modules for mutant in module.MUTANTS]
-    return sorted(found, key=lambda mutant: mutant.path)
+    mutants = [mutant for module in modules for mutant in module.MUTANTS]
+    return sorted(mutants, key=lambda mutant: mutant.path)
