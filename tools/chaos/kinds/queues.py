@@ -221,8 +221,8 @@ def _receive_remaining(workload: Queues) -> bool:
             break
         workload._record.remaining += 1
     stats = msgq.stats.queue(NAME)
-    assert stats.nonsense == 0, f"{stats.nonsense} places of queue/{NAME} are nonsense"
-    return bool(stats.depth or stats.in_flight or stats.held or stats.astray)
+    assert stats.corrupt_slots == 0, f"{stats.nonsense} places of queue/{NAME} are nonsense"
+    return bool(stats.depth or stats.in_flight or stats.pending_slots or stats.lost_slots)
 
 
 def read_operations(run_result: RunResult) -> tuple[_Words, _Words]:
