@@ -385,7 +385,7 @@ def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) 
     path = tmp_path / "a.mcap"
     with OurWriter(path, chunk_bytes=1024) as writer:
         clock = {"run": "aa", "clock_offset_ns": "0"}
-        writer.add_metadata(metadata_keys.RECORDING, clock | {"started_ns": "0", "wall_offset_ns": "1000"})
+        writer.add_metadata(metadata_keys.RECORDING, clock | {"since_ns": "0", "wall_offset_ns": "1000"})
         writer.add_metadata(metadata_keys.CLOCK, clock | {"since_ns": "300", "wall_offset_ns": "5000"})
         number = writer.channel("a", metadata=COUNTED)
         for n in range(500):

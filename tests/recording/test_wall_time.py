@@ -233,12 +233,6 @@ def test_a_file_of_several_runs(tmp_path: Path, ahead: int, expected: list[int])
     assert len(log.problems) == (ahead == 0)
 
 
-def test_an_old_recording_says_when_it_was_started(tmp_path: Path) -> None:
-    old = {name: text for name, text in noted(HOUR)[1].items() if name != "since_ns"} | {"started_ns": "5000"}
-    path = written(tmp_path / "a.mcap", records.Metadata(metadata_keys.RECORDING, old), message(1, 0, 1000))
-    assert [found.log_time for found in LogReader(path, clock="wall")] == [1000 + HOUR]
-
-
 def test_times_do_not_overflow(tmp_path: Path) -> None:
     most, least = (1 << 62) - 1, -(1 << 62) + 1
     for ahead, expected in ((most - least, 2**63 - 2), (least - most, 0)):

@@ -399,7 +399,7 @@ class McapFile:
         if block.origins is not None and columns.rows > rows:
             try:
                 with self.source.open() as fd:
-                    origins = Origins.read(fd, block.origins, self._most, self.registry.codes)
+                    origins = Origins.read(fd, block.origins, self._most)
                 columns.origin_time[new_rows] = origins.lookup(columns, new_rows)
             except (RecordingError, ValueError) as error:
                 self._report(block.origins[0], f"the origins of messages were skipped: {error}")

@@ -12,7 +12,7 @@ PROFILE = "msgq"
 RECORDING = "msgq.recording"  # Metadata, at the start of each segment
 CLOCK = "msgq.clock"  # Metadata, where the wall clock was set: what it adds to CLOCK_MONOTONIC, and since when
 #: What RECORDING and CLOCK say of the clocks.
-CLOCK_NAMES = ("run", "started_ns", "since_ns", "clock_offset_ns", "wall_offset_ns")
+CLOCK_NAMES = ("run", "since_ns", "clock_offset_ns", "wall_offset_ns")
 LOSSES = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost so far
 MERGED = "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
 STATISTICS = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON

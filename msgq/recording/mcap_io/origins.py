@@ -19,8 +19,6 @@ OPCODE = 0x8A
 _MAGIC = b"msgqorat"  # other applications have the same opcodes
 _ROW = np.dtype([("offset", "<u8"), ("origin_time", "<i8")])  # offset: of the message's record in the chunk's content
 _OFFSET_MAX = 1 << 62
-_FORMER = b"msgqorig"  # of before: by channel and sequence, which several messages of a chunk may share
-_FORMER_ROW = np.dtype([("channel", "<u2"), ("sequence", "<u4"), ("origin_time", "<i8")])
 _TO_PAYLOAD = HEAD.size + 22  # from the beginning of a message's record: channel, sequence and two times
 
 
@@ -39,14 +37,14 @@ def build_origins_record(entries: Any, shift: int) -> bytes:
 
 def is_origins(head: bytes) -> bool:
     """Return whether a record has origins. head : at least its first 17 bytes, or all of it."""
-    return head[0] == OPCODE and head[HEAD.size :].startswith((_MAGIC, _FORMER))
+    return head[0] == OPCODE and head[HEAD.size :].startswith(_MAGIC)
 
 
 class Origins:
     """The origins of a chunk's messages."""
 
-    def __init__(self, record: bytes, codes: np.ndarray[Any, np.dtype[np.int32]]) -> None:
-        """Take them from a record, whose bytes may be anybody's. codes : of messages, by channel.
+    def __init__(self, record: bytes) -> None:
+        """Parse a record. Its bytes may be invalid.
 
         Raises
         ------
@@ -54,22 +52,16 @@ class Origins:
         """
         content = memoryview(record)[HEAD.size :]
         magic, rows = bytes(content[: len(_MAGIC)]), content[len(_MAGIC) :]
-        self._former = magic == _FORMER
-        row = _FORMER_ROW if self._former else _ROW
-        if magic not in (_MAGIC, _FORMER) or len(rows) % row.itemsize:
+        if magic != _MAGIC or len(rows) % _ROW.itemsize:
             raise ValueError("it has no origins")
-        entries = np.frombuffer(rows, row)
-        if self._former:
-            entries = entries[entries["channel"] < len(codes)]
-            keys = _keys(codes[entries["channel"]], entries["sequence"])
-        else:
-            entries = entries[entries["offset"] < _OFFSET_MAX]
-            keys = entries["offset"].astype(np.int64) + _TO_PAYLOAD
+        entries = np.frombuffer(rows, _ROW)
+        entries = entries[entries["offset"] < _OFFSET_MAX]
+        keys = entries["offset"].astype(np.int64) + _TO_PAYLOAD
         order = np.argsort(keys, kind="stable")
         self._keys, self._times = keys[order], entries["origin_time"][order]
 
     @classmethod
-    def read(cls, fd: int, place: tuple[int, int], most: int, codes: np.ndarray[Any, np.dtype[np.int32]]) -> Origins:
+    def read(cls, fd: int, place: tuple[int, int], most: int) -> Origins:
         """Return those of a file. place : from where to where the record is; most : bytes that it may have.
 
         Raises
@@ -79,18 +71,12 @@ class Origins:
         start, end = place
         if end - start > most:
             raise TooLargeError(end - start, most)
-        return cls(os.pread(fd, end - start, start), codes)
+        return cls(os.pread(fd, end - start, start))
 
     def lookup(self, columns: ScanColumns, rows: slice) -> Any:
         """Return the origin of each of these messages, ns since the epoch; 0: it has none."""
         if not len(self._keys):
             return np.zeros(rows.stop - rows.start, np.int64)
         keys = columns.offset[rows]
-        if self._former:
-            keys = _keys(columns.code[rows], columns.sequence[rows])
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[at] == keys, self._times[at], 0)
-
-
-def _keys(code: Any, sequence: Any) -> Any:
-    return code.astype(np.int64) << 32 | sequence.astype(np.int64)

@@ -93,7 +93,7 @@ def _clamp(time: int) -> int:
 
 def _parse_note(note: Mapping[str, str]) -> tuple[int, int, str]:
     """Return since when the wall clock was how far ahead, and in which run."""
-    since = _parse_ns(note, "since_ns" if "since_ns" in note else "started_ns")  # the latter in older recordings
+    since = _parse_ns(note, "since_ns")
     if since < 0:
         raise ValueError(f"since_ns is {since}")
     return since, _parse_ns(note, "wall_offset_ns") - _parse_ns(note, "clock_offset_ns"), note.get("run", "")
