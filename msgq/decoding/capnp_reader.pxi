@@ -1,7 +1,7 @@
 """Messages of Cap'n Proto as Python values, below Python: see core.pyi.
 
 A schema becomes readers, one for each type. The values lie at places that the message itself says, so that each
-place is checked, and what is made is counted. Format: https://capnproto.org/encoding.html
+place is checked, and the values are counted. Format: https://capnproto.org/encoding.html
 """
 
 
@@ -84,7 +84,7 @@ cdef inline int _capnp_spend(CapnpPayload *p, int64_t values, int64_t size) exce
 
 cdef CapnpPointer _capnp_follow(CapnpPayload *p, int64_t segment, int64_t at) except *:
     """Return what the pointer at this word leads to."""
-    cdef CapnpPointer found
+    cdef CapnpPointer target
     cdef uint64_t pointer, pad
     cdef bint is_double
     _capnp_need(p, segment, at, 1)
@@ -102,39 +102,39 @@ cdef CapnpPointer _capnp_follow(CapnpPayload *p, int64_t segment, int64_t at) ex
             segment = pad >> 32
             if pad & 7 != FAR or segment >= p.segments:
                 raise FaultError("it leads to what leads nowhere")
-            found.at = p.begins[segment] + ((pad >> 3) & 0x1FFFFFFF)
-            found.pointer, found.segment = pointer, segment
-            return found
+            target.at = p.begins[segment] + ((pad >> 3) & 0x1FFFFFFF)
+            target.pointer, target.segment = pointer, segment
+            return target
         pointer = pad
-    found.pointer, found.segment = pointer, segment
-    found.at = at + 1 + (<int32_t> <uint32_t> pointer >> 2)
-    return found
+    target.pointer, target.segment = pointer, segment
+    target.at = at + 1 + (<int32_t> <uint32_t> pointer >> 2)
+    return target
 
 
 cdef bint _capnp_struct_place(CapnpPayload *p, int64_t segment, int64_t at, CapnpStructPlace *place) except *:
     """Find the struct that a pointer leads to; False: it leads nowhere."""
-    cdef CapnpPointer found = _capnp_follow(p, segment, at)
-    if not found.pointer:
+    cdef CapnpPointer target = _capnp_follow(p, segment, at)
+    if not target.pointer:
         return False
-    if found.pointer & 3 != TO_STRUCT:
+    if target.pointer & 3 != TO_STRUCT:
         raise FaultError("it is no struct")
-    cdef int64_t words = (found.pointer >> 32) & 0xFFFF
-    place.segment, place.data, place.data_bits = found.segment, found.at * WORD * 8, words * WORD * 8
-    place.pointers, place.pointer_count = found.at + words, found.pointer >> 48
-    _capnp_need(p, found.segment, found.at, words + place.pointer_count)
+    cdef int64_t words = (target.pointer >> 32) & 0xFFFF
+    place.segment, place.data, place.data_bits = target.segment, target.at * WORD * 8, words * WORD * 8
+    place.pointers, place.pointer_count = target.at + words, target.pointer >> 48
+    _capnp_need(p, target.segment, target.at, words + place.pointer_count)
     return True
 
 
 cdef bint _capnp_list_place(CapnpPayload *p, int64_t segment, int64_t at, CapnpListPlace *elements) except *:
     """Find the list that a pointer leads to; False: it leads nowhere."""
-    cdef CapnpPointer found = _capnp_follow(p, segment, at)
+    cdef CapnpPointer target = _capnp_follow(p, segment, at)
     cdef int64_t words
-    if not found.pointer:
+    if not target.pointer:
         return False
-    if found.pointer & 3 != TO_LIST:
+    if target.pointer & 3 != TO_LIST:
         raise FaultError("it is no list")
-    elements.segment, elements.at = found.segment, found.at
-    elements.kind, elements.count = (found.pointer >> 32) & 7, found.pointer >> 35
+    elements.segment, elements.at = target.segment, target.at
+    elements.kind, elements.count = (target.pointer >> 32) & 7, target.pointer >> 35
     elements.data_words, elements.pointer_count = 0, elements.kind == OF_POINTER
     if elements.kind != OF_STRUCT:
         _capnp_need(p, elements.segment, elements.at, (elements.count * _capnp_bits[elements.kind] + 63) // 64)
@@ -188,14 +188,14 @@ cdef class _CapnpScalar(_CapnpValueReader):
 
     cdef object read(self, CapnpPayload *p, const CapnpStructPlace *place, int64_t number, bytes message):
         cdef int64_t at = number * self.bits
-        cdef uint64_t found = 0
+        cdef uint64_t bits = 0
         if at + self.bits <= place.data_bits:
             at += place.data
             if self.bits == 1:
-                found = p.bytes[at >> 3] >> (at & 7) & 1
+                bits = p.bytes[at >> 3] >> (at & 7) & 1
             else:
-                found = take_bits(p.bytes + (at >> 3), self.bits >> 3, _is_swapped)
-        value = number_of(found ^ self.default, self.kind, self.bits >> 3)
+                bits = take_bits(p.bytes + (at >> 3), self.bits >> 3, _is_swapped)
+        value = number_of(bits ^ self.default, self.kind, self.bits >> 3)
         return value if self.names is None else self.names.get(value, value)
 
 
@@ -240,12 +240,12 @@ cdef class _CapnpStruct(_CapnpValueReader):
         self.members = [-1 if field.member is None else field.member for field in schema_type.fields]
 
     cdef object read(self, CapnpPayload *p, const CapnpStructPlace *place, int64_t number, bytes message):
-        cdef CapnpStructPlace there
+        cdef CapnpStructPlace target
         if self.is_group:
             return self.read_at(p, place, message)
-        if number >= place.pointer_count or not _capnp_struct_place(p, place.segment, place.pointers + number, &there):
+        if number >= place.pointer_count or not _capnp_struct_place(p, place.segment, place.pointers + number, &target):
             return _capnp_nothing
-        return self.read_at(p, &there, message)
+        return self.read_at(p, &target, message)
 
     cdef object nothing(self, CapnpPayload *p, bytes message):
         cdef CapnpStructPlace place
@@ -256,7 +256,7 @@ cdef class _CapnpStruct(_CapnpValueReader):
         """Return the struct that is here."""
         cdef Py_ssize_t i = 0
         cdef int64_t has = 0, member, number
-        cdef dict made = {}
+        cdef dict fields = {}
         _capnp_spend(p, len(self.names) + 1, 0)
         p.levels_left -= 1
         if p.levels_left < 0:
@@ -269,14 +269,14 @@ cdef class _CapnpStruct(_CapnpValueReader):
                 if member < 0 or member == has:
                     value = (<_CapnpValueReader> self.readers[i]).read(p, place, number, message)
                     if value is not _capnp_nothing:
-                        made[self.names[i]] = value
+                        fields[self.names[i]] = value
                     elif member >= 0:  # that it is this one, is what the message says
-                        made[self.names[i]] = (<_CapnpValueReader> self.readers[i]).nothing(p, message)
+                        fields[self.names[i]] = (<_CapnpValueReader> self.readers[i]).nothing(p, message)
         except FaultError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         p.levels_left += 1
-        return made
+        return fields
 
 
 cdef class _CapnpList(_CapnpValueReader):
@@ -311,8 +311,8 @@ cdef class _CapnpList(_CapnpValueReader):
             _capnp_spend(p, 1, elements.count)
             return PyBytes_FromStringAndSize(<const char *> p.bytes + elements.at * WORD, elements.count)
         if self.kind != OF_BIT:
-            found = np.frombuffer(message, self.dtype, elements.count, elements.at * WORD)
-            return found.astype(found.dtype.newbyteorder("="), copy=False)
+            numbers = np.frombuffer(message, self.dtype, elements.count, elements.at * WORD)
+            return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
         _capnp_spend(p, 1, elements.count)
         bits = np.frombuffer(message, np.uint8, (elements.count + 7) // 8, elements.at * WORD)
         return np.unpackbits(bits, count=elements.count, bitorder="little").view(np.bool_)
@@ -340,7 +340,7 @@ cdef class _CapnpList(_CapnpValueReader):
 
 
 cdef class _CapnpReaders:
-    """What was made of a schema so far: a taker of each struct, and those that have no fields yet."""
+    """The readers of a schema: one for each struct, and those that have no fields yet."""
 
     cdef dict structs
     cdef list empty

@@ -27,21 +27,21 @@ def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1
     cdef int64_t[:, ::1] kept = np.zeros((plan.slots + 1, _SLOT_FIELDS), np.int64)
     cdef mq_column_buffer *columns = <mq_column_buffer *> &slots[0, 0]
     cdef const uint8_t *first = &data[0] if data.shape[0] else NULL
-    found = np.zeros(rows, np.uint8)
-    cdef uint8_t[::1] failed = found
+    failures = np.zeros(rows, np.uint8)
+    cdef uint8_t[::1] failed = failures
     with nogil:
         mq_unpack(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
-    made = []
+    arrays = []
     cdef uint8_t[::1] column
     cdef int64_t slot, before
     for slot in range(plan.slots):
         before = sizeof(int32_t) if are_ends[slot] else 0  # the first end, 0
         column = np.zeros(before + columns[slot].used, np.uint8)
-        made.append(np.asarray(column))
+        arrays.append(np.asarray(column))
         columns[slot].room = columns[slot].used
         if columns[slot].used:
             columns[slot].bytes = &column[before]
         columns[slot].used = columns[slot].total = 0
     with nogil:
         mq_unpack(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
-    return made, found.view(np.bool_)
+    return arrays, failures.view(np.bool_)

@@ -183,11 +183,11 @@ cdef class _CdrNumbers(_CdrElements):
             return np.empty(0, np.bool_ if self.are_truths else self.dtype)
         _cdr_align(p, self.size)
         _cdr_need(p, count, self.size)
-        found = np.frombuffer(message, self.swapped if p.swap else self.dtype, count, p.offset + p.at)
+        numbers = np.frombuffer(message, self.swapped if p.swap else self.dtype, count, p.offset + p.at)
         p.at += count * self.size
         if self.are_truths:
-            return found != 0
-        return found.astype(self.dtype) if p.swap else found
+            return numbers != 0
+        return numbers.astype(self.dtype) if p.swap else numbers
 
 
 cdef class _CdrList(_CdrElements):
@@ -211,19 +211,19 @@ cdef class _CdrList(_CdrElements):
         count = self.count if self.count >= 0 else _cdr_u32(p)
         _cdr_need(p, count, self.element.least)
         _cdr_spend(p, count * self.element.fields)
-        cdef list made = PyList_New(count)
+        cdef list values = PyList_New(count)
         try:
             for i in range(count):
                 value = self.element.read(p, message)
                 Py_INCREF(value)  # the list takes it over
-                PyList_SET_ITEM(made, i, value)
+                PyList_SET_ITEM(values, i, value)
         except FaultError as fault:
-            del made[i:]
+            del values[i:]
             fault.path.append(f"[{i}]")
             raise
         if has_end:
             _cdr_end_delimited(p, size)
-        return made
+        return values
 
 
 cdef class _CdrStruct(_CdrValueReader):
@@ -238,18 +238,18 @@ cdef class _CdrStruct(_CdrValueReader):
     cdef object read(self, CdrPayload *p, bytes message):
         cdef Py_ssize_t i = 0, size = p.size
         cdef bint has_end = p.is_second and (self.is_appendable or (self.is_open and p.is_delimited))
-        cdef dict made = {}
+        cdef dict fields = {}
         if has_end:
             size = _cdr_begin_delimited(p)
         try:
             for i in range(len(self.names)):
-                made[self.names[i]] = (<_CdrValueReader> self.readers[i]).read(p, message)
+                fields[self.names[i]] = (<_CdrValueReader> self.readers[i]).read(p, message)
         except FaultError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         if has_end:
             _cdr_end_delimited(p, size)
-        return made
+        return fields
 
 
 cdef _CdrValueReader _cdr_reader(object schema_type):
@@ -296,13 +296,13 @@ cdef class CdrReader:
         first = None
         for wide in self._widths:
             try:
-                found = self._read(message, wide)
+                value = self._read(message, wide)
             except FaultError as fault:
                 first = first or fault
                 continue
             if first is not None:
                 self._widths.sort(key=lambda width: width != wide)
-            return found
+            return value
         raise first.with_path()
 
     cdef object _read(self, bytes message, int wide):
@@ -313,10 +313,10 @@ cdef class CdrReader:
         p.swap, p.is_second, p.is_delimited = not _is_little, False, False
         if self._is_cdr:
             _cdr_begin(&p)
-        found = self._root.read(&p, message)
+        value = self._root.read(&p, message)
         if p.size - p.at > (PADDING_MAX if self._is_cdr else 0):
             raise FaultError(f"{p.size - p.at} of its {p.size + p.offset} bytes are left")
-        return found
+        return value
 
 
 cdef int _cdr_begin(CdrPayload *p) except -1:

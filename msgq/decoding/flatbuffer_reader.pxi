@@ -1,7 +1,7 @@
 """Messages of FlatBuffers as Python values, below Python: see core.pyi.
 
 A schema becomes readers, one for each type. The values lie at places that the message itself says, so that each
-place is checked, and what is made is counted. Format: https://flatbuffers.dev/internals/
+place is checked, and the values are counted. Format: https://flatbuffers.dev/internals/
 """
 
 
@@ -55,7 +55,7 @@ cdef class _FlatValueReader:
 
 
 cdef class _FlatReaders:
-    """What was made of a schema so far: a taker of each table, and those that have no fields yet."""
+    """What was made of a schema so far: a reader of each table, and those that have no fields yet."""
 
     cdef dict tables
     cdef list empty
@@ -73,8 +73,8 @@ cdef class _FlatScalar(_FlatValueReader):
         self.names = None if schema_type.names is None else dict(schema_type.names)
 
     cdef object read(self, FlatPayload *p, Py_ssize_t at, bytes message):
-        found = number_of(take_bits(p.bytes + at, self.size, _is_swapped), self.kind, self.size)
-        return found if self.names is None else self.names.get(found, found)
+        value = number_of(take_bits(p.bytes + at, self.size, _is_swapped), self.kind, self.size)
+        return value if self.names is None else self.names.get(value, value)
 
 
 cdef class _FlatString(_FlatValueReader):
@@ -124,17 +124,17 @@ cdef class _FlatElements(_FlatValueReader):
             _flat_spend(p, 1, count)
             return PyBytes_FromStringAndSize(<const char *> p.bytes + at, count)
         if self.dtype is not None:
-            found = np.frombuffer(message, self.dtype, count, at)
-            return found != 0 if self.are_truths else found.astype(found.dtype.newbyteorder("="), copy=False)
+            numbers = np.frombuffer(message, self.dtype, count, at)
+            return numbers != 0 if self.are_truths else numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
         _flat_spend(p, count, 0)
-        made = []
+        values = []
         try:
             for i in range(count):
-                made.append(self.element.read(p, at + i * self.element.size, message))
+                values.append(self.element.read(p, at + i * self.element.size, message))
         except FaultError as fault:
             fault.path.append(f"[{i}]")
             raise
-        return made
+        return values
 
 
 cdef class _FlatFixedStruct(_FlatValueReader):
@@ -147,12 +147,12 @@ cdef class _FlatFixedStruct(_FlatValueReader):
 
     cdef object read(self, FlatPayload *p, Py_ssize_t at, bytes message):
         cdef Py_ssize_t i, place
-        cdef dict made = {}
+        cdef dict fields = {}
         _flat_spend(p, len(self.names), 0)
         for i in range(len(self.names)):
             place = self.places[i]
-            made[self.names[i]] = (<_FlatValueReader> self.readers[i]).read(p, at + place, message)
-        return made
+            fields[self.names[i]] = (<_FlatValueReader> self.readers[i]).read(p, at + place, message)
+        return fields
 
 
 cdef class _FlatUnion(_FlatValueReader):
@@ -166,13 +166,13 @@ cdef class _FlatUnion(_FlatValueReader):
         self.kinds = {number: _flat_reader(kind, cache) for number, kind in schema_type.kinds.items()}
 
     cdef object take_kind(self, FlatPayload *p, Py_ssize_t at, bytes message, int kind):
-        taker = self.kinds.get(kind)
-        if taker is None:
+        reader = self.kinds.get(kind)
+        if reader is None:
             raise FaultError(f"it has the type {kind}, which the schema does not know")
-        if isinstance(taker, _FlatFixedStruct):
+        if isinstance(reader, _FlatFixedStruct):
             at += _flat_u32(p, at)
-            _flat_need(p, at, 1, (<_FlatValueReader> taker).size)
-        return (<_FlatValueReader> taker).read(p, at, message)
+            _flat_need(p, at, 1, (<_FlatValueReader> reader).size)
+        return (<_FlatValueReader> reader).read(p, at, message)
 
 
 cdef class _FlatTable(_FlatValueReader):
@@ -191,7 +191,7 @@ cdef class _FlatTable(_FlatValueReader):
         """Return the table whose first byte is here."""
         cdef Py_ssize_t i = 0, vtable = at - <int32_t> _flat_u32(p, at), place
         cdef Py_ssize_t size = _flat_u16(p, vtable)
-        cdef dict made = {}
+        cdef dict fields = {}
         _flat_need(p, vtable, 1, size or VTABLE_BYTES)
         _flat_spend(p, len(self.names) + 1, 0)
         p.levels_left -= 1
@@ -200,29 +200,29 @@ cdef class _FlatTable(_FlatValueReader):
         try:
             for i in range(len(self.names)):
                 place = self.places[i]
-                made[self.names[i]] = self.field(p, at, vtable, size, place, i, message)
+                fields[self.names[i]] = self.field(p, at, vtable, size, place, i, message)
         except FaultError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         p.levels_left += 1
-        return made
+        return fields
 
     cdef object field(self, FlatPayload *p, Py_ssize_t at, Py_ssize_t vtable, Py_ssize_t size, Py_ssize_t place,
                       Py_ssize_t number, bytes message):
-        cdef _FlatValueReader taker = self.readers[number]
-        cdef Py_ssize_t there = _flat_field_place(p, vtable, size, place), kind
-        if not there:
+        cdef _FlatValueReader reader = self.readers[number]
+        cdef Py_ssize_t offset = _flat_field_place(p, vtable, size, place), kind
+        if not offset:
             return self.missing[number]
-        _flat_need(p, at + there, 1, taker.size)
-        if not isinstance(taker, _FlatUnion):
-            return taker.read(p, at + there, message)
+        _flat_need(p, at + offset, 1, reader.size)
+        if not isinstance(reader, _FlatUnion):
+            return reader.read(p, at + offset, message)
         kind = _flat_field_place(p, vtable, size, place - 2)
         if not kind:
             return None
         _flat_need(p, at + kind, 1, 1)
         if not p.bytes[at + kind]:
             return None
-        return (<_FlatUnion> taker).take_kind(p, at + there, message, p.bytes[at + kind])
+        return (<_FlatUnion> reader).take_kind(p, at + offset, message, p.bytes[at + kind])
 
 
 cdef inline Py_ssize_t _flat_field_place(

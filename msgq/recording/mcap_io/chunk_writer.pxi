@@ -73,8 +73,8 @@ cdef class ChunkWriter:
         cdef Py_ssize_t count = channels.shape[0]
         cdef Py_ssize_t i
         cdef int64_t number
-        found = np.empty(count, np.uint32)
-        cdef uint32_t[::1] numbers = found
+        sequences_out = np.empty(count, np.uint32)
+        cdef uint32_t[::1] numbers = sequences_out
         if sequences is not None and sequences.shape[0] != count:
             raise InvalidValueError(f"{sequences.shape[0]} numbers for {count} messages")
         for i in range(count):
@@ -83,7 +83,7 @@ cdef class ChunkWriter:
             number = self._next_sequence[channels[i]] if sequences is None else sequences[i]
             numbers[i] = <uint32_t> number
             self._next_sequence[channels[i]] = <uint32_t> (number + 1)
-        return found
+        return sequences_out
 
     def append_rows(self, rows not None, contents not None):
         cdef int64_t done = 0
