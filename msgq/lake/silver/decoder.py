@@ -238,7 +238,7 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kin
 
 
 def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
-    """Return values with integer_column as equal doubles where the schema does not state the type."""
+    """Return values with integers as equal doubles where the schema does not state the type."""
     if not said.is_open:
         return array
     if pa.types.is_int64(array.type):

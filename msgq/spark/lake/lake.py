@@ -120,7 +120,7 @@ class Lake:
 
     @spark_errors()
     def optimize(self, retain_hours: int = 168) -> OptimizeResult:
-        """Put small parts merge_results, make silver and gold follow, and remove what no table needs any more.
+        """Merge small files, update silver and gold, and remove files that no table needs.
 
         Parameters
         ----------
