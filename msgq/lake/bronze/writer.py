@@ -121,7 +121,7 @@ class _PartitionWriters:
 
     def __init__(self, lake: Directory) -> None:
         self._lake, self._table = lake, messages_table(lake)
-        self._open: dict[str, _OpenFile] = {}
+        self._open: dict[str, _OpenBronzeFile] = {}
         self._about: list[pq.FileMetaData] = []
         self.written = UncommittedFiles()
 
@@ -151,7 +151,7 @@ class _PartitionWriters:
             file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         file.aggregates.add(table, starts, repeats)
 
-    def _begin(self, bronze_file: str, columns: pa.Schema) -> _OpenFile:
+    def _begin(self, bronze_file: str, columns: pa.Schema) -> _OpenBronzeFile:
         while len(self._open) >= _OPEN_MAX:
             self._close(next(iter(self._open)))
         path = self._table.path(bronze_file)
@@ -168,7 +168,7 @@ class _PartitionWriters:
             metadata_collector=self._about,
             write_statistics=[name for name in columns.names if name != "data"],
         )
-        return _OpenFile(bronze_file, writer, _AggregateWriter(self._lake, bronze_file))
+        return _OpenBronzeFile(bronze_file, writer, _AggregateWriter(self._lake, bronze_file))
 
     def _close(self, folder: str) -> None:
         file = self._open.pop(folder)
@@ -207,7 +207,7 @@ class _AggregateWriter:
         return aggregate_table(self._lake, name).write(self._name, pa.concat_tables(rows))
 
 
-class _OpenFile(NamedTuple):
+class _OpenBronzeFile(NamedTuple):
     """A bronze file that is being written."""
 
     bronze_file: str

@@ -90,7 +90,7 @@ def _read_needed(source: pq.ParquetFile, number: int) -> pa.Table:
     return about.append_column("data", pa.nulls(about.num_rows, pa.binary()))
 
 
-class _OpenFile:
+class _OpenSilverFile:
     """A file that is being written, and how many rows of each endpoint it has."""
 
     def __init__(self, path: str, columns: pa.Schema, writer: pq.ParquetWriter) -> None:
@@ -105,7 +105,7 @@ class _TableBuffer:
         self.family = family
         self.waiting: list[pa.Table] = []
         self.count = self.size = 0
-        self.files: list[_OpenFile] = []
+        self.files: list[_OpenSilverFile] = []
         self.fields: dict[str, pa.Schema] = {}  # of each endpoint
 
     def add(self, rows: pa.Table, fields: pa.Schema) -> None:
@@ -134,7 +134,7 @@ class _SilverWriter:
     def __init__(self, lake: Directory, bronze_file: str, tables: TableAssignment) -> None:
         self._lake, self._bronze_file, self._known = lake, bronze_file, tables
         self._tables: dict[str, _TableBuffer] = {}
-        self._open: dict[str, _OpenFile] = {}
+        self._open: dict[str, _OpenSilverFile] = {}
         self._size = 0
 
     def add(self, name: str, family: SchemaFamily | None, rows: pa.Table, fields: pa.Schema) -> None:
@@ -164,14 +164,14 @@ class _SilverWriter:
         for count in pc.value_counts(rows.column("endpoint")).to_pylist():
             file.rows[count["values"]] = file.rows.get(count["values"], 0) + count["counts"]
 
-    def _begin(self, name: str, columns: pa.Schema) -> _OpenFile:
+    def _begin(self, name: str, columns: pa.Schema) -> _OpenSilverFile:
         if len(self._open) >= _OPEN_MAX:
             self._open.pop(next(iter(self._open))).writer.close()
         date, kind, stem = self._bronze_file.removesuffix(".parquet").split("/")
         path = f"{date}/{stem}-{kind.removeprefix('class=')}-{uuid4().hex[:12]}.parquet"
         where = silver_table(self._lake, name).path(path)
         self._lake.files.create_dir(where.rpartition("/")[0])
-        file = self._open[name] = _OpenFile(path, columns, _writer(where, columns, self._lake))
+        file = self._open[name] = _OpenSilverFile(path, columns, _writer(where, columns, self._lake))
         self._tables[name].files.append(file)
         return file
 
