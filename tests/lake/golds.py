@@ -31,13 +31,13 @@ def here() -> Iterator[list[int]]:
     """Give a list of how many rows each task reads."""
     read: list[int] = []
 
-    def counted(task: IncrementTask, lake: Any) -> dict[str, pa.Table]:
+    def count_rows(task: IncrementTask, lake: Any) -> dict[str, pa.Table]:
         tables = reading(task, lake)
         read.append(sum(rows.num_rows for rows in tables.values()))
         return tables
 
     reading = IncrementTask.read
-    with patch.object(IncrementTask, "read", counted):
+    with patch.object(IncrementTask, "read", count_rows):
         yield read
 
 

@@ -33,7 +33,7 @@ def _counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "compute_aggregates", counts)
 
 
-def written(lake: Directory, *numbers: int) -> UncommittedFiles:
+def write_counts(lake: Directory, *numbers: int) -> UncommittedFiles:
     return write_bronze([batch(message("a", number, number) for number in numbers)], lake)
 
 
@@ -41,7 +41,7 @@ def names(of: UncommittedFiles) -> list[str]:
     return [file.path for file in of.bronze_files]
 
 
-def seen(lake: Directory, there: list[str]) -> Any:
+def read_counts(lake: Directory, there: list[str]) -> Any:
     """Return the rows of parts, and their ranges; None: not all is there."""
     view = AggregateStore(lake).snapshot(there)
     if view is None:
@@ -55,23 +55,23 @@ def seen(lake: Directory, there: list[str]) -> Any:
 def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
     """However far the one who was killed had come."""
     lake = Directory(tmp_path)
-    one, other = written(lake, 1), written(lake, 2, 3)
+    one, other = write_counts(lake, 1), write_counts(lake, 2, 3)
     there = names(one) + names(other)
     tables = AggregateStore(lake)
     tables.add(one.aggregates, names(one))
     tables._add("counts", other.aggregates["counts"], names(other))  # and then was killed
-    assert seen(lake, there) is None
+    assert read_counts(lake, there) is None
     assert tables.missing(there) == set(names(other))
     for _ in range(2):
         found, nowhere = tables.find_uncommitted(sorted(tables.missing(there)))
         assert not nowhere
         tables.add(found, there)
-        assert seen(lake, there) == (sorted([(there[0], 1), (there[1], 2)]), sorted(there))
+        assert read_counts(lake, there) == (sorted([(there[0], 1), (there[1], 2)]), sorted(there))
 
 
 def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
-    made = [written(lake, number) for number in range(3)]
+    made = [write_counts(lake, number) for number in range(3)]
     there = [name for one in made for name in names(one)]
     (tmp_path / "aggregates" / "1" / "counts" / made[0].aggregates["counts"][0].path).write_bytes(b"")
     ranges = tmp_path / "aggregates" / "1" / "ranges" / made[1].aggregates["ranges"][0].path
@@ -83,25 +83,25 @@ def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
 
 def test_what_two_derive_anew_counts_once(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
-    there = names(written(lake, 1, 2))
+    there = names(write_counts(lake, 1, 2))
     both = [rebuild_aggregates(lake, there[0]) for _ in range(2)]
     AggregateStore(lake)._add("counts", both[0].aggregates["counts"], there)
     for one in both:
         AggregateStore(lake).add(one.aggregates, there)
-    assert seen(lake, there) == ([(there[0], 2)], there)
+    assert read_counts(lake, there) == ([(there[0], 2)], there)
 
 
 def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     tables = AggregateStore(lake)
-    every = [written(lake, number) for number in range(5)]
+    every = [write_counts(lake, number) for number in range(5)]
     there = [names(one)[0] for one in every]
     for one in every:
         tables.add(one.aggregates, names(one))
-    before = seen(lake, there)
+    before = read_counts(lake, there)
     old = tables.snapshot(there)
     tables.compact(lambda: there)
-    assert seen(lake, there) == before
+    assert read_counts(lake, there) == before
     assert old is not None
     assert len(old.read("counts")) == 5, "who has looked before sees what was there"
     for table in tables.tables.values():
@@ -119,7 +119,7 @@ def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
     """Who makes it whole looks for files by the names of parts."""
     lake = Directory(tmp_path)
     tables = AggregateStore(lake)
-    every = [written(lake, number) for number in range(3)]
+    every = [write_counts(lake, number) for number in range(3)]
     there = [names(one)[0] for one in every]
     tables.add(every[0].aggregates, there[:1])
     for one in every[1:]:
@@ -127,7 +127,7 @@ def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
     tables.compact(lambda: there)
     found, _ = tables.find_uncommitted(there[1:])
     tables.add(found, there)
-    assert seen(lake, there) == (sorted((part, 1) for part in there), sorted(there))
+    assert read_counts(lake, there) == (sorted((part, 1) for part in there), sorted(there))
 
 
 def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,10 +136,10 @@ def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pyt
     tables = AggregateStore(lake)
     there = []
     for number in range(10):
-        one = written(lake, number)
+        one = write_counts(lake, number)
         tables.add(one.aggregates, names(one))
         there += names(one)
-    assert seen(lake, there) == (sorted((part, 1) for part in there), sorted(there))
+    assert read_counts(lake, there) == (sorted((part, 1) for part in there), sorted(there))
     snapshot = tables.tables["ranges"].snapshot()
     assert snapshot is not None
     assert len(snapshot.files) <= 5

@@ -19,7 +19,7 @@ from msgq.lake.directory import Directory
 from tests.command import run
 
 
-def made(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None:
+def create_table(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None:
     """Commit a table in some files, and leave one that no commit names."""
     delta = LakeTable(Directory(lake), place)
     found = [delta.write(f"{number}.parquet", rows) for number in range(files + 1)]
@@ -30,11 +30,11 @@ def made(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None:
 def lake(tmp_path: Path) -> Path:
     rows = pa.table({"run": ["r", "r"], "n": [1, 2]})
     for place in ("aggregates/3/ranges", "gold/_groups", "ingested_files", "gold/endpoints", "messages"):
-        made(tmp_path, place, rows, files=3 if place == "messages" else 1)
-    made(tmp_path, "silver/Imu-1a2b", rows)
+        create_table(tmp_path, place, rows, files=3 if place == "messages" else 1)
+    create_table(tmp_path, "silver/Imu-1a2b", rows)
     endpoints = ["b", "a", "c", "d[/]", "a", None]
     parts = {"bronze_file": ["p"] * 6, "table_name": ["Imu-1a2b"] * 6, "endpoint": endpoints, "row_count": [1] * 6}
-    made(tmp_path, "silver_manifest", pa.table(parts))
+    create_table(tmp_path, "silver_manifest", pa.table(parts))
     (tmp_path / "gold" / "half").mkdir()  # of a writer that was killed before its commit
     return tmp_path
 

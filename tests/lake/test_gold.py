@@ -161,7 +161,7 @@ def test_a_window_cannot_be_longer_than_a_group(tmp_path: Path) -> None:
         golds.gold_of(tmp_path).build_gold(2 * HOUR, None, False)
 
 
-def killed(lake: Path, place: int, full_refresh: bool) -> bool:
+def run_killed(lake: Path, place: int, full_refresh: bool) -> bool:
     """Let a child make gold, and die at a commit; return whether it did."""
     command = [sys.executable, "-m", "tests.lake.golds", str(lake), str(place), "full_refresh" if full_refresh else ""]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120)
@@ -204,7 +204,7 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
     seen, last = set(), 0
     for place in moments:
         lake = shutil.copytree(begun, tmp_path / f"{place}")
-        if not killed(lake, place, full_refresh):
+        if not run_killed(lake, place, full_refresh):
             break
         found, last = golds.tables(lake), place
         assert all(found[name] in (old[name], new[name]) for name in NAMES), place

@@ -16,21 +16,21 @@ from visionipc import FrameFormat, Geometry
 from visionipc.image_messages import Picture, image
 
 
-def shown(picture: bytes, width: int = 160) -> Any:
+def decode_picture(picture: bytes, width: int = 160) -> Any:
     small = thumbnail(picture, width)
     return None if small is None else cv2.imdecode(np.frombuffer(small, np.uint8), cv2.IMREAD_COLOR)
 
 
 def test_a_picture_becomes_as_wide_as_said_and_never_wider_than_it_was() -> None:
     picture = cv2.imencode(".png", np.zeros((240, 320, 3), np.uint8))[1].tobytes()
-    assert shown(picture, 80).shape == (60, 80, 3)
-    assert shown(b"a head" + picture, 1000).shape == (240, 320, 3)
+    assert decode_picture(picture, 80).shape == (60, 80, 3)
+    assert decode_picture(b"a head" + picture, 1000).shape == (240, 320, 3)
 
 
 def test_what_nobody_can_read_is_none() -> None:
     picture = cv2.imencode(".png", np.zeros((240, 320, 3), np.uint8))[1].tobytes()
-    assert shown(picture[:40]) is None
-    assert shown(b"text") is None
+    assert decode_picture(picture[:40]) is None
+    assert decode_picture(b"text") is None
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_raw_frames_as_a_recorder_writes_them_are_pictures(kind: str, shape: Any
     if kind == "RGB24":
         pixels[:, :240] = np.tile([255, 0, 0], 80)  # behind it the line is padded
     layout = Geometry(FrameFormat[kind], 80, 60, shape[1], 60 * shape[1] if kind == "NV12" else 0, pixels.nbytes)
-    picture = shown(image(Picture(layout, 123, 5, pixels)))
+    picture = decode_picture(image(Picture(layout, 123, 5, pixels)))
     assert picture.shape == (60, 80, 3)
     assert color is None or np.abs(picture[30, 40, ::-1].astype(int) - color).max() < 5

@@ -47,7 +47,7 @@ def batch(rows: list[Row], ordered: bool = True) -> pa.Table:
     return found.combine_chunks()
 
 
-def made(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
+def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
     """Return all tables of gold of parts, hour by hour, as a lake makes them."""
     found = [partial_aggregates.compute_aggregates(batch(part, ordered)) for part in parts]
     every = {name: pa.concat_tables([one[name] for one in found]) for name in partial_aggregates.SCHEMAS}
@@ -70,7 +70,7 @@ def made(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
 @given(SEEDS)
 def test_tables_are_what_a_person_would_find(seed: int) -> None:
     rows = some_rows(random.Random(seed))
-    found = made([rows])
+    found = build_tables([rows])
     counted = [name for name in WINDOWS.names if name != "histogram"]
     assert sorted_rows(found["traffic_windows"], *counted) == in_order(plain.windows(rows))
     assert sorted_rows(found["sequence_gaps"]) == in_order(plain.gaps(rows))
@@ -109,7 +109,7 @@ def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: boo
     """Pieces that overlap, in any order; rows that come in order or do not."""
     rng = random.Random(seed)
     rows = some_rows(rng)
-    whole, parts = made([rows]), made(pieces(rng, rows, count), ordered)
+    whole, parts = build_tables([rows]), build_tables(pieces(rng, rows, count), ordered)
     assert {name: sorted_rows(parts[name]) for name in whole} == {name: sorted_rows(whole[name]) for name in whole}
 
 
@@ -201,5 +201,5 @@ def test_a_silence_may_lie_about_the_border_of_hours() -> None:
 
 
 def test_nothing_of_nothing() -> None:
-    found = made([[]])
+    found = build_tables([[]])
     assert {name: rows.num_rows for name, rows in found.items()} == dict.fromkeys(found, 0)

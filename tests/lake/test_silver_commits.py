@@ -28,7 +28,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 ENDPOINTS = [f"e{i}" for i in range(6)]
 
 
-def filled(path: Path, parts: int = 3) -> Lake:
+def fill_lake(path: Path, parts: int = 3) -> Lake:
     """Return a lake in which each part has something for four tables, and something that cannot be decoded."""
     lake = Lake(path)
     for i in range(parts):
@@ -60,7 +60,7 @@ def check(lake: Lake, parts: int = 3) -> None:
 def test_whoever_dies_between_two_commits_leaves_every_row_once(
     tmp_path: Path, moment: int, full_refresh: bool
 ) -> None:
-    lake = filled(tmp_path)
+    lake = fill_lake(tmp_path)
     if full_refresh:
         lake.decode()
     with die_at(moment, raise_killed, (LakeTable, "commit"), (Directory, "put")), pytest.raises(Killed):
@@ -84,7 +84,7 @@ def test_whoever_dies_between_two_commits_leaves_every_row_once(
 def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, full_refresh: bool, step: int) -> None:
     """With a step, at some moments before and after commits."""
     for moment in range(0, 1000, step):
-        lake = filled(tmp_path / str(moment))
+        lake = fill_lake(tmp_path / str(moment))
         if full_refresh:
             lake.decode()
         mode = "full_refresh" if full_refresh else ""
@@ -99,7 +99,7 @@ def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, full
 
 
 def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(tmp_path: Path) -> None:
-    lake, other = filled(tmp_path), Lake(tmp_path)
+    lake, other = fill_lake(tmp_path), Lake(tmp_path)
     lake.decode()
     ends = threading.Event()
     seen: list[tuple[int, ...]] = []
@@ -139,7 +139,7 @@ class Busy(Lake):
 
 @pytest.mark.parametrize("full_refresh", [False, True])
 def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, full_refresh: bool) -> None:
-    lake = filled(tmp_path)
+    lake = fill_lake(tmp_path)
     if full_refresh:
         lake.decode()
 
@@ -156,7 +156,7 @@ def test_tables_are_those_of_the_newest_manifest_whoever_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody who has looked at the manifest, and then sleeps while others go on, does not take their rows away."""
-    lake = filled(tmp_path)
+    lake = fill_lake(tmp_path)
     plain = SilverManifest._apply
 
     def late(self: SilverManifest, state: Any) -> None:
@@ -183,7 +183,7 @@ def test_parts_that_give_a_column_two_types_at_once_go_to_two_tables(tmp_path: P
 
 
 def test_parts_that_are_gone_are_replaced_by_their_successors(tmp_path: Path) -> None:
-    lake = filled(tmp_path, 2)
+    lake = fill_lake(tmp_path, 2)
     lake.decode()
     merged = pa.concat_tables([pq.ParquetFile(tmp_path / "messages" / part).read() for part in sorted(lake.parts())])
     for part in lake.parts():
@@ -206,7 +206,7 @@ def test_a_manifest_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypa
 
 
 def test_the_manifest_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
-    lake = filled(tmp_path, 1)
+    lake = fill_lake(tmp_path, 1)
     lake.decode()
     snapshot = LakeTable(lake.directory, "silver_manifest").snapshot()
     assert snapshot is not None
@@ -229,7 +229,7 @@ def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
     def refuse(*_: Any) -> None:
         raise ConflictError("never")
 
-    lake = filled(tmp_path)
+    lake = fill_lake(tmp_path)
     monkeypatch.setattr(LakeTable, "commit", refuse)
     with pytest.raises(ConflictError):
         lake.decode()
@@ -249,4 +249,4 @@ def test_files_are_on_the_disk_before_the_manifest_names_them(tmp_path: Path, mo
         plain(table, *given)
 
     monkeypatch.setattr(LakeTable, "_commit", commit)
-    filled(tmp_path, 1).decode()
+    fill_lake(tmp_path, 1).decode()

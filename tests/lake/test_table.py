@@ -32,7 +32,7 @@ def put(into: LakeTable, *numbers: int) -> DataFile:
     return into.write(f"{'-'.join(map(str, numbers))}.parquet", pa.table({"number": numbers}, NUMBERS))
 
 
-def held(of: LakeTable, version: int | None = None) -> Iterable[int]:
+def read_numbers(of: LakeTable, version: int | None = None) -> Iterable[int]:
     snapshot = of.snapshot(version)
     assert snapshot is not None
     return sorted(snapshot.read().column("number").to_pylist())
@@ -45,8 +45,8 @@ def test_a_commit_is_there_at_once_and_a_snapshot_stays_as_it_was(tmp_path: Path
     numbers.commit(None, NUMBERS, [put(numbers, 1, 2)])
     before = numbers.snapshot()
     numbers.commit(before, NUMBERS, [put(numbers, 3)], ["1-2.parquet"])
-    assert held(numbers) == [3]
-    assert held(numbers, 0) == [1, 2]
+    assert read_numbers(numbers) == [3]
+    assert read_numbers(numbers, 0) == [1, 2]
     assert before is not None
     assert sorted(before.read().column("number").to_pylist()) == [1, 2]
     with pytest.raises(RecordingError, match="some/numbers has versions until 1 only"):
@@ -64,7 +64,7 @@ def test_who_is_late_is_told(tmp_path: Path) -> None:
     more = pa.schema([*NUMBERS, ("text", pa.string())])
     with pytest.raises(ConflictError, match="somebody else"):
         numbers.commit(base, more, [put(numbers, 2)])
-    assert held(numbers) == [1]
+    assert read_numbers(numbers) == [1]
 
 
 def test_what_fails_for_another_reason_is_no_conflict(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
     for thread in threads:
         thread.join()
     numbers = table(tmp_path)
-    assert held(numbers) == [100 * who + number for who in range(writers) for number in range(40)]
+    assert read_numbers(numbers) == [100 * who + number for who in range(writers) for number in range(40)]
     snapshot = numbers.snapshot()
     assert snapshot is not None
     assert len(snapshot.files) < 70
@@ -107,7 +107,7 @@ def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
     numbers.commit(numbers.snapshot(), pa.schema([*NUMBERS, ("text", pa.string())]), [put(numbers, 2)])
     put(numbers, 3)
     numbers.vacuum(0)
-    assert held(numbers) == [1, 2]
+    assert read_numbers(numbers) == [1, 2]
     assert sorted(path.name for path in (tmp_path / name).rglob("?.parquet")) == ["1.parquet", "2.parquet"]
     assert table_places(numbers.lake) == ["some/numbers"]
 
@@ -127,7 +127,7 @@ def test_what_is_cleaned_is_neither_named_nor_young(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.rglob("?.parquet")} == {"1.parquet", "2.parquet", "3.parquet"}
     numbers.vacuum(0)
     assert {path.name for path in tmp_path.rglob("?.parquet")} == {"2.parquet"}
-    assert held(numbers) == [2]
+    assert read_numbers(numbers) == [2]
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_files_are_on_the_disk_before_they_count_and_their_commit_before_it_is_t
 def test_a_table_may_be_the_first_thing_of_a_lake(tmp_path: Path) -> None:
     numbers = LakeTable(Directory(tmp_path / "new" / "lake"), "numbers")
     numbers.commit(None, NUMBERS)
-    assert held(numbers) == []
+    assert read_numbers(numbers) == []
 
 
 def test_entries_of_others_on_which_ours_rests_are_on_the_disk_too(tmp_path: Path, synced: list[str]) -> None:
@@ -200,7 +200,7 @@ def test_checkpoints_are_made_now_and_then_and_one_that_cannot_be_is_no_failure(
     for number in range(6):
         numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, number)])
     assert [path.name[:20] for path in sorted(log.glob("*.checkpoint.parquet")) if path.is_file()] == [f"{2:020}"]
-    assert held(numbers) == [0, 1, 2, 3, 4, 5]
+    assert read_numbers(numbers) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
     numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, 2)], ["1.parquet"])
-    assert held(numbers) == [2]
+    assert read_numbers(numbers) == [2]
 
 
 def test_the_first_entry_of_a_log_that_a_power_failure_left_empty_is_made_again(tmp_path: Path) -> None:
@@ -223,13 +223,13 @@ def test_the_first_entry_of_a_log_that_a_power_failure_left_empty_is_made_again(
     (tmp_path / "numbers" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
     assert numbers.snapshot() is None
     numbers.commit(None, NUMBERS, [put(numbers, 1)])
-    assert held(numbers) == [1]
+    assert read_numbers(numbers) == [1]
 
 
 def test_a_table_begins_without_files_where_nothing_is(tmp_path: Path) -> None:
     numbers = table(tmp_path / "lake" / "deep")
     numbers.commit(None, NUMBERS)
-    assert held(numbers) == []
+    assert read_numbers(numbers) == []
 
 
 def test_no_file_that_is_read_is_pythons(tmp_path: Path) -> None:

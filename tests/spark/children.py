@@ -21,11 +21,11 @@ def record(path: str) -> None:
     with Recorder(path, chunk_seconds=0.02, chunk_bytes=4096, limits=limits) as recorder:
         say()
         while (wanted := hear()) is not None:
-            wait_until(partial(reached, recorder, wanted))
+            wait_until(partial(wait_recorded, recorder, wanted))
             say()
 
 
-def reached(recorder: Recorder, messages: int) -> bool:
+def wait_recorded(recorder: Recorder, messages: int) -> bool:
     return recorder.stats().messages >= messages
 
 

@@ -72,15 +72,15 @@ class Server:
         with log.open("w") as file:
             self._process = subprocess.Popen(command, env=environment(**variables), stdout=file, stderr=file)
 
-    def said(self, pattern: str) -> str:
+    def wait_for_line(self, pattern: str) -> str:
         """Return the group of an expression that the log comes to match."""
 
-        def found() -> re.Match[str] | None:
+        def search_log() -> re.Match[str] | None:
             text = self._log.read_text()
             assert self._process.poll() is None, text
             return re.search(pattern, text)
 
-        return str(wait_until(found, f"{pattern} in {self._log}", DEADLINE, 0.05)[1])
+        return str(wait_until(search_log, f"{pattern} in {self._log}", DEADLINE, 0.05)[1])
 
     def __enter__(self) -> Self:
         return self
@@ -107,16 +107,16 @@ def standalone(directory: Path) -> Iterator[str]:
     address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
 
-        def started(kind: str, name: str, *options: str) -> Server:
+        def start_server(kind: str, name: str, *options: str) -> Server:
             log = directory / f"{name}.log"
             arguments = (f"org.apache.spark.deploy.{kind}", *address, *options)
             return stack.enter_context(Server("spark-class", *arguments, log=log))
 
-        url = started("master.Master", "master").said(r"Starting Spark master at (spark://\S+)")
+        url = start_server("master.Master", "master").wait_for_line(r"Starting Spark master at (spark://\S+)")
         limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory))
-        workers = [started("worker.Worker", f"worker{number}", *limits, url) for number in (1, 2)]
+        workers = [start_server("worker.Worker", f"worker{number}", *limits, url) for number in (1, 2)]
         for worker in workers:
-            worker.said(r"(Successfully registered with master)")
+            worker.wait_for_line(r"(Successfully registered with master)")
         yield url
 
 
@@ -133,4 +133,4 @@ def connect(directory: Path, master: str, **variables: str) -> Iterator[str]:
     kind = "org.apache.spark.sql.connect.service.SparkConnectServer"
     arguments = ("--master", master, "--class", kind, *options(chosen))
     with Server("spark-submit", *arguments, log=directory / "connect.log", **variables) as server:
-        yield "sc://127.0.0.1:" + server.said(r"Spark Connect server started at: \S+:(\d+)")
+        yield "sc://127.0.0.1:" + server.wait_for_line(r"Spark Connect server started at: \S+:(\d+)")

@@ -77,7 +77,7 @@ def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     return results
 
 
-def found_by_the_server(url: str, recordings: str) -> int:
+def source_of_server(url: str, recordings: str) -> int:
     """Count messages by a client that has told the server nothing of the source."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
     from pyspark.sql import SparkSession

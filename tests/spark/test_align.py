@@ -25,7 +25,7 @@ def series(spark: Any, keys: Any, times: Any, values: Any) -> Any:
     return spark.createDataFrame(pa.table([keys, times, values], schema=types))
 
 
-def expected(left: Any, right: Any, tolerance: Any) -> Any:
+def join_by_hand(left: Any, right: Any, tolerance: Any) -> Any:
     found = []
     for key, time, value in left:
         past = [(t, v) for k, t, v in right if k == key and t <= time and (tolerance is None or time - t <= tolerance)]
@@ -61,7 +61,7 @@ def test_each_row_meets_the_last_one_before_it(spark: Any, strategy: Any, tolera
     )
     columns = ("key", "publish_time", "value", "publish_time_right", "value_right")
     assert tuple(joined.columns) == columns
-    assert sorted_rows(joined, *columns) == expected(left, right, tolerance)
+    assert sorted_rows(joined, *columns) == join_by_hand(left, right, tolerance)
 
 
 def test_without_keys_all_is_one_series(spark: Any) -> None:
@@ -147,7 +147,7 @@ def test_resample_over_a_clock_jump_is_bounded(spark: Any, jump: Any) -> None:
     assert sorted_rows(found, "publish_time", "value") == wanted
 
 
-def chosen(left: Any, right: Any) -> str:
+def choose_strategy(left: Any, right: Any) -> str:
     """Return the strategy that "auto" takes."""
     plan = align.asof_join(left, right, by=["key"])._jdf.queryExecution().analyzed().toString()
     return "arrow" if "CoGroupsInArrow" in plan else "window"
@@ -164,10 +164,10 @@ def test_auto_counts_the_bytes_of_a_key_and_of_what_comes_of_it(spark: Any, monk
         return numbers(rows, keys).withColumn("data", F.expr(f"CAST(repeat('x', {size}) AS binary)"))
 
     monkeypatch.setattr(align, "_ARROW_BYTES_MAX", 1 << 20)
-    assert chosen(numbers(4000), numbers(4000)) == "arrow"
-    assert chosen(pictures(300, 1 << 12), numbers(1)) == "window"
-    assert chosen(pictures(300, 1 << 12, keys=3), numbers(3, keys=3)) == "arrow", "a key after the other"
-    assert chosen(numbers(300), pictures(1, 1 << 12)) == "window", "each row takes one"
+    assert choose_strategy(numbers(4000), numbers(4000)) == "arrow"
+    assert choose_strategy(pictures(300, 1 << 12), numbers(1)) == "window"
+    assert choose_strategy(pictures(300, 1 << 12, keys=3), numbers(3, keys=3)) == "arrow", "a key after the other"
+    assert choose_strategy(numbers(300), pictures(1, 1 << 12)) == "window", "each row takes one"
     nested = pictures(300, 1 << 12).selectExpr("key", "publish_time", "map('a', array(struct(data))) AS value")
-    assert chosen(nested, numbers(1)) == "window"
-    assert chosen(numbers(0), numbers(0)) == "arrow"
+    assert choose_strategy(nested, numbers(1)) == "window"
+    assert choose_strategy(numbers(0), numbers(0)) == "arrow"

@@ -151,7 +151,7 @@ def everything(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Everythi
     return Everything(Lake(spark, place / "lake"), recordings, said)
 
 
-def counted(lake: Lake, *endpoints: str) -> list[tuple[Any, ...]]:
+def count_messages(lake: Lake, *endpoints: str) -> list[tuple[Any, ...]]:
     table = lake.table("endpoints")
     return sorted_rows(table.where(table.endpoint.isin(list(endpoints))), "endpoint", "messages", "lost")
 
@@ -176,7 +176,7 @@ def test_strangers_hold_up_neither_batch_nor_stream(spark: Any, everything: Ever
 
 
 def test_names_of_endpoints(spark: Any, everything: Everything, tmp_path: Path) -> None:
-    assert len(counted(everything.lake, *NAMES)) == len(NAMES)
+    assert len(count_messages(everything.lake, *NAMES)) == len(NAMES)
     path = everything.recordings / "names.mcap"
     for name in ("quote'\"`$", "with space", "x" * 5000):
         assert read(spark, str(path), endpoints=[name]).count() == 1
@@ -189,7 +189,7 @@ def test_names_of_endpoints(spark: Any, everything: Everything, tmp_path: Path) 
 
 def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everything) -> None:
     lake = everything.lake
-    assert counted(lake, "clock", "early", "restart", "same", "wrap", "wrong") == [
+    assert count_messages(lake, "clock", "early", "restart", "same", "wrap", "wrong") == [
         ("clock", 5, 0),
         ("early", 2, 0),
         ("restart", 4, 5),
@@ -207,7 +207,7 @@ def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everyt
 
 
 def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything: Everything) -> None:
-    assert counted(everything.lake, "twice") == [("twice", 3, 0)]
+    assert count_messages(everything.lake, "twice") == [("twice", 3, 0)]
     found = sorted_rows(everything.lake.messages().where("endpoint = 'mixed'"), "schema", "encoding")
     assert found == [("One", "json"), ("Two", "struct")]
     rows = read(spark, str(everything.recordings / "mixed.mcap"), decode="mixed").collect()
@@ -222,7 +222,7 @@ def test_payloads_of_no_bytes_and_of_many(spark: Any, everything: Everything) ->
 
 
 def test_one_endpoint_with_nearly_all_and_many_others(everything: Everything) -> None:
-    assert counted(everything.lake, "most") == [("most", 9 * OTHERS, 0)]
+    assert count_messages(everything.lake, "most") == [("most", 9 * OTHERS, 0)]
     assert everything.lake.table("endpoints").where("endpoint LIKE 'other%'").count() == OTHERS
     assert len(list((everything.recordings.parent / "lake").rglob("*.parquet"))) < 200, "no file for each endpoint"
     assert (everything.recordings.parent / "report.html").stat().st_size < 20 << 20

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from msgq.recording import LogReader
 from tests.recording import logs
 from tests.spark import cluster
-from tests.spark.jobs import everything, found_by_the_server, something
+from tests.spark.jobs import everything, something, source_of_server
 from tests.support import ROOT, run_child
 
 RUN = "ab" * 16
@@ -34,14 +34,14 @@ def recordings(tmp_path: Path) -> Path:
     return where
 
 
-def known_rows(recordings: Path) -> list[list[Any]]:
+def read_rows(recordings: Path) -> list[list[Any]]:
     known = sorted([RUN, m.endpoint, 1, m.sequence, m.log_time, zlib.crc32(m.data)] for m in LogReader(recordings))
     assert len(known) == 400
     return known
 
 
 def check(found: dict[str, Any], recordings: Path, executors: int) -> None:
-    known = known_rows(recordings)
+    known = read_rows(recordings)
     assert found["source"] == found["stream"] == found["lake"] == known
     assert found["sql"] == [row for row in known if row[1] == "a"]
     assert found["read"] == [row for row in known if row[1] == "big"]
@@ -64,7 +64,7 @@ def test_executor_in_another_process_reads_and_ingests_all_messages(
     tmp_path: Path, recordings: Path, environment: dict[str, str]
 ) -> None:
     found = run_child(something, "local-cluster[1,1,1024]", str(recordings), str(tmp_path), env=environment)
-    assert found["source"] == found["lake"] == known_rows(recordings)
+    assert found["source"] == found["lake"] == read_rows(recordings)
     assert (found["ingested"], found["executors"]) == (400, 1)
 
 
@@ -87,6 +87,6 @@ def test_spark_connect(tmp_path: Path, recordings: Path) -> None:
     (tmp_path / "installed").mkdir()
     (tmp_path / "installed" / "pyspark_msgq.py").symlink_to(ROOT / "pyspark_msgq.py")
     with cluster.connect(tmp_path, "local[2]", PYTHONPATH=str(tmp_path / "installed")) as url:
-        assert run_child(found_by_the_server, url, str(recordings)) == 400
+        assert run_child(source_of_server, url, str(recordings)) == 400
         found = run_child(everything, url, str(recordings), str(tmp_path), env={"JAVA_HOME": "/nowhere"})
     check(found, recordings, 1)

@@ -152,7 +152,7 @@ def test_without_a_decoder(tmp_path: Path, encoding: str) -> None:
     assert row["reason"] == (None if not encoding else "nothing here decodes 'unheard of'")
 
 
-def sent(tmp_path: Path, encoding: str, *payloads: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
+def decode_sent(tmp_path: Path, encoding: str, *payloads: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
     """Return what the source makes of payloads with an encoding."""
     records_of = [records.Schema(id=1, name=schema.name, encoding=encoding, data=schema.data)] if schema else []
     part = chunk(
@@ -165,7 +165,7 @@ def sent(tmp_path: Path, encoding: str, *payloads: bytes, schema: Schema | None 
 
 def test_protobuf_has_columns_of_its_own_types(tmp_path: Path) -> None:
     full = point(count=2**62, axes=[0.5], color=1, next={"count": 7}, tags={"x": 1})
-    first, second, bad = sent(tmp_path, "protobuf", full, b"", b"\xff", schema=point_schema())
+    first, second, bad = decode_sent(tmp_path, "protobuf", full, b"", b"\xff", schema=point_schema())
     assert {name: first["value"][name] for name in ("count", "axes", "color")} == {
         "count": 2**62,
         "axes": [0.5],
@@ -179,7 +179,7 @@ def test_protobuf_has_columns_of_its_own_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("encoding", "packed"), [("msgpack", msgpack.packb), ("cbor", cbor2.dumps)])
 def test_msgpack_and_cbor(tmp_path: Path, encoding: str, packed: Callable[[Any], bytes]) -> None:
-    first, second, bad = sent(tmp_path, encoding, packed({"a": 1, "b": b"\xff"}), packed({"c": [0.5]}), b"\x81")
+    first, second, bad = decode_sent(tmp_path, encoding, packed({"a": 1, "b": b"\xff"}), packed({"c": [0.5]}), b"\x81")
     assert first["value"] == {"a": 1, "b": b"\xff", "c": None}
     assert second["value"] == {"a": None, "b": None, "c": [0.5]}
     assert (bad["value"], bad["data"], bad["reason"].partition(":")[0]) == (None, b"\x81", encoding)
@@ -201,19 +201,21 @@ def test_msgpack_and_cbor(tmp_path: Path, encoding: str, packed: Callable[[Any],
     ],
 )
 def test_what_spark_has_no_type_for_is_text(tmp_path: Path, encoding: str, payload: bytes, value: Any) -> None:
-    (row,) = sent(tmp_path, encoding, payload)
+    (row,) = decode_sent(tmp_path, encoding, payload)
     assert row["value"] == value or str(row["value"]) == str(value)  # NaN is no number's equal
     assert row["reason"] is None
 
 
 def test_what_is_always_empty_costs_no_value(tmp_path: Path) -> None:
-    got = sent(tmp_path, "json", b'{"a": 1, "none": {}, "list": [], "deep": {"er": [{}]}}', b'{"a": 2, "none": {}}')
+    got = decode_sent(
+        tmp_path, "json", b'{"a": 1, "none": {}, "list": [], "deep": {"er": [{}]}}', b'{"a": 2, "none": {}}'
+    )
     assert [row["value"] for row in got] == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.parametrize(("encoding", "payload"), [("json", b"[" * 90 + b"]" * 90), ("msgpack", b"\x91" * 90 + b"\1")])
 def test_what_is_nested_deep_is_text_within(tmp_path: Path, encoding: str, payload: bytes) -> None:
-    (row,) = sent(tmp_path, encoding, payload)
+    (row,) = decode_sent(tmp_path, encoding, payload)
     depth, value = 0, row["value"]
     while isinstance(value, list):
         depth, value = depth + 1, value[0]
@@ -223,14 +225,14 @@ def test_what_is_nested_deep_is_text_within(tmp_path: Path, encoding: str, paylo
 
 def test_what_is_nested_deeper_is_kept_aside(tmp_path: Path) -> None:
     payload = b"[" * 900 + b"]" * 900
-    (row,) = sent(tmp_path, "json", payload)
+    (row,) = decode_sent(tmp_path, "json", payload)
     assert (row["value"], row["data"]) == (None, payload)
     assert "nested deeper than 100" in row["reason"]
 
 
 def test_what_refers_to_itself_is_kept_aside(tmp_path: Path) -> None:
     payload = bytes.fromhex("d81c81d81d00")  # CBOR: a list that has itself in it
-    (row,) = sent(tmp_path, "cbor", payload)
+    (row,) = decode_sent(tmp_path, "cbor", payload)
     assert (row["value"], row["data"]) == (None, payload)
     assert "tag 29" in row["reason"]
 

@@ -62,7 +62,7 @@ def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return Demo(summary, where / "recording", Lake(spark, where / "lake"), where / "report.html", figures)
 
 
-def published(demo: Demo, topic: str) -> int:
+def count_published(demo: Demo, topic: str) -> int:
     """Return how many messages the demo says that it published."""
     (found,) = [one["messages"] for one in demo.summary["topics"] if one["topic"] == topic]
     return int(found)
@@ -89,13 +89,13 @@ def test_each_endpoint_has_its_messages_its_losses_and_its_kind(demo: Demo) -> N
     assert {one.kind for one in found.values()} == {"topic", "frames", "channel", "records", "queue"}
     assert demo.figures["messages"] == sum(info.messages for info in recorded.values())
     for topic in ("cpu", "sensor", "estimate", "command", "pulse"):
-        assert found[endpoint(demo, topic)].messages == published(demo, topic)
+        assert found[endpoint(demo, topic)].messages == count_published(demo, topic)
 
 
 def test_each_publisher_of_the_channel_has_its_messages(demo: Demo) -> None:
     found = {one.publisher: one for one in demo.lake.table("publishers").where("endpoint LIKE 'channel/%'").collect()}
     for name in ("heat", "fill"):
-        assert found.pop(name).messages == published(demo, name) > 0
+        assert found.pop(name).messages == count_published(demo, name) > 0
     assert found == {}
 
 
@@ -104,7 +104,7 @@ def test_values_of_the_vector_were_recorded_or_overwritten(demo: Demo) -> None:
     one = row(demo, "endpoints", f"endpoint = '{gauges}'")
     first = demo.lake.silver(gauges).groupBy("index").agg({"count": "min"}).collect()
     before = sum(count - 1 for _, count in first)  # that were overwritten before the recorder's first look
-    assert one.messages + one.overwritten + before == published(demo, "gauges") > 0
+    assert one.messages + one.overwritten + before == count_published(demo, "gauges") > 0
     assert one.lost == 0
 
 
@@ -113,7 +113,7 @@ def test_jobs_went_through_the_queue_as_its_counters_say(demo: Demo) -> None:
     work = demo.summary["work"]
     total = row(demo, "queue_summary", "queue LIKE 'demo-%-jobs'")
     assert (total.sent, total.acknowledged, total.requeued) == (work["sent"], work["acknowledged"], work["returned"])
-    assert total.sent == published(demo, "jobs")
+    assert total.sent == count_published(demo, "jobs")
     assert total.redelivered == total.requeued >= 1
     assert total.delivered == total.sent + total.requeued
     assert (total.rejected, total.backlog) == (0, work["waiting"] + work["taken"]) == (0, 0)
@@ -150,7 +150,7 @@ def test_the_page_shows_these_figures(demo: Demo) -> None:
     assert stages["estimate"]["messages"] == f"{told['estimate handles sensor']:,}"
     publishers = {one["publisher"]: one for one in table(found["Publishers"])}
     for name in ("heat", "fill"):
-        assert publishers[name]["messages"] == f"{published(demo, name):,}"
+        assert publishers[name]["messages"] == f"{count_published(demo, name):,}"
     kinds = {one["endpoint"]: one["kind"] for one in table(found["Endpoints"])}
     assert kinds == {name: info.kind for name, info in LogReader(demo.recording).endpoints.items()}
     assert "Pictures" in found

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def written(lake: Directory, *rows: dict[str, Any]) -> list[str]:
+def write_rows(lake: Directory, *rows: dict[str, Any]) -> list[str]:
     """Write messages; return the parts."""
     known = [{"origin_time": None, "schema_id": None, **row} for row in rows]
     return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, COLUMNS)], lake).bronze_files]
@@ -34,27 +34,27 @@ def written(lake: Directory, *rows: dict[str, Any]) -> list[str]:
 def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     sizes = [1 << 20] * 40 + [12 << 20, 20 << 20] + [1 << 20] * 3
-    (part,) = written(lake, *(message("camera", i, i, data=bytes(size)) for i, size in enumerate(sizes)))
+    (part,) = write_rows(lake, *(message("camera", i, i, data=bytes(size)) for i, size in enumerate(sizes)))
     file = pq.ParquetFile(tmp_path / "messages" / part)
     groups = [file.read_row_group(i, ["size_bytes"])["size_bytes"].to_pylist() for i in range(file.num_row_groups)]
     assert [size for group in groups for size in group] == sizes
     assert all(sum(group) <= 16 << 20 or len(group) == 1 for group in groups)
     assert len(groups) <= 9
-    (part,) = written(lake, *(message("imu", i, i, data=bytes(60_000)) for i in range(1000)))
+    (part,) = write_rows(lake, *(message("imu", i, i, data=bytes(60_000)) for i in range(1000)))
     assert pq.ParquetFile(tmp_path / "messages" / part).num_row_groups == 1
 
 
 def test_the_keys_of_a_part_and_the_part_without_rows(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
-    (part,) = written(lake, *pictures)
+    (part,) = write_rows(lake, *pictures)
     keys = pa.Table.from_batches(read_keys(lake, part, 7, known=True), KEYS)
     assert keys["row_number"].to_pylist() == keys["log_time"].to_pylist() == [0, 1, 2, 3, 4]
     assert keys["identity"].null_count == 5, "epochs tell them apart, so that no payload is read"
     assert (set(keys["file_number"].to_pylist()), set(keys["is_committed"].to_pylist())) == ({7}, {True})
     kept = [row for batch in read_without_rows(lake, part, np.array([0, 2, 4])) for row in batch.to_pylist()]
     assert [(row["sequence"], row["data"][:1]) for row in kept] == [(1, b"\1"), (3, b"\3")]
-    (part,) = written(lake, *(message("a", 0, 9, epoch=0, data=data) for data in (b"x", b"y", b"x")))
+    (part,) = write_rows(lake, *(message("a", 0, 9, epoch=0, data=data) for data in (b"x", b"y", b"x")))
     first, second, third = (
         row["identity"] for batch in read_keys(lake, part, 0, known=False) for row in batch.to_pylist()
     )

@@ -35,7 +35,7 @@ def test_heads_of_what_is_long_enough(sizes: list[int | None], cut: int) -> None
     assert (large.tolist(), same.tolist()) == (whole.tolist(), found.tolist())
 
 
-def decoded(value: pa.DataType | None, schema: Schema, *payloads: bytes) -> list[tuple[int, Any, Any]]:
+def decode_events(value: pa.DataType | None, schema: Schema, *payloads: bytes) -> list[tuple[int, Any, Any]]:
     """Return of each payload its row, value and reason."""
     found = []
     for values in ColumnDecoder(value).values(schema, pa.array(payloads, pa.binary())):
@@ -48,7 +48,7 @@ def decoded(value: pa.DataType | None, schema: Schema, *payloads: bytes) -> list
 def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
     history = random_history(random.Random(2), 300).events
     payloads = [one.data(b"x" * (number % 4)) for number, one in enumerate(history)]
-    rows = decoded(None, SCHEMA, *payloads)
+    rows = decode_events(None, SCHEMA, *payloads)
     assert {one.event for one in history} == set(Event)
     for (number, value, reason), one in zip(rows, history, strict=True):
         assert reason is None
@@ -70,7 +70,7 @@ def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
 def test_what_is_no_event_has_a_reason() -> None:
     good = QueueEvent(Event.SENT, 3, BEGIN).data(b"do")
     bad = [b"", good[: HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
-    rows = decoded(None, SCHEMA, *bad[:2], good, *bad[2:])
+    rows = decode_events(None, SCHEMA, *bad[:2], good, *bad[2:])
     assert [reason for _, _, reason in rows] == [
         *["it is no event of a queue"] * 2,
         None,
@@ -79,17 +79,19 @@ def test_what_is_no_event_has_a_reason() -> None:
     assert rows[2][1]["payload"] == b"do"
     assert [value for _, value, reason in rows if reason] == [None] * 4
     other = Schema("QueueEvent", ENCODING, b'[["event", "|u1"]]')
-    assert decoded(None, other, good) == [
+    assert decode_events(None, other, good) == [
         (0, None, "its schema describes a head of events that this release does not know")
     ]
-    assert decoded(None, Schema("QueueEvent", ENCODING), good)[0][1]["number"] == 3, "without a text it is this one"
+    assert decode_events(None, Schema("QueueEvent", ENCODING), good)[0][1]["number"] == 3, (
+        "without a text it is this one"
+    )
 
 
 def test_events_as_what_somebody_wants_of_them() -> None:
     data = QueueEvent(Event.RETURNED, 3, BEGIN).data()
     wanted = pa.struct([("number", pa.int64()), ("event", pa.string()), ("missing", pa.int32())])
-    assert decoded(wanted, SCHEMA, data)[0][1] == {"number": 3, "event": "returned", "missing": None}
-    assert '"event": "returned"' in decoded(pa.string(), SCHEMA, data)[0][1]
+    assert decode_events(wanted, SCHEMA, data)[0][1] == {"number": 3, "event": "returned", "missing": None}
+    assert '"event": "returned"' in decode_events(pa.string(), SCHEMA, data)[0][1]
 
 
 def test_a_source_knows_the_columns_of_events(tmp_path: Path) -> None:

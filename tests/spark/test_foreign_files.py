@@ -35,13 +35,13 @@ def by_file(table: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
     return {name: sorted(messages) for name, messages in found.items()}
 
 
-def written(variant: Variant) -> list[tuple[Any, ...]]:
+def write_variant(variant: Variant) -> list[tuple[Any, ...]]:
     """Return the messages of a file; a channel without a schema has its topic's name for one."""
     return sorted((*fields, schema[0] if schema else fields[0]) for *fields, schema in variant.messages())
 
 
 def test_each_conformance_file_has_what_was_written(spark: SparkSession, folder: Path) -> None:
-    expected = {variant.name: written(variant) for variant in variants() if variant.of("Message")}
+    expected = {variant.name: write_variant(variant) for variant in variants() if variant.of("Message")}
     assert by_file(read(spark, str(folder), columns=_COLUMNS)) == expected
     assert read(spark, str(folder), readErrors=True).count() == 0
 
@@ -54,7 +54,7 @@ def test_each_conformance_file_has_what_was_written_as_a_stream(
     query = stream.option("maxBytesPerTrigger", "4k").load(str(folder)).writeStream.trigger(availableNow=True)
     where = {"checkpointLocation": str(tmp_path / "checkpoint"), "path": str(tmp_path / "found")}
     assert query.format("parquet").options(**where).start().awaitTermination(DEADLINE)
-    expected = {variant.name: written(variant) for variant in variants() if variant.of("Message")}
+    expected = {variant.name: write_variant(variant) for variant in variants() if variant.of("Message")}
     assert by_file(spark.read.parquet(where["path"])) == expected
 
 

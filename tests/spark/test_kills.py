@@ -39,7 +39,7 @@ def recording(path: Path, first: int, count: int = 10) -> Path:
     return logs.write(path, chunk, chunk[:-7])
 
 
-def held(lake: Path) -> list[tuple[str, int]]:
+def read_messages(lake: Path) -> list[tuple[str, int]]:
     """Return what a reader finds, without Spark."""
     snapshot = messages_table(Directory(lake)).snapshot()
     rows = [] if snapshot is None else snapshot.read(["endpoint", "sequence"]).to_pylist()
@@ -53,7 +53,7 @@ def numbers(first: int, end: int) -> list[tuple[str, int]]:
 def assert_right(root: Path, expected: list[tuple[str, int]]) -> None:
     """Assert that a lake has these messages once, and of each part what derives of it, once."""
     lake = Directory(root)
-    assert held(root) == expected
+    assert read_messages(root) == expected
     snapshot = messages_table(lake).snapshot()
     assert snapshot is not None
     tables = AggregateStore(lake)
@@ -107,14 +107,14 @@ def test_a_kill_at_any_step_costs_nothing_but_time(
     one, two = recording(tmp_path / "1.mcap", 0), recording(tmp_path / "2.mcap", 10)
     if before == "a lake":
         assert killer(tmp_path / "base", [one]) == 0
-    there, new = (held(tmp_path / "base"), [two]) if before == "a lake" else ([], [one, two])
+    there, new = (read_messages(tmp_path / "base"), [two]) if before == "a lake" else ([], [one, two])
     outcomes = []
     for step in itertools.count(0, 1 if LONGER > 1 else stride):
         root = tmp_path / "lake"
         if there:
             shutil.copytree(tmp_path / "base", root)
         ended = killer(root, new, step)
-        outcomes.append(held(root))
+        outcomes.append(read_messages(root))
         assert outcomes[-1] in (there, numbers(0, 20)), f"half of an ingest is there after {step} steps"
         lake = Lake(spark, root)
         lake.ingest(new)
@@ -149,7 +149,7 @@ def test_a_kill_at_any_time_costs_nothing_but_time(spark: Any, tmp_path: Path, k
             ended.append(killer(tmp_path / "lake", [two], dice.uniform(0.001, took)))
             if first and ended[-1] == 0:  # the load was higher before
                 took = min(took, time.monotonic() - begin)
-        assert held(tmp_path / "lake") in (numbers(0, 10), numbers(0, 20))
+        assert read_messages(tmp_path / "lake") in (numbers(0, 10), numbers(0, 20))
         Lake(spark, tmp_path / "lake").ingest([two])
         assert_right(tmp_path / "lake", numbers(0, 20))
         shutil.rmtree(tmp_path / "lake")

@@ -264,22 +264,22 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
     """They are there, with all their columns, and no file; new messages fill them, and only theirs."""
     lake = Lake(spark, tmp_path / "lake")
 
-    def written() -> set[str]:
+    def tables_with_rows() -> set[str]:
         return {name for name in OF_KINDS if list((tmp_path / "lake" / "gold" / name).rglob("*.parquet"))}
 
     other = "b" * 32
     lake.ingest([write_kinds(tmp_path / "0.mcap", of_queue("jobs", TOLD), other)])
     assert lake.build_gold() == 1
-    assert written() == {"publishers", "queue_deliveries", "queue_windows", "queue_summary"}
+    assert tables_with_rows() == {"publishers", "queue_deliveries", "queue_windows", "queue_summary"}
     assert set(lake.table_names()) == set(NAMES)
-    missing = OF_KINDS - written()
+    missing = OF_KINDS - tables_with_rows()
     assert {name: lake.table(name).count() for name in missing} == dict.fromkeys(missing, 0)
     columns = {name: lake.table(name).columns for name in missing}
     said = [of_vector("v", i, BEGIN + i, 0, 3 * i) for i in range(2)]
     said += [RecordedMessage("timing:planner:imu", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
     lake.ingest([write_kinds(tmp_path / "1.mcap", said, RUN)])
     assert lake.build_gold() == 1
-    assert written() == OF_KINDS
+    assert tables_with_rows() == OF_KINDS
     assert {name: lake.table(name).columns for name in missing} == columns
     assert sorted_rows(lake.table("overwrites"), "run", "overwritten") == [(RUN, 2)]
     assert sorted_rows(lake.table("stages"), "run", "stage", "messages") == [(RUN, "planner", 1)]

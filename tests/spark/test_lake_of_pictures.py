@@ -67,7 +67,7 @@ def recording(tmp_path: Path, noise: bytes) -> Iterator[Path]:
 
 
 @contextmanager
-def watched(pid: int) -> Iterator[dict[str, int]]:
+def watch_memory(pid: int) -> Iterator[dict[str, int]]:
     """Look at the memory of a process and of all below it, what they share counted once; give the most there was."""
     most = {"bytes": 0}
     over = threading.Event()
@@ -76,7 +76,7 @@ def watched(pid: int) -> Iterator[dict[str, int]]:
         while not over.wait(TICK):
             with suppress(psutil.Error):
                 first = psutil.Process(pid)
-                most["bytes"] = max(most["bytes"], sum(map(used, (first, *first.children(recursive=True)))))
+                most["bytes"] = max(most["bytes"], sum(map(memory_of, (first, *first.children(recursive=True)))))
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -87,7 +87,7 @@ def watched(pid: int) -> Iterator[dict[str, int]]:
         watcher.join()
 
 
-def used(process: psutil.Process) -> int:
+def memory_of(process: psutil.Process) -> int:
     with suppress(psutil.Error):
         return int(process.memory_full_info().pss)
     return 0
@@ -98,7 +98,7 @@ def run(*arguments: object) -> str:
     command = [sys.executable, "-c", PROGRAM, "lake", *map(str, arguments)]
     with (
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
-        watched(process.pid) as most,
+        watch_memory(process.pid) as most,
     ):
         try:
             out, err = process.communicate(timeout=DEADLINE)
@@ -112,14 +112,14 @@ def run(*arguments: object) -> str:
 
 @pytest.mark.nightly
 def test_every_verb_on_a_lake_of_pictures(tmp_path: Path, recording: Path, noise: bytes) -> None:
-    def asked(query: str) -> list[Any]:
+    def run_query(query: str) -> list[Any]:
         return [json.loads(line) for line in run("sql", lake, query, "--json").splitlines()]
 
     lake, out = tmp_path / "lake", tmp_path / "out.mcap"
     assert json.loads(run("ingest", lake, recording, "--json"))["messages"] == COUNT
     total = "SELECT endpoint, count(*) AS n, sum(octet_length(data)) AS size, (SELECT max(points[7]) FROM silver_lidar)"
     most = max(noise[7 + 9970 * i] for i in range(COUNT // 10))
-    assert [[*row.values()] for row in asked(f"{total} FROM messages GROUP BY 1 ORDER BY 1")] == [
+    assert [[*row.values()] for row in run_query(f"{total} FROM messages GROUP BY 1 ORDER BY 1")] == [
         ["camera", COUNT * 9 // 10, COUNT * 9 // 10 * SIZE, most],
         ["lidar", COUNT // 10, COUNT // 10 * SIZE, most],
     ]

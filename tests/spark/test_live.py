@@ -343,7 +343,7 @@ def live(spark: SparkSession, prefix: str, **options: str) -> DataFrame:
     return spark.readStream.format("msgq").options(live="true", prefix=prefix, **options).load()
 
 
-def begun(query: StreamingQuery) -> StreamingQuery:
+def wait_started(query: StreamingQuery) -> StreamingQuery:
     """Return the query when it has looked for messages, and so subscribes; progress would be told 10 s later."""
 
     def settled() -> bool:
@@ -367,9 +367,11 @@ def test_from_publishers_to_a_table(spark: SparkSession, prefix: str, tmp_path: 
 
     def start() -> StreamingQuery:
         table = live(spark, prefix, endpoints="a,b").writeStream.format("parquet")
-        return begun(table.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "table")))
+        return wait_started(
+            table.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "table"))
+        )
 
-    def sent(child: Child, count: int) -> None:
+    def send_messages(child: Child, count: int) -> None:
         child.say(count)
         child.hear()
 
@@ -381,16 +383,16 @@ def test_from_publishers_to_a_table(spark: SparkSession, prefix: str, tmp_path: 
         with Child(publish, "b") as b:
             b.hear()
             for child in (a, b):
-                sent(child, 3000)
+                send_messages(child, 3000)
             b.kill()
         with Child(publish, "b") as b:
             b.hear()
-            sent(b, 1000)
+            send_messages(b, 1000)
             assert settled(query)["messages"] == 7000
             query.stop()
-            sent(b, 1000)
+            send_messages(b, 1000)
             query = start()
-            sent(a, 2000)
+            send_messages(a, 2000)
             end = settled(query)
             query.stop()
     assert (end["messages"], end["lost"]) == (9000, 0), "what nobody asked for, between the queries, is not lost"
@@ -419,7 +421,7 @@ def test_a_batch_that_failed_is_lost_and_counted(spark: SparkSession, prefix: st
 
     def start() -> StreamingQuery:
         writer = live(spark, prefix).writeStream.foreachBatch(take)
-        return begun(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+        return wait_started(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
     with msgq.pub_sock("a") as pub:
         query = start()

@@ -29,7 +29,7 @@ def test_the_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch, ma
     assert driver_memory() == heap
 
 
-def limited(root: Path, told: str, limits: dict[str, str]) -> int:
+def memory_limit(root: Path, told: str, limits: dict[str, str]) -> int:
     for place, text in {
         "proc/self/cgroup": told,
         **{f"sys/fs/cgroup/{place}": text for place, text in limits.items()},
@@ -42,8 +42,8 @@ def limited(root: Path, told: str, limits: dict[str, str]) -> int:
 def test_control_groups_bound_it(tmp_path: Path) -> None:
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert machine_bytes(tmp_path) == whole, "there are none"
-    assert limited(tmp_path / "a", "0::/x/y\n", {"x/memory.max": "5000\n", "x/y/memory.max": "max\n"}) == 5000
-    assert limited(tmp_path / "b", "0::/of/the/host\n", {"memory.max": "6000\n"}) == 6000, "a container"
+    assert memory_limit(tmp_path / "a", "0::/x/y\n", {"x/memory.max": "5000\n", "x/y/memory.max": "max\n"}) == 5000
+    assert memory_limit(tmp_path / "b", "0::/of/the/host\n", {"memory.max": "6000\n"}) == 6000, "a container"
     v1 = "4:cpu,memory:/x\n3:cpuset:/\n"
-    assert limited(tmp_path / "c", v1, {"memory/x/memory.limit_in_bytes": "7000"}) == 7000
-    assert limited(tmp_path / "d", "0::/\n", {"memory.max": "9223372036854771712\n"}) == whole, "that is none"
+    assert memory_limit(tmp_path / "c", v1, {"memory/x/memory.limit_in_bytes": "7000"}) == 7000
+    assert memory_limit(tmp_path / "d", "0::/\n", {"memory.max": "9223372036854771712\n"}) == whole, "that is none"

@@ -91,7 +91,7 @@ def expected_deliveries(queue: str, told: list[QueueEvent]) -> list[tuple[Any, .
     return in_order(rows)
 
 
-def shuffled(rng: random.Random, history: History) -> list[RecordedMessage]:
+def shuffle_events(rng: random.Random, history: History) -> list[RecordedMessage]:
     """Return the messages of a history, as late as they like, some of them twice."""
     late = [rng.choice((10, 3000, 2 * SECOND)) for _ in history.events]
     said = of_queue("jobs", history.events, late)
@@ -110,7 +110,7 @@ def histories(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
             kept = [one for one in history.events if rng.random() < 0.7]
             history = History(kept, [])
         made[f"run{seed}"] = history
-        write_kinds(where / f"{seed}.mcap", shuffled(rng, history), f"run{seed}")
+        write_kinds(where / f"{seed}.mcap", shuffle_events(rng, history), f"run{seed}")
     return made, read(spark, str(where)).repartition(3)
 
 
@@ -138,7 +138,7 @@ def test_windows_of_random_histories(histories: Any) -> None:
     for run, history in made.items():
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in expected_deliveries("jobs", history.events)]
         mine = {row["window_start"]: row for row in found if row["run"] == run}
-        known = counted(rows, window)
+        known = count_events(rows, window)
         assert {time: {name: row[name] for name in COUNTS} for time, row in mine.items()} == known
         for name, at in (("queue_time", "delivered_time"), ("processing_time", "ended_time")):
             spread(rows, mine, name, at, window)
@@ -152,7 +152,7 @@ def test_windows_of_random_histories(histories: Any) -> None:
     work.unpersist()
 
 
-def counted(rows: list[dict[str, Any]], window: int) -> dict[int, dict[str, int]]:
+def count_events(rows: list[dict[str, Any]], window: int) -> dict[int, dict[str, int]]:
     """Return how often each thing happened in each window."""
     happened: list[tuple[int, str]] = []
     numbers = set()

@@ -54,7 +54,7 @@ def hops(rows: list[Row]) -> list[Row]:
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
 
 
-def traced(spark: SparkSession, rows: list[Row]) -> Any:
+def chain_messages(spark: SparkSession, rows: list[Row]) -> Any:
     return spark.createDataFrame(
         pa.Table.from_pylist([dict(zip(_TRACED, row, strict=True)) for row in rows], pa.schema(_TRACED))
     )
@@ -70,7 +70,7 @@ def traced(spark: SparkSession, rows: list[Row]) -> Any:
 )
 def test_who_speaks_twice_in_a_row_has_one_parent_for_both(spark: SparkSession, chain: str, edges: Any) -> None:
     rows = [("r", endpoint, 10 + at, 5) for at, endpoint in enumerate(chain)]
-    found = tables.hops(traced(spark, rows)).collect()
+    found = tables.hops(chain_messages(spark, rows)).collect()
     assert {(row.parent, row.endpoint): row.messages for row in found} == edges
 
 
@@ -82,7 +82,7 @@ def test_who_speaks_twice_in_a_row_has_one_parent_for_both(spark: SparkSession, 
     )
 )
 def test_hops_are_what_a_loop_finds(spark: SparkSession, rows: list[Row]) -> None:
-    found = tables.hops(traced(spark, rows))
+    found = tables.hops(chain_messages(spark, rows))
     assert sorted_rows(found, *found.columns) == hops(rows)
 
 

@@ -140,7 +140,7 @@ def by_number(*schemas: Schema) -> dict[int, Schema]:
     return {number: schema for schema in schemas if (number := schema_id(schema)) is not None}
 
 
-def decoded(table: Any, *schemas: Any) -> Any:
+def decode_rows(table: Any, *schemas: Any) -> Any:
     """Return the fields of each endpoint, and of those that failed the sequence, the reason and the payload."""
     found: dict[str, list[Any]] = {}
     failed = []
@@ -163,7 +163,7 @@ def test_rows_have_the_fields_of_their_schema_and_no_name_twice() -> None:
         ("imu", "json", None, b'"text"'),
         ("raw", "", None, b"?"),
     )
-    found, failed = decoded(table, pose, wide)
+    found, failed = decode_rows(table, pose, wide)
     keys = ("sequence", "element_index", "x", "sequence_", "tags")
     assert [tuple(row.get(key) for key in keys) for row in found["gps"]] == [
         (0, 0, 0.5, 7, None),
@@ -187,7 +187,7 @@ def test_what_cannot_be_decoded_is_kept_aside_with_the_reason() -> None:
         ("d", "xml", None, b"payload"),
         ("e", "struct", None, b"payload"),
     )
-    found, failed = decoded(table)
+    found, failed = decode_rows(table)
     assert [row["x"] for row in found["a"]] == [1]
     reasons = {sequence: (reason, data) for sequence, reason, data in failed}
     assert sorted(reasons) == [0, 2, 3, 4, 5]
@@ -206,7 +206,7 @@ def test_messages_of_ros_have_columns_in_types_of_spark() -> None:
     table = pa.concat_tables([table, needed(("t", "ros1", text, ros1))])
     for one in SilverDecoder(by_number(POINT, text)).decode(table):
         to_arrow_schema(spark_schema(one.rows.schema), timezone="UTC")  # else Spark refuses it
-    found, failed = decoded(table, POINT, text)
+    found, failed = decode_rows(table, POINT, text)
     assert [{name: row[name] for name in point(0)} for row in found["p"]] == [point(1), point(2)]
     assert [(row["data"], row["n"]) for row in found["t"]] == [("hi", [0, 2**64 - 1])]
     assert [(sequence, data) for sequence, _, data in failed] == [(2, b"cut")]
@@ -216,7 +216,7 @@ def test_msgpack_and_cbor() -> None:
     msgpack, cbor2 = pytest.importorskip("msgpack"), pytest.importorskip("cbor2")
     value = {"x": 1, "b": b"\xff", 3: [1.5]}
     table = needed(("m", "msgpack", None, msgpack.packb(value)), ("c", "cbor", None, cbor2.dumps(value)))
-    found, failed = decoded(table)
+    found, failed = decode_rows(table)
     assert not failed
     for endpoint in "mc":
         assert [(row["x"], row["b"], row["3"]) for row in found[endpoint]] == [(1, b"\xff", [1.5])]
@@ -237,7 +237,7 @@ def test_protobuf() -> None:
         ("s", "protobuf", schema, b"\xff"),
         ("f", "protobuf", enum, field.SerializeToString()),
     )
-    found, failed = decoded(table, schema, enum)
+    found, failed = decode_rows(table, schema, enum)
     ((pair,),) = (row["fields"] for row in found["s"])
     assert (pair["key"], pair["value"]["number_value"]) == ("a", 1.5)
     row = found["f"][0]
@@ -374,7 +374,7 @@ def test_an_endpoint_has_the_types_of_its_own_messages(spark: Any, tmp_path: Pat
     assert [str(day) for (day,) in lake.silver("w").select("date").distinct().collect()] == ["1970-01-02"]
 
 
-def mixed(rng: random.Random) -> bytes:
+def mixed_value(rng: random.Random) -> bytes:
     """Return a message whose fields have one type, two numbers', some of a struct's fields, or any."""
     inner = {name: rng.choice((1, 2.5)) for name in "xyz" if rng.random() < 0.7}
     said = {"n": rng.choice((1, 2.5)), "o": inner | {"deep": [{"k": rng.choice((1, 2**60))}]}, "v": value(rng)}
@@ -386,7 +386,7 @@ def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path
     """Values of any types in a few parts: as whoever reads the files by the ledger, without Spark."""
     lake, rng = Lake(spark, tmp_path / "lake"), random.Random(11)
     for number in range(3):
-        endpoints = [(name, "json", None, [mixed(rng) for _ in range(2)]) for name in "abcdef"]
+        endpoints = [(name, "json", None, [mixed_value(rng) for _ in range(2)]) for name in "abcdef"]
         lake.ingest([recording(tmp_path / f"{number}.mcap", *endpoints, first=2 * number)])
         lake.build_silver()
     files, kinds = silvers.Lake(tmp_path / "lake"), set()
