@@ -49,6 +49,7 @@ NAMES: dict[Any, dict[str, str]] = {
     Subscriber: {
         **dict.fromkeys(["endpoint", "name", "closed", "passive", "max_views", "views_held"], ""),
         **dict.fromkeys(["received", "lost", "resets", "position", "last"], ""),
+        "areceive": "(self, /)",
         "arecv": "(self, /)",
         "close": "(self, /)",
         "fileno": "(self, /)",

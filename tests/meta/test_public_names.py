@@ -84,6 +84,9 @@ ERRORS = {
     "SocketOptionError": "IpcError AttributeError",
     "StateError": "IpcError",
     "SegmentError": "IpcError",
+    "SegmentNotFoundError": "SegmentError FileNotFoundError",
+    "SegmentExistsError": "SegmentError FileExistsError",
+    "SegmentAccessError": "SegmentError PermissionError",
     "SegmentSizeError": "SegmentError",
     "LayoutVersionError": "SegmentError",
     "CorruptSegmentError": "SegmentError",
@@ -116,14 +119,14 @@ ERRORS = {
     "ForkedSocketError": "IpcError",
     "ConcurrentUseError": "IpcError",
     "WaitTimeoutError": "IpcError TimeoutError",
-    "InterruptedWaitError": "IpcError",
+    "InterruptedWaitError": "IpcError InterruptedError",
     "EventTimeoutError": "WaitTimeoutError RuntimeError",
     "EventError": "IpcError RuntimeError",
     "ControllerDiedError": "EventError",
     "DeadlockError": "IpcError",
     "RecordingError": "MsgqError",
     "SparkError": "MsgqError",
-    "Again": "IpcError",
+    "Again": "IpcError BlockingIOError",
     "BackendNotAvailableError": "IpcError ImportError",
 }
 RECORDS = {
@@ -177,9 +180,9 @@ RECORDS = {
     recording.Tolerance: "absolute relative",
 }
 FUNCTIONS = {
-    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None, trust=None, tracked=None)",
+    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None, trust=None, tracked=None, prefix=None)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
-    "backend=None, trust=None)",
+    "backend=None, trust=None, prefix=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     visionipc.to_rgb: "(data, geometry)",
@@ -255,7 +258,7 @@ MASTERS = {
     msgq.SubMaster: {
         "(topics, poll=None, ignore_alive=(), ignore_avg_freq=(), ignore_valid=(), addr='127.0.0.1', frequency=None, "
         "*, decoders=mappingproxy({}), validators=mappingproxy({}), keep_all=(), segment_sizes=mappingproxy({}), "
-        "clock=None, connect=True)",
+        "clock=None, connect=True, prefix=None)",
         "all_alive(self, topics=None)",
         "all_checks(self, topics=None)",
         "all_freq_ok(self, topics=None)",
@@ -268,7 +271,7 @@ MASTERS = {
         *["updated", "valid"],
     },
     msgq.PubMaster: {
-        "(topics, *, encoders=mappingproxy({}), segment_sizes=mappingproxy({}))",
+        "(topics, *, encoders=mappingproxy({}), segment_sizes=mappingproxy({}), prefix=None)",
         "all_readers_updated(self, topic)",
         "close(self)",
         "send(self, topic, data)",

@@ -26,6 +26,7 @@ OPENING = {
 WAITING = {
     **dict.fromkeys(["closed", "endpoint"], ""),
     "achanged": "(self)",
+    "areceive": "(self)",
     "arecv": "(self)",
     "close": "(self)",
     "fileno": "(self)",

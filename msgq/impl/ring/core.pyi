@@ -557,7 +557,7 @@ class SubSocket(SubConnection):
     def rcvhwm(self, messages: int) -> None: ...
     @property
     def linger(self) -> int:
-        """As that of `PubSocket`. A subscriber has nothing that could linger."""
+        """As that of `PubSocket` (compatibility: pyzmq's name). A subscriber has nothing that could linger."""
 
     @linger.setter
     def linger(self, milliseconds: int) -> None: ...

@@ -95,13 +95,13 @@ class PyzmqPoller(_GenericPoller[Ready]):
         self._descriptors: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
 
     def registerSocket(self, socket: Any) -> None:
-        """See poller.pyi."""
+        """Wait for this one, too (compatibility: stock's name); see poller.pyi."""
         super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
         if hasattr(socket, "_reader") and not any(socket is known for known in self._wrappers):
             self._wrappers.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
-        """See poller.pyi."""
+        """Wait for this one no longer (compatibility: stock's name); see poller.pyi."""
         super().unregisterSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
         self._wrappers = [known for known in self._wrappers if known is not socket]
 
