@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
     from msgq.fake_events import Event, SocketEventHandle, fake_event_handle, get_fake_prefix, wait_for_one_event
     from msgq.masters import PubMaster, SubMaster
-    from msgq.records import Board, RecordQueue, Seqlock, SeqlockVector, StageTracer, tracked
+    from msgq.records import Blackboard, Board, RecordQueue, Seqlock, SeqlockVector, StageTracer, tracked
     from msgq.workqueue import MessageQueue
 else:
     _EVENTS = ("Event", "SocketEventHandle", "fake_event_handle", "get_fake_prefix", "wait_for_one_event")
@@ -24,7 +24,7 @@ else:
     _ELSEWHERE |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.masters")
     _ELSEWHERE |= dict.fromkeys(_EVENTS, "msgq.fake_events")
     _ELSEWHERE |= {"Schema": "msgq.common.schema", "get_include": "msgq.common.native", "stats": "msgq.stats"}
-    _PIECES = ("Board", "MessageQueue", "Seqlock", "SeqlockVector")
+    _PIECES = ("Blackboard", "Board", "MessageQueue", "Seqlock", "SeqlockVector")
     __getattr__, __dir__ = backend.lazy(globals(), _ELSEWHERE, pieces=_PIECES)
     del TYPE_CHECKING
 
@@ -37,6 +37,7 @@ __all__ = [
     "POLLIN",
     "POLLOUT",
     "Again",
+    "Blackboard",
     "Board",
     "Channel",
     "Context",

@@ -26,7 +26,7 @@ BACKEND_CLASSES = {
 }
 BACKEND_CLASSES["Job"] = BACKEND_CLASSES["MessageQueue"]
 _RECORDS = {"msgq.impl.ring": "msgq.impl.records", "msgq.impl.fake": "msgq.impl.fake.records"}
-BACKEND_CLASSES.update(dict.fromkeys(("Board", "Seqlock", "SeqlockVector"), _RECORDS))
+BACKEND_CLASSES.update(dict.fromkeys(("Blackboard", "Board", "Seqlock", "SeqlockVector"), _RECORDS))
 
 #: The context that `pub_sock` and `sub_sock` use; of one class in all backends.
 context = Context()

@@ -20,7 +20,7 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.channel import ChannelFile, Publisher, Subscriber, open_channel_file
+from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, open_subscriber
 
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
 POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
@@ -42,7 +42,7 @@ class ChannelOut(Out):
     def _subscriber(self) -> Any:
         channel_file = self._channel_file = open_channel_file(CHANNEL.bare_name(self._topic), naming.prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
-        return Subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
+        return open_subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
 
     def poll(self, host_state: HostState) -> None:
         """Begin, and begin anew when the channel was made anew."""
@@ -101,7 +101,7 @@ class ChannelIn(In):
             self._channel_file = open_channel_file(
                 CHANNEL.bare_name(self._topic), naming.prefix(), None, writable=True, creator=NODE
             )
-            self._pub = Publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
+            self._pub = open_publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
         except InvalidValueError:
             raise
         except IpcError as error:

@@ -141,9 +141,13 @@ class Channel:
         """When it was made, nanoseconds of the host's clock (clock.md)."""
         return self._file.created_ns
 
-    def diagnose(self) -> ChannelStats:
+    def stats(self) -> ChannelStats:
         """Return the participants, what dead processes left, and the holders of views. Changes nothing."""
         return self._file.stats()
+
+    def diagnose(self) -> ChannelStats:
+        """Do what `stats` does; this is Kickmsg's name."""
+        return self.stats()
 
     # ---- the schema ----
 
@@ -225,7 +229,7 @@ class Channel:
         _check("slots", slots, 1, SLOTS_MAX, self.name)
         _check("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
         _check("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
-        publisher: Publisher = self._module.Publisher(self._file, self.node, slots, slot_bytes, max_bytes)
+        publisher: Publisher = self._module.open_publisher(self._file, self.node, slots, slot_bytes, max_bytes)
         return publisher
 
     def subscriber(
@@ -262,7 +266,7 @@ class Channel:
         _check("max_views", max_views, 0, VIEWS_MAX, self.name)
         _check_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
         _check_choice("on_lost", on_lost, ("count", "raise"), self.name)
-        subscriber: Subscriber = self._module.Subscriber(
+        subscriber: Subscriber = self._module.open_subscriber(
             self._file, self.node, history, max_views, conflate, on_lapped == "newest", on_lost == "raise", own, spin_us
         )
         return subscriber
@@ -272,6 +276,12 @@ class Channel:
     def unlink(self) -> None:
         """Remove the channel. Those that have it open go on among themselves; who opens it then makes another one."""
         self._file.unlink()
+
+    @staticmethod
+    def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
+        """Remove a channel by its name. The errors are those of `unlink`."""
+        with Channel(name, create=False, prefix=prefix) as channel:
+            channel.unlink()
 
     def close(self) -> None:
         """Make no more publishers and subscribers here. Those that were made stay open."""

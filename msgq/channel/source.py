@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgq.common.schema import Schema
-from msgq.impl.channel import Subscriber, open_channel_file
+from msgq.impl.channel import open_channel_file, open_subscriber
 from msgq.impl.meter import ChannelMeter
 from msgq.impl.sources import open_channel_source
 from msgq.kinds.source import Feed, Item, KindSource, PayloadTime, TimeStamps, describe_lost
@@ -18,7 +18,9 @@ class ChannelFeed(Feed):
 
     def __init__(self, name: str, prefix: str, history: int = 0) -> None:
         self._channel_file = open_channel_file(name, prefix)
-        self.waits = self._subscriber = Subscriber(self._channel_file, "", history, 0, False, False, False, True, None)
+        self.waits = self._subscriber = open_subscriber(
+            self._channel_file, "", history, 0, False, False, False, True, None
+        )
         self._schema: Schema | None = None
         self._lost = 0
 

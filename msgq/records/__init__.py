@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgq import backend
 
 if TYPE_CHECKING:
-    from msgq.impl.records import Board, Seqlock, SeqlockVector
+    from msgq.impl.records import Blackboard, Board, Seqlock, SeqlockVector
     from msgq.impl.records.values import Changes, Value
     from msgq.records.queue import RecordQueue
     from msgq.records.stage_tracer import StageTracer
@@ -34,4 +34,14 @@ else:
         return backend.backend_class(name)
 
 
-__all__ = ["Board", "Changes", "RecordQueue", "Seqlock", "SeqlockVector", "StageTracer", "Value", "tracked"]
+__all__ = [
+    "Blackboard",
+    "Board",
+    "Changes",
+    "RecordQueue",
+    "Seqlock",
+    "SeqlockVector",
+    "StageTracer",
+    "Value",
+    "tracked",
+]

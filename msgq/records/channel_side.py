@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channel
 from msgq.common.dtypes import struct_schema
-from msgq.errors import ChannelMismatchError
+from msgq.errors import ChannelMismatchError, InvalidValueError
 from msgq.impl.sockets.checks import not_connected_error
 from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
 
@@ -29,6 +29,7 @@ class ChannelSide:
         prefix: str,
         dtype: np.dtype[Any] | None,
         capacity: int | None,
+        create: bool | None,
         history: int,
         raises: bool,
         trust: str | None,
@@ -36,7 +37,10 @@ class ChannelSide:
     ) -> None:
         self._name = name
         wanted = round_capacity(capacity, CAPACITY_MIN, CAPACITY_MAX, name)
-        self._channel = channel = _open_channel(name, prefix, dtype is not None, wanted, trust)
+        if create and dtype is None:
+            raise InvalidValueError("create=True makes a queue, which needs a dtype", name)
+        create = False if dtype is None else create
+        self._channel = channel = _open_channel(name, prefix, create, wanted, trust)
         self._publisher: Any = None
         try:
             self.dtype = resolve_dtype(dtype, channel.schema, name)
@@ -106,6 +110,10 @@ class ChannelSide:
         records = self.reader.receive_array(self.dtype, limit, timeout=timeout, publishers=publishers)
         return records, publishers
 
+    def unlink(self) -> None:
+        """See `Side`."""
+        self._channel.unlink()
+
     def close(self) -> None:
         """See `Side`."""
         self.reader.close()
@@ -114,9 +122,8 @@ class ChannelSide:
         self._channel.close()
 
 
-def _open_channel(name: str, prefix: str, makes: bool, capacity: int | None, trust: str | None) -> Channel:
-    """Return the channel, made if there is none and the dtype is known; of its own capacity if none was said."""
-    create = None if makes else False
+def _open_channel(name: str, prefix: str, create: bool | None, capacity: int | None, trust: str | None) -> Channel:
+    """Return the channel, with its existing capacity if none is asked for."""
     try:
         return Channel(name, capacity=capacity or CAPACITY, create=create, prefix=prefix, trust=trust)
     except ChannelMismatchError:

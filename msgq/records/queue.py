@@ -1,4 +1,4 @@
-"""A queue of records: arrays in, arrays out, for every consumer all of them."""
+"""A queue of records: arrays in, arrays out. Each consumer receives all records."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from msgq import backend as backends
+from msgq.channel.channel import Channel
 from msgq.common import naming
 from msgq.common.dtypes import record_dtype
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
@@ -22,33 +23,34 @@ from msgq.records.channel_side import ChannelSide
 from msgq.records.clocks import clock_of
 from msgq.records.sides import Side
 from msgq.records.stamps import STAMP_BYTES, payload_dtype, stamp
-from msgq.records.topic_side import TopicSide
+from msgq.records.topic_side import TopicSide, unlink_topic
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from msgq.common.stats.channel import PublisherInfo
+    from msgq.common.stats.channel import ChannelSubscriber, PublisherInfo
+    from msgq.common.stats.topic import SubscriberStats
 
 ORIGIN_MAX = 2**63 - 1
 
 
 class RecordQueue:
-    """A queue of NumPy records, of which each consumer gets all (records.md).
+    """A queue of NumPy records. Each consumer receives all records (records.md).
 
-    Producers wait for nobody. A consumer gets what is produced after it opened the queue; one that is slower than the
-    capacity allows loses records, and `lost` says exactly how many. ::
+    Producers never wait. A consumer receives records that are produced after it opened the queue. A consumer that is
+    slower than the capacity allows loses records, and `lost` is their exact number. ::
 
-        mode "spmc"    one producer at a time, on a topic of that name: who produces last takes over from the former
-                       one, which gets MultiplePublishersError
-        mode "mpmc"    any number of producers, on a channel of that name; records of all in one order
+        producers "single"    one producer at a time, on a topic of that name: the newest producer takes over, and the
+                              previous one gets MultiplePublishersError
+        producers "multiple"  any number of producers, on a channel of that name; the records of all have one order
 
     One thread at a time may produce with an object, and one consume; another one gets `ConcurrentUseError`. A forked
-    child goes on consuming by itself. Its first `produce` makes it another producer with mode "mpmc", and takes over
-    with "spmc". A closed queue raises `EndpointClosedError`.
+    child continues to consume by itself. Its first `produce` makes it another producer with "multiple", and takes over
+    with "single". A closed queue raises `EndpointClosedError`.
 
     Attributes
     ----------
-    name, prefix, mode : as they were given; "" is no prefix.
+    name, prefix, producers : as they were given; "" is no prefix.
     dtype : of the records.
     """
 
@@ -58,7 +60,8 @@ class RecordQueue:
         dtype: npt.DTypeLike | None = None,
         capacity: int | None = None,
         *,
-        mode: Literal["spmc", "mpmc"] = "spmc",
+        producers: Literal["single", "multiple"] = "single",
+        create: bool | None = None,
         history: int = 0,
         on_lost: Literal["count", "raise"] = "count",
         prefix: str | None = None,
@@ -71,10 +74,11 @@ class RecordQueue:
         ----------
         name : of the topic or channel.
         dtype : of the records, without Python objects; `msgq.tracked` makes one with stamps. None: as the queue says.
-        capacity : records that stay for those who are slower, rounded up to a power of two; up to 8192 with "mpmc".
-            None: what is there, or 4096 of a new one.
-        mode : "spmc" or "mpmc", see above. Only msgq and fake have "mpmc"; with ZMQ, `lost` is unknown.
-        history : records before the present that are consumed, too, as many as are still there; with "mpmc" only.
+        capacity : records that stay for slower consumers, rounded up to a power of two; up to 8192 with "multiple".
+            None: the existing capacity, or 4096 for a new queue.
+        producers : "single" or "multiple", see above. Only msgq and fake have "multiple"; with ZMQ, `lost` is unknown.
+        create : True: only create the queue; False: only open it; None: either. Not with ZMQ, which has no files.
+        history : earlier records to consume first, as many as are still there; with "multiple" only.
         on_lost : "count": only `lost` tells; "raise": the next call raises LostMessagesError, once for each loss.
         prefix : instead of OPENPILOT_PREFIX, "" for none.
         trust : whose files are used as one's own are; None: MSGQ_TRUST.
@@ -89,19 +93,19 @@ class RecordQueue:
         SegmentError : its files cannot be opened or made.
         EndpointNameError, BackendNotAvailableError, TooManySubscribersError : as `SubSocket.connect` and `Channel`.
         """
-        channel = mode == "mpmc"
+        channel = producers == "multiple"
         self.name = naming.channel_name(name) if channel else naming.endpoint_name(name)
-        self._check(mode, history, on_lost)
+        self._check(producers, history, on_lost)
         self.prefix = naming.resolve_prefix(prefix)
-        self.mode = mode
+        self.producers = producers
         asked = None if dtype is None else record_dtype(dtype, self.name)
         self._reset()
         raises = on_lost == "raise"
         self._side: Side
         if channel:
-            self._side = ChannelSide(self.name, self.prefix, asked, capacity, history, raises, trust, spin_us)
+            self._side = ChannelSide(self.name, self.prefix, asked, capacity, create, history, raises, trust, spin_us)
         else:
-            self._side = TopicSide(self.name, self.prefix, asked, capacity, raises, trust, spin_us)
+            self._side = TopicSide(self.name, self.prefix, asked, capacity, create, raises, trust, spin_us)
         _queues.add(self)
         self.dtype = self._equal = self._side.dtype  # equal, and the same object as that of what comes
         self._clock = clock_of(backends.current())
@@ -112,23 +116,26 @@ class RecordQueue:
         """Nobody uses it; in a forked child those who did are the parent's."""
         self._producing, self._consuming = threading.Lock(), threading.Lock()
 
-    def _check(self, mode: str, history: int, on_lost: str) -> None:
-        for what, value, known in (("mode", mode, ("spmc", "mpmc")), ("on_lost", on_lost, ("count", "raise"))):
+    def _check(self, producers: str, history: int, on_lost: str) -> None:
+        for what, value, known in (
+            ("producers", producers, ("single", "multiple")),
+            ("on_lost", on_lost, ("count", "raise")),
+        ):
             if value not in known:
                 raise InvalidValueError(f"{what} is {value!r}; give {' or '.join(map(repr, known))}", self.name)
-        if history and mode == "spmc":
-            raise InvalidValueError('a topic keeps no history for those who come later; mode="mpmc" does', self.name)
+        if history and producers == "single":
+            raise InvalidValueError('a topic keeps no history; a queue with producers="multiple" does', self.name)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.dtype}"
-        return f"<msgq RecordQueue {self.name!r}, {self.mode}, {state}>"
+        return f"<msgq RecordQueue {self.name!r}, {self.producers}, {state}>"
 
     # ---- what is known ----
 
     @property
     def endpoint(self) -> str:
         """The name, with its mark where the queue is a channel: as `msgq list` has it."""
-        return naming.CHANNEL_MARK + self.name if self.mode == "mpmc" else self.name
+        return naming.CHANNEL_MARK + self.name if self.producers == "multiple" else self.name
 
     @property
     def capacity(self) -> int:
@@ -145,6 +152,11 @@ class RecordQueue:
         What it grew by in a call lay right before the first record that the call returned, or would return next.
         """
         return self._side.lost
+
+    def stats(self) -> SubscriberStats | ChannelSubscriber:
+        """Return the counters of this consumer: of a topic's subscriber, or of a channel's with "multiple"."""
+        stats: SubscriberStats | ChannelSubscriber = self._side.reader.stats()
+        return stats
 
     @property
     def closed(self) -> bool:
@@ -163,7 +175,7 @@ class RecordQueue:
             dtype, or one that can be cast to it within its kind; records of a tracked queue may lack the stamps, and
             what is no array has none.
         origin_time : when that came about which they are made from, nanoseconds of the host's clock; 0: the thread's
-            origin (tracking.md), or each record is an origin. For tracked records, and for "mpmc".
+            origin (tracking.md), or each record is an origin. For tracked records, and with "multiple".
 
         Returns
         -------
@@ -175,9 +187,9 @@ class RecordQueue:
         RecordTypeError : they are of another kind. The text shows both dtypes.
         RecordMismatchError : others produce records of another dtype since.
         InvalidValueError : more than one dimension; a value that cannot be converted; an origin that cannot be told.
-        MultiplePublishersError : with "spmc", another producer took over. Nothing was published.
-        MessageTooLargeError : with "spmc", the topic was made by others, too small for such records.
-        PoolExhaustedError, TooManyPublishersError, SegmentError : with "mpmc", as `Channel.publisher` and its `send`.
+        MultiplePublishersError : with "single", another producer took over. Nothing was published.
+        MessageTooLargeError : with "single", the topic was made by others, too small for such records.
+        PoolExhaustedError, TooManyPublishersError, SegmentError : with "multiple", as for channels.
         EndpointClosedError, ConcurrentUseError : see above.
 
         Notes
@@ -195,10 +207,12 @@ class RecordQueue:
         finally:
             lock.release()
 
+    send = produce
+
     def _check_origin(self, origin_time: int) -> None:
         if not 0 < origin_time <= ORIGIN_MAX:
             raise InvalidValueError(f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_MAX}", self.name)
-        if not self._tracked and self.mode == "spmc":
+        if not self._tracked and self.producers == "single":
             text = "these records have no place for an origin_time; give the queue a dtype of msgq.tracked"
             raise InvalidValueError(text, self.name)
 
@@ -231,12 +245,12 @@ class RecordQueue:
 
     # ---- consuming ----
 
-    def consume(self, max: int | None = None, timeout: float | None = None) -> npt.NDArray[Any]:
-        """Take the records that are there, oldest first, waiting for one if there is none.
+    def consume(self, limit: int | None = None, timeout: float | None = None) -> npt.NDArray[Any]:
+        """Take the records that are there, oldest first. Wait for one if there is none, by default without end.
 
         Parameters
         ----------
-        max : at most so many; None takes all.
+        limit : the most records to take; None takes all.
         timeout : seconds to wait for the first; 0 does not wait, None waits for ever.
 
         Returns
@@ -248,7 +262,7 @@ class RecordQueue:
         ------
         LostMessagesError : records were lost, with ``on_lost="raise"``; the next call goes on behind them.
         RecordMismatchError : they are of another dtype. MessageSizeError: a stranger's message is of another size.
-        InvalidValueError : a negative `max`; a time-out that is not possible.
+        InvalidValueError : a negative `limit`; a time-out that is not possible.
         CorruptSegmentError : another program wrote there; the next call goes on behind that.
         EndpointClosedError, ConcurrentUseError : see above.
 
@@ -260,38 +274,38 @@ class RecordQueue:
         if not lock.acquire(blocking=False):
             raise self._concurrent("consumes")
         try:
-            return self._side.receive(self._limit(max), timeout)
+            return self._side.receive(self._check_limit(limit), timeout)
         finally:
             lock.release()
 
     def consume_with_publishers(
-        self, max: int | None = None, timeout: float | None = None
+        self, limit: int | None = None, timeout: float | None = None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
-        """Do what `consume` does, and return a list beside the array: who produced each record. With "mpmc" only.
+        """Do what `consume` does, and return the producer of each record in a list. With "multiple" only.
 
         Raises
         ------
-        StateError : with "spmc", where nobody tells.
+        StateError : with "single".
         As `consume`.
         """
         lock = self._consuming
         if not lock.acquire(blocking=False):
             raise self._concurrent("consumes")
         try:
-            return self._side.receive_with_publishers(self._limit(max), timeout)
+            return self._side.receive_with_publishers(self._check_limit(limit), timeout)
         finally:
             lock.release()
 
-    def _limit(self, max: int | None) -> int | None:
-        if max is not None and max < 0:
-            raise InvalidValueError(f"max is {max}; give 0 or more, or None for all", self.name)
-        return max
+    def _check_limit(self, limit: int | None) -> int | None:
+        if limit is not None and limit < 0:
+            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.name)
+        return limit
 
     def _concurrent(self, what: str) -> ConcurrentUseError:
         return ConcurrentUseError(f"another thread {what} with it; one at a time may", self.name)
 
     def receive(self, timeout: float | None = None) -> np.void | Any | None:
-        """Take one record; None: there was none in time. `consume` takes many, and says what the rest is."""
+        """Take one record, or None if there was none within `timeout` seconds. `consume` takes many."""
         lock = self._consuming
         if not lock.acquire(blocking=False):
             raise self._concurrent("consumes")
@@ -326,7 +340,7 @@ class RecordQueue:
         fd: int = self._side.reader.fileno()
         return fd
 
-    async def aconsume(self, max: int | None = None) -> npt.NDArray[Any]:
+    async def aconsume(self, limit: int | None = None) -> npt.NDArray[Any]:
         """Do what `consume` does, in a task of an asyncio loop. A cancelled call takes nothing.
 
         Raises
@@ -334,20 +348,41 @@ class RecordQueue:
         ConcurrentUseError : another task waits for it.
         As `consume`.
         """
-        while not len(records := self.consume(max, 0)) and max != 0:
+        while not len(records := self.consume(limit, 0)) and limit != 0:
             await event_loop.readable([self._side.reader])
         return records
 
     def __aiter__(self) -> Self:
         return self
 
-    def __anext__(self) -> Coroutine[Any, Any, Any]:
-        return self._areceive()
-
-    async def _areceive(self) -> Any:
+    async def areceive(self) -> Any:
+        """Take one record, in a task of an asyncio loop. A cancelled call takes nothing. Errors: see `aconsume`."""
         return (await self.aconsume(1))[0]
 
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self.areceive()
+
     # ---- the end ----
+
+    def unlink(self) -> None:
+        """Remove the name. Open queues continue among themselves; the next one to open it creates another queue.
+
+        Raises
+        ------
+        SegmentError : the name was removed before, or cannot be removed.
+        StateError : with ZMQ, which has no names.
+        """
+        self._side.unlink()
+
+    @staticmethod
+    def unlink_name(
+        name: str | bytes, prefix: str | None = None, *, producers: Literal["single", "multiple"] = "single"
+    ) -> None:
+        """Remove the name of a queue without opening it. The errors are those of `unlink`."""
+        if producers == "multiple":
+            Channel.unlink_name(name, prefix)
+        else:
+            unlink_topic(backends.current(), naming.endpoint_name(name), naming.resolve_prefix(prefix))
 
     def close(self) -> None:
         """Leave; what was produced can still be consumed. Closing twice does nothing. Ends a wait of another thread."""

@@ -58,6 +58,9 @@ class Side(Protocol):
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
         """Take records, with who published each."""
 
+    def unlink(self) -> None:
+        """Remove the name."""
+
     def close(self) -> None:
         """Leave. Closing twice does nothing."""
 

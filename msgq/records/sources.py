@@ -46,7 +46,7 @@ def source_of(source: Any, timeout: float | None, backend: ModuleType) -> Source
     """
     if hasattr(source, "consume"):  # a queue of records
         tracked = source.dtype.names is not None and source.dtype.names[:2] == STAMP_NAMES
-        reader = None if tracked or source.mode == "spmc" else source._reader
+        reader = None if tracked or source.producers == "single" else source._reader
         stamps = _record_stamps if tracked else _stamps_by(reader)
         return Source(source.endpoint, source.receive, stamps, reader)
     if hasattr(source, "receive_view"):  # of a channel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ CHUNK_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at mo
 CHUNKS = 15  # and a sixteenth of the ring
 RING_BYTES_MIN, RING_BYTES_MAX = 128, 2**32 - 1
 NO_LIMIT = 2**62
+RING, FAKE = "msgq.impl.ring", "msgq.impl.fake"
 
 
 class TopicSide:
@@ -38,12 +40,14 @@ class TopicSide:
         prefix: str,
         dtype: np.dtype[Any] | None,
         capacity: int | None,
+        create: bool | None,
         raises: bool,
         trust: str | None,
         spin_us: int | None,
     ) -> None:
         self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
         self._module = backends.current()
+        self._check_existence(create)
         topic = self._schema()
         self.dtype = resolve_dtype(dtype, topic, name)
         self._bytes = bytes_dtype(self.dtype)
@@ -75,6 +79,18 @@ class TopicSide:
                 if topic is not None:
                     self.capacity = records_in(topic.data_bytes, self.dtype.itemsize)
         return socket
+
+    def _check_existence(self, create: bool | None) -> None:
+        """Raise if the topic exists and must not, or must and does not."""
+        if create is None:
+            return
+        if self._module.__name__ not in (RING, FAKE):
+            raise InvalidValueError("create is not possible with ZMQ, which has no files", self._name)
+        exists = self._topic_info() is not None
+        if create and exists:
+            raise SegmentError("the queue exists already", self._name, errno=errno.EEXIST)
+        if not create and not exists:
+            raise SegmentError("there is no such queue", self._name, errno=errno.ENOENT)
 
     def _topic_info(self) -> Any:
         """Return what is known of the topic; None: nothing, or it is not there."""
@@ -209,7 +225,13 @@ class TopicSide:
         self, _limit: int | None, _timeout: float | None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
         """See `Side`; a topic does not tell."""
-        raise StateError('has one producer at a time, and does not tell who; mode="mpmc" does', self._name)
+        raise StateError(
+            'has one producer at a time, and does not name it; a queue with producers="multiple" does', self._name
+        )
+
+    def unlink(self) -> None:
+        """See `Side`."""
+        unlink_topic(self._module, self._name, self._prefix)
 
     def close(self) -> None:
         """See `Side`."""
@@ -247,6 +269,25 @@ def records_in(data_bytes: int, item_bytes: int) -> int:
     return capacity // 2
 
 
+def unlink_topic(backend: ModuleType, name: str, prefix: str) -> None:
+    """Remove a topic's name.
+
+    Raises
+    ------
+    SegmentError : there is no such topic. StateError : the backend has no names.
+    """
+    with naming.overrides(in_prefix=prefix):
+        if backend.__name__ == RING:
+            removed: bool = import_module("msgq.impl.ring.core").unlink_topic(name, prefix)
+        elif backend.__name__ == FAKE:
+            bus = import_module("msgq.impl.fake.bus").current_bus()
+            removed = bus.remove_topic(bus.existing_topic(name))
+        else:
+            raise StateError("is a ZMQ endpoint, which has no file to remove", name)
+    if not removed:
+        raise SegmentError("there is no such topic", name, errno=errno.ENOENT)
+
+
 def read_topic(backend: ModuleType, name: str, prefix: str) -> Any:
     """Return what has the topic's `schema` and `data_bytes`; None: nobody says, as with ZMQ.
 
@@ -254,8 +295,8 @@ def read_topic(backend: ModuleType, name: str, prefix: str) -> Any:
     ------
     SegmentError : there is no such topic.
     """
-    if backend.__name__ == "msgq.impl.ring":
+    if backend.__name__ == RING:
         return stats.topic(name, prefix)
-    if backend.__name__ != "msgq.impl.fake":
+    if backend.__name__ != FAKE:
         return None
     return import_module("msgq.impl.fake.bus").current_bus().existing_topic(name)

@@ -212,9 +212,9 @@ def _observed(place: Place) -> Any:
     return observed, {"close": observed.close, "Board.close": board.close}
 
 
-def _record_queue(place: Place, mode: Any) -> Any:
-    queue = place.opened(msgq.RecordQueue(place.name, np.dtype("f8"), mode=mode))
-    if mode == "mpmc":
+def _record_queue(place: Place, producers: Any) -> Any:
+    queue = place.opened(msgq.RecordQueue(place.name, np.dtype("f8"), producers=producers))
+    if producers == "multiple":
         place._open.callback(Channel(place.name).unlink)
     return closing(queue)
 
@@ -357,7 +357,7 @@ TABLE = [
             OURS,
             opener,
             {f"{kind}.wait": lambda one: one.wait(), f"{kind}.receive": lambda one: one.receive()},
-            {f"{kind}.achanged": lambda one: one.achanged(), f"{kind}.arecv": lambda one: one.arecv()}
+            {f"{kind}.areceive": lambda one: one.areceive(), f"{kind}.arecv": lambda one: one.arecv()}
             | ({} if kind == "Board" else {f"{kind}.__anext__": anext}),
             polled=True,
         )
@@ -374,7 +374,7 @@ TABLE = [
     *(
         Row(
             backends,
-            partial(_record_queue, mode=mode),
+            partial(_record_queue, producers=producers),
             {
                 "RecordQueue.consume": lambda queue: queue.consume(),
                 "RecordQueue.receive": lambda queue: queue.receive(),
@@ -384,7 +384,7 @@ TABLE = [
             {"RecordQueue.aconsume": lambda queue: queue.aconsume(), "RecordQueue.__anext__": anext},
             polled=True,
         )
-        for mode, backends, many in (("spmc", ALL, False), ("mpmc", OURS, True))
+        for producers, backends, many in (("single", ALL, False), ("multiple", OURS, True))
     ),
     Row(("msgq", "zmq"), _submaster, {"SubMaster.update": lambda master: master.update(-1)}),
     Row(("msgq", "zmq"), _pubmaster, {"PubMaster.wait_for_readers": lambda master: master.wait_for_readers(None, n=1)}),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import msgq
 from msgq.common.schema import Schema
 from msgq.errors import (
     BoardFullError,
@@ -419,10 +420,10 @@ class TestObserving:
     def test_receive_is_the_value_if_it_is_new(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
-        assert observed.receive(True) is None
+        assert observed.receive(0) is None
         board.declare("key").write(b"value")
         assert observed.receive().data == b"value"
-        assert observed.receive(non_blocking=True) is None
+        assert observed.receive(timeout=0) is None
 
     def test_a_closed_one(self, records: Records) -> None:
         observed = records.board().observe("key")
@@ -488,8 +489,41 @@ class TestChanges:
         observed = board.observe("a")
         board.declare("a").write(b"1")
         assert (board["a"], observed.data()) == (b"1", b"1")
-        assert board.receive(True).keys() == {"a"}
-        assert board.receive(True) is None
+        assert board.receive(0).keys() == {"a"}
+        assert board.receive(0) is None
+
+    def test_limit_bounds_a_batch_and_each_key_gets_its_turn(self, records: Records) -> None:
+        board = records.board()
+        entries = [board.declare(key) for key in "abcde"]
+        for entry in entries:
+            entry.write(b"1")
+        assert list(board.changes(limit=2)) == ["a", "b"]
+        entries[0].write(b"2")
+        assert list(board.changes(limit=2)) == ["c", "d"]
+        assert list(board.changes(limit=2)) == ["e"]
+        assert list(board.changes(limit=0)) == []
+        assert list(board.changes(limit=9)) == ["a"]
+        with pytest.raises(InvalidValueError, match="limit"):
+            board.changes(limit=-1)
+
+    def test_watch_iterates_until_nothing_changes(self, records: Records) -> None:
+        board = records.board()
+        observed = board.observe("a")
+        board.declare("a").write(b"1")
+        assert [list(changes) for changes in board.watch(timeout=0)] == [["a"]]
+        assert [value.data for value in observed.watch(timeout=0)] == [b"1"]
+
+    def test_stats(self, records: Records) -> None:
+        board = records.board()
+        board.declare("a").write(b"123")
+        board.declare("b")
+        stats = board.stats()
+        assert (stats.kind, stats.key_count, stats.elements_written) == ("board", 2, 1)
+        assert [(key.key, key.count, key.bytes) for key in stats.keys] == [("a", 1, 3), ("b", 0, None)]
+        assert [writer.keys for writer in stats.writers] == [2]
+
+    def test_blackboard_is_a_second_name(self) -> None:
+        assert msgq.Blackboard is msgq.Board
 
     def test_a_closed_board(self, records: Records) -> None:
         board = records.board()
@@ -550,8 +584,8 @@ class TestChanges:
         async def scenario() -> list[Any]:
             loop = asyncio.get_running_loop()
             loop.call_later(0.01, entry.write, b"1")
-            first = await asyncio.wait_for(observed.achanged(), DEADLINE)
-            changes = await asyncio.wait_for(board.achanged(), DEADLINE)
+            first = await asyncio.wait_for(observed.areceive(), DEADLINE)
+            changes = await asyncio.wait_for(board.areceive(), DEADLINE)
             loop.call_later(0.01, entry.write, b"2")
             async for value in observed:
                 return [first.data, list(changes), value.data]

@@ -486,7 +486,47 @@ class TestSchemas:
         assert passive.schema is None
 
 
+class TestStats:
+    def test_each_handle_has_its_counters(self, channels: Channels) -> None:
+        channel = channels.open(capacity=4, node="camera")
+        pub, sub = channel.publisher(slots=6, slot_bytes=64), channel.subscriber()
+        for number in range(6):
+            pub.send(bytes(number))
+        assert sub.stats().lost == 2, "what the next receive will report"
+        assert (sub.stats().lag, sub.stats().received) == (4, 0)
+        sub.receive(0)
+        assert (sub.stats().lag, sub.stats().received, sub.stats().lost, sub.stats().node) == (3, 1, 2, "camera")
+        stats = pub.stats()
+        assert (stats.node, stats.slots, stats.slot_bytes, stats.sent, stats.bytes) == ("camera", 6, 64, 6, 15)
+        assert (stats.messages, stats.left, stats.participant.alive) == (4, False, True)
+        assert [each.sent for each in channel.stats().publishers] == [6]
+        assert channel.diagnose().publishers == channel.stats().publishers, "Kickmsg's name"
+
+    def test_a_closed_one_keeps_its_counters(self, channels: Channels) -> None:
+        pub, sub = channels.pair()
+        pub.send(b"1")
+        sub.receive(0)
+        sub.close()
+        pub.close()
+        assert (pub.stats().sent, pub.stats().left, sub.stats().received) == (1, True, 1)
+
+    def test_those_of_a_publisher_that_grew(self, channels: Channels) -> None:
+        pub = channels.open().publisher(slot_bytes=64)
+        pub.send(b"1")
+        pub.send(bytes(100))
+        assert (pub.stats().sent, pub.stats().bytes) == (2, 101)
+        assert pub.stats().slot_bytes >= 100
+
+
 class TestTheEnd:
+    def test_unlink_name(self, channels: Channels) -> None:
+        channel = channels.open()
+        Channel.unlink_name(channel.name)
+        with pytest.raises(SegmentError):
+            Channel.unlink_name(channel.name)
+        with pytest.raises(SegmentError):
+            channel.unlink()
+
     def test_a_closed_channel_makes_no_more(self, channels: Channels) -> None:
         with channels.open() as channel:
             sub, pub = channel.subscriber(), channel.publisher()

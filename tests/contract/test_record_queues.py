@@ -24,6 +24,7 @@ from msgq.errors import (
     MultiplePublishersError,
     RecordMismatchError,
     RecordTypeError,
+    SegmentError,
     SegmentSizeError,
     StateError,
 )
@@ -37,13 +38,13 @@ from tests.contract.children import Crossing, in_fork_quietly
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 
 QUOTE = np.dtype([("number", "<i8"), ("price", "<f8")])
-#: Backend and mode: what they do not promise. The words are those of conftest.py; schema: it tells the dtype.
+#: Backend and producers: what they do not promise. The words are those of conftest.py; schema: it tells the dtype.
 KINDS = {
-    "msgq-spmc": frozenset[str](),
-    "msgq-mpmc": frozenset({"takeover"}),
-    "zmq-spmc": frozenset({"fork", "lost", "schema", "segment", "takeover"}),
-    "fake-spmc": frozenset({"fork", "processes", "threads"}),
-    "fake-mpmc": frozenset({"fork", "processes", "takeover", "threads"}),
+    "msgq-single": frozenset[str](),
+    "msgq-multiple": frozenset({"takeover"}),
+    "zmq-single": frozenset({"fork", "lost", "schema", "segment", "takeover"}),
+    "fake-single": frozenset({"fork", "processes", "threads"}),
+    "fake-multiple": frozenset({"fork", "processes", "takeover", "threads"}),
 }
 
 
@@ -51,21 +52,21 @@ class Queues:
     """The queues of a test."""
 
     def __init__(self, kind: str, token: str) -> None:
-        self.backend, self.mode = kind.split("-")
+        self.backend, self.producers = kind.split("-")
         self.token = self.name = token
         self.time_ns = current_bus().clock.time_ns if self.backend == "fake" else clock.time_ns
         self.poller = backends.load(self.backend).Poller
         self._open: list[RecordQueue] = []
 
     def open(self, dtype: Any = QUOTE, *args: Any, **options: Any) -> RecordQueue:
-        self._open.append(queue := RecordQueue(self.name, dtype, *args, **{"mode": self.mode, **options}))
+        self._open.append(queue := RecordQueue(self.name, dtype, *args, **{"producers": self.producers, **options}))
         return queue
 
     def pair(self, dtype: Any = QUOTE, *args: Any, **options: Any) -> tuple[RecordQueue, RecordQueue]:
         """Return two objects, of which the second gets what the first produces."""
         first, second = self.open(dtype, *args, **options), self.open(dtype, *args, **options)
         first.produce(np.empty(0, first.dtype))  # so that its publisher is there
-        if self.mode == "spmc":
+        if self.producers == "single":
             first._side._publisher.wait_for_readers(DEADLINE, n=2)  # type: ignore[attr-defined]
         return first, second
 
@@ -217,7 +218,7 @@ class TestOpening:
 
     @pytest.mark.needs("schema")
     def test_two_that_began_with_different_dtypes_find_out(self, queues: Queues) -> None:
-        if queues.mode == "mpmc":
+        if queues.producers == "multiple":
             pytest.skip("a channel is described by who opens it first")
         one, other = queues.open(QUOTE), queues.open([("a", "<i8"), ("b", "<i8")])
         one.produce((1, 2))
@@ -232,13 +233,13 @@ class TestOpening:
             queues.open(dtype)
 
     def test_arguments(self, queues: Queues) -> None:
-        for wrong in ({"mode": "both"}, {"on_lost": "ignore"}, {"capacity": 0}, {"capacity": 1 << 40}):
+        for wrong in ({"producers": "both"}, {"on_lost": "ignore"}, {"capacity": 0}, {"capacity": 1 << 40}):
             with pytest.raises(InvalidValueError):
                 queues.open(QUOTE, **wrong)
         with pytest.raises(InvalidValueError, match="history"):
             RecordQueue(queues.token, QUOTE, history=1)
         with pytest.raises(InvalidValueError, match=f"{queues.token}.*max is -1"):
-            queues.open(QUOTE).consume(max=-1)
+            queues.open(QUOTE).consume(limit=-1)
 
     @pytest.mark.needs("segment")
     def test_capacity_is_a_power_of_two_and_all_of_it_is_there(self, queues: Queues) -> None:
@@ -263,7 +264,7 @@ class TestOpening:
         assert queues.open(QUOTE).capacity == 64
 
     def test_a_channel_of_something_else(self, queues: Queues) -> None:
-        if queues.mode == "spmc":
+        if queues.producers == "single":
             pytest.skip("a topic has messages of anything")
         with (
             Channel(queues.token, schema=msgq.Schema("Text", "utf8")),
@@ -293,6 +294,50 @@ class TestOpening:
         consumer.close()
         with pytest.raises(EndpointClosedError):  # it never produced
             consumer.produce((1, 1))
+
+
+class TestNames:
+    @pytest.mark.needs("segment")
+    def test_create_says_whether_it_may_be_there(self, queues: Queues) -> None:
+        with pytest.raises(SegmentError):
+            queues.open(create=False)
+        made = queues.open(create=True)
+        with pytest.raises(SegmentError):
+            queues.open(create=True)
+        assert queues.open(create=False).dtype == made.dtype
+        assert queues.open(create=None).dtype == made.dtype
+
+    @pytest.mark.needs("segment")
+    def test_unlink_removes_the_name(self, queues: Queues) -> None:
+        first, second = queues.pair()
+        first.unlink()
+        with pytest.raises(SegmentError):
+            first.unlink()
+        first.produce(quotes(0, 1))
+        assert numbers(second.consume(timeout=DEADLINE)) == [0], "those that have it open continue"
+        with pytest.raises(SegmentError):
+            queues.open(create=False)
+
+    @pytest.mark.needs("segment")
+    def test_unlink_name_needs_no_object(self, queues: Queues) -> None:
+        queues.open()
+        RecordQueue.unlink_name(queues.name, producers=queues.producers)  # type: ignore[arg-type]
+        with pytest.raises(SegmentError):
+            RecordQueue.unlink_name(queues.name, producers=queues.producers)  # type: ignore[arg-type]
+
+    def test_a_zmq_queue_has_no_name_to_remove(self, queues: Queues) -> None:
+        if queues.backend != "zmq":
+            pytest.skip("it has")
+        with pytest.raises(StateError):
+            queues.open().unlink()
+        with pytest.raises(InvalidValueError, match="create"):
+            queues.open(create=True)
+
+    def test_send_is_produce(self, queues: Queues) -> None:
+        first, second = queues.pair()
+        assert first.send(quotes(0, 2)) == 0
+        assert numbers(second.consume(limit=1, timeout=DEADLINE)) == [0]
+        assert second.stats().received == 1
 
 
 class TestLoss:
@@ -351,7 +396,7 @@ class TestLoss:
                 except LostMessagesError as error:
                     assert error.lost > 0  # noqa: PT017  # there may be none
                     told += error.lost
-                    if queues.mode == "spmc":  # it goes on at the present
+                    if queues.producers == "single":  # it goes on at the present
                         producer.produce(quotes(sent, 1))
                         sent += 1
                     continue
@@ -386,20 +431,20 @@ class TestLoss:
         assert taken(consumer, 6) == list(range(6))
         assert consumer.lost == 0
 
-    @pytest.mark.parametrize("mode", ["spmc", "mpmc"])
-    def test_drops_of_a_simulation_are_where_arrays_end(self, token: str, mode: Any) -> None:
-        endpoint = token if mode == "spmc" else f"channel/{token}"
+    @pytest.mark.parametrize("producers", ["single", "multiple"])
+    def test_drops_of_a_simulation_are_where_arrays_end(self, token: str, producers: Any) -> None:
+        endpoint = token if producers == "single" else f"channel/{token}"
         found: list[list[int]] = []
         lost: list[Any] = []
 
         def consume() -> None:
-            with RecordQueue(token, QUOTE, mode=mode) as queue:
+            with RecordQueue(token, QUOTE, producers=producers) as queue:
                 while sum(map(len, found)) < 17:
                     found.append(numbers(queue.consume(timeout=1)))
                 lost.append(queue.lost)
 
         def produce() -> None:
-            with RecordQueue(token, QUOTE, mode=mode) as queue:
+            with RecordQueue(token, QUOTE, producers=producers) as queue:
                 simulation.clock.sleep(0.1)
                 queue.produce(quotes(0, 20))
 
@@ -412,19 +457,19 @@ class TestLoss:
         for records in found:
             assert records == list(range(records[0], records[0] + len(records)))
 
-    @pytest.mark.parametrize("mode", ["spmc", "mpmc"])
-    def test_a_tenth_is_dropped_and_the_counts_agree(self, token: str, mode: Any) -> None:
+    @pytest.mark.parametrize("producers", ["single", "multiple"])
+    def test_a_tenth_is_dropped_and_the_counts_agree(self, token: str, producers: Any) -> None:
         counts: list[int] = []
 
         def consume() -> None:
-            with RecordQueue(token, QUOTE, mode=mode) as queue:
+            with RecordQueue(token, QUOTE, producers=producers) as queue:
                 received = 0
                 while len(records := queue.consume(timeout=5)):
                     received += len(records)
                 counts.extend((received, queue.lost or 0))
 
         def produce() -> None:
-            with RecordQueue(token, QUOTE, mode=mode) as queue:
+            with RecordQueue(token, QUOTE, producers=producers) as queue:
                 for number in range(0, 1000, 50):
                     simulation.clock.sleep(0.1)
                     queue.produce(quotes(number, 50))
@@ -450,8 +495,8 @@ class TestProducers:
         assert taken(consumer, 2) == [0, 1]
 
     def test_several_are_in_one_order_and_known(self, queues: Queues) -> None:
-        if queues.mode == "spmc":
-            with pytest.raises(StateError, match="mpmc"):
+        if queues.producers == "single":
+            with pytest.raises(StateError, match="multiple"):
                 queues.open().consume_with_publishers(timeout=0)
             return
         one, consumer = queues.pair()
@@ -464,7 +509,7 @@ class TestProducers:
         assert len({info.pid for info in who}) == 1
 
     def test_history(self, queues: Queues) -> None:
-        if queues.mode == "spmc":
+        if queues.producers == "single":
             pytest.skip("a topic keeps none")
         producer, _ = queues.pair()
         producer.produce(quotes(0, 10))
@@ -474,7 +519,7 @@ class TestProducers:
         if queues.backend == "zmq":
             pytest.skip("has no size")
         large = np.dtype([("number", "<i8"), ("rest", "V3000")])
-        if queues.mode == "spmc":
+        if queues.producers == "single":
             msgq.pub_sock(queues.token, segment_size=4096).close()
             with pytest.raises(msgq.errors.MessageTooLargeError):
                 queues.open(large).produce(np.zeros(1, large))
@@ -484,7 +529,7 @@ class TestProducers:
         assert len(consumer.consume(timeout=DEADLINE)) == 3
 
     def test_a_strangers_message(self, queues: Queues) -> None:
-        if queues.mode == "mpmc":
+        if queues.producers == "multiple":
             _, consumer = queues.pair()
             with Channel(queues.token) as channel, channel.publisher() as publisher:
                 publisher.send(b"short")
@@ -554,7 +599,7 @@ class TestStamps:
 
     def test_records_without_a_place_for_it(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
-        if queues.mode == "spmc":
+        if queues.producers == "single":
             with pytest.raises(InvalidValueError, match="tracked"):
                 producer.produce((1, 1), origin_time=7)
             return
@@ -651,12 +696,14 @@ class TestWaiting:
         producer.produce(quotes(2, 1))
         further.set()
         task.result()
-        if queues.mode == "spmc":
+        if queues.producers == "single":
             with pytest.raises(MultiplePublishersError):
                 producer.produce(quotes(6, 1))
         else:
             assert producer.produce(quotes(6, 1)) == 6
-        assert taken(consumer, 6 + (queues.mode == "mpmc")) == list(range(6 + (queues.mode == "mpmc")))
+        assert taken(consumer, 6 + (queues.producers == "multiple")) == list(
+            range(6 + (queues.producers == "multiple"))
+        )
 
 
 def test_producer_in_child_does_not_take_over_a_topic_with_records_of_another_dtype(endpoint: str) -> None:

@@ -104,10 +104,64 @@ class TestChanges:
 
     def test_receive_is_the_same_or_none(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
-        assert numbers.receive(True) is None
+        assert numbers.receive(0) is None
         numbers[1] = 5
         assert numbers.receive().indices.tolist() == [1]
-        assert numbers.receive(non_blocking=True) is None
+        assert numbers.receive(timeout=0) is None
+
+    def test_receive_waits_for_seconds(self, records: Records) -> None:
+        numbers, before = records.vector("i8", 3), records.monotonic()
+        assert numbers.receive(timeout=SHORT) is None
+        assert SHORT * 0.999 <= records.monotonic() - before < DEADLINE
+
+    def test_limit_bounds_a_batch_and_each_element_gets_its_turn(self, records: Records) -> None:
+        numbers = records.vector("i8", 5)
+        numbers[:] = 1
+        assert numbers.changes(limit=0).indices.tolist() == []
+        assert numbers.changes(limit=2).indices.tolist() == [0, 1]
+        numbers[0] = 2  # and has to wait for the others
+        assert numbers.changes(limit=2).indices.tolist() == [2, 3]
+        assert numbers.changes(limit=2).indices.tolist() == [4]
+        assert numbers.changes(limit=9).indices.tolist() == [0]
+        assert numbers.changes().indices.tolist() == []
+        with pytest.raises(InvalidValueError, match="limit"):
+            numbers.changes(limit=-1)
+
+    def test_watch_iterates_until_nothing_changes(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        numbers[1] = 5
+        seen = []
+        for changes in numbers.watch(timeout=SHORT):
+            seen += changes.indices.tolist()
+            if len(seen) < 3:
+                numbers[2] = 6
+        assert seen == [1, 2, 2]
+        with pytest.raises(InvalidValueError):
+            numbers.watch(timeout=-1)
+
+    def test_stats(self, records: Records) -> None:
+        numbers = records.vector("i8", 3)
+        assert numbers.stats().elements_written == 0
+        numbers[[0, 2]] = 1
+        numbers[2] = 2
+        stats = numbers.stats()
+        assert (stats.kind, stats.length, stats.written, stats.elements_written, stats.last_index) == (
+            "vector",
+            3,
+            3,
+            2,
+            2,
+        )
+        assert [writer.written for writer in stats.writers] == [3]
+        numbers.close()
+        with pytest.raises(EndpointClosedError):
+            numbers.stats()
+
+    def test_stats_of_private_memory(self, records: Records) -> None:
+        kind = type(records.vector("i8", 1))
+        with kind(None, "i8", 2) as private:
+            private[1] = 1
+            assert (private.stats().name, private.stats().written) == ("", 1)
 
 
 class TestTime:
@@ -347,7 +401,7 @@ class TestPoller:
 
 
 class TestAsyncio:
-    @pytest.mark.parametrize("call", ["achanged", "arecv"])
+    @pytest.mark.parametrize("call", ["areceive", "arecv"])
     def test_it_waits_only_if_nothing_changed(self, records: Records, call: str) -> None:
         numbers, other = records.vector("i8", 3), records.vector()
 
@@ -382,7 +436,7 @@ class TestAsyncio:
 
         async def scenario() -> None:
             asyncio.get_running_loop().call_later(0.01, numbers.close)
-            await numbers.achanged()
+            await numbers.areceive()
 
         with pytest.raises(EndpointClosedError):
             asyncio.run(scenario())

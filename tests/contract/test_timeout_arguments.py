@@ -55,7 +55,7 @@ def _subs(place: Place) -> Any:
 
 
 def _records_queue(place: Place) -> Any:
-    return close_cases._record_queue(place, "spmc")
+    return close_cases._record_queue(place, "single")
 
 
 def _spare_publisher(place: Place) -> Any:
@@ -122,7 +122,7 @@ TABLE = [
     Timed(
         "RecordQueue.consume_with_publishers",
         OURS,
-        lambda place: close_cases._record_queue(place, "mpmc"),
+        lambda place: close_cases._record_queue(place, "multiple"),
         lambda queue, time: queue.consume_with_publishers(timeout=time),
         S,
     ),

@@ -148,7 +148,7 @@ class TestEach:
     @pytest.mark.needs("channels")
     def test_a_queue_of_plain_records_with_several_producers(self, stage: Stage) -> None:
         stage.listen(f"channel/{stage.token}")
-        with RecordQueue(stage.token, "i8", mode="mpmc") as queue:
+        with RecordQueue(stage.token, "i8", producers="multiple") as queue:
             queue.produce(3, origin_time=5)
             assert [(int(record), origin.origin_time()) for record in stage.tracer.trace_messages(queue, 0)] == [(3, 5)]
             assert stage.told(f"channel/{stage.token}").origin_time == 5

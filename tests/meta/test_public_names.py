@@ -36,6 +36,7 @@ TOP = {
     "POLLIN",
     "POLLOUT",
     "Again",
+    "Blackboard",
     "Board",
     "Channel",
     "Context",

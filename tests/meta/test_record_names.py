@@ -25,18 +25,19 @@ OPENING = {
 # Methods; "" is a property.
 WAITING = {
     **dict.fromkeys(["closed", "endpoint"], ""),
-    "achanged": "(self)",
     "areceive": "(self)",
     "arecv": "(self)",
     "close": "(self)",
     "fileno": "(self)",
-    "receive": "(self, non_blocking=False)",
+    "receive": "(self, timeout=None)",
+    "watch": "(self, timeout=None)",
     "wait": "(self, timeout=None)",
 }
 HANDLE = {
     **WAITING,
     **dict.fromkeys(["name", "prefix", "path", "mode", "schema", "creator", "created_ns", "passive", "identity"], ""),
-    "changes": "(self)",
+    "changes": "(self, limit=None)",
+    "stats": "(self)",
     "unlink": "(self)",
     "unlink_name": "(name, prefix=None)",
 }
@@ -81,7 +82,7 @@ BACKENDS = [pytest.param(records, id="msgq"), pytest.param(fake, id="fake")]
 
 
 def test_names_of_records() -> None:
-    kinds = {"Board", "RecordQueue", "Seqlock", "SeqlockVector", "StageTracer", "tracked"}
+    kinds = {"Blackboard", "Board", "RecordQueue", "Seqlock", "SeqlockVector", "StageTracer", "tracked"}
     assert set(msgq.records.__all__) == kinds | {"Changes", "Value"}
     for name in kinds:
         assert getattr(msgq, name) is getattr(msgq.records, name)

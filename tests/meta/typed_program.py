@@ -140,8 +140,8 @@ async def share_in_a_loop(quotes: msgq.SeqlockVector, board: msgq.Board) -> int:
     async for value in board.observe("speed"):
         assert_type(value, records.Value)
         return value.age_ns
-    assert_type(await board.achanged(), dict[str, records.Value])
-    return len((await quotes.achanged()).indices)
+    assert_type(await board.areceive(), dict[str, records.Value])
+    return len((await quotes.areceive()).indices)
 
 
 def control() -> None:

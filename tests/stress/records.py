@@ -189,7 +189,7 @@ def answer_asyncio(ping: list[str], pong: str, count: int) -> int:
     async def follow(vector: SeqlockVector) -> None:
         nonlocal done
         while done < count:
-            for stamp in stamps_of((await vector.achanged()).rows).tolist():
+            for stamp in stamps_of((await vector.areceive()).rows).tolist():
                 answers[0] = stamped(answers.dtype, [stamp])[0]
                 done += 1
 

@@ -26,8 +26,8 @@ def name(token: str) -> Iterator[str]:
         Path(path).unlink()
 
 
-def produce(name: str, mode: str, producer: int) -> None:
-    with RecordQueue(name, RECORD, 256, mode=mode) as queue:  # type: ignore[arg-type]
+def produce(name: str, producers: str, producer: int) -> None:
+    with RecordQueue(name, RECORD, 256, producers=producers) as queue:  # type: ignore[arg-type]
         made = np.empty(BURST, RECORD)
         made["producer"] = producer
         for number in range(0, ROUNDS * BURST, BURST):
@@ -36,17 +36,17 @@ def produce(name: str, mode: str, producer: int) -> None:
             queue.produce(made)
 
 
-@pytest.mark.parametrize(("mode", "producers"), [("spmc", 1), ("mpmc", 3)])
-def test_lost_is_exact_and_nothing_is_torn(name: str, mode: str, producers: int) -> None:
-    with RecordQueue(name, RECORD, 256, mode=mode) as consumer:  # type: ignore[arg-type]
-        tasks = [Task(produce, name, mode, producer) for producer in range(producers)]
-        total, received = producers * ROUNDS * BURST, 0
-        last = [-1] * producers
+@pytest.mark.parametrize(("producers", "count"), [("single", 1), ("multiple", 3)])
+def test_lost_is_exact_and_nothing_is_torn(name: str, producers: str, count: int) -> None:
+    with RecordQueue(name, RECORD, 256, producers=producers) as consumer:  # type: ignore[arg-type]
+        tasks = [Task(produce, name, producers, producer) for producer in range(count)]
+        total, received = count * ROUNDS * BURST, 0
+        last = [-1] * count
         while received + (consumer.lost or 0) < total:
             records = consumer.consume(timeout=0.1)  # nothing comes where the rest was lost
             received += len(records)
             assert (records["check"] == records["number"][:, None]).all()
-            for producer in range(producers):
+            for producer in range(count):
                 numbers = records["number"][records["producer"] == producer]
                 if len(numbers):
                     assert (np.diff(numbers) == 1).all(), "an array spans no loss"

@@ -262,7 +262,7 @@ def test_a_vector_that_is_cut_is_an_error_of_every_call(endpoint: str, size: int
             lambda: handle.changes(),
             lambda: handle.wait(0),
             lambda: handle.wait(),
-            lambda: handle.receive(non_blocking=True),
+            lambda: handle.receive(timeout=0),
         )
         writes: tuple[Callable[[], Any], ...] = (
             lambda: handle.write([3], 2.0),

@@ -168,9 +168,9 @@ def test_entry_in_a_forked_child_is_refused_as_the_parents(endpoint: str) -> Non
 class TestForksWhileAnotherThreadWaits:
     """The child has not that thread: what it waited in is free."""
 
-    @pytest.mark.parametrize("mode", ["spmc", "mpmc"])
-    def test_a_queue(self, mode: Any, endpoint: str) -> None:
-        opened = partial(msgq.RecordQueue, endpoint, "i8", mode=mode)
+    @pytest.mark.parametrize("producers", ["single", "multiple"])
+    def test_a_queue(self, producers: Any, endpoint: str) -> None:
+        opened = partial(msgq.RecordQueue, endpoint, "i8", producers=producers)
         with opened() as queue, opened() as producer:
             task = Task(queue.consume)
             task.wait_asleep()
@@ -209,7 +209,7 @@ class TestRounds:
             this = tracer.timer("x")
             with this, pytest.raises(ConcurrentUseError), this:
                 pass
-            with tracer.span(None, endpoint="e").of(5, 7):
+            with tracer.span(None, endpoint="e").with_stamps(5, 7):
                 assert origin.origin_time() == 7
             assert origin.origin_time() == 0
             Task(lambda: tracer.timer("x").__enter__().__exit__(None, None, None)).result()
@@ -248,9 +248,9 @@ def test_a_key_with_a_nul_is_none_that_ends_there(endpoint: str) -> None:
         assert "a\0" not in board
 
 
-@pytest.mark.parametrize("mode", ["spmc", "mpmc"])
+@pytest.mark.parametrize("producers", ["single", "multiple"])
 @pytest.mark.parametrize("capacity", [1, 4, 5])
-def test_the_smallest_queue_of_the_smallest_records(capacity: int, mode: Any, endpoint: str) -> None:
-    with msgq.RecordQueue(endpoint, "u1", capacity, mode=mode) as queue:
+def test_the_smallest_queue_of_the_smallest_records(capacity: int, producers: Any, endpoint: str) -> None:
+    with msgq.RecordQueue(endpoint, "u1", capacity, producers=producers) as queue:
         queue.produce(np.arange(capacity, dtype="u1"))
         assert queue.consume(timeout=0).tolist() == list(range(capacity))

@@ -17,7 +17,7 @@ from msgq.common import naming
 from msgq.common.dtypes import struct_schema
 from msgq.common.schema import Schema
 from msgq.errors import BoardKeyError, RecordMismatchError, SegmentError, WaitTimeoutError
-from msgq.impl.channel import Publisher, open_channel_file
+from msgq.impl.channel import open_channel_file, open_publisher
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.ring import PubSocket
 from msgq.impl.workqueue import MessageQueue
@@ -191,7 +191,7 @@ class ChannelTarget(PublishTarget):
         )
         if self._claims is not None:
             self._channel_file.describe(self._claims, False)
-        self._publisher = Publisher(self._channel_file, _NODE, None, None, _POOL_BYTES_MAX)
+        self._publisher = open_publisher(self._channel_file, _NODE, None, None, _POOL_BYTES_MAX)
 
     def _send(self, data: bytes) -> None:
         self._publisher.send(data, timeout=self._wanted.timeout)

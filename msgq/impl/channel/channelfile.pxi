@@ -21,7 +21,8 @@ cdef class ChannelFile:
     cdef int _mark_open(self) except -1:
         """Mark the channel as open here, so that no process takes it for unused before there is a row."""
         cdef int fd = self.lock()
-        self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)  # NULL: there are no such locks here
+        # NULL: there are no such locks here
+        self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
         self.generation = fork_generation
         unlock_file(fd)
         return 0

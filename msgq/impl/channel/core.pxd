@@ -137,7 +137,7 @@ cdef extern from "channel/subscriber.h" nogil:
         mq_pool_map pools[63]
         uint64_t history
         mq_u64 cursor
-        uint64_t received, lost, resets
+        uint64_t joined_at, received, lost, resets
         bint conflate, newest
     ctypedef struct mq_channel_message:
         uint64_t entry, position
@@ -168,7 +168,8 @@ cdef extern from "base/row_table.h" nogil:
         MQ_NO_ROW
     ctypedef struct mq_row_table:
         pass
-    int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *liveness_file, void **liveness_token)
+    int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *liveness_file,
+                             void **liveness_token)
     void mq_participant_write(mq_participant *participant, const mq_process_identity *self, uint64_t uid, bint held)
     void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token)
     mq_liveness mq_participant_liveness(mq_liveness_probe *probe, const mq_participant *participant, int byte)
@@ -184,7 +185,8 @@ cdef extern from "channel/header.h" nogil:
     mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *probe, int row)
     bint mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *liveness_file)
     void mq_channel_release_row(mq_channel_publisher_row *row)
-    int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *liveness_file, void **liveness_token)
+    int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *liveness_file,
+                                 void **liveness_token)
     void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self, bint held,
                                        const mq_pool_map *slots, uint64_t pool_size, uint64_t pool_inode,
                                        const char *node)
@@ -192,8 +194,8 @@ cdef extern from "channel/header.h" nogil:
     mq_row_table mq_channel_subscriber_table(mq_channel_header *header, int count)
     bint mq_channel_viewer_died(const mq_channel_header *header, int viewer)
     void mq_channel_clear_pins(const mq_pool_map *slots, int viewer)
-    void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self, uint64_t uid, bint held,
-                                        const char *node)
+    void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self, uint64_t uid,
+                                        bint held, const char *node)
 
 
 cdef extern from "base/atomics.h" nogil:

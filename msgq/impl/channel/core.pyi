@@ -11,7 +11,7 @@ from _typeshed import ReadableBuffer, WriteableBuffer
 from typing_extensions import Buffer, disjoint_base
 
 from msgq.common.schema import Schema
-from msgq.common.stats.channel import ChannelMessage, ChannelStats, PublisherInfo
+from msgq.common.stats.channel import ChannelMessage, ChannelPublisher, ChannelStats, ChannelSubscriber, PublisherInfo
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.impl.base.views import PinnedView
 from msgq.impl.base.waiting import Waitable
@@ -199,9 +199,6 @@ class Publisher:
     deleted, or open when the process ends, is closed.
     """
 
-    def __new__(cls, file: ChannelFile, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> Self:
-        """Join the channel; `Channel.publisher` says how, and checks what is given. `name` is the node's."""
-
     @property
     def endpoint(self) -> str:
         """The channel's name."""
@@ -233,6 +230,9 @@ class Publisher:
         They are `lost` to those who had not received them. It stays 0 with two slots more than the channel's capacity,
         unless views keep slots, or loans do.
         """
+
+    def stats(self) -> ChannelPublisher:
+        """Return its counters, from all its pools; of the pool, the current one. Also of a closed publisher."""
 
     @property
     def slots(self) -> int:
@@ -412,19 +412,8 @@ class Subscriber(Waitable):
     or open when the process ends, is closed.
     """
 
-    def __new__(
-        cls,
-        file: ChannelFile,
-        name: str,
-        history: int,
-        max_views: int,
-        conflate: bool,
-        newest: bool,
-        raises: bool,
-        own: bool,
-        spin_us: int | None,
-    ) -> Self:
-        """Join the channel; `Channel.subscriber` says how, and checks what is given. `name` is the node's."""
+    def stats(self) -> ChannelSubscriber:
+        """Return its counters. `lost` includes what the next receive will report. Also of a closed subscriber."""
 
     @property
     def name(self) -> str:
@@ -633,3 +622,24 @@ class Sample(PinnedView):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+def open_publisher(
+    file: ChannelFile, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int
+) -> Publisher:
+    """Join the channel as a publisher of the node `name`. `Channel.publisher` has checked the arguments."""
+
+def open_subscriber(
+    file: ChannelFile,
+    name: str,
+    history: int,
+    max_views: int,
+    conflate: bool,
+    newest: bool,
+    raises: bool,
+    own: bool,
+    spin_us: int | None,
+) -> Subscriber:
+    """Join the channel as a subscriber of the node `name`. `Channel.subscriber` has checked the arguments.
+
+    `newest`: after a lap, continue at the newest position. `raises`: raise `LostMessagesError` for each loss.
+    """

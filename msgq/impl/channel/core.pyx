@@ -27,8 +27,8 @@ from msgq.impl.base.descriptor cimport describe, described
 from msgq.impl.base.process cimport fork_generation, identify, is_alive, new_uid, text as _text, this_process
 from msgq.impl.base.origin cimport current_origin
 from msgq.impl.base.segment cimport (
-    check_file, create_file, truncated_error,segment_error, not_truncated_word, lock_file, map_file, map_parts, name_file, open_file,
-    remove_file, unlock_file,
+    check_file, create_file, truncated_error, segment_error, not_truncated_word, lock_file, map_file, map_parts,
+    name_file, open_file, remove_file, unlock_file,
 )
 from msgq.impl.base.views cimport pin, expose
 from msgq.impl.base.waiting cimport FOR_EVER, require_time, wait_ready

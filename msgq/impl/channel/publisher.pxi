@@ -81,6 +81,15 @@ cdef class Publisher:
     def slot_bytes(self):
         return self._pool.c.slots.slot_bytes
 
+    def stats(self):
+        cdef PublisherPool pool = self._pool
+        cdef mq_channel_slots_in_order in_order
+        mq_channel_snapshot_order(&pool.c.order, pool.c.number, &in_order)
+        self._file.check_truncation()
+        return ChannelPublisher(this_participant(), self.name, self.slots, self.slot_bytes, self.sent, self.bytes,
+                                self.refused, self.evicted, in_order.messages, pool.pool_file.segment.path,
+                                pool.pool_file.segment.size, self.closed)
+
     # ---- coming and going ----
 
     def close(self):
@@ -382,6 +391,10 @@ cdef class Publisher:
         loan._pool.open_loans += 1
         mq_channel_payload(&loan._pool.c, loan._slot)  # from now on its bytes may change
         return loan
+
+
+def open_publisher(ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
+    return Publisher(file, name, slots, slot_bytes, max_bytes)
 
 
 @no_gc_clear  # __dealloc__ needs the pool

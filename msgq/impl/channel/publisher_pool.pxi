@@ -110,8 +110,8 @@ cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uin
                                   file.path)
     if not mq_channel_publisher_begin(&pool.c):
         raise MemoryError()
-    mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots, pool.pool_file.segment.size,
-                                  pool.pool_file.segment.inode, name)
+    mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots,
+                                  pool.pool_file.segment.size, pool.pool_file.segment.inode, name)
     try:
         name_pool(file, pool.pool_file)
     except BaseException:

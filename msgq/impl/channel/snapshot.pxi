@@ -82,8 +82,8 @@ cdef class _ChannelSnapshot:
             node = _text(row.node, MQ_NODE_NAME)
             nodes[copy.viewer] = node
             lag = None if life == MQ_DEAD else copy.lag
-            subscribers.append(ChannelSubscriber(participant_value(&row.participant, life), node, copy.cursor, lag, copy.received,
-                                                 copy.lost, copy.resets, copy.views_held))
+            subscribers.append(ChannelSubscriber(participant_value(&row.participant, life), node, copy.cursor, lag,
+                                                 copy.received, copy.lost, copy.resets, copy.views_held))
         return tuple(subscribers), nodes
 
     cdef object viewers(self, dict nodes):
@@ -95,8 +95,8 @@ cdef class _ChannelSnapshot:
             views = &self.views_by_viewer[i]
             if mq_load_acquire_u64(&owner.uid) or views.views:
                 life = mq_participant_liveness(&self.probe, owner, MQ_CHANNEL_VIEWER_BYTE + i)
-                holders.append(ViewHolder(participant_value(owner, life), nodes.get(i + 1, ""), views.views, views.outdated,
-                                          views.publish_time or None))
+                holders.append(ViewHolder(participant_value(owner, life), nodes.get(i + 1, ""), views.views,
+                                          views.outdated, views.publish_time or None))
         return tuple(holders)
 
     cdef tuple orphans(self):
@@ -109,6 +109,14 @@ cdef class _ChannelSnapshot:
 cdef object participant_value(const mq_participant *owner, mq_liveness life):
     return Participant(mq_load_relaxed_u64(&owner.pid), mq_load_relaxed_u64(&owner.thread_id),
                        mq_load_relaxed_u64(&owner.start_time), _text(owner.name, MQ_NAME), is_alive(life))
+
+
+cdef object this_participant():
+    """Return this process, as statistics of other processes show it."""
+    cdef mq_process_identity identity
+    identify(&identity, NULL)
+    return Participant(identity.pid, identity.thread_id, identity.start_time, _text(identity.name,
+                                                                                    sizeof(identity.name)), True)
 
 
 cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schema):
@@ -158,7 +166,7 @@ cdef object channel_counts(Segment segment):
         if mq_load_acquire_u64(&header.subscribers[i].participant.uid):
             mq_channel_snapshot_subscriber(&header.subscribers[i], &copy)
             if has_order and mq_participant_liveness(&probe, &header.subscribers[i].participant,
-                                                  MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
+                                                     MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
                 mq_channel_snapshot_unread(&order, &copy)
             lost += copy.lost
     mq_liveness_probe_end(&probe)

@@ -93,6 +93,17 @@ cdef class Subscriber(Waitable):
         return ChannelMessage(self._last.position, self._last.publish_time, self._last.origin_time,
                               self._last_pool.publisher)
 
+    def stats(self):
+        cdef mq_channel_subscriber_copy copy
+        memset(&copy, 0, sizeof(copy))
+        copy.cursor, copy.joined = mq_channel_cursor(&self.c), self.c.joined_at
+        copy.received, copy.lost, copy.resets = self.c.received, self.c.lost, self.c.resets
+        if self.c.order.capacity:
+            mq_channel_snapshot_unread(&self.c.order, &copy)
+        self._file.check_truncation()
+        return ChannelSubscriber(this_participant(), self.name, copy.cursor, copy.lag, copy.received, copy.lost,
+                                 copy.resets, self.views_held)
+
     # ---- finding ----
 
     cdef bint _next_message(self, mq_channel_message *message) except -1:
@@ -321,7 +332,8 @@ cdef class Subscriber(Waitable):
 
     cdef uint64_t _take_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
         """Take up to so many messages of the publisher of the last one; what needs a closer look is left."""
-        return mq_channel_take_batch(&self.c, out, size, max_count, &self._last, self._last_pool.pool_file.not_truncated)
+        return mq_channel_take_batch(&self.c, out, size, max_count, &self._last,
+                                     self._last_pool.pool_file.not_truncated)
 
     def __iter__(self):
         return self
@@ -436,7 +448,7 @@ cdef class Subscriber(Waitable):
         cdef mq_poll_ops poll_ops
         self._poll_state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.not_truncated)
         poll_ops = mq_poll_ops(mq_channel_is_readable, &self._poll_state, &self._file.header.eventcount,
-                              mq_poll_prepare_wait_mp, NULL, False)
+                               mq_poll_prepare_wait_mp, NULL, False)
         if not self._file.writable:
             poll_ops.prepare_wait = NULL
         return poll_ops
@@ -468,3 +480,8 @@ cdef class Sample(PinnedView):
 
     def __exit__(self, *_):
         self.release()
+
+
+def open_subscriber(ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,
+                    bint newest, bint raises, bint own, spin_us):
+    return Subscriber(file, name, history, max_views, conflate, newest, raises, own, spin_us)

@@ -35,7 +35,8 @@ cdef class SubscriberRows:
                 self.row_uid = new_uid()
                 mq_channel_subscriber_register(self.row, &identity, self.row_uid, self.row_token != NULL, name)
             else:
-                self.row_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)  # the channel stays
+                # So that the channel stays.
+                self.row_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
         finally:
             unlock_file(fd)
         return 0
@@ -59,7 +60,8 @@ cdef class SubscriberRows:
                 text = f"has {MQ_CHANNEL_VIEWERS} viewers, which is the limit; receive() copies instead"
                 raise TooManySubscribersError(text, self.file.name)
             self.viewer_uid = new_uid()
-            mq_participant_write(&self.file.header.viewers[row].participant, &identity, self.viewer_uid, self.viewer_token != NULL)
+            mq_participant_write(&self.file.header.viewers[row].participant, &identity, self.viewer_uid,
+                                 self.viewer_token != NULL)
             self.viewer = row
             if self.row != NULL:
                 mq_store_release_u64(&self.row.viewer, row + 1)
@@ -83,7 +85,8 @@ cdef class SubscriberRows:
         mq_liveness_unlock(self.row_token)
         self.row_token = NULL
         if self.viewer >= 0:
-            mq_participant_leave(&self.file.header.viewers[self.viewer].participant, self.viewer_uid, &self.viewer_token)
+            mq_participant_leave(&self.file.header.viewers[self.viewer].participant, self.viewer_uid,
+                                 &self.viewer_token)
             self.viewer = -1
 
 

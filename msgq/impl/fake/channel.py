@@ -20,7 +20,18 @@ from msgq.impl.fake.channel_publisher import Loan, Publisher
 from msgq.impl.fake.channel_stats import channel_stats
 from msgq.impl.fake.channel_subscriber import Sample, Subscriber
 
-__all__ = ["ChannelFile", "Loan", "Publisher", "Sample", "Subscriber", "open_channel_file"]
+__all__ = [
+    "ChannelFile",
+    "Loan",
+    "Publisher",
+    "Sample",
+    "Subscriber",
+    "open_channel_file",
+    "open_publisher",
+    "open_subscriber",
+]
+
+open_publisher, open_subscriber = Publisher, Subscriber
 
 
 class ChannelFile(channel_order.ChannelFile):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq.errors import (
     ConcurrentUseError,
@@ -18,9 +19,13 @@ from msgq.errors import (
 )
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import EndpointState
+from msgq.impl.fake.channel_counters import publisher_stats
 from msgq.impl.fake.channel_order import ChannelFile, Pool, pool_stride
 from msgq.impl.fake.memory import Memory, copy_of
 from msgq.impl.sockets.checks import not_connected_error, timeout_ns
+
+if TYPE_CHECKING:
+    from msgq.common.stats.channel import ChannelPublisher
 
 DEFAULT_SLOT_BYTES = 4096
 DEFAULT_POOL_BYTES = 1 << 26  # at most, unless four slots need more
@@ -83,6 +88,11 @@ class Publisher:
     def slot_bytes(self) -> int:
         """Bytes of each; larger messages make the pool grow."""
         return self._pool.slot_bytes
+
+    def stats(self) -> ChannelPublisher:
+        """Return its counters, from all its pools."""
+        counts = {counter: getattr(self, counter) for counter in self._previous}
+        return dataclasses.replace(publisher_stats(self._pool), **counts)
 
     # ---- coming and going ----
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import cast
 
-from msgq.common.stats import Participant
-from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
-from msgq.impl.fake.channel_order import ChannelFile, ChannelState, Pool, Slot
+from msgq.common.stats.channel import ChannelStats, ChannelSubscriber, ViewHolder
+from msgq.impl.fake.channel_counters import participant, publisher_stats, subscriber_stats
+from msgq.impl.fake.channel_order import ChannelFile, ChannelState, Slot
 from msgq.impl.fake.channel_subscriber import SubscriberRows
 
 
@@ -30,31 +28,10 @@ def channel_stats(file: ChannelFile) -> ChannelStats:
         created_ns=file.created_ns,
         schema=file.schema,
         pool_bytes=sum(pool.size for pool in pools),
-        publishers=tuple(map(_publisher, pools)),
+        publishers=tuple(map(publisher_stats, pools)),
         subscribers=_subscribers(channel),
         viewers=tuple(_viewer(channel, row) for row, name in enumerate(channel.viewers) if name is not None),
         opened=None,
-    )
-
-
-def _participant(node: str, alive: bool = True) -> Participant:
-    return Participant(os.getpid(), threading.get_native_id(), 0, node, alive)
-
-
-def _publisher(pool: Pool) -> ChannelPublisher:
-    return ChannelPublisher(
-        _participant(pool.node, pool.living),
-        pool.node,
-        len(pool.slots),
-        pool.slot_bytes,
-        pool.sent,
-        pool.bytes,
-        pool.refused,
-        pool.evicted,
-        len(pool.channel.order.of_pool(pool)),
-        pool_bytes=None if pool.removed else pool.size,
-        left=not pool.living,
-        superseded=pool.superseded,
     )
 
 
@@ -62,11 +39,7 @@ def _subscribers(channel: ChannelState) -> tuple[ChannelSubscriber, ...]:
     """Return those that are listed."""
     subscribers = []
     for member in _members(channel):
-        cursor = member.cursor
-        lag, lost = cursor.count_unread()
-        process, lost = _participant(member.node), cursor.lost + lost
-        counts = cursor.position, lag, cursor.received, lost, cursor.resets, member.views_held
-        subscribers.append(ChannelSubscriber(process, member.node, *counts))
+        subscribers.append(subscriber_stats(member.node, member.cursor, member.views_held))
     return tuple(subscribers)
 
 
@@ -84,4 +57,4 @@ def _viewer(channel: ChannelState, row: int) -> ViewHolder:
     outdated = [slot.publish_time for slot, is_outdated in held if is_outdated]
     nodes = [member.node for member in _members(channel) if member.viewer == row]
     oldest = min((time for time in outdated if time), default=None)
-    return ViewHolder(_participant(name), "".join(nodes), len(held), len(outdated), oldest)
+    return ViewHolder(participant(name), "".join(nodes), len(held), len(outdated), oldest)

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq.common import naming
-from msgq.common.stats.channel import ChannelMessage, PublisherInfo
+from msgq.common.stats.channel import ChannelMessage, ChannelSubscriber, PublisherInfo
 from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,
@@ -18,6 +18,7 @@ from msgq.errors import (
     TooManyViewsError,
 )
 from msgq.impl.fake.bus import fork_error
+from msgq.impl.fake.channel_counters import subscriber_stats
 from msgq.impl.fake.channel_cursor import Cursor
 from msgq.impl.fake.channel_order import ChannelFile, Entry, Pool, Slot
 from msgq.impl.fake.memory import Memory
@@ -145,6 +146,10 @@ class Subscriber(Waitable):
     def last(self) -> ChannelMessage | None:
         """What is known of the message that was received last."""
         return self._last
+
+    def stats(self) -> ChannelSubscriber:
+        """Return its counters."""
+        return subscriber_stats(self.name, self._cursor, self.views_held)
 
     def close(self) -> None:
         """Leave. Views stay valid."""

@@ -3,4 +3,7 @@
 from msgq.impl.fake.records_board import Board, Entry, KeyObserver
 from msgq.impl.fake.records_vector import Seqlock, SeqlockVector
 
-__all__ = ["Board", "Entry", "KeyObserver", "Seqlock", "SeqlockVector"]
+#: The name of Kickmsg and iceoryx2.
+Blackboard = Board
+
+__all__ = ["Blackboard", "Board", "Entry", "KeyObserver", "Seqlock", "SeqlockVector"]

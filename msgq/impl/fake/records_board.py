@@ -120,9 +120,11 @@ class Board(Handle):
         self._use()
         return [(key, slot.data) for key, slot in self._store.slots.items() if slot.count]
 
-    def changes(self) -> dict[str, Value]:
+    def changes(self, limit: int | None = None) -> dict[str, Value]:
         """Return what was written since the last call."""
-        changed = cast("BoardRow", self._use()).take_changed()
+        if limit is not None:
+            limit = options.change_limit(limit, self.capacity, self._endpoint)
+        changed = cast("BoardRow", self._use()).take_changed(limit)
         return {key: to_value(self._store, self._store.slots[key]) for key in changed}
 
     _newest = changes

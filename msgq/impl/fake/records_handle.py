@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from msgq.common import file_permissions, naming
 from msgq.errors import EndpointClosedError
 from msgq.impl.fake.bus import Bus, EndpointState, current_bus, fork_error
+from msgq.impl.fake.records_stats import record_stats
 from msgq.impl.fake.records_store import Row, Store
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.records import options
+from msgq.impl.records.values import Watch
 from msgq.impl.sockets.checks import not_connected_error, timeout_ns
 
 if TYPE_CHECKING:
     from msgq.common.schema import Schema
+    from msgq.common.stats.records import RecordStats
 
 
 class Watcher(Waitable):
@@ -62,7 +66,7 @@ class Watcher(Waitable):
         self._bus.check_descriptor(self._endpoint)
         if self._fd < 0:
             self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            row.settle()
+            row.update_descriptor()
         return self._fd
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -76,18 +80,29 @@ class Watcher(Waitable):
                 raise EndpointClosedError("was closed while it was waited for", self._endpoint)
         return row.is_ready()
 
-    def receive(self, non_blocking: bool = False) -> Any:
-        """Return what is new; None: nothing is."""
-        return self._newest() if self.wait(0 if non_blocking else None) else None
+    def receive(self, timeout: float | None = None) -> Any:
+        """Return what is new, waiting for so many seconds; None: nothing is."""
+        return self._newest() if self.wait(timeout) else None
+
+    def watch(self, timeout: float | None = None) -> Watch[Any]:
+        """Iterate over what is new."""
+        timeout_ns(timeout, self._endpoint)
+        return Watch(self, timeout)
+
+    def arecv(self) -> Coroutine[Any, Any, Any]:
+        """Return what is new, in a task of an asyncio loop."""
+        from msgq.impl.base import event_loop
+
+        return event_loop.receive(self, 0.0)
+
+    __anext__ = arecv
 
     def _receive_now(self) -> Any:  # a generator of a simulation gets it
-        return self.receive(True)
+        return self.receive(0)
 
     def _newest(self) -> Any:
         """Return what is new, which is seen then."""
         raise NotImplementedError
-
-    achanged = Waitable.arecv
 
 
 class Handle(Watcher):
@@ -155,6 +170,11 @@ class Handle(Watcher):
         return self._store.creator
 
     # ---- coming and going ----
+
+    def stats(self) -> RecordStats:
+        """Return writers, counters and, of a board, keys."""
+        self._use()
+        return record_stats(self._store, self._prefix)
 
     def unlink(self) -> None:
         """Remove the name, if it has one; who has it open goes on."""

@@ -34,6 +34,7 @@ class Row(Inbox):
     Attributes
     ----------
     writes : it has written, or may.
+    written : elements that it wrote.
     descriptor : an eventfd that is readable while has_pending is there; -1: nobody asked for one.
     """
 
@@ -41,6 +42,7 @@ class Row(Inbox):
         super().__init__(lambda _entry: None)  # writes come to the store, not to its handles
         self.store = store
         self.writes = False
+        self.written = 0
         self.descriptor = -1
         store.rows.append(self)
 
@@ -48,7 +50,7 @@ class Row(Inbox):
         """See `Inbox`."""
         return self.is_ready()
 
-    def settle(self) -> None:
+    def update_descriptor(self) -> None:
         """Make the descriptor readable, or not."""
         if self.descriptor < 0:
             return
@@ -107,9 +109,10 @@ class Store(EndpointState[Inbox]):
         self._pending: dict[int, Any] = {}  # by number: written, and not there so far
         self.join(_PendingWrites(self))
 
-    def write(self, row: Row, change: Any) -> None:
-        """Write, in the name of a handle."""
+    def write(self, row: Row, change: Any, count: int = 1) -> None:
+        """Write `count` elements, in the name of a handle."""
         self.messages += 1
+        row.written += count
         self.sender = row
         self._pending[self.messages] = change
         self.deliver((self.messages, b""))
@@ -122,7 +125,7 @@ class Store(EndpointState[Inbox]):
         """A write is there."""
         self.put(self._pending.pop(entry[0]))
         for row in self.rows:
-            row.settle()
+            row.update_descriptor()
 
     def forget(self, entry: Entry) -> None:
         """A write will never be there."""
@@ -162,22 +165,28 @@ class VectorRow(Row):
     def __init__(self, store: VectorStore, length: int) -> None:
         super().__init__(store)
         self._seen = store.counts[:length] * 0
+        self._next_index = 0  # where a limited batch continues
 
     def is_ready(self) -> bool:
         """See `Inbox`."""
         return bool((self.store.counts[: len(self._seen)] != self._seen).any())
 
-    def take_changed(self) -> npt.NDArray[np.int64]:
-        """Return which elements were written since the last call."""
+    def take_changed(self, limit: int | None) -> npt.NDArray[np.int64]:
+        """Return which elements were written since the last call. A batch starts after a previous one that was full."""
         counts = self.store.counts[: len(self._seen)]
-        found: npt.NDArray[np.int64] = (counts != self._seen).nonzero()[0]
-        self.mark_seen()
-        return found
+        changed: npt.NDArray[np.int64] = (counts != self._seen).nonzero()[0]
+        if limit is not None:
+            later = changed[changed >= self._next_index]
+            changed = (later if len(later) else changed)[:limit]
+        self._next_index = int(changed[-1]) + 1 if limit and len(changed) == limit else 0
+        self._seen[changed] = counts[changed]
+        self.update_descriptor()
+        return changed
 
     def mark_seen(self) -> None:
         """All that is there is known."""
         self._seen = self.store.counts[: len(self._seen)].copy()
-        self.settle()
+        self.update_descriptor()
 
 
 class VectorStore(Store):
@@ -255,6 +264,7 @@ class BoardRow(Row):
     def __init__(self, store: BoardStore) -> None:
         super().__init__(store)
         self._seen: dict[str, int] = {}
+        self._next_index = 0  # where a limited batch continues
 
     def _unseen_keys(self) -> list[str]:
         return [key for key, slot in self.store.slots.items() if slot.count != self._seen.get(key, 0)]
@@ -263,12 +273,17 @@ class BoardRow(Row):
         """See `Inbox`."""
         return bool(self._unseen_keys())
 
-    def take_changed(self) -> list[str]:
-        """Return which keys were written since the last call."""
-        found = self._unseen_keys()
-        self._seen = {key: slot.count for key, slot in self.store.slots.items()}
-        self.settle()
-        return found
+    def take_changed(self, limit: int | None) -> list[str]:
+        """Return which keys were written since the last call. A batch starts after a previous one that was full."""
+        changed = self._unseen_keys()
+        if limit is not None:
+            order = {key: i for i, key in enumerate(self.store.slots)}
+            later = [key for key in changed if order[key] >= self._next_index]
+            changed = (later or changed)[:limit]
+            self._next_index = order[changed[-1]] + 1 if limit and len(changed) == limit else 0
+        self._seen |= {key: self.store.slots[key].count for key in changed}
+        self.update_descriptor()
+        return changed
 
 
 class KeyRow(Row):
@@ -292,7 +307,7 @@ class KeyRow(Row):
     def read(self) -> None:
         """What is there has been seen."""
         self._seen = self.slot().count
-        self.settle()
+        self.update_descriptor()
 
 
 class BoardStore(Store):

@@ -83,7 +83,7 @@ class Elements(Handle):
         clock = self._bus.clock
         now = clock.now_ns
         rows = arrays.stamp_copy(rows, now, origin_time() or clock.new_origin_time()) if self._tracked else rows.copy()
-        self._store.write(row, (indices, rows, now))
+        self._store.write(row, (indices, rows, now), len(indices))
 
     def _resolve_indices(self, selection: Any) -> npt.NDArray[np.int64]:
         return arrays.indices(selection, self._length, self._endpoint)
@@ -98,9 +98,11 @@ class Elements(Handle):
         """Whether `changes` would return something."""
         return self._use().is_ready()
 
-    def changes(self) -> Changes:
+    def changes(self, limit: int | None = None) -> Changes:
         """Return what was written since the last call."""
-        indices = cast("VectorRow", self._use()).take_changed()
+        if limit is not None:
+            limit = options.change_limit(limit, self._length, self._endpoint)
+        indices = cast("VectorRow", self._use()).take_changed(limit)
         store = self._store
         return Changes(indices, store.items[indices], store.times[indices], store.counts[indices])
 

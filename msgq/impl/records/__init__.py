@@ -2,4 +2,7 @@
 
 from msgq.impl.records.core import Board, Entry, KeyObserver, Seqlock, SeqlockVector
 
-__all__ = ["Board", "Entry", "KeyObserver", "Seqlock", "SeqlockVector"]
+#: The name of Kickmsg and iceoryx2.
+Blackboard = Board
+
+__all__ = ["Blackboard", "Board", "Entry", "KeyObserver", "Seqlock", "SeqlockVector"]

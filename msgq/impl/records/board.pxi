@@ -185,17 +185,26 @@ cdef class Board(Handle):
         self._file.check_truncation()
         return [(key, data) for key, data in found if data is not None]
 
-    def changes(self):
+    def changes(self, limit=None):
         cdef int64_t indices[CHANGES]
-        cdef uint64_t count, i, first = 0
+        cdef uint64_t count, i, remaining = options.change_limit(limit, self._view.config.length, self._endpoint)
         self._begin_changes()
         found = {}
         try:
-            while (count := mq_vector_collect_changed(&self._view, self._seen_counts, first, indices, CHANGES)):
+            self._next_index = 0 if limit is None else self._next_index
+            while remaining:
+                first = self._next_index
+                count = mq_vector_collect_changed(&self._view, self._seen_counts, first, indices,
+                                                  min(remaining, <uint64_t> CHANGES))
+                if not count and (first == 0 or found):
+                    break
                 for i in range(count):
                     key, current = self._read_change(indices[i])
                     found[key] = current
-                first = indices[count - 1] + 1  # one that is written all the time is told once
+                self._next_index = indices[count - 1] + 1 if count else 0  # a key that changes all the time comes once
+                remaining -= count
+            if remaining:
+                self._next_index = 0
             self._file.check_truncation()
             self._rearm_fd()
             return found
@@ -209,15 +218,19 @@ cdef class Board(Handle):
         self._end_changes(&value.count, &at, 1)
         return _key(self._file, index), current
 
-    def receive(self, non_blocking=False):
-        """Return the changes, or None: what event loops call."""
-        if not self.wait(0 if non_blocking else None):
+    def receive(self, timeout=None):
+        """Return the changes; None: there were none in time."""
+        if not self.wait(timeout):
             self._rearm_fd()
             return None
         return self.changes()
 
-    def achanged(self):
+    def areceive(self):
         return self.arecv()
+
+    def watch(self, timeout=None):
+        timeout_ns(timeout, self._endpoint)
+        return Watch(self, timeout)
 
     @staticmethod
     def unlink_name(name, prefix=None):
@@ -434,15 +447,23 @@ cdef class KeyObserver(Waitable):
     def wait(self, timeout=None):
         return wait_for(self, self._file, timeout)
 
-    def receive(self, non_blocking=False):
-        """Return the value if it is new, or None: what event loops call."""
-        if not self.wait(0 if non_blocking else None):
+    def receive(self, timeout=None):
+        """Return the value if it is new; None: it did not change in time."""
+        if not self.wait(timeout):
             self._rearm_fd()
             return None
         return self.read()
 
-    def achanged(self):
+    def areceive(self):
         return self.arecv()
+
+    def watch(self, timeout=None):
+        timeout_ns(timeout, self._endpoint)
+        return Watch(self, timeout)
+
+    def arecv(self):
+        from msgq.impl.base import event_loop
+        return event_loop.receive(self, 0.0)
 
     cdef bint _is_readable(self) noexcept:
         return mq_board_is_readable(&self._o) != 0

@@ -14,7 +14,7 @@ from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordStats
 from msgq.impl.base.endpointfile import EndpointFile
 from msgq.impl.base.waiting import Waitable
-from msgq.impl.records.values import Changes, Value
+from msgq.impl.records.values import Changes, Value, Watch
 
 @disjoint_base
 class RecordFile(EndpointFile):
@@ -112,6 +112,9 @@ class Handle(Waitable):
         forked child only the child's own is closed. Arrays and values that were read are copies, and stay.
         """
 
+    def stats(self) -> RecordStats:
+        """Return writers, counters and keys; see `msgq.stats.record`. EndpointClosedError: it is closed."""
+
     def unlink(self) -> None:
         """Remove the name, and what is in it once nobody has it open. Who has it open goes on.
 
@@ -183,8 +186,10 @@ class Vector(Handle):
     def changed(self) -> bool:
         """Whether ``changes()`` would return something: `wait` without waiting. EndpointClosedError: it is closed."""
 
-    def changes(self) -> Changes:
-        """Return what was written since the last call of this handle; the first one returns all that ever was.
+    def changes(self, limit: int | None = None) -> Changes:
+        """Return the elements written since the last call of this handle; the first call returns all that were written.
+
+        `limit` bounds their number; later calls return the others first.
 
         An element that was written several times comes once, as it is now. Also what this handle wrote itself comes.
         What `read` and the like of a vector returned comes again: they leave no mark, but those of a `Seqlock` do.
@@ -206,19 +211,21 @@ class Vector(Handle):
         It compares the versions of all elements, a cache line each, and copies only those that differ.
         """
 
-    def receive(self, non_blocking: bool = False) -> Changes | None:
-        """Return `changes`, waiting until there is one; it is what pollers and event loops call.
-
-        Parameters
-        ----------
-        non_blocking : True: do not wait; None when nothing was written.
+    def receive(self, timeout: float | None = None) -> Changes | None:
+        """Wait `timeout` seconds for a change, by default without end; return `changes`, or None if there was none.
 
         Raises
         ------
         What `wait` and `changes` raise.
         """
 
-    def achanged(self) -> Coroutine[Any, Any, Changes]:
+    def watch(self, timeout: float | None = None) -> Watch[Changes]:
+        """Iterate over changes: ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never.
+
+        Each item is what `receive` returns. InvalidValueError: a time-out that is not possible.
+        """
+
+    def areceive(self) -> Coroutine[Any, Any, Changes]:
         """Return `changes`, in a task of an asyncio loop; waiting only if nothing was written; so does ``async for``.
 
         For a time-out use asyncio's. A cancelled call takes nothing. One task at a time may wait with a handle.
@@ -602,8 +609,10 @@ class Board(Handle):
         As `changes`, but for `ConcurrentUseError`.
         """
 
-    def changes(self) -> dict[str, Value]:
-        """Return what was written since the last call of this handle; the first one returns all that ever was.
+    def changes(self, limit: int | None = None) -> dict[str, Value]:
+        """Return the keys written since the last call of this handle; the first call returns all that were written.
+
+        `limit` bounds their number; later calls return the others first.
 
         A key that was written several times comes once, as it is now. Also what this handle wrote itself comes.
 
@@ -620,19 +629,21 @@ class Board(Handle):
         It compares the versions of all places, also of those without a key, a cache line each.
         """
 
-    def receive(self, non_blocking: bool = False) -> dict[str, Value] | None:
-        """Return `changes`, waiting until there is one; it is what pollers and event loops call.
-
-        Parameters
-        ----------
-        non_blocking : True: do not wait; None when nothing was written.
+    def receive(self, timeout: float | None = None) -> dict[str, Value] | None:
+        """Wait `timeout` seconds for a change, by default without end; return `changes`, or None if there was none.
 
         Raises
         ------
         What `wait` and `changes` raise.
         """
 
-    def achanged(self) -> Coroutine[Any, Any, dict[str, Value]]:
+    def watch(self, timeout: float | None = None) -> Watch[dict[str, Value]]:
+        """Iterate over changes: ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never.
+
+        Each item is what `receive` returns. InvalidValueError: a time-out that is not possible.
+        """
+
+    def areceive(self) -> Coroutine[Any, Any, dict[str, Value]]:
         """Return `changes`, in a task of an asyncio loop; waiting only if nothing was written; so does ``async for``.
 
         For a time-out use asyncio's. A cancelled call takes nothing. One task at a time may wait with a handle.
@@ -790,19 +801,21 @@ class KeyObserver(Waitable):
         run; what they raise ends the wait.
         """
 
-    def receive(self, non_blocking: bool = False) -> Value | None:
-        """Return the value if it was not seen, waiting for one; it is what pollers and event loops call.
-
-        Parameters
-        ----------
-        non_blocking : True: do not wait; None when nothing was written.
+    def receive(self, timeout: float | None = None) -> Value | None:
+        """Wait `timeout` seconds for a new value, by default without end; None: the value did not change.
 
         Raises
         ------
         What `wait` and `read` raise.
         """
 
-    def achanged(self) -> Coroutine[Any, Any, Value]:
+    def watch(self, timeout: float | None = None) -> Watch[Value]:
+        """Iterate over new values: ``for`` ends when none comes for `timeout` seconds, ``async for`` never.
+
+        InvalidValueError: a time-out that is not possible.
+        """
+
+    def areceive(self) -> Coroutine[Any, Any, Value]:
         """Return the value, in a task of an asyncio loop; waiting only if it was seen; so does ``async for``.
 
         For a time-out use asyncio's. A cancelled call takes nothing. One task at a time may wait.

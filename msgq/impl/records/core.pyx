@@ -38,7 +38,7 @@ from msgq.errors import (
     MultiplePublishersError, SegmentError,
 )
 from msgq.impl.records import arrays, options
-from msgq.impl.records.values import Changes, Value
+from msgq.impl.records.values import Changes, Value, Watch
 from msgq.impl.sockets.checks import timeout_ns
 
 include "scalars.pxi"

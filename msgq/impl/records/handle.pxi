@@ -58,6 +58,7 @@ cdef class Handle(Waitable):
     cdef bint _passive
     cdef int64_t _clock_offset       # of the host's clock to CLOCK_MONOTONIC
     cdef list _threads               # that are in it without the GIL, or waiting
+    cdef uint64_t _next_index        # where a limited batch of changes continues
     cdef bint _in_changes               # a thread is in `changes`
     cdef bint _writing               # of an exclusive vector: a thread writes without Python's lock
 
@@ -84,7 +85,8 @@ cdef class Handle(Waitable):
 
     cdef int _adopt(self, RecordFile file) except -1:
         """Begin with a file that is open, and was compared with what was asked for."""
-        self._file, self._w.parts, self._view, self._w.liveness_file = file, file.parts, file.parts, file.liveness_file()
+        self._file, self._w.parts, self._view = file, file.parts, file.parts
+        self._w.liveness_file = file.liveness_file()
         self._seen_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
         if self._seen_counts == NULL:
             raise MemoryError()
@@ -140,7 +142,7 @@ cdef class Handle(Waitable):
         close_at_exit(self)  # runs Python code, which may close it: not behind the row
         cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_FD
         try:
-            self._check_usable()  # a signal handler, or another thread, may have closed it, written, or forked while we waited
+            self._check_usable()  # others may have closed it, written, or forked during the wait
             if self._w.row == NULL:
                 self._join()
         finally:
@@ -177,7 +179,8 @@ cdef class Handle(Waitable):
         if mq_cell_row(who) >= MQ_RECORD_ROWS:
             return "nobody that is known"
         row = &self._w.parts.header.rows[mq_cell_row(who)]
-        return f"{text(row.at.participant.name, sizeof(row.at.participant.name))} {mq_load_relaxed_u64(&row.at.participant.pid)}"
+        name = text(row.at.participant.name, sizeof(row.at.participant.name))
+        return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 
     def close(self):
         if self._use_state == CLOSED and not self._closing:
@@ -223,11 +226,21 @@ cdef class Handle(Waitable):
         return max_sleep_ns(self._passive, slept_ns)
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
-        cdef mq_poll_ops reader = mq_poll_ops(mq_vector_is_readable, &self._poll_state, self._futex_word(), NULL, NULL, False)
+        cdef mq_poll_ops reader = mq_poll_ops(mq_vector_is_readable, &self._poll_state, self._futex_word(), NULL, NULL,
+                                              False)
         return make_poll_ops(reader, self._passive)
 
     def wait(self, timeout=None):
         return wait_for(self, self._file, timeout)
+
+    cdef uint64_t _collect_changes(self, int64_t *indices, uint64_t limit) noexcept:
+        """Find up to `limit` changed elements, ascending. A batch starts after a previous one that was full."""
+        cdef uint64_t count = mq_vector_collect_changed(&self._view, self._seen_counts, self._next_index, indices,
+                                                        limit)
+        if count == 0 and self._next_index:
+            count = mq_vector_collect_changed(&self._view, self._seen_counts, 0, indices, limit)
+        self._next_index = indices[count - 1] + 1 if count and count == limit else 0
+        return count
 
     cdef int _begin_changes(self) except -1:
         self._check_usable()
@@ -283,6 +296,14 @@ cdef class Handle(Waitable):
         """What no other has: its file's device and inode; None of private memory."""
         liveness_file = self._file.segment.liveness_file
         return (liveness_file.device, liveness_file.inode) if self._endpoint else None
+
+    def stats(self):
+        self._check_usable()
+        return _read_stats(self._file)
+
+    def arecv(self):
+        from msgq.impl.base import event_loop
+        return event_loop.receive(self, 0.0)
 
     def unlink(self):
         from msgq.impl.records.core import unlink_records

@@ -306,6 +306,20 @@ def board_opening(
     return wanted
 
 
+def change_limit(limit: int | None, length: int, name: str) -> int:
+    """Return how many changes of `length` elements a batch has at most.
+
+    Raises
+    ------
+    InvalidValueError : `limit` is negative.
+    """
+    if limit is None:
+        return length
+    if limit < 0:
+        raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", name)
+    return min(limit, length)
+
+
 # ---- boards ----
 
 

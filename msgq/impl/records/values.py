@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from msgq.common.stats import Participant
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+Item = TypeVar("Item")
+
+
+class Watch(Generic[Item]):
+    """An iterator over the changes of a vector, a record, a board or a key: each item is what its `receive` returns.
+
+    ``for`` ends when nothing changes for the time-out, in seconds. ``async for`` waits in a task of an asyncio loop,
+    without a time-out.
+    """
+
+    def __init__(self, source: Any, timeout: float | None) -> None:
+        self._source, self._timeout = source, timeout
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Item:
+        item: Item | None = self._source.receive(self._timeout)
+        if item is None:
+            raise StopIteration
+        return item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Item]:
+        item: Coroutine[Any, Any, Item] = self._source.areceive()
+        return item
 
 
 class Changes(NamedTuple):

@@ -415,14 +415,15 @@ cdef class Vector(Handle):
         self._check_usable()
         return self._is_readable()
 
-    def changes(self):
+    def changes(self, limit=None):
+        cdef uint64_t room = options.change_limit(limit, self._length, self._endpoint)
         cdef mq_selection elements
         cdef mq_read_info info
         cdef _ArrayMemory found, rows, times, counts
         self._begin_changes()
         try:
-            found = _ArrayMemory(self._empty_array(self._length, "i8"), True)
-            count = mq_vector_collect_changed(&self._view, self._seen_counts, 0, <int64_t *> found.at, self._length)
+            found = _ArrayMemory(self._empty_array(room, "i8"), True)
+            count = self._collect_changes(<int64_t *> found.at, room)
             found = _ArrayMemory(found.array[:count].copy(), False)
             rows, times = _ArrayMemory(self._empty_array(count, self._dtype),
                                        True), _ArrayMemory(self._empty_array(count, "i8"), True)
@@ -435,15 +436,19 @@ cdef class Vector(Handle):
         finally:
             self._in_changes = False
 
-    def receive(self, non_blocking=False):
-        """Return the changes, or None: what event loops call."""
-        if not self.wait(0 if non_blocking else None):
+    def receive(self, timeout=None):
+        """Return the changes; None: there were none in time."""
+        if not self.wait(timeout):
             self._rearm_fd()
             return None
         return self.changes()
 
-    def achanged(self):
+    def areceive(self):
         return self.arecv()
+
+    def watch(self, timeout=None):
+        timeout_ns(timeout, self._endpoint)
+        return Watch(self, timeout)
 
 
 cdef uint8_t *_advance(mq_selection *elements, uint8_t *to, mq_read_info *info, uint64_t done,
