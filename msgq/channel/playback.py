@@ -40,7 +40,7 @@ class ChannelWriter(EndpointWriter):
         super().__init__(spec)
         self._target = target
         self._publishers: dict[str, Publisher] = {}
-        self._channel = self._opened(None)
+        self._channel = self._open(None)
         try:
             for name in spec.publishers:
                 self._publisher(name)
@@ -48,7 +48,7 @@ class ChannelWriter(EndpointWriter):
             self.close()
             raise
 
-    def _opened(self, node: str | None) -> _Channel:
+    def _open(self, node: str | None) -> _Channel:
         spec, target = self.spec, self._target
         try:
             return _Channel(
@@ -69,7 +69,7 @@ class ChannelWriter(EndpointWriter):
         if known is None:
             node = name.replace("\0", "") if len(name.encode()) <= NODE_BYTES_MAX else ""
             slot_bytes = self.spec.number("slot_bytes") or _SLOT_BYTES  # larger messages make the pool grow
-            with self._opened(node or None) as channel:
+            with self._open(node or None) as channel:
                 known = self._publishers[name] = channel.publisher(slot_bytes=slot_bytes)
         return known
 

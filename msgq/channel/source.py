@@ -26,13 +26,13 @@ class ChannelFeed(Feed):
 
     def take(self, most: int | None) -> list[Item]:
         """Return the messages that came, with who published them."""
-        found: list[Item] = []
-        while len(found) < (_BATCH if most is None else min(most, _BATCH)):
+        messages: list[Item] = []
+        while len(messages) < (_BATCH if most is None else min(most, _BATCH)):
             data = self._subscriber.receive(0)
             if data is None:
                 break
-            found.append(self._item(data))
-        return found
+            messages.append(self._item(data))
+        return messages
 
     def _item(self, data: bytes) -> Item:
         last: Any = self._subscriber.last

@@ -62,7 +62,7 @@ class VectorWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = place
-        self._vector = self._opened()
+        self._vector = self._open()
         self._item: np.dtype[Any] = self._vector.dtype
         self._tracked = arrays.is_tracked(self._item)
         self._written: set[int] = set()
@@ -72,7 +72,7 @@ class VectorWriter(EndpointWriter):
             self._vector.close()
             raise
 
-    def _opened(self) -> SeqlockVector:
+    def _open(self) -> SeqlockVector:
         """Open the vector, or make it if the recording says all that this needs."""
         spec, place = self.spec, self._target
         kind: type[SeqlockVector] = backends.backend_class("SeqlockVector", place.module)
@@ -85,15 +85,15 @@ class VectorWriter(EndpointWriter):
         exclusive, copies = spec.flag("exclusive"), spec.number("copies")
         try:
             vector = kind(spec.name, item, length, exclusive=exclusive, copies=copies, prefix=place.prefix)
-            there = kind(spec.name, passive=True, prefix=place.prefix)
+            existing = kind(spec.name, passive=True, prefix=place.prefix)
         except SegmentError as error:
             if error.errno == errno.ENOENT:
                 raise UnplayableError("it is not there, and the recording does not say how to make it") from None
             raise
-        there.close()
-        if length not in (None, len(there)):  # the library would open a part of it
+        existing.close()
+        if length not in (None, len(existing)):  # the library would open a part of it
             vector.close()
-            raise RecordMismatchError(f"has length {len(there)}, and {length} was recorded", spec.name)
+            raise RecordMismatchError(f"has length {len(existing)}, and {length} was recorded", spec.name)
         return vector
 
     def send(self, message: PlaybackMessage) -> None:

@@ -117,12 +117,12 @@ class RecordQueue:
         self._producing, self._consuming = threading.Lock(), threading.Lock()
 
     def _check(self, producers: str, history: int, on_lost: str) -> None:
-        for what, value, known in (
+        for action, value, allowed in (
             ("producers", producers, ("single", "multiple")),
             ("on_lost", on_lost, ("count", "raise")),
         ):
-            if value not in known:
-                raise InvalidValueError(f"{what} is {value!r}; give {' or '.join(map(repr, known))}", self.name)
+            if value not in allowed:
+                raise InvalidValueError(f"{action} is {value!r}; give {' or '.join(map(repr, allowed))}", self.name)
         if history and producers == "single":
             raise InvalidValueError('a topic keeps no history; a queue with producers="multiple" does', self.name)
 
@@ -301,8 +301,8 @@ class RecordQueue:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.name)
         return limit
 
-    def _concurrent(self, what: str) -> ConcurrentUseError:
-        return ConcurrentUseError(f"another thread {what} with it; one at a time may", self.name)
+    def _concurrent(self, action: str) -> ConcurrentUseError:
+        return ConcurrentUseError(f"another thread {action} with it; one at a time may", self.name)
 
     def receive(self, timeout: float | None = None) -> np.void | Any | None:
         """Take one record, or None if there was none within `timeout` seconds. `consume` takes many."""

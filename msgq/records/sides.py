@@ -70,7 +70,7 @@ def bytes_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype((np.void, dtype.itemsize))
 
 
-def resolve_dtype(asked: np.dtype[Any] | None, there: Schema | None, name: str) -> np.dtype[Any]:
+def resolve_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name: str) -> np.dtype[Any]:
     """Return the dtype of a queue: what was asked for, or what its schema says.
 
     Raises
@@ -78,23 +78,23 @@ def resolve_dtype(asked: np.dtype[Any] | None, there: Schema | None, name: str) 
     RecordMismatchError : these are two. Or the schema is none of records.
     InvalidValueError : nobody says one.
     """
-    if there is None:
+    if schema is None:
         if asked is None:
             raise InvalidValueError("nobody has said the dtype of this queue so far; give it", name)
         return asked
     try:
-        said = struct_dtype(there) if there.encoding == "struct" else None
+        schema_dtype = struct_dtype(schema) if schema.encoding == "struct" else None
     except ValueError as error:
         raise RecordMismatchError(f"{error}; the queue is somebody else's, take another name", name) from None
-    if said is None:
+    if schema_dtype is None:
         text = (
-            f"has messages {there.name!r} of the encoding {there.encoding!r}, which are no records; take another name"
+            f"has messages {schema.name!r} of the encoding {schema.encoding!r}, which are no records; take another name"
         )
         raise RecordMismatchError(text, name)
-    if asked is not None and said != asked:
-        text = f"has records of dtype {said}, and {asked} was asked for; leave it out to take what is there"
+    if asked is not None and schema_dtype != asked:
+        text = f"has records of dtype {schema_dtype}, and {asked} was asked for; leave it out to take what is there"
         raise RecordMismatchError(text, name)
-    return record_dtype(said, name)
+    return record_dtype(schema_dtype, name)
 
 
 def round_capacity(capacity: int | None, least: int, most: int, name: str) -> int | None:

@@ -57,10 +57,10 @@ def open_feed(name: str, prefix: str) -> Feed:
         return BoardFeed(Board(name, create=False, passive=True, prefix=prefix))
 
 
-def _describe_write(what: str, where: int | str, count: int, time_ns: int, now_ns: int) -> tuple[dict[str, Any], str]:
+def _describe_write(field: str, where: int | str, count: int, time_ns: int, now_ns: int) -> tuple[dict[str, Any], str]:
     """Return what is known of a value, for programs and for people."""
     age_ns = max(0, now_ns - time_ns)
-    facts = {what: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
+    facts = {field: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
     return facts, f"{where}, write {count}, {in_us(age_ns / 1000)} us ago"
 
 

@@ -29,7 +29,7 @@ class StageTracer:
 
     One thread at a time handles messages with a tracer; another one gets `ConcurrentUseError`. The origin is the
     thread's, not the task's: across an ``await`` give `origin_time` to what you publish with. One tracer at a time
-    tells of a stage and an endpoint: where another one begins to, this one goes on untold.
+    reports a stage and an endpoint: when another one begins to, this one continues without reports.
 
     Attributes
     ----------
@@ -101,9 +101,9 @@ class StageTracer:
         return self._trace(source, timeout)
 
     def _trace(self, source: Any, timeout: float | None) -> Spans:
-        one = source_of(source, timeout, self._module)
+        origin = source_of(source, timeout, self._module)
         waits = False if hasattr(source, "setTimeout") else timeout
-        return Spans(one.take, waits, one.stamps, self._span(one.endpoint, one.reader), one.later)
+        return Spans(origin.take, waits, origin.stamps, self._span(origin.endpoint, origin.reader), origin.later)
 
     def _trace_several(self, sources: Any, timeout: float | None) -> Iterator[Any]:
         """Yield pairs; of those that are ready together each one's next message."""
@@ -115,8 +115,8 @@ class StageTracer:
         patience = -1 if timeout is None else -(timeout_ns(timeout) // -NS_PER_MS)
         spans: dict[int, Spans] = {}
         while ready := poller.poll(timeout_ms(patience)):
-            for one in ready:
-                source = one[0] if isinstance(one, tuple) else one
+            for item in ready:
+                source = item[0] if isinstance(item, tuple) else item
                 if id(source) not in spans:
                     spans[id(source)] = self._trace(source, 0.0)
                 message = next(spans[id(source)], None)

@@ -366,16 +366,16 @@ def open_store(
     SegmentError : it is not there, or is and was to be made.
     RecordMismatchError : it is of the other kind.
     """
-    there: Any = bus.records.get((prefix, wanted.name)) if wanted.name else None
-    if there is None and wanted.create is False:
+    store: Any = bus.records.get((prefix, wanted.name)) if wanted.name else None
+    if store is None and wanted.create is False:
         raise wanted.missing_error()
-    if there is not None and wanted.create:
+    if store is not None and wanted.create:
         raise options.exists_error(wanted.name)
-    if there is None:
+    if store is None:
         made = make(bus, wanted)
         if wanted.name:
             bus.records[prefix, wanted.name] = made
         return made, True
-    if not isinstance(there, kind):
-        raise options.kind_error(isinstance(there, BoardStore), wanted.name)
-    return there, False
+    if not isinstance(store, kind):
+        raise options.kind_error(isinstance(store, BoardStore), wanted.name)
+    return store, False

@@ -34,8 +34,8 @@ class Elements(Handle):
     def _open(self, wanted: options.Opening) -> None:
         self._store, made = open_store(self._bus, self._prefix, wanted, VectorStore, VectorStore)
         store = self._store
-        there = store.dtype, len(store.items), store.exclusive, store.copies
-        self._length = there[1] if made else wanted.check(*there)
+        parameters = store.dtype, len(store.items), store.exclusive, store.copies
+        self._length = parameters[1] if made else wanted.check(*parameters)
         self._tracked = arrays.is_tracked(store.dtype)
         self._row = VectorRow(store, self._length)
         self._bus.on_open(self)

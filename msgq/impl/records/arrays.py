@@ -89,7 +89,7 @@ def _index_array(selection: Any, name: str) -> npt.NDArray[Any]:
 # ---- values ----
 
 
-def values(given: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArray[Any]:
+def values(source: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArray[Any]:
     """Return values for `count` elements, shape (count,), contiguous: what was given if it is so already, else a copy.
 
     Parameters
@@ -104,7 +104,7 @@ def values(given: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArr
     """
     import numpy as np
 
-    array = _array(given, dtype, name)
+    array = _array(source, dtype, name)
     if array.shape != (count,):
         try:
             array = np.broadcast_to(array, (count,))
@@ -115,7 +115,7 @@ def values(given: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArr
     return np.ascontiguousarray(array, dtype)
 
 
-def rows(given: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def rows(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     """Return one record or several, shape (n,), contiguous: what was given if it is so already, else a copy.
 
     Parameters
@@ -128,7 +128,7 @@ def rows(given: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     """
     import numpy as np
 
-    array = _array(given, dtype, name)
+    array = _array(source, dtype, name)
     if array.ndim > 1:
         raise InvalidValueError(
             f"records of shape {array.shape} were given; give one, or an array of one dimension", name
@@ -136,20 +136,20 @@ def rows(given: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     return np.ascontiguousarray(array, dtype).reshape(-1)
 
 
-def _array(given: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def _array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     import numpy as np
 
-    if given is None:  # NumPy makes NaN of it, so a function that forgot its return would write that
+    if source is None:  # NumPy makes NaN of it, so a function that forgot its return would write that
         raise RecordTypeError(f"NoneType cannot become {dtype}; give a value", name)
     try:
-        array = np.asarray(given) if hasattr(given, "dtype") else np.array(given, dtype)
+        array = np.asarray(source) if hasattr(source, "dtype") else np.array(source, dtype)
     except TypeError as error:
-        raise RecordTypeError(f"{type(given).__name__} cannot become {dtype}: {error}", name) from None
+        raise RecordTypeError(f"{type(source).__name__} cannot become {dtype}: {error}", name) from None
     except (ValueError, OverflowError) as error:
-        raise InvalidValueError(f"{type(given).__name__} cannot become {dtype}: {error}", name) from None
-    there = array.dtype
-    if there != dtype and not (_same_fields(there, dtype) and np.can_cast(there, dtype, "same_kind")):
-        text = f"values of dtype {there} cannot become {dtype}; convert them yourself (astype)"
+        raise InvalidValueError(f"{type(source).__name__} cannot become {dtype}: {error}", name) from None
+    given_dtype = array.dtype
+    if given_dtype != dtype and not (_same_fields(given_dtype, dtype) and np.can_cast(given_dtype, dtype, "same_kind")):
+        text = f"values of dtype {given_dtype} cannot become {dtype}; convert them yourself (astype)"
         raise RecordTypeError(text, name)
     return array
 

@@ -58,15 +58,15 @@ cdef class _OwnerLookup:
 
     def __call__(self):
         cdef RecordFile file = self._file
-        cdef uint64_t who = mq_load_acquire_u64(&file.parts.keys[self._index].owner)
+        cdef uint64_t owner = mq_load_acquire_u64(&file.parts.keys[self._index].owner)
         cdef mq_liveness_probe probe
         cdef mq_liveness life
-        if not who or mq_cell_row(who) >= MQ_RECORD_ROWS:
+        if not owner or mq_cell_row(owner) >= MQ_RECORD_ROWS:
             return None
         probe = mq_liveness_probe_begin(file.liveness_file())
-        life = mq_record_owner_liveness(file.parts.header, &probe, who)
+        life = mq_record_owner_liveness(file.parts.header, &probe, owner)
         mq_liveness_probe_end(&probe)
-        return participant_value(&file.parts.header.rows[mq_cell_row(who)].at.participant, life)
+        return participant_value(&file.parts.header.rows[mq_cell_row(owner)].at.participant, life)
 
 
 cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value *value):
@@ -144,9 +144,9 @@ cdef class Board(Handle):
     def keys(self):
         cdef uint64_t i
         self._check_usable()
-        found = [_key(self._file, i) for i in range(mq_board_key_count(&self._w.parts))]
+        keys = [_key(self._file, i) for i in range(mq_board_key_count(&self._w.parts))]
         self._file.check_truncation()
-        return found
+        return keys
 
     def __len__(self):
         self._check_usable()
@@ -180,34 +180,34 @@ cdef class Board(Handle):
         cdef mq_board_value value
         cdef uint64_t i
         self._check_usable()
-        found = [(_key(self._file, i), _copy_value(self._file, i, &value))
+        items = [(_key(self._file, i), _copy_value(self._file, i, &value))
                  for i in range(mq_board_key_count(&self._w.parts))]
         self._file.check_truncation()
-        return [(key, data) for key, data in found if data is not None]
+        return [(key, data) for key, data in items if data is not None]
 
     def changes(self, limit=None):
         cdef int64_t indices[CHANGES]
         cdef uint64_t count, i, remaining = options.change_limit(limit, self._view.config.length, self._endpoint)
         self._begin_changes()
-        found = {}
+        changes = {}
         try:
             self._next_index = 0 if limit is None else self._next_index
             while remaining:
                 first = self._next_index
                 count = mq_vector_collect_changed(&self._view, self._seen_counts, first, indices,
                                                   min(remaining, <uint64_t> CHANGES))
-                if not count and (first == 0 or found):
+                if not count and (first == 0 or changes):
                     break
                 for i in range(count):
                     key, current = self._read_change(indices[i])
-                    found[key] = current
+                    changes[key] = current
                 self._next_index = indices[count - 1] + 1 if count else 0  # a key that changes all the time comes once
                 remaining -= count
             if remaining:
                 self._next_index = 0
             self._file.check_truncation()
             self._rearm_fd()
-            return found
+            return changes
         finally:
             self._in_changes = False
 

@@ -173,12 +173,12 @@ cdef class Handle(Waitable):
             raise options.exclusive_error(holder, self._endpoint)
         return 0
 
-    cdef object _owner_name(self, uint64_t who):
+    cdef object _owner_name(self, uint64_t owner):
         """Who is named in a word, for people."""
         cdef mq_record_row *row
-        if mq_cell_row(who) >= MQ_RECORD_ROWS:
+        if mq_cell_row(owner) >= MQ_RECORD_ROWS:
             return "nobody that is known"
-        row = &self._w.parts.header.rows[mq_cell_row(who)]
+        row = &self._w.parts.header.rows[mq_cell_row(owner)]
         name = text(row.at.participant.name, sizeof(row.at.participant.name))
         return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 

@@ -181,12 +181,12 @@ def _copies(copies: int | None, name: str) -> int | None:
     return copies
 
 
-def _number(what: str, value: int | None, least: int, most: int, name: str) -> int | None:
+def _number(option: str, value: int | None, least: int, most: int, name: str) -> int | None:
     if value is None:
         return None
     number = operator.index(value)
     if not least <= number <= most:
-        raise InvalidValueError(f"{what} is {number}; give {least} to {most}", name)
+        raise InvalidValueError(f"{option} is {number}; give {least} to {most}", name)
     return number
 
 
@@ -255,10 +255,10 @@ class BoardOpening(NamedTuple):
         ------
         RecordMismatchError : it has not what was asked for. The text names both.
         """
-        for what, there in (("keys", keys), ("value_bytes", value_bytes)):
-            asked = getattr(self, what)
-            if asked not in (None, there):
-                text = f"has {what}={there}, and {what}={asked} was asked for"
+        for option, current in (("keys", keys), ("value_bytes", value_bytes)):
+            asked = getattr(self, option)
+            if asked not in (None, current):
+                text = f"has {option}={current}, and {option}={asked} was asked for"
                 raise RecordMismatchError(f"{text}; leave it out to take what is there, or unlink it", self.name)
 
     def missing_error(self) -> SegmentError:
@@ -357,8 +357,8 @@ def exists_error(name: str) -> SegmentError:
 
 def kind_error(is_board: bool, name: str) -> RecordMismatchError:
     """Return the error for a board that is opened as a vector, or a vector as a board; `is_board`: what it is."""
-    there, asked = ("a board", "a vector") if is_board else ("a vector", "a board")
-    return RecordMismatchError(f"is {there}, and was opened as {asked}", name)
+    current, asked = ("a board", "a vector") if is_board else ("a vector", "a board")
+    return RecordMismatchError(f"is {current}, and was opened as {asked}", name)
 
 
 def passive_error(name: str) -> StateError:

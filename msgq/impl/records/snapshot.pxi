@@ -24,9 +24,9 @@ cdef dict _writers(RecordFile file, const mq_record_summary *summary):
         for i in range(MQ_RECORD_ROWS):
             row = &file.parts.header.rows[i]
             if mq_load_acquire_u64(&row.at.participant.uid) or summary.rows[i].locked or summary.rows[i].keys:
-                who = participant_value(&row.at.participant, mq_participant_liveness(&probe, &row.at.participant,
-                                                                                     MQ_RECORD_ROW_BYTE + i))
-                writers[i] = RecordWriterInfo(who, i, mq_load_relaxed_u64(&row.written), summary.rows[i].locked,
+                owner = participant_value(&row.at.participant, mq_participant_liveness(&probe, &row.at.participant,
+                                                                                       MQ_RECORD_ROW_BYTE + i))
+                writers[i] = RecordWriterInfo(owner, i, mq_load_relaxed_u64(&row.written), summary.rows[i].locked,
                                               summary.rows[i].keys)
     finally:
         mq_liveness_probe_end(&probe)
@@ -46,10 +46,10 @@ cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value *value):
 cdef object _key_info(RecordFile file, uint64_t index, dict writers, uint64_t now):
     cdef mq_board_value value
     cdef char name[MQ_RECORD_KEY_BYTES]
-    cdef uint64_t who = mq_load_acquire_u64(&file.parts.keys[index].owner)
+    cdef uint64_t owner_word = mq_load_acquire_u64(&file.parts.keys[index].owner)
     mq_copy_out(name, file.parts.keys[index].name, sizeof(name))
     key = name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
-    writer = writers.get(mq_record_row_of(file.parts.header, who)) if who else None
+    writer = writers.get(mq_record_row_of(file.parts.header, owner_word)) if owner_word else None
     owner = writer and writer.participant
     if not _read_value(file, index, &value):
         return RecordKeyInfo(key, owner, value.count)
@@ -66,7 +66,7 @@ cdef object _read_stats(RecordFile file):
     writers = _writers(file, &summary)
     key_count = mq_board_key_count(&file.parts) if is_board else 0
     keys = tuple([_key_info(file, i, writers, now) for i in range(min(key_count, <uint64_t> KEYS_MAX))])
-    locked_by_dead = sum([one.locked for one in writers.values() if one.participant.alive is False])
+    locked_by_dead = sum([each.locked for each in writers.values() if each.participant.alive is False])
     stats = RecordStats(
         file.name, file.prefix, file.path, file.segment.size, file.mode, "board" if is_board else "vector",
         file.creator, file.created_ns, file.parts.config.length,

@@ -419,20 +419,20 @@ cdef class Vector(Handle):
         cdef uint64_t room = options.change_limit(limit, self._length, self._endpoint)
         cdef mq_selection elements
         cdef mq_read_info info
-        cdef _ArrayMemory found, rows, times, counts
+        cdef _ArrayMemory index_memory, rows, times, counts
         self._begin_changes()
         try:
-            found = _ArrayMemory(self._empty_array(room, "i8"), True)
-            count = self._collect_changes(<int64_t *> found.at, room)
-            found = _ArrayMemory(found.array[:count].copy(), False)
+            index_memory = _ArrayMemory(self._empty_array(room, "i8"), True)
+            count = self._collect_changes(<int64_t *> index_memory.at, room)
+            index_memory = _ArrayMemory(index_memory.array[:count].copy(), False)
             rows, times = _ArrayMemory(self._empty_array(count, self._dtype),
                                        True), _ArrayMemory(self._empty_array(count, "i8"), True)
             counts = _ArrayMemory(self._empty_array(count, "u8"), True)
-            elements, info.count, info.time_ns = _list(found), <uint64_t *> counts.at, <int64_t *> times.at
+            elements, info.count, info.time_ns = _list(index_memory), <uint64_t *> counts.at, <int64_t *> times.at
             self._read(&elements, rows.at, &info, READ_LIMIT_NS)
-            self._end_changes(<uint64_t *> counts.at, <int64_t *> found.at, count)
+            self._end_changes(<uint64_t *> counts.at, <int64_t *> index_memory.at, count)
             self._rearm_fd()
-            return Changes(found.array, rows.array, times.array, counts.array)
+            return Changes(index_memory.array, rows.array, times.array, counts.array)
         finally:
             self._in_changes = False
 
