@@ -367,7 +367,7 @@ class TestObserving:
     def test_reading_it_is_having_seen_it(self, records: Records, call: str) -> None:
         board = records.board()
         observed, other, entry = board.observe("key"), board.observe("key"), board.declare("key")
-        every: dict[str, list[Any]] = {"read_into": [bytearray(8)], "receive": [True]}
+        every: dict[str, list[Any]] = {"read_into": [bytearray(8)], "receive": [0]}
         args = every.get(call, [])
         for _ in range(3):
             entry.write(b"same")

@@ -45,7 +45,7 @@ def record_stats(store: Store, prefix: str) -> RecordStats:
         elements_written=sum(count > 0 for count in counts),
         last_ns=last_ns or None,
         last_age_ns=store.bus.clock.now_ns - last_ns if last_ns else None,
-        last_index=times.index(last_ns) if last_ns else None,
+        last_index=max(range(len(times)), key=lambda i: (times[i], i)) if last_ns else None,
         key_count=len(keys),
         keys=keys[: options.KEYS],
         writers=tuple(_writer(store, i, row) for i, row in enumerate(store.rows) if row.writes),

@@ -78,7 +78,7 @@ cdef class Handle(Waitable):
             if wanted.passive:
                 if not file.open(False):
                     raise wanted.missing_error()
-                file._agree()
+                file._check_requested()
             else:
                 file.open_or_create(wanted.create, wanted.mode)
         self._adopt(file)
