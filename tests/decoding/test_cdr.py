@@ -19,7 +19,7 @@ from msgq.decoding.core import CdrReader
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.idl import idl_struct
 from msgq.decoding.rosmsg import ros1_struct, ros2_struct
-from tests.decoding.invented import invented, same
+from tests.decoding.random_values import random_value, same
 
 LINE = "=" * 80
 TIMES = {"sec": "secs", "nanosec": "nsecs"}  # what rosbags calls the parts of ROS 1's times
@@ -65,7 +65,7 @@ def store_of(text: str, name: str) -> Any:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_rosbags_writes(little: bool, seed: int) -> None:
     defined, store = ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
-    value = invented(defined, random.Random(seed))
+    value = random_value(defined, random.Random(seed))
     message = of_rosbags(store, "pkg/msg/Every", value)
     data = bytes(store.serialize_cdr(message, "pkg/msg/Every", little_endian=little))
     assert same(CdrReader(defined, is_cdr=True).read(data), value)
@@ -77,7 +77,7 @@ def test_what_rosbags_writes(little: bool, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_written_here_is_what_rosbags_reads_and_writes(seed: int) -> None:
     defined, store = ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
-    value = invented(defined, random.Random(seed))
+    value = random_value(defined, random.Random(seed))
     data = cdr_bytes(defined, value)
     assert data == bytes(store.serialize_cdr(of_rosbags(store, "pkg/msg/Every", value), "pkg/msg/Every"))
     assert same(CdrReader(defined, is_cdr=True).read(data), value)
@@ -118,7 +118,7 @@ def test_all_types_of_a_distribution(first: bool) -> None:
             continue  # which rosbags takes for a signed one in ROS 2
         defined = (ros1_struct if first else ros2_struct)(name, text)
         reader = CdrReader(defined, is_cdr=not first)
-        value = before_2038(invented(defined, chance))
+        value = before_2038(random_value(defined, chance))
         message = of_rosbags(store, name, value)
         forms = [store.serialize_ros1(message, name)] if first else []
         forms += [] if first else [store.serialize_cdr(message, name, little_endian=one) for one in (True, False)]
@@ -142,7 +142,7 @@ def test_files_of_the_writer_of_mcap_ros2(seed: int, tmp_path: Any) -> None:
 
     from msgq.recording import LogReader
 
-    value = invented(ros2_struct("pkg/msg/Every", EVERY), random.Random(seed))
+    value = random_value(ros2_struct("pkg/msg/Every", EVERY), random.Random(seed))
     with (tmp_path / "a.mcap").open("wb") as file:
         writer: Any = Writer(file)  # it has types in part
         schema = writer.register_msgdef("pkg/msg/Every", EVERY)
@@ -320,7 +320,9 @@ READERS = {
     "cdr": CdrReader(ros2_struct("pkg/msg/Every", EVERY), is_cdr=True),
     "ros1": CdrReader(ros1_struct("pkg/Every", EVERY), is_cdr=False),
 }
-GOOD = cdr_bytes(ros2_struct("pkg/msg/Every", EVERY), invented(ros2_struct("pkg/msg/Every", EVERY), random.Random(2)))
+GOOD = cdr_bytes(
+    ros2_struct("pkg/msg/Every", EVERY), random_value(ros2_struct("pkg/msg/Every", EVERY), random.Random(2))
+)
 
 
 @settings(max_examples=300)

@@ -19,7 +19,7 @@ from msgq.decoding.core import FlatBufferReader
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.flatbuffer.schema import table_of
 from msgq.decoding.flatbuffer.schema_types import FixedArray, FixedStruct, Scalar, String, Table, Type, Union, Vector
-from tests.decoding.invented import same
+from tests.decoding.random_values import same
 
 FILES = Path(__file__).parent / "files"
 SCHEMA = (FILES / "every.bfbs").read_bytes()

@@ -93,12 +93,12 @@ class Variant(NamedTuple):
         """Return the messages in the order of log_time: topic, data, times, sequence, schema (name, encoding, data)."""
         schemas = {s["id"]: (s["name"], s["encoding"], base64.b64decode(s["data"])) for s in self.of("Schema")}
         channels = {c["id"]: (c["topic"], schemas.get(c["schemaId"])) for c in self.of("Channel")}
-        found = []
+        messages = []
         for m in self.of("Message"):
             topic, schema = channels[m["channelId"]]
             times = (int(m["logTime"]), int(m["publishTime"]))
-            found.append((topic, base64.b64decode(m["data"]), *times, m["sequence"], schema))
-        return sorted(found, key=lambda message: message[2])
+            messages.append((topic, base64.b64decode(m["data"]), *times, m["sequence"], schema))
+        return sorted(messages, key=lambda message: message[2])
 
 
 def write_files(folder: Path) -> Path:

@@ -55,7 +55,7 @@ def chunk(*parts: Any, compression: str = "zstd", crc: int | None = None, size: 
 def chunks(path: Path) -> list[records.Chunk]:
     """Return the chunks of a file, as the library `mcap` reads them."""
     with path.open("rb") as file:
-        return [one for one in StreamReader(file, emit_chunks=True).records if isinstance(one, records.Chunk)]
+        return [record for record in StreamReader(file, emit_chunks=True).records if isinstance(record, records.Chunk)]
 
 
 def head(run: str = "ab" * 16) -> bytes:
@@ -106,8 +106,8 @@ FOREIGN: dict[str, dict[str, Any]] = {
 def by_library(path: Path) -> list[tuple[str, bytes, int]]:
     """Return what the library's own reader finds, with all checks."""
     with path.open("rb") as file:
-        found = make_reader(file, validate_crcs=True).iter_messages()
-        return [(topic.topic, sent.data, sent.log_time) for _, topic, sent in found]
+        triples = make_reader(file, validate_crcs=True).iter_messages()
+        return [(topic.topic, sent.data, sent.log_time) for _, topic, sent in triples]
 
 
 def write_log(path: Path, *messages: tuple[Any, ...], schemas: dict[str, Any] | None = None) -> Path:

@@ -26,11 +26,11 @@ def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     lock = threading.Lock()
     fill = Recorder._fill
 
-    def filled(recorder: Recorder, seconds: float) -> bool:
+    def fill_unless_held(recorder: Recorder, seconds: float) -> bool:
         with lock:
             return fill(recorder, min(seconds, 0.001))
 
-    monkeypatch.setattr(Recorder, "_fill", filled)
+    monkeypatch.setattr(Recorder, "_fill", fill_unless_held)
     return lock
 
 
@@ -62,8 +62,8 @@ class Bus:
 
     def close(self) -> None:
         closed: list[Any] = [self.topic, *self.publishers, self.channel, self.queue, self.vector]
-        for one in closed:
-            one.close()
+        for endpoint in closed:
+            endpoint.close()
 
 
 def record(bus: Bus, path: Path, holding: threading.Lock, limits: RecordingLimits | None = None) -> Recorder:
@@ -73,34 +73,34 @@ def record(bus: Bus, path: Path, holding: threading.Lock, limits: RecordingLimit
         bus.send(BURST)
     for count in (0, 10):
         bus.send(count)
-        accounted(recorder, bus)
+        wait_until_accounted(recorder, bus)
     bus.middle = recorder._capture.now()
     for count in (10, BURST, 10):
         with holding:
             bus.send(count)
-        accounted(recorder, bus)
+        wait_until_accounted(recorder, bus)
     recorder.stop()
     return recorder
 
 
-def accounted(recorder: Recorder, bus: Bus) -> None:
+def wait_until_accounted(recorder: Recorder, bus: Bus) -> None:
     """Wait until all that was published is recorded or lost, and written."""
 
     def is_accounted() -> bool:
         losses = recorder._sources.losses()
-        taken = recorder.stats().messages + sum(losses.get(endpoint) or 0 for endpoint in bus.published)
-        return taken == sum(bus.published.values()) + len(bus.vector) and not recorder.stats().at_risk_bytes
+        counted = recorder.stats().messages + sum(losses.get(endpoint) or 0 for endpoint in bus.published)
+        return counted == sum(bus.published.values()) + len(bus.vector) and not recorder.stats().at_risk_bytes
 
     wait_until(is_accounted)
 
 
-def stated(path: Path) -> Losses:
+def read_stated_losses(path: Path) -> Losses:
     """Return the `msgq.losses` at the end of a recording."""
-    (*_, last) = [one.values for one in LogReader(path).metadata if one.name == "msgq.losses"]
+    (*_, last) = [record.values for record in LogReader(path).metadata if record.name == "msgq.losses"]
     return {endpoint: None if lost == "unknown" else int(lost) for endpoint, lost in last.items()}
 
 
-def counted(*paths: str | Path, **options: Any) -> Losses:
+def count_losses(*paths: str | Path, **options: Any) -> Losses:
     return {endpoint: info.lost for endpoint, info in LogReader(*paths, **options).endpoints.items()}
 
 

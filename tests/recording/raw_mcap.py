@@ -69,18 +69,18 @@ class RawFile:
     def _descriptions(self, is_bare: bool = False) -> list[bytes]:
         made = record if is_bare else self._record
         schema = made(SCHEMA, struct.pack("<H", 1), text("S"), text("jsonschema"), text(b"{}"))
-        rest = [text("json"), texts({"k": "v"})]
-        channels = [made(CHANNEL, struct.pack("<HH", i + 1, 1), text("ab"[i]), *rest) for i in range(2)]
+        metadata = [text("json"), texts({"k": "v"})]
+        channels = [made(CHANNEL, struct.pack("<HH", i + 1, 1), text("ab"[i]), *metadata) for i in range(2)]
         return [schema, *channels]
 
-    def _add_chunk(self, first: int, *more: bytes) -> None:
+    def _add_chunk(self, first: int, *contents: bytes) -> None:
         content = b"".join(self._descriptions(self.is_bare))
         entries = []
         for channel in (1, 2):
             time = self.begin + first * STEP + (1, 5)[channel - 1]
             entries.append((channel, time, len(content)))
             content += message(channel, first, time, b'{"n": %d}' % first)
-        content += b"".join(more)
+        content += b"".join(contents)
         times = struct.pack("<QQ", entries[0][1], entries[1][1])
         at, size = len(self._data), struct.pack("<Q", len(content))
         crc = struct.pack("<I", zlib.crc32(content))
@@ -119,8 +119,8 @@ class RawFile:
         counts = text(struct.pack("<HQHQ", 1, chunks, 2, chunks))
         numbers = struct.pack("<QHIIII", 2 * chunks, 1, 2, 1, 1, chunks)
         self._index(STATISTICS, numbers, times, counts)
-        for one in self.behind:
-            self._groups.setdefault(one[0], []).append(one)
+        for part in self.behind:
+            self._groups.setdefault(part[0], []).append(part)
         start, offsets = len(self._data), b""
         for opcode, group in self._groups.items():
             data = b"".join(group)
@@ -150,14 +150,14 @@ def records(path: Path) -> list[Found]:
 
 
 def _records(data: bytes, section: str) -> list[Found]:
-    found, here = [], 0
-    while here < len(data):
-        opcode, length = struct.unpack_from("<BQ", data, here)
-        body = data[here + 9 : here + 9 + length]
-        found.append(Found(section, opcode, body))
+    records_found, position = [], 0
+    while position < len(data):
+        opcode, length = struct.unpack_from("<BQ", data, position)
+        body = data[position + 9 : position + 9 + length]
+        records_found.append(Found(section, opcode, body))
         if opcode == CHUNK:
             assert body[28:32] == bytes(4), "a chunk is compressed"
-            found += _records(body[40 : 40 + struct.unpack_from("<Q", body, 32)[0]], "chunk")
-        here += 9 + length
+            records_found += _records(body[40 : 40 + struct.unpack_from("<Q", body, 32)[0]], "chunk")
+        position += 9 + length
         section = "summary" if opcode == DATA_END else section
-    return found
+    return records_found

@@ -27,8 +27,8 @@ class Encoder:
             self.data += bytes(-len(self.data) % struct.calcsize(form))
         self.data += struct.pack(self.order + form, value)
 
-    def put(self, of: Type, value: Any) -> None:
-        match of:
+    def put(self, value_type: Type, value: Any) -> None:
+        match value_type:
             case Number(code=code):
                 self.number(code, value)
             case Text():
@@ -39,14 +39,14 @@ class Encoder:
                 for name, kind in fields:
                     self.put(kind, value[name])
             case Array(value_type=inner) | Sequence(value_type=inner):
-                if isinstance(of, Sequence):
+                if isinstance(value_type, Sequence):
                     self.number("u4", len(value))
-                for one in value:
-                    self.put(inner, one)
+                for element in value:
+                    self.put(inner, element)
 
-    def message(self, of: Struct, value: Any) -> bytes:
+    def message(self, struct: Struct, value: Any) -> bytes:
         self.data = b""
-        self.put(of, value)
+        self.put(struct, value)
         head = (b"\0\1\0\0" if self.order == "<" else b"\0\0\0\0") if self.is_cdr else b""
         return head + self.data
 

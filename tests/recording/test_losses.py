@@ -27,7 +27,7 @@ from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.recording.repair.recover import recover, reindex
 from tests.command import run
 from tests.recording import logs
-from tests.recording.losses import FEWEST, Bus, Losses, bus, counted, holding, record, stated
+from tests.recording.losses import FEWEST, Bus, Losses, bus, count_losses, holding, read_stated_losses, record
 from tests.support import wait_until
 
 __all__ = ["bus", "holding"]
@@ -51,7 +51,7 @@ def test_losses_before_the_first_message_are_the_same_for_all_readers(
     assert sum(lost or 0 for lost in losses.values()) == recorder.stats().lost
     for endpoint, published in bus.published.items():
         assert infos[endpoint].messages + (losses[endpoint] or 0) == published
-    assert stated(path) == counted(path) == shown(path) == shown(path, "--scan") == losses
+    assert read_stated_losses(path) == count_losses(path) == shown(path) == shown(path, "--scan") == losses
 
 
 def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
@@ -59,31 +59,31 @@ def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
 ) -> None:
     path = tmp_path / "log"
     record(bus, path, holding, RecordingLimits(split_messages=500))
-    losses = counted(path)
+    losses = count_losses(path)
     segments = sorted(path.glob("*.mcap"))
-    assert stated(path) == losses
-    later = counted(*(one for one in segments if (LogReader(one).start_time or 0) > bus.middle))
+    assert read_stated_losses(path) == losses
+    later = count_losses(*(one for one in segments if (LogReader(one).start_time or 0) > bus.middle))
     assert later.keys() >= bus.published.keys()
     assert all((losses[name] or 0) - (lost or 0) > FEWEST for name, lost in later.items() if name in bus.published)
     pieces = [piece for piece, _ in write_pieces(LogReader(path), tmp_path / "pieces", 20_000_000)]
     assert len(pieces) > 1
-    assert counted(tmp_path / "pieces") == losses
+    assert count_losses(tmp_path / "pieces") == losses
 
 
 def test_losses_before_the_first_message_are_kept_by_copies(bus: Bus, holding: threading.Lock, tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(bus, path, holding)
-    losses = counted(path)
+    losses = count_losses(path)
     copies = {name: tmp_path / f"{name}.mcap" for name in ("all", "one", "twice", "later")}
     write_mcap([LogReader(path)], copies["all"])
-    assert counted(copies["all"]) == shown(copies["all"]) == losses
+    assert count_losses(copies["all"]) == shown(copies["all"]) == losses
     write_mcap([LogReader(path, endpoints=["channel/channel"])], copies["one"])
-    assert counted(copies["one"]) == {"channel/channel": losses["channel/channel"]}
+    assert count_losses(copies["one"]) == {"channel/channel": losses["channel/channel"]}
     write_mcap([LogReader(path), LogReader(path)], copies["twice"])
-    assert counted(copies["twice"]) == {name: 2 * (lost or 0) for name, lost in losses.items()}
+    assert count_losses(copies["twice"]) == {name: 2 * (lost or 0) for name, lost in losses.items()}
     write_mcap([LogReader(path, start=bus.middle)], copies["later"])
-    later = counted(path, start=bus.middle)
-    assert counted(copies["later"]) == shown(copies["later"], "--scan") == later
+    later = count_losses(path, start=bus.middle)
+    assert count_losses(copies["later"]) == shown(copies["later"], "--scan") == later
     assert all(FEWEST < (lost or 0) < (losses[name] or 0) - FEWEST for name, lost in later.items())
 
 
@@ -94,9 +94,9 @@ def test_losses_before_the_first_message_are_there_without_the_end_of_the_file(
     losses = record(bus, path, holding)._sources.losses()
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.rindex(b"msgq.losses") - 50])
-    assert counted(path) == losses
-    assert counted(recover(path).output) == losses
-    assert counted(reindex(path).output) == losses
+    assert count_losses(path) == losses
+    assert count_losses(recover(path).output) == losses
+    assert count_losses(reindex(path).output) == losses
 
 
 def accounts_for(recorder: Recorder, published: int) -> bool:
@@ -134,16 +134,16 @@ def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_reade
     wait_until(lambda: not recorder.running)
     with pytest.raises(errors.RecordingError):
         recorder.stop()
-    losses = stated(path)
+    losses = read_stated_losses(path)
     assert losses.keys() == bus.published.keys()
     assert all(losses.values())
-    assert counted(path) == shown(path) == shown(path, "--scan") == losses
+    assert count_losses(path) == shown(path) == shown(path, "--scan") == losses
     info = LogReader(path).endpoints["channel/channel"]
     assert (info.kind, info.messages, info.first_time, info.last_time) == ("channel", 0, None, None)
     assert [line.split()[-2] for line in run("bag", "info", path).stdout.splitlines() if "queue/queue" in line]
     whole = path.read_bytes()
     (tmp_path / "cut.mcap").write_bytes(whole[: whole.rindex(b"msgq.losses") - 50])
-    assert counted(recover(tmp_path / "cut.mcap").output) == losses
+    assert count_losses(recover(tmp_path / "cut.mcap").output) == losses
 
 
 def lacking(path: Path, lost: object, endpoint: str = "lost") -> Path:
@@ -159,25 +159,25 @@ def lacking(path: Path, lost: object, endpoint: str = "lost") -> Path:
 def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginning(tmp_path: Path) -> None:
     path = lacking(tmp_path / "a.mcap", 5000)
     whole, rest = {"e": 0, "lost": 5000}, {"e": 0}
-    assert counted(path) == counted(path, end=2500) == shown(path, "--scan") == whole
+    assert count_losses(path) == count_losses(path, end=2500) == shown(path, "--scan") == whole
     assert {endpoint: lost for endpoint, lost in shown(path).items() if lost} == {"lost": 5000}
-    assert counted(path, start=2000) == counted(path, endpoints=["e"]) == rest
-    assert counted(path, path) == whole
+    assert count_losses(path, start=2000) == count_losses(path, endpoints=["e"]) == rest
+    assert count_losses(path, path) == whole
     pieces = [piece for piece, _ in write_pieces(LogReader(path), tmp_path / "pieces", 1000)]
-    assert [counted(piece) for piece in pieces] == [whole, rest, rest]
+    assert [count_losses(piece) for piece in pieces] == [whole, rest, rest]
     write_mcap([*map(LogReader, pieces)], tmp_path / "again.mcap")
     write_mcap([LogReader(path, start=2000)], tmp_path / "later.mcap")
-    assert counted(tmp_path / "again.mcap")["lost"] == 5000
-    assert counted(tmp_path / "later.mcap") == rest
+    assert count_losses(tmp_path / "again.mcap")["lost"] == 5000
+    assert count_losses(tmp_path / "later.mcap") == rest
 
 
 def test_losses_of_an_endpoint_without_a_recorded_message_add_up_in_copies(tmp_path: Path) -> None:
     one, other = lacking(tmp_path / "a.mcap", 5000), lacking(tmp_path / "b.mcap", 70, "e")
     write_mcap([LogReader(one), LogReader(one)], tmp_path / "twice.mcap")
-    assert counted(tmp_path / "twice.mcap")["lost"] == 10_000
-    assert counted(other) == {"e": 0}  # there are messages with this numbering
+    assert count_losses(tmp_path / "twice.mcap")["lost"] == 10_000
+    assert count_losses(other) == {"e": 0}  # there are messages with this numbering
     write_mcap([LogReader(one), LogReader(lacking(tmp_path / "c.mcap", 70, "other"))], tmp_path / "both.mcap")
-    assert counted(tmp_path / "both.mcap") == {"e": 0, "lost": 5000, "other": 70}
+    assert count_losses(tmp_path / "both.mcap") == {"e": 0, "lost": 5000, "other": 70}
 
 
 def test_losses_without_a_recorded_message_leave_arrays_of_the_endpoint_alone(tmp_path: Path) -> None:
@@ -185,14 +185,14 @@ def test_losses_without_a_recorded_message_leave_arrays_of_the_endpoint_alone(tm
     made = records.Channel(1, "e", "struct", {"epoch": "2", "sequence": "published"}, 1)
     lost = records.Channel(2, "e", "", {"epoch": "1", "sequence": "published", "unrecorded": "7"}, 0)
     path = logs.write(tmp_path / "a.mcap", schema, logs.chunk(made, logs.message(1, 5, 1000)), lost)
-    assert counted(path) == {"e": 7}
+    assert count_losses(path) == {"e": 7}
     with pytest.raises(errors.RecordingError, match="no messages"):
         LogReader(lacking(tmp_path / "b.mcap", 5000)).to_numpy("lost")
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "unknown", "9" * 400, 1 << 63, "0", "1\0"])
 def test_impossible_losses_of_an_endpoint_without_messages_count_as_none(tmp_path: Path, lost: object) -> None:
-    assert counted(lacking(tmp_path / "a.mcap", lost)) == {"e": 0}
+    assert count_losses(lacking(tmp_path / "a.mcap", lost)) == {"e": 0}
 
 
 # ---- what a channel states ----
@@ -351,6 +351,6 @@ def test_messages_that_a_failed_recorder_did_not_write_are_lost(
         recorder.stop()
     assert recorder.stats().lost == stats.lost
     if failure in STATED:  # what was lost until the recorder failed
-        wanted = {endpoint: count for endpoint, count in stated(path).items() if found[endpoint] or count}
-        assert counted(path) == shown(path) == wanted
-        assert 0 < sum(count or 0 for count in stated(path).values()) <= stats.lost
+        wanted = {endpoint: count for endpoint, count in read_stated_losses(path).items() if found[endpoint] or count}
+        assert count_losses(path) == shown(path) == wanted
+        assert 0 < sum(count or 0 for count in read_stated_losses(path).values()) <= stats.lost

@@ -49,7 +49,7 @@ def numbers(path: Path) -> list[int]:
     return [int(message.data) for message in LogReader(path)]
 
 
-def accounted(recorder: Recorder, count: int) -> None:
+def wait_until_accounted(recorder: Recorder, count: int) -> None:
     """Wait until so many messages are recorded or lost."""
     wait_until(lambda: recorder.stats().messages + (recorder.stats().lost or 0) >= count, f"{count} messages are known")
 
@@ -57,7 +57,7 @@ def accounted(recorder: Recorder, count: int) -> None:
 def test_a_channel_that_came_and_went_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     with looking:
         send(0, 10)
-    accounted(recorder, 10)
+    wait_until_accounted(recorder, 10)
     assert recorder.stop().lost == 0
     assert numbers(tmp_path / "log") == list(range(10))
     assert LogReader(tmp_path / "log").endpoints["channel/c"].lost == 0
@@ -66,11 +66,11 @@ def test_a_channel_that_came_and_went_between_two_looks(recorder: Recorder, look
 def test_a_channel_made_anew_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     """Each life is whole: of the former one what was not taken when it was removed, of the new one its beginning."""
     send(0, 5)
-    accounted(recorder, 5)
+    wait_until_accounted(recorder, 5)
     with looking:
         msgq.Channel("c", create=False, passive=True).unlink()
         send(5, 10)
-    accounted(recorder, 15)
+    wait_until_accounted(recorder, 15)
     assert recorder.stop().lost == 0
     assert numbers(tmp_path / "log") == list(range(15))
     assert {message.epoch for message in LogReader(tmp_path / "log")} == {1, 2}
@@ -79,7 +79,7 @@ def test_a_channel_made_anew_between_two_looks(recorder: Recorder, looking: Any,
 def test_what_a_new_channel_has_no_room_for_is_lost(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     with looking:
         send(0, 100, capacity=16)
-    accounted(recorder, 100)
+    wait_until_accounted(recorder, 100)
     stats = recorder.stop()
     found = numbers(tmp_path / "log")
     assert stats.lost is not None
@@ -103,7 +103,7 @@ def test_what_a_channel_that_was_there_before_has_is_not_recorded(looking: Any, 
     send(0, 5)
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
         send(5, 5)
-        accounted(recorder, 5)
+        wait_until_accounted(recorder, 5)
         assert recorder.stop().lost == 0
     assert numbers(tmp_path / "log") == list(range(5, 10))
 
@@ -114,7 +114,7 @@ def test_what_a_new_channel_has_from_a_pause_is_not_recorded(looking: Any, tmp_p
         recorder.resume()
         wait_until(lambda: recorder.stats().endpoints == 1)
         send(5, 5)
-        accounted(recorder, 5)
+        wait_until_accounted(recorder, 5)
         assert recorder.stop().lost == 0
     assert numbers(tmp_path / "log") == list(range(5, 10))
 
@@ -127,7 +127,7 @@ def test_events_of_a_queue_that_came_and_went_between_two_looks(
             jobs.send(b"%d" % number, priority=number)
         with jobs.take(0) or pytest.fail("no job"):
             pass
-    accounted(recorder, 7)
+    wait_until_accounted(recorder, 7)
     assert recorder.stop().lost == 0
     log = LogReader(tmp_path / "log")
     assert log.endpoints.keys() == {"queue/jobs"}

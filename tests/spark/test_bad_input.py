@@ -27,8 +27,8 @@ from msgq.spark.lake import Lake
 from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.options import Options
 from tests.command import run
-from tests.recording.kinds import CASES
 from tests.recording.logs import channel, chunk, message, write
+from tests.recording.record_cases import CASES
 from tests.spark.rows import sorted_rows
 from tests.support import LONGER
 

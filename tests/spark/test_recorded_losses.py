@@ -17,7 +17,7 @@ from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake
 from msgq.spark.lake.export import write_log
-from tests.recording.losses import Bus, Losses, bus, counted, holding, record
+from tests.recording.losses import Bus, Losses, bus, count_losses, holding, record
 from tests.spark.rows import sorted_rows
 
 __all__ = ["bus", "holding"]
@@ -58,11 +58,11 @@ def test_a_lake_counts_losses_at_the_ends_of_a_recording(
     missing = tables.sequence_gaps(read(spark, str(path))).groupBy("endpoint").sum("lost")
     assert dict(map(tuple, missing.collect())) == {endpoint: lost for endpoint, lost in losses.items() if lost}
     write_log(lake.messages(), tmp_path / "copy.mcap", lake.uri)
-    assert counted(tmp_path / "copy.mcap") == losses
+    assert count_losses(tmp_path / "copy.mcap") == losses
     log: Any = LogReader(path)
     third = (log.end_time - log.start_time) // 3 + 1
     assert len(list(write_pieces(log, tmp_path / "pieces", third))) > 1
-    assert counted(tmp_path / "pieces") == counted(path)
+    assert count_losses(tmp_path / "pieces") == count_losses(path)
     of_pieces = Lake(spark, tmp_path / "of_pieces")
     of_pieces.ingest([tmp_path / "pieces"])
     assert of_lake(of_pieces) == losses

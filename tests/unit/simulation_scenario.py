@@ -51,5 +51,7 @@ def run(seed: int) -> Simulation:
 def digest(seed: int) -> str:
     """Return a digest of all that was sent: when, by whom, where, what."""
     messages = run(seed).sent_messages
-    text = "".join(f"{one.time_ns} {one.node} {one.endpoint} {one.data.hex()}\n" for one in messages)
+    text = "".join(
+        f"{message.time_ns} {message.node} {message.endpoint} {message.data.hex()}\n" for message in messages
+    )
     return hashlib.sha256(text.encode()).hexdigest()

@@ -48,9 +48,9 @@ def shorter(record: bytes) -> bytes:
     return record[:1] + struct.pack("<Q", size) + record[9 : 9 + size]
 
 
-def lying(record: bytes, more: int) -> bytes:
+def lying(record: bytes, added: int) -> bytes:
     """Return it with a length that is not its own."""
-    return record[:1] + struct.pack("<Q", len(record) - 9 + more) + record[9:]
+    return record[:1] + struct.pack("<Q", len(record) - 9 + added) + record[9:]
 
 
 def file(*data: bytes, start: bytes | None = None) -> bytes:
@@ -60,7 +60,7 @@ def file(*data: bytes, start: bytes | None = None) -> bytes:
     return begin + FIRST + index(1, 5) + b"".join(data) + LAST + index(1, 9) + DATA_END + end
 
 
-def summarized(*more: bytes, change: Any = None, footer: Any = None) -> bytes:
+def file_with_summary(*records_after: bytes, change: Any = None, footer: Any = None) -> bytes:
     """Return a file with a summary of it and these records.
 
     change : of the record of each chunk's index. footer : makes one of the summary's offset and its CRC.
@@ -82,7 +82,7 @@ def summarized(*more: bytes, change: Any = None, footer: Any = None) -> bytes:
         )
         data += part + index(1, log_time)
         summary += change(encode(entry)) if change else encode(entry)
-    data, summary = data + DATA_END, summary + b"".join(more)
+    data, summary = data + DATA_END, summary + b"".join(records_after)
     start = len(begin + data)
     crc = zlib.crc32(summary + struct.pack("<BQQQ", 2, 20, start, 0))
     end = footer(start, crc) if footer else encode(records.Footer(start, 0, crc))
@@ -153,13 +153,13 @@ def _cases() -> Iterator[tuple[str, Case]]:
         yield f"{name}, private opcode", Case(file(b"\x80" + data[1:]), FOUND, "")
     for name, (record, says) in IN_SUMMARY.items():
         data = encode(record)
-        yield f"summary: {name}", Case(summarized(data), FOUND, "")
-        yield f"summary: {name}, longer", Case(summarized(longer(data)), FOUND, "")
-        yield f"summary: {name}, shorter", Case(summarized(shorter(data)), FOUND, says)
-        yield f"summary: {name}, length too large", Case(summarized(lying(data, 3)), FOUND, "no summary")
-        yield f"summary: {name}, length too small", Case(summarized(lying(data, -3)), FOUND, None)
-    yield "summary: statistics that lie", Case(summarized(encode(LIES)), FOUND, "")
-    yield "summary: a chunk in it", Case(summarized(PART), [*FOUND, ("b", b"middle")], "no summary")
+        yield f"summary: {name}", Case(file_with_summary(data), FOUND, "")
+        yield f"summary: {name}, longer", Case(file_with_summary(longer(data)), FOUND, "")
+        yield f"summary: {name}, shorter", Case(file_with_summary(shorter(data)), FOUND, says)
+        yield f"summary: {name}, length too large", Case(file_with_summary(lying(data, 3)), FOUND, "no summary")
+        yield f"summary: {name}, length too small", Case(file_with_summary(lying(data, -3)), FOUND, None)
+    yield "summary: statistics that lie", Case(file_with_summary(encode(LIES)), FOUND, "")
+    yield "summary: a chunk in it", Case(file_with_summary(PART), [*FOUND, ("b", b"middle")], "no summary")
     yield from _containers()
     yield from _ends()
 
@@ -209,29 +209,35 @@ def _ends() -> Iterator[tuple[str, Case]]:
     yield "data end shorter", Case(file().replace(DATA_END, shorter(DATA_END)), FOUND, "")
     yield "data end missing", Case(file().replace(DATA_END, b""), FOUND, "")
     yield "data end in the middle", Case(file(DATA_END), FOUND, "which they do not")
-    yield "chunk index", Case(summarized(), FOUND, "")
-    yield "chunk index longer", Case(summarized(change=longer), FOUND, "")
-    yield "chunk index shorter", Case(summarized(change=shorter), FOUND, "makes no sense")
-    yield "chunk index missing", Case(summarized(change=lambda _: b""), FOUND, "")
-    shifted = Case(summarized(change=_shifted), FOUND, "")
+    yield "chunk index", Case(file_with_summary(), FOUND, "")
+    yield "chunk index longer", Case(file_with_summary(change=longer), FOUND, "")
+    yield "chunk index shorter", Case(file_with_summary(change=shorter), FOUND, "makes no sense")
+    yield "chunk index missing", Case(file_with_summary(change=lambda _: b""), FOUND, "")
+    shifted = Case(file_with_summary(change=_shift), FOUND, "")
     yield "chunk index that points elsewhere", shifted._replace(problem=None)
-    yield "footer without offset", Case(summarized(footer=lambda *_: encode(records.Footer(0, 0, 0))), FOUND, "")
+    yield "footer without offset", Case(file_with_summary(footer=lambda *_: encode(records.Footer(0, 0, 0))), FOUND, "")
     wrong = {"into a chunk": 120, "to a chunk": len(head()), "beyond the end": 2**40, "to the magic": 0 + len(MAGIC)}
     for where, offset in wrong.items():
-        made = summarized(footer=lambda *_, to=offset: encode(records.Footer(to, 0, 0)))
+        made = file_with_summary(footer=lambda *_, to=offset: encode(records.Footer(to, 0, 0)))
         yield f"footer that points {where}", Case(made, FOUND, "walking the file instead")
-    wrong_crc = summarized(footer=lambda start, crc: encode(records.Footer(start, 0, crc ^ 1)))
+    wrong_crc = file_with_summary(footer=lambda start, crc: encode(records.Footer(start, 0, crc ^ 1)))
     yield "footer with a wrong CRC", Case(wrong_crc, FOUND, "CRC is wrong")
-    no_crc = summarized(footer=lambda start, _: encode(records.Footer(start, 0, 0)))
+    no_crc = file_with_summary(footer=lambda start, _: encode(records.Footer(start, 0, 0)))
     yield "footer without a CRC", Case(no_crc, FOUND, "")
-    yield "footer longer", Case(summarized(footer=lambda s, c: longer(encode(records.Footer(s, 0, c)))), FOUND, "")
-    yield "footer shorter", Case(summarized(footer=lambda s, c: shorter(encode(records.Footer(s, 0, c)))), FOUND, "")
-    yield "magic at the end missing", Case(summarized()[: -len(MAGIC)], FOUND, "")
-    yield "bytes behind the end", Case(summarized() + b"more", FOUND, "4 bytes follow")
-    yield "two files in one", Case(summarized() + file(PART), [*FOUND, *WITH_PART], "another file")
+    yield (
+        "footer longer",
+        Case(file_with_summary(footer=lambda s, c: longer(encode(records.Footer(s, 0, c)))), FOUND, ""),
+    )
+    yield (
+        "footer shorter",
+        Case(file_with_summary(footer=lambda s, c: shorter(encode(records.Footer(s, 0, c)))), FOUND, ""),
+    )
+    yield "magic at the end missing", Case(file_with_summary()[: -len(MAGIC)], FOUND, "")
+    yield "bytes behind the end", Case(file_with_summary() + b"more", FOUND, "4 bytes follow")
+    yield "two files in one", Case(file_with_summary() + file(PART), [*FOUND, *WITH_PART], "another file")
 
 
-def _shifted(entry: bytes) -> bytes:
+def _shift(entry: bytes) -> bytes:
     place = struct.unpack_from("<Q", entry, 9 + 16)[0]
     return entry[:25] + struct.pack("<Q", place + 11) + entry[33:]
 

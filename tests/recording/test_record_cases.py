@@ -8,8 +8,8 @@ import pytest
 
 from msgq.recording import LogReader
 from msgq.recording.repair.recover import recover
-from tests.recording.kinds import CASES
 from tests.recording.logs import by_library
+from tests.recording.record_cases import CASES
 
 
 @pytest.mark.parametrize("name", CASES)
