@@ -32,12 +32,15 @@ LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual
 
 
 def wait_until(
-    condition: Callable[[], Any], what: str = "the condition", deadline: float = DEADLINE, interval: float = 0.0005
+    condition: Callable[[], Any],
+    description: str = "the condition",
+    deadline: float = DEADLINE,
+    interval: float = 0.0005,
 ) -> Any:
     """Return the first true value of `condition`, asked each `interval`; AssertionError after `deadline` seconds."""
     until = time.monotonic() + deadline
     while not (value := condition()):
-        assert time.monotonic() < until, f"{what} did not come true in {deadline} s"
+        assert time.monotonic() < until, f"{description} did not come true in {deadline} s"
         time.sleep(interval)
     return value
 
@@ -163,7 +166,7 @@ def wait_threads_asleep(name: str) -> None:
             wait_asleep(os.getpid(), int(task.name))
 
 
-def ended_thread() -> int:
+def id_of_ended_thread() -> int:
     """Return the id of a thread of this process that is gone."""
     thread_id = int(Task(threading.get_native_id).result())
     wait_until(lambda: not Path(f"/proc/self/task/{thread_id}").exists())

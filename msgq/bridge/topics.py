@@ -119,7 +119,7 @@ def _topic(name: str) -> stats.TopicStats | None:
 def _is_bridged(topic: str) -> bool:
     """Whether another bridge publishes a topic here. Not one that is dead: whoever comes next is looked at again."""
     try:
-        return TopicObserver(topic, naming.prefix()).bridged()
+        return TopicObserver(topic, naming.prefix()).is_bridged()
     except SegmentError:
         return False
 

@@ -88,8 +88,8 @@ class Backend:
 def collect(sub: Any, count: int) -> list[bytes]:
     """Return the next `count` messages, however many calls that takes."""
     messages: list[bytes] = []
-    while len(messages) < count and (more := sub.receive_many(count - len(messages), wait_for_one=True)):
-        messages += more
+    while len(messages) < count and (batch := sub.receive_many(count - len(messages), wait_for_one=True)):
+        messages += batch
     return messages
 
 
@@ -132,8 +132,8 @@ class Channels:
 
     def pair(self, name: str = "", *, publisher: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
         """Return a publisher, and a subscriber of it."""
-        taken = {key: options.pop(key) for key in ("capacity", "stamps") if key in options}
-        channel = self.open(name, **taken)
+        configuration = {key: options.pop(key) for key in ("capacity", "stamps") if key in options}
+        channel = self.open(name, **configuration)
         subscriber = channel.subscriber(**options)
         return channel.publisher(**(publisher or {})), subscriber
 
@@ -223,7 +223,7 @@ class Queues:
         return bare + [(prefix, path.name) for path in SHM.glob(f"msgqjobs_{prefix}/*")]
 
 
-def drained(queue: Any) -> list[bytes]:
+def receive_all(queue: Any) -> list[bytes]:
     """Receive all that is there."""
     return [data for data, _ in queue.receive_many()]
 

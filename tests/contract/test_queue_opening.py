@@ -16,14 +16,14 @@ from msgq.errors import (
     SegmentError,
 )
 from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK, SCHEMA_DATA_MAX
-from tests.contract.conftest import Queues, drained
+from tests.contract.conftest import Queues, receive_all
 from tests.support import SHM
 
 
 class TestOpening:
     def test_by_default_it_makes_or_opens(self, queues: Queues) -> None:
         queues.open().send(b"message")
-        assert drained(queues.open()) == [b"message"]
+        assert receive_all(queues.open()) == [b"message"]
 
     def test_0_only_opens(self, queues: Queues) -> None:
         with pytest.raises(SegmentError) as caught:
@@ -35,7 +35,7 @@ class TestOpening:
 
     def test_O_CREAT_makes_or_opens(self, queues: Queues) -> None:
         queues.open(O_CREAT).send(b"message")
-        assert drained(queues.open(O_CREAT)) == [b"message"]
+        assert receive_all(queues.open(O_CREAT)) == [b"message"]
 
     def test_O_CREX_only_makes(self, queues: Queues) -> None:
         assert O_CREX == O_CREAT | O_EXCL

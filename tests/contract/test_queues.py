@@ -21,7 +21,7 @@ from msgq.errors import (
     TooManyHandlesError,
 )
 from msgq.impl.workqueue.options import O_CREAT, O_NONBLOCK
-from tests.contract.conftest import Queues, call_arguments, drained
+from tests.contract.conftest import Queues, call_arguments, receive_all
 
 PRIORITIES = [0, 1, 2, 31, 32, 255, 256, 1000, 32766, 32767]
 
@@ -59,7 +59,7 @@ class TestOrder:
             else:
                 queue.send(b"%d" % number)
                 waiting.append(b"%d" % number)
-        assert drained(queue) == waiting
+        assert receive_all(queue) == waiting
 
     def test_the_default_priority_is_the_lowest(self, queues: Queues) -> None:
         queue = queues.open()
@@ -74,7 +74,7 @@ class TestOrder:
         sent = [b"%d" % number for number in range(50)]
         for message, sender in zip(sent, itertools.cycle(senders), strict=False):
             sender.send(message)
-        assert drained(senders[0]) == sent
+        assert receive_all(senders[0]) == sent
 
 
 class TestConsumers:
@@ -193,7 +193,7 @@ class TestMany:
         queue = queues.open(max_messages=3)
         assert queue.send_many([b"1", b"2", b"3", b"4", b"5"], timeout=0) == 3
         assert queue.send_many([b"6"], timeout=0) == 0
-        assert drained(queue) == [b"1", b"2", b"3"]
+        assert receive_all(queue) == [b"1", b"2", b"3"]
 
     def test_the_next_message_is_asked_for_when_there_was_room_for_the_one_before(self, queues: Queues) -> None:
         queue = queues.open(max_messages=2)
@@ -205,7 +205,7 @@ class TestMany:
         queue = queues.open(max_message_size=2)
         with pytest.raises(MessageTooLargeError):
             queue.send_many([b"1", b"22", b"333", b"4"])
-        assert drained(queue) == [b"1", b"22"]
+        assert receive_all(queue) == [b"1", b"22"]
 
     def test_an_error_of_the_iterable_comes_out(self, queues: Queues) -> None:
         def messages() -> Any:
@@ -216,7 +216,7 @@ class TestMany:
         with pytest.raises(ZeroDivisionError):
             queue.send_many(messages())
         queue.send(b"2")
-        assert drained(queue) == [b"1", b"2"]
+        assert receive_all(queue) == [b"1", b"2"]
 
     @pytest.mark.parametrize(("limit", "count"), [(None, 5), (0, 0), (1, 1), (4, 4), (5, 5), (1000, 5)])
     def test_receive_many_takes_what_is_there_up_to_a_limit(
@@ -251,21 +251,21 @@ class TestFull:
         assert queue.current_messages == 2
         queue.receive(0)
         queue.send(b"3", timeout=0)
-        assert drained(queue) == [b"2", b"3"]
+        assert receive_all(queue) == [b"2", b"3"]
 
     def test_priorities_make_no_room(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"unimportant")
         with pytest.raises(QueueFullError):
             queue.send(b"urgent", 32767, timeout=0)
-        assert drained(queue) == [b"unimportant"]
+        assert receive_all(queue) == [b"unimportant"]
 
     @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 128, 1000])
     def test_it_holds_as_many_as_it_says(self, queues: Queues, count: int) -> None:
         queue = queues.open(max_messages=count, max_message_size=8)
         assert queue.send_many([b"%d" % number for number in range(count + 1)], timeout=0) == count
         assert queue.current_messages == queue.max_messages == count
-        assert drained(queue) == [b"%d" % number for number in range(count)]
+        assert receive_all(queue) == [b"%d" % number for number in range(count)]
 
     def test_what_is_taken_keeps_its_place(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
@@ -283,13 +283,13 @@ class TestLifetime:
             sender.send(b"1", 1)
             sender.send(b"2", 2)
         assert sender.closed
-        assert drained(queues.open()) == [b"2", b"1"]
+        assert receive_all(queues.open()) == [b"2", b"1"]
 
     def test_the_order_goes_on_over_handles(self, queues: Queues) -> None:
         for number in range(10):
             with queues.open() as queue:
                 queue.send(b"%d" % number)
-        assert drained(queues.open()) == [b"%d" % number for number in range(10)]
+        assert receive_all(queues.open()) == [b"%d" % number for number in range(10)]
 
     def test_unlink_removes_the_name(self, queues: Queues) -> None:
         queue = queues.open()
@@ -309,8 +309,8 @@ class TestLifetime:
         new = queues.open()
         here.send(b"after")
         new.send(b"new")
-        assert drained(there) == [b"before", b"after"]
-        assert drained(new) == [b"new"]
+        assert receive_all(there) == [b"before", b"after"]
+        assert receive_all(new) == [b"new"]
 
     def test_a_closed_handle_can_unlink(self, queues: Queues) -> None:
         with queues.open() as queue:
@@ -363,7 +363,7 @@ class TestLifetime:
         assert caught.value.endpoint == queues.name
         handles[77].close()
         queues.open().send(b"message")
-        assert drained(handles[0]) == [b"message"]
+        assert receive_all(handles[0]) == [b"message"]
 
     def test_a_handle_that_is_forgotten_is_closed(self, queues: Queues) -> None:
         for _ in range(300):

@@ -116,9 +116,9 @@ def attached_plain(here: Host, crossing: Crossing, topic: str = TOPIC) -> Any:
     return sub
 
 
-def bridged(host: Host, topic: str = TOPIC) -> bool:
+def is_bridged(host: Host, topic: str = TOPIC) -> bool:
     """Return what other bridges think of a topic's publisher."""
-    return TopicObserver(topic, host.prefix).bridged()
+    return TopicObserver(topic, host.prefix).is_bridged()
 
 
 class TestWrongArguments:
@@ -372,9 +372,9 @@ class TestNoLoops:
     def test_a_dead_bridge_is_no_bridge(self, here: Host) -> None:
         with Child(children.bridge_publisher, here.prefix, TOPIC) as child:
             assert child.hear() == "connected"
-            assert bridged(here)
+            assert is_bridged(here)
             child.kill()
-        assert not bridged(here)
+        assert not is_bridged(here)
 
     def test_a_thread_that_connects_while_a_bridge_does_is_no_bridge(
         self, here: Host, monkeypatch: pytest.MonkeyPatch
@@ -394,7 +394,7 @@ class TestNoLoops:
         going.step()
         assert going.flow("other").state == FORWARDING
         assert len(opened) == 1
-        assert [bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
+        assert [is_bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
 
     @pytest.mark.parametrize(
         ("name", "said", "is_one"),
@@ -417,7 +417,7 @@ class TestNoLoops:
         with path.open("r+b") as file:
             os.pwrite(file.fileno(), name.ljust(16, b"\0"), 256 + 40)
             os.pwrite(file.fileno(), struct.pack("<Q", word), 256 + 88)
-        assert bridged(here) == is_one
+        assert is_bridged(here) == is_one
 
 
 def test_stop_ends_a_run_that_waits(here: Host) -> None:

@@ -12,7 +12,7 @@ import pytest
 import msgq
 from msgq import stats
 from msgq.errors import MessageSizeError
-from tests.support import DEADLINE, DEADLINE_MS, Child, Task, ended_thread, run_child
+from tests.support import DEADLINE, DEADLINE_MS, Child, Task, id_of_ended_thread, run_child
 from tests.unit import children
 from tests.unit.ringfile import (
     HEADER,
@@ -265,7 +265,7 @@ class TestForStockSubscribers:
         assert pub.all_readers_updated()
         ring[144] = 0  # lapped, so it has not read all
         assert not pub.all_readers_updated()
-        ring[264] = STRANGER_UID | ended_thread()
+        ring[264] = STRANGER_UID | id_of_ended_thread()
         with pytest.raises(TimeoutError, match="0 subscribers"):
             pub.wait_for_readers(0, n=1)
 

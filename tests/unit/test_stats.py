@@ -21,7 +21,7 @@ from msgq.impl.base.process import identity
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds import announced_kind
 from tests.command import run
-from tests.support import SHM, Child, Task, ended_thread
+from tests.support import SHM, Child, Task, id_of_ended_thread
 from tests.unit import children
 from tests.unit.ringfile import READERS, STRANGER_UID, RingFile, Words, chunk, lap_end, need, ring_path, side_path
 
@@ -288,7 +288,7 @@ class TestStock:
         with msgq.pub_sock(endpoint), RingFile(endpoint) as ring:
             ring[0], ring[264] = 1, STRANGER_UID | threading.get_native_id()
             assert stats.topic(endpoint).stock_subscribers == 1
-            ring[264] = STRANGER_UID | ended_thread()
+            ring[264] = STRANGER_UID | id_of_ended_thread()
             assert stats.topic(endpoint).stock_subscribers == 0
 
 

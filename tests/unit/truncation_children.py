@@ -73,7 +73,7 @@ def _topic_watch(endpoint: str) -> list[Use]:
     _pair(endpoint)
     watch = TopicObserver(endpoint, naming.prefix())
     watch.stats()
-    return [watch.counts, watch.stats, watch.bridged]
+    return [watch.counts, watch.stats, watch.is_bridged]
 
 
 def _topic_meter(endpoint: str) -> list[Use]:

@@ -592,7 +592,7 @@ class TopicObserver:
     def endpoint(self) -> str:
         """The topic's name."""
 
-    def bridged(self) -> bool:
+    def is_bridged(self) -> bool:
         """Tell whether a bridge publishes it now, that is not known to be dead."""
 
     def counts(self) -> TopicCounts:

@@ -72,7 +72,7 @@ cdef class TopicObserver:
             self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
         return NULL if self._topic.side is None else <mq_ring_side *> self._topic.side.address
 
-    def bridged(self):
+    def is_bridged(self):
         cdef mq_ring_side *side = self._side()
         cdef uint64_t uid = mq_ring_write_uid(<mq_ring_header *> self._topic.ring.address)
         cdef mq_participant_snapshot participant

@@ -173,13 +173,13 @@ class PyzmqPoller(_GenericPoller[Ready]):
         """Wait for descriptors, those of the subscribers included, and return what of the foreign ones is ready."""
         poll = select.poll()
         for fd, (_, flags) in self._descriptors.items():
-            poll.register(fd, sum(native for ours, native in _SELECT_FLAGS if flags & ours))
+            poll.register(fd, sum(native for flag, native in _SELECT_FLAGS if flags & flag))
         with contextlib.ExitStack() as copies:
             for socket in self._subscribers() if seconds != 0 else ():
                 poll.register(_copy_of(socket, copies), select.POLLIN)
             events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
         return [
-            (self._descriptors[fd][0], sum(ours for ours, native in _SELECT_FLAGS if event & native) or POLLERR)
+            (self._descriptors[fd][0], sum(flag for flag, native in _SELECT_FLAGS if event & native) or POLLERR)
             for fd, event in events
             if fd in self._descriptors
         ]
