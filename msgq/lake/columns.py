@@ -6,7 +6,7 @@ import pyarrow as pa
 
 #: What there is of each message. Times are ns since the epoch. `publisher` and `key` are NULL where there is none.
 #: `lost_before`, `lost_after`: losses next to the message that no gap in the sequences shows; NULL: none.
-MESSAGES = pa.schema(
+MESSAGE_COLUMNS = pa.schema(
     [
         ("run", pa.string()),
         ("host", pa.string()),
@@ -28,12 +28,18 @@ MESSAGES = pa.schema(
 )
 #: What there is for those who ask: the file, where in it the message's chunk is, which text its schema has, and what
 #: its endpoint needs to be made anew.
-PLACES = pa.schema(
+OPTIONAL_COLUMNS = pa.schema(
     [("file", pa.string()), ("byte_offset", pa.int64()), ("schema_id", pa.int64()), ("options", pa.string())]
 )
 #: Of messages that are added to a lake.
-COLUMNS = pa.schema([*MESSAGES, PLACES.field("schema_id"), PLACES.field("options")])
+INGEST_COLUMNS = pa.schema([*MESSAGE_COLUMNS, OPTIONAL_COLUMNS.field("schema_id"), OPTIONAL_COLUMNS.field("options")])
 #: Of messages in a lake; the last two are in paths.
-BRONZE = pa.schema(
-    [*COLUMNS, ("size_bytes", pa.int64()), ("picture", pa.string()), ("date", pa.date32()), ("size_class", pa.string())]
+BRONZE_COLUMNS = pa.schema(
+    [
+        *INGEST_COLUMNS,
+        ("size_bytes", pa.int64()),
+        ("picture", pa.string()),
+        ("date", pa.date32()),
+        ("size_class", pa.string()),
+    ]
 )

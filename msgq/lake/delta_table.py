@@ -47,13 +47,13 @@ _UNSUPPORTED_PATH = re.compile(r"\\|%[0-9A-Fa-f]{2}")  # in paths of a disk: del
 #: A file of less may be put together with others.
 SMALL_BYTES = 1 << 20
 _SMALL_FILES = 64  # that are left beside each other
-_MERGED = "merged-"
-_LEVEL = 9  # of zstd: they are small, and are read more often than written
+_MERGED_PREFIX = "merged-"
+_ZSTD_LEVEL = 9  # of zstd: they are small, and are read more often than written
 #: What delta-rs does behind a commit may fail, which would look as if the commit had: checkpoints are made here.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_CHECKPOINT = 100  # versions from one checkpoint to the next
+_CHECKPOINT_VERSIONS = 100  # versions from one checkpoint to the next
 _UNSYNCED_ENTRIES = 3  # writers in a row that have committed, and were stopped before the disk had their entries
-_SYNCS = 8  # at a time: a disk writes them together
+_SYNC_THREADS = 8  # at a time: a disk writes them together
 _ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
 
 
@@ -174,11 +174,13 @@ class LakeTable:
             if version is not None:
                 wanted, newest = f" in version {version}", self.snapshot()
                 if newest is not None and newest.version < version:
-                    raise RecordingError(f"the table {self._where} has versions until {newest.version} only") from None
-            raise RecordingError(f"cannot read the table {self._where}{wanted}: {_first_line(error)}") from None
+                    raise RecordingError(
+                        f"the table {self._location} has versions until {newest.version} only"
+                    ) from None
+            raise RecordingError(f"cannot read the table {self._location}{wanted}: {_first_line(error)}") from None
 
     def _open_snapshot(self, delta: DeltaTable) -> TableSnapshot:
-        return TableSnapshot(delta, SubTreeFileSystem(self._where, self.lake.files))
+        return TableSnapshot(delta, SubTreeFileSystem(self._location, self.lake.files))
 
     def _remove_torn_entry(self) -> bool:
         """Remove the newest entry of the log, if a power failure has left it empty: nobody was told that it counts."""
@@ -194,7 +196,7 @@ class LakeTable:
         return [f"{_LOG}/{name}" for name in names if name.endswith(".json")]
 
     @property
-    def _where(self) -> str:
+    def _location(self) -> str:
         return self.lake.path(self.place)
 
     def path(self, path: str) -> str:
@@ -234,7 +236,7 @@ class LakeTable:
 
     def merge(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> DataFile:
         """Write a file with the rows of others, which is not of the table yet. where : which rows; None: all."""
-        return self.write(f"{_MERGED}{uuid4().hex}.parquet", self.rows(paths, columns, where))
+        return self.write(f"{_MERGED_PREFIX}{uuid4().hex}.parquet", self.rows(paths, columns, where))
 
     def rows(
         self, paths: Iterable[str], columns: pa.Schema, where: Any = None, names: Sequence[str] | None = None
@@ -290,7 +292,7 @@ class LakeTable:
                 places.add(place)
                 place = place.rpartition("/")[0]
             places |= {place, os.path.dirname(place)}  # which has the lake's own name
-        with ThreadPoolExecutor(_SYNCS) as pool:
+        with ThreadPoolExecutor(_SYNC_THREADS) as pool:
             list(pool.map(_fsync, places))
 
     def _commit(
@@ -317,7 +319,7 @@ class LakeTable:
         except (DeltaError, OSError) as error:
             self._resolve_failed_commit(base, add, remove, error)
             return
-        if (delta.version() + 1) % _CHECKPOINT == 0:
+        if (delta.version() + 1) % _CHECKPOINT_VERSIONS == 0:
             with suppress(DeltaError, OSError):  # the commit counts without it
                 self._checkpoint(DeltaTable(self._uri))
 
@@ -327,9 +329,9 @@ class LakeTable:
         """Say what a commit that raised has come to; nothing, if it counts: an answer may be lost on its way."""
         now = self.snapshot()
         if now is None or (base is not None and now.version == base.version):
-            raise RecordingError(f"cannot write the table {self._where}: {_first_line(error)}") from None
+            raise RecordingError(f"cannot write the table {self._location}: {_first_line(error)}") from None
         if not (add and {file.path for file in add} <= set(now.files) and now.files.keys().isdisjoint(remove)):
-            raise ConflictError(f"somebody else has written the table {self._where} at the same time") from None
+            raise ConflictError(f"somebody else has written the table {self._location} at the same time") from None
 
     def _checkpoint(self, delta: DeltaTable) -> None:
         """Write all that counts into one file, so that readers need not open each entry of the log."""
@@ -367,7 +369,7 @@ class LakeTable:
         delta.alter.add_columns(missing, post_commithook_properties=_NO_HOOKS)
         grown = self._open_snapshot(DeltaTable(self._uri))
         if grown.number != base.number:
-            raise ConflictError(f"somebody else has written the table {self._where} at the same time")
+            raise ConflictError(f"somebody else has written the table {self._location} at the same time")
         return grown._delta
 
 
@@ -398,7 +400,7 @@ def _fsync(place: str) -> None:
 
 def is_merged(path: str) -> bool:
     """Return whether a file has the rows of several."""
-    return path.startswith(_MERGED)
+    return path.startswith(_MERGED_PREFIX)
 
 
 def _first_line(error: Exception) -> str:
@@ -414,7 +416,7 @@ def _parquet_options(columns: pa.Schema) -> dict[str, Any]:
     ]
     return {
         "compression": "zstd",
-        "compression_level": _LEVEL,
+        "compression_level": _ZSTD_LEVEL,
         "use_dictionary": dictionary_columns + lists,
         "column_encoding": dict.fromkeys(times, "DELTA_BINARY_PACKED"),
         "row_group_size": _ROWS,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 _TASKS = pa.schema([("number", pa.int64()), ("task", pa.binary())])
-_FOUND = pa.schema([("number", pa.int64()), ("found", pa.binary())])
+_RESULTS = pa.schema([("number", pa.int64()), ("found", pa.binary())])
 
 
 class SparkExecutor:
@@ -64,7 +64,7 @@ def run_tasks(spark: SparkSession, tasks: Sequence[_Task], do: Callable[[_Task],
     """Let workers do each of these tasks, all at once; return what they have found, in the order of the tasks."""
     if not tasks:
         return []
-    results = task_frame(spark, tasks).mapInArrow(lambda batches: _results(batches, do), spark_schema(_FOUND))
+    results = task_frame(spark, tasks).mapInArrow(lambda batches: _results(batches, do), spark_schema(_RESULTS))
     return list(_collect(results).values())
 
 
@@ -74,7 +74,7 @@ def run_by_key(rows: DataFrame, key: str, do: Callable[[pa.Table], _Result]) -> 
     def result(some: pa.Table) -> pa.Table:
         return pa.Table.from_batches([_result(some.column(key)[0].as_py(), do(some))])
 
-    return _collect(rows.groupBy(key).applyInArrow(result, spark_schema(_FOUND)))
+    return _collect(rows.groupBy(key).applyInArrow(result, spark_schema(_RESULTS)))
 
 
 def run_partitions(rows: DataFrame, do: Callable[[Iterable[pa.RecordBatch]], _Result]) -> list[_Result]:
@@ -83,7 +83,7 @@ def run_partitions(rows: DataFrame, do: Callable[[Iterable[pa.RecordBatch]], _Re
     def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _result(0, do(batches))
 
-    return [pickle.loads(result) for result in _rows(rows.mapInArrow(results, spark_schema(_FOUND)))["found"]]
+    return [pickle.loads(result) for result in _rows(rows.mapInArrow(results, spark_schema(_RESULTS)))["found"]]
 
 
 def _collect(results: DataFrame) -> dict[int, Any]:
@@ -112,4 +112,4 @@ def _results(batches: Iterable[pa.RecordBatch], do: Callable[[Any], object]) -> 
 
 
 def _result(number: int, result: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"number": [number], "found": [pickle.dumps(result)]}, _FOUND)
+    return pa.RecordBatch.from_pydict({"number": [number], "found": [pickle.dumps(result)]}, _RESULTS)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgq.common import timing
 from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze.writer import messages_table, write_bronze
-from msgq.lake.columns import BRONZE, COLUMNS
+from msgq.lake.columns import BRONZE_COLUMNS, INGEST_COLUMNS
 from msgq.lake.directory import Directory
 from tests.spark.kind_logs import RecordedMessage, of_board, of_queue, of_vector, on_channel, random_history
 from tests.unit.stage_children import record
@@ -126,12 +126,12 @@ def directory(path: Path) -> Directory:
 
 
 def table(rows: Iterable[Row]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), COLUMNS)
+    return pa.Table.from_pylist(list(rows), INGEST_COLUMNS)
 
 
 def add(lake: Directory, rows: Iterable[Row]) -> None:
     """Add a piece to a lake, as an ingest does."""
     written = write_bronze(table(rows).to_batches(), lake)
     messages = messages_table(lake)
-    messages.commit(messages.snapshot(), BRONZE, written.bronze_files)
+    messages.commit(messages.snapshot(), BRONZE_COLUMNS, written.bronze_files)
     AggregateStore(lake).add(written.aggregates, [file.path for file in written.bronze_files])

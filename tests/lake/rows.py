@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from msgq.lake.columns import COLUMNS
+from msgq.lake.columns import INGEST_COLUMNS
 
 
 def message(endpoint: str, sequence: int, log_time: int, **columns: Any) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def message(endpoint: str, sequence: int, log_time: int, **columns: Any) -> dict
 
 
 def batch(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(rows), COLUMNS)
+    return pa.RecordBatch.from_pylist(list(rows), INGEST_COLUMNS)
 
 
 def sorted_rows(table: pa.Table, *columns: str) -> list[tuple[Any, ...]]:

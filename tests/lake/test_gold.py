@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.writer import messages_table
-from msgq.lake.columns import BRONZE
+from msgq.lake.columns import BRONZE_COLUMNS
 from msgq.lake.gold.builder import NAMES
 from msgq.lake.metrics.checks import CheckThresholds
 from tests.lake import golds
@@ -106,7 +106,7 @@ def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> No
     base = messages.snapshot()
     assert base is not None
     (gone,) = (path for path, file in base.files.items() if file.rows == 5)
-    messages.commit(base, BRONZE, remove=[gone])
+    messages.commit(base, BRONZE_COLUMNS, remove=[gone])
     assert golds.build_gold(tmp_path) == 1
     assert golds.table(tmp_path, "traffic_windows").column("endpoint").to_pylist() == ["b"]
     assert golds.table(tmp_path, "endpoints").column("endpoint").to_pylist() == ["b"]

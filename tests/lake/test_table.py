@@ -194,7 +194,7 @@ def test_checkpoints_are_made_now_and_then_and_one_that_cannot_be_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = LakeTable(Directory(tmp_path), "numbers")
-    monkeypatch.setattr(table_module, "_CHECKPOINT", 2)
+    monkeypatch.setattr(table_module, "_CHECKPOINT_VERSIONS", 2)
     log = tmp_path / "numbers" / "_delta_log"
     (log / f"{4:020}.checkpoint.parquet").mkdir(parents=True)
     for number in range(6):

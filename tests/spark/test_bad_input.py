@@ -20,7 +20,7 @@ from mcap import records
 from pyspark.errors import PythonException
 
 from msgq.errors import InvalidValueError
-from msgq.lake.columns import MESSAGES
+from msgq.lake.columns import MESSAGE_COLUMNS
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
@@ -169,7 +169,9 @@ def test_what_was_skipped_is_in_a_table(everything: Everything) -> None:
 def test_strangers_hold_up_neither_batch_nor_stream(spark: Any, everything: Everything) -> None:
     skipped = read(spark, str(everything.recordings), readErrors=True)
     assert {Path(row.file).name for row in skipped.collect()} == STRANGE | {"clocks.mcap", "mixed.mcap"}
-    stream = RecordingStreamReader(Options.parse({"path": str(everything.recordings), "endpoints": "twice"}), MESSAGES)
+    stream = RecordingStreamReader(
+        Options.parse({"path": str(everything.recordings), "endpoints": "twice"}), MESSAGE_COLUMNS
+    )
     end = stream.latestOffset({}, stream.getDefaultReadLimit())
     batches = [batch for part in stream.partitions({}, end) for batch in stream.read(part)]
     assert sum(batch.num_rows for batch in batches) == 6

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.lake.bronze.duplicates import KEYS, read_keys, read_without_rows
 from msgq.lake.bronze.writer import messages_table, write_bronze
-from msgq.lake.columns import COLUMNS
+from msgq.lake.columns import INGEST_COLUMNS
 from msgq.lake.directory import Directory
 from msgq.spark import tables
 from msgq.spark.lake import Lake
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def write_rows(lake: Directory, *rows: dict[str, Any]) -> list[str]:
     """Write messages; return the parts."""
     known = [{"origin_time": None, "schema_id": None, **row} for row in rows]
-    return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, COLUMNS)], lake).bronze_files]
+    return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, INGEST_COLUMNS)], lake).bronze_files]
 
 
 def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:

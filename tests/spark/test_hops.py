@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 import msgq
-from msgq.lake.columns import MESSAGES
+from msgq.lake.columns import MESSAGE_COLUMNS
 from msgq.lake.report.gold_reader import lake_tables
 from msgq.lake.report.page import write_report
 from msgq.recording import LogReader, Recorder
@@ -98,7 +98,7 @@ def drive_tracked(path: Path) -> None:
 def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_path: Path, drive: Any) -> None:
     drive(tmp_path / "log")
     log = LogReader(tmp_path / "log")
-    columns = pa.schema([MESSAGES.field(name) for name in ("endpoint", "publish_time", "origin_time")])
+    columns = pa.schema([MESSAGE_COLUMNS.field(name) for name in ("endpoint", "publish_time", "origin_time")])
     rows = [row for batch in message_rows(log, columns) for row in batch.to_pylist()]
     assert {row["origin_time"] for row in rows if row["endpoint"] == "beside"} == {None}
     assert all(row["origin_time"] == row["publish_time"] for row in rows if row["endpoint"] == "camera")

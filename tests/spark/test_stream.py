@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import msgq
 from msgq.errors import RecordingError
-from msgq.lake.columns import MESSAGES
+from msgq.lake.columns import MESSAGE_COLUMNS
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.source.file_stream import RecordingStreamReader
@@ -35,7 +35,7 @@ def part(first: int, count: int = 5) -> bytes:
 
 
 def reader(path: Path, **options: str) -> RecordingStreamReader:
-    return RecordingStreamReader(Options.parse({"path": str(path), **options}), MESSAGES)
+    return RecordingStreamReader(Options.parse({"path": str(path), **options}), MESSAGE_COLUMNS)
 
 
 def times(found: RecordingStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:

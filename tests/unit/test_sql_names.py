@@ -41,7 +41,14 @@ DUCKDB = frozenset(_DUCKDB_WORDS.split())
 #: Names of statistics that data frames have as methods, too: df["count"].
 METHODS = {"count", "index", "max", "min", "schema", "size"}
 SCHEMAS: list[pa.Schema] = [
-    *(columns.BRONZE, columns.PLACES, ingest_log._FILES, ingest_log._READ_ERRORS, ranges.RANGES, duplicates.KEYS),
+    *(
+        columns.BRONZE_COLUMNS,
+        columns.OPTIONAL_COLUMNS,
+        ingest_log._FILES,
+        ingest_log._READ_ERRORS,
+        ranges.RANGES,
+        duplicates.KEYS,
+    ),
     *(schema_texts._COLUMNS, writer.MANIFEST, decoder.FIXED_COLUMNS, decoder.DECODE_ERRORS),
     *(*gold.HOURLY.values(), *gold.TOTALS.values(), *partial_aggregates.SCHEMAS.values()),
 ]

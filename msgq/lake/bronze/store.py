@@ -21,14 +21,14 @@ from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.ranges import find_overlaps
 from msgq.lake.bronze.writer import UncommittedFiles, merge_bronze_files, messages_table, rebuild_aggregates
-from msgq.lake.columns import BRONZE
+from msgq.lake.columns import BRONZE_COLUMNS
 from msgq.lake.delta_table import ConflictError, DataFile, TableSnapshot
 from msgq.lake.directory import Directory
 from msgq.lake.executor import Executor, TaskResult
 from msgq.lake.schema_texts import write_schemas
 from msgq.recording.mcap_io.problem import Problem
 
-_JOINED_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
+_MERGED_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
 _SMALL_BYTES = 32 << 20
 
 
@@ -113,7 +113,7 @@ class Bronze:
         base = self.table.snapshot()
         if base is None:
             with suppress(ConflictError):  # another process has just created the table
-                self.table.commit(None, BRONZE)
+                self.table.commit(None, BRONZE_COLUMNS)
             base = self.table.snapshot()
         self._complete(set() if base is None else set(base.files))
 
@@ -138,7 +138,7 @@ class Bronze:
         """Commit bronze files in place of others, unless somebody else has taken one of those away."""
         while (base := self.table.snapshot()) is not None and set(bronze_files) <= set(base.files):
             with suppress(ConflictError):
-                self.table.commit(base, BRONZE, written.bronze_files, bronze_files)
+                self.table.commit(base, BRONZE_COLUMNS, written.bronze_files, bronze_files)
                 self._aggregates.add(written.aggregates, [file.path for file in written.bronze_files])
                 return
         self._remove(written)
@@ -182,7 +182,7 @@ class Bronze:
             if not written.bronze_files:
                 return written
             try:
-                self.table.commit(base, BRONZE, written.bronze_files)
+                self.table.commit(base, BRONZE_COLUMNS, written.bronze_files)
                 return written
             except ConflictError:
                 continue
@@ -227,5 +227,5 @@ def _groups(files: Iterable[DataFile], ranges: pa.Table) -> list[list[str]]:
     groups: list[list[str]] = []
     for members in folders.values():
         members.sort(key=lambda file: (first[file.path], file.path))
-        groups += pack_by_size(((file.path, file.size) for file in members), _JOINED_BYTES)
+        groups += pack_by_size(((file.path, file.size) for file in members), _MERGED_BYTES)
     return [group for group in groups if len(group) > 1]

@@ -21,7 +21,7 @@ from msgq.common.units import NS_PER_DAY
 from msgq.lake.aggregate_store import RANGES_NAME, aggregate_table, bronze_stem, file_name, file_stem, with_bronze_file
 from msgq.lake.batching import combine_batches
 from msgq.lake.bronze.ranges import RANGES, order_rows, row_group_ranges
-from msgq.lake.columns import COLUMNS
+from msgq.lake.columns import INGEST_COLUMNS
 from msgq.lake.delta_table import DataFile, LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.metrics.images import pictures
@@ -32,8 +32,8 @@ _GROUP_ROWS = 512 << 10
 _GROUP_BYTES = 64 << 20  # of payloads
 _OPEN_MAX = 200  # bronze files at a time
 _LARGE_GROUP_BYTES = 8 << 20  # of large ones, with one more: who reads a few pictures has a row group in memory
-_TEXTS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
-_GROWING = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
+_DICTIONARY_ENCODED = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
+_DELTA_ENCODED = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
 
 
 def messages_table(lake: Directory) -> LakeTable:
@@ -81,7 +81,7 @@ class UncommittedFiles:
 def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> UncommittedFiles:
     """Write messages into new bronze files, and their aggregates.
 
-    batches : with the columns `COLUMNS`.
+    batches : with the columns `INGEST_COLUMNS`.
     """
     writers = _PartitionWriters(lake)
     try:
@@ -111,7 +111,7 @@ def merge_bronze_files(lake: Directory, bronze_files: Sequence[str]) -> Uncommit
         for bronze_file in bronze_files:
             with pq.ParquetFile(table.path(bronze_file), filesystem=lake.files) as file:
                 for group in range(file.num_row_groups):
-                    yield from file.read_row_group(group, COLUMNS.names).to_batches()
+                    yield from file.read_row_group(group, INGEST_COLUMNS.names).to_batches()
 
     return write_bronze(rows(), lake)
 
@@ -162,8 +162,8 @@ class _PartitionWriters:
             filesystem=self._lake.files,
             compression="zstd",
             compression_level=1,
-            use_dictionary=[*_TEXTS, "epoch", "schema_id", "size_bytes", "picture"],
-            column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
+            use_dictionary=[*_DICTIONARY_ENCODED, "epoch", "schema_id", "size_bytes", "picture"],
+            column_encoding=dict.fromkeys(_DELTA_ENCODED, "DELTA_BINARY_PACKED"),
             store_schema=False,  # a reader wants texts, not the dictionaries of whoever wrote them
             metadata_collector=self._about,
             write_statistics=[name for name in columns.names if name != "data"],
@@ -229,7 +229,7 @@ def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
 
 def _encode_texts(table: pa.Table) -> pa.Table:
     """Return the texts as dictionaries, and each column in one piece."""
-    for name in _TEXTS:
+    for name in _DICTIONARY_ENCODED:
         index = table.schema.get_field_index(name)
         if not pa.types.is_dictionary(table.schema.types[index]):
             table = table.set_column(index, name, table.column(name).dictionary_encode())

@@ -35,7 +35,7 @@ _GROUPS = pa.schema([("run", pa.string()), ("hour", pa.int64()), ("state", pa.st
 SCHEMAS = HOURLY | TOTALS
 #: The tables that there are for everybody.
 NAMES = tuple(name for name in SCHEMAS if not name.startswith("_"))
-_BETWEEN = tuple(name for name in HOURLY if name.startswith("_"))
+_INTERMEDIATE_TABLES = tuple(name for name in HOURLY if name.startswith("_"))
 _TASKS = 64  # of a job, at most
 
 _Work = TypeVar("_Work")
@@ -91,8 +91,11 @@ class Gold:
         new = self._make_files(
             increment_tasks(view, [groups[key] for key in changed]), _make_hours(self._lake.uri, window_ns)
         )
-        kept = {name: _unchanged_files(base[name], stale) for name in _BETWEEN}
-        work = [(run, {name: _of_run(run, kept[name], new.get(name, ())) for name in _BETWEEN}) for run in sorted(runs)]
+        kept = {name: _unchanged_files(base[name], stale) for name in _INTERMEDIATE_TABLES}
+        work = [
+            (run, {name: _of_run(run, kept[name], new.get(name, ())) for name in _INTERMEDIATE_TABLES})
+            for run in sorted(runs)
+        ]
         new |= self._make_files(work, _make_totals(self._lake.uri, window_ns, thresholds))
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda name: self._commit(name, base[name], new.get(name, []), stale), SCHEMAS))

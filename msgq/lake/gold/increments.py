@@ -103,7 +103,7 @@ class IncrementTask:
         tables = {}
         for name, columns in _COLUMNS.items():
             table = messages_table(lake) if name == "origins" else aggregate_table(lake, name)
-            bronze_files = None if name == "origins" else self.group.bronze_files.get(_about(name), ())
+            bronze_files = None if name == "origins" else self.group.bronze_files.get(_dependency(name), ())
             where, schema = _where(name, self.group, bronze_files), columns.append(BRONZE_FILE)
             rows = table.rows(self.files.get(name, ()), schema, where, columns.names)
             tables[name] = filter_hour(name, rows, self.group.run, self.group.hour)
@@ -119,7 +119,7 @@ def filter_hour(name: str, rows: pa.Table, run: str, hour: int) -> pa.Table:
     return rows.filter(is_one)
 
 
-def _about(name: str) -> str:
+def _dependency(name: str) -> str:
     return name if name in ("origins", "events") else "messages"
 
 
@@ -147,6 +147,6 @@ def increment_tasks(view: AggregateSnapshot, groups: Iterable[GoldIncrement]) ->
 def _files_of(group: GoldIncrement, files: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
     paths_by_table = {"origins": sorted(group.bronze_files.get("origins", ()))}
     for name, own in files.items():
-        stems = map(file_stem, sorted(group.bronze_files.get(_about(name), ())))
+        stems = map(file_stem, sorted(group.bronze_files.get(_dependency(name), ())))
         paths_by_table[name] = [path for stem in ("", *stems) for path in own.get(stem, ())]
     return {name: paths for name, paths in paths_by_table.items() if paths}

@@ -26,9 +26,9 @@ HOURLY: dict[str, pa.Schema] = {
     "_intervals": dropouts.INTERVALS,
     "_islands": islands.schema(EPOCH_KEY),
     "_key_islands": islands.schema(STATE_KEY),
-    "_stages": stages.SPREADS,
+    "_stages": stages.STAGE_AGGREGATES,
     "_edges": hop_tables.EDGES,
-    "_queues": queues.SPREADS,
+    "_queues": queues.QUEUE_AGGREGATES,
 }
 _OVERWRITES = islands.gaps_schema(STATE_KEY)
 #: The columns of the tables that are made of each run.

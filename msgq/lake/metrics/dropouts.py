@@ -12,22 +12,22 @@ from msgq.lake.metrics.group_by import RowGroups, build_table, column, integer_c
 from msgq.lake.metrics.saturating_time import MAX_TIME, saturating_subtract, window_begin
 from msgq.lake.metrics.windows import HOUR
 
-_PERIODS = 5  # length of a dropout at least
-_OF_HOUR = 2  # the same, of the hour's own period, where it has so many intervals:
-_ENOUGH = 16
-_PLACE = ("run", "endpoint")
-_PAUSE = pa.struct([("from_time", pa.int64()), ("to_time", pa.int64())])
+_MIN_PERIODS = 5  # length of a dropout at least
+_MIN_HOUR_PERIODS = 2  # the same, of the hour's own period, where it has so many intervals:
+_MIN_HOUR_INTERVALS = 16
+_ENDPOINT_KEY = ("run", "endpoint")
+_INTERVAL = pa.struct([("from_time", pa.int64()), ("to_time", pa.int64())])
 #: What an hour says of an endpoint's intervals: those that may be dropouts, `pauses`, one by one.
 INTERVALS = pa.schema(
     [
-        *((name, pa.string()) for name in _PLACE),
+        *((name, pa.string()) for name in _ENDPOINT_KEY),
         *((name, pa.int64()) for name in ("window_start", "start_time", "end_time")),
         ("histogram", histograms.TYPE),
-        ("pauses", pa.list_(_PAUSE)),
+        ("pauses", pa.list_(_INTERVAL)),
     ]
 )
 DROPOUTS = pa.schema(
-    [*((name, pa.string()) for name in _PLACE)]
+    [*((name, pa.string()) for name in _ENDPOINT_KEY)]
     + [(name, pa.int64()) for name in ("from_time", "to_time", "duration_ns", "period_ns")]
 )
 
@@ -38,12 +38,12 @@ def message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
     Input: windows, each not longer than `least` ns. Of several messages in a window, the intervals count as equal: a
     dropout is longer than a window, and its threshold at least as long.
     """
-    whole = RowGroups(*(column(windows, name) for name in _PLACE), integer_column(windows, "window_start"))
+    whole = RowGroups(*(column(windows, name) for name in _ENDPOINT_KEY), integer_column(windows, "window_start"))
     first, last = whole.min(integer_column(windows, "start_time")), whole.max(integer_column(windows, "end_time"))
     messages = whole.sum(integer_column(windows, "messages"))
     rows = windows.take(pa.array(whole.first_rows))
     hour = integer_column(rows, "window_start") // HOUR
-    hours = RowGroups(*(column(rows, name) for name in _PLACE), hour)
+    hours = RowGroups(*(column(rows, name) for name in _ENDPOINT_KEY), hour)
     inside = np.diff(hours.sorted_ids, prepend=-1) == 0
     between, begin = first - np.roll(last, 1), np.roll(last, 1)
     several = messages > 1
@@ -53,7 +53,7 @@ def message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
     histogram = histograms.from_durations(ids, lengths, hours.count, counts)
     total = np.bincount(ids, counts, hours.count)
     period = histograms.typical_intervals(histogram)
-    needed = np.maximum(least, np.where(total >= _ENOUGH, _OF_HOUR * period, 0))
+    needed = np.maximum(least, np.where(total >= _MIN_HOUR_INTERVALS, _MIN_HOUR_PERIODS * period, 0))
     paused = np.flatnonzero(inside & (between >= needed[hours.sorted_ids]))
     offsets = np.searchsorted(hours.sorted_ids[paused], np.arange(hours.count + 1)).astype(np.int32)
     pauses = pa.StructArray.from_arrays([pa.array(begin[paused]), pa.array(first[paused])], ["from_time", "to_time"])
@@ -64,7 +64,7 @@ def message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
         "histogram": histogram,
         "pauses": pa.ListArray.from_arrays(pa.array(offsets), pauses),
     }
-    return build_table(INTERVALS, take_rows(rows, _PLACE, hours.first_rows) | made)
+    return build_table(INTERVALS, take_rows(rows, _ENDPOINT_KEY, hours.first_rows) | made)
 
 
 def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
@@ -74,9 +74,9 @@ def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
     2 periods of the hour in which it is, if that has 16 intervals. The period is that of all intervals of the endpoint
     in the run, as `msgq.lake.metrics.histograms.typical_intervals` finds it; that of an hour, of those in it.
     """
-    groups = RowGroups(*(column(intervals, name) for name in _PLACE), integer_column(intervals, "window_start"))
+    groups = RowGroups(*(column(intervals, name) for name in _ENDPOINT_KEY), integer_column(intervals, "window_start"))
     rows = intervals.take(pa.array(groups.first_rows))
-    groups = RowGroups(*(column(rows, name) for name in _PLACE))
+    groups = RowGroups(*(column(rows, name) for name in _ENDPOINT_KEY))
     first, last = integer_column(rows, "start_time"), integer_column(rows, "end_time")
     inside = np.diff(groups.sorted_ids, prepend=-1) == 0
     border = np.flatnonzero(inside)
@@ -94,10 +94,10 @@ def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
     begin = np.concatenate((np.asarray(flat.field("from_time"), np.int64), last[border - 1]))
     end = np.concatenate((np.asarray(flat.field("to_time"), np.int64), first[border]))
     length, period = saturating_subtract(end, begin), period[groups.sorted_ids[row]]
-    chosen = length >= np.maximum(least, _PERIODS * np.minimum(period, MAX_TIME // _PERIODS))
+    chosen = length >= np.maximum(least, _MIN_PERIODS * np.minimum(period, MAX_TIME // _MIN_PERIODS))
     row, begin, end, length, period = (values[chosen] for values in (row, begin, end, length, period))
     order = np.lexsort((begin, groups.sorted_ids[row]))
     made = {"from_time": begin, "to_time": end, "duration_ns": length, "period_ns": period}
     return build_table(
-        DROPOUTS, take_rows(rows, _PLACE, row[order]) | {name: values[order] for name, values in made.items()}
+        DROPOUTS, take_rows(rows, _ENDPOINT_KEY, row[order]) | {name: values[order] for name, values in made.items()}
     )

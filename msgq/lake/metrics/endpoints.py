@@ -12,7 +12,7 @@ from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column,
 from msgq.lake.metrics.saturating_time import saturating_subtract
 from msgq.lake.metrics.windows import COUNTS, RANKS, sum_windows
 
-_PLACE = ("run", "endpoint")
+_ENDPOINT_KEY = ("run", "endpoint")
 _NEWEST = ("host", "encoding", "schema", "kind")
 _TEXT, _NUMBER = pa.string(), pa.int64()
 ENDPOINTS = pa.schema(
@@ -27,7 +27,7 @@ ENDPOINTS = pa.schema(
 )
 PUBLISHERS = pa.schema(
     [
-        *((name, _TEXT) for name in (*_PLACE, "publisher")),
+        *((name, _TEXT) for name in (*_ENDPOINT_KEY, "publisher")),
         *((name, _NUMBER) for name in COUNTS),
         ("rate", pa.float64()),
         *((name, _NUMBER) for name in ("count", "min", "max", *RANKS)),
@@ -42,8 +42,8 @@ def endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Tab
     Input: windows of any width, of which the endpoint's last ones tell what is newest; and tables that have what was
     lost of whole runs: run, endpoint, lost or overwritten.
     """
-    groups = RowGroups(*(column(windows, name) for name in _PLACE))
-    made = take_rows(windows, _PLACE, groups.first_rows) | sum_windows(groups, windows)
+    groups = RowGroups(*(column(windows, name) for name in _ENDPOINT_KEY))
+    made = take_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_windows(groups, windows)
     made |= take_rows(windows, _NEWEST, groups.last_rows(integer_column(windows, "end_time")))
     made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
     made |= {f"{name}s": _distinct(groups, column(windows, name)) for name in ("epoch", "publisher")}
@@ -56,7 +56,7 @@ def endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Tab
 def publishers(windows: pa.Table) -> pa.Table:
     """Return a row for each publisher of each endpoint that may have several: `PUBLISHERS`. Input: windows."""
     named = windows.filter(pc.is_valid(windows.column("publisher")))
-    keys = (*_PLACE, "publisher")
+    keys = (*_ENDPOINT_KEY, "publisher")
     groups = RowGroups(*(column(named, name) for name in keys))
     made = take_rows(named, keys, groups.first_rows) | sum_windows(groups, named) | duration_stats.merge(groups, named)
     made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
@@ -73,7 +73,7 @@ def _distinct(groups: RowGroups, values: pa.Array) -> Integers:
 
 def _sums(endpoints: dict[str, pa.Array], missing: pa.Table, name: str) -> tuple[Integers, Integers]:
     """Return the sum of a column of what is missing, and how many rows, for each run and endpoint that was found."""
-    both = [pa.concat_arrays([endpoints[key].cast(_TEXT), column(missing, key).cast(_TEXT)]) for key in _PLACE]
+    both = [pa.concat_arrays([endpoints[key].cast(_TEXT), column(missing, key).cast(_TEXT)]) for key in _ENDPOINT_KEY]
     places = RowGroups(*both).group_ids()
     own, other = places[: len(endpoints["run"])], places[len(endpoints["run"]) :]
     most = int(places.max(initial=-1)) + 1

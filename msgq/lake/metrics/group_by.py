@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Booleans = np.ndarray[Any, np.dtype[np.bool_]]
-_ROOM = 1 << 62  # of numbers that stand for several values at once
-_NEAR = 1 << 22  # integers that are no farther apart stand for themselves
+_CODE_LIMIT = 1 << 62  # of numbers that stand for several values at once
+_DENSE_RANGE = 1 << 22  # integers that are no farther apart stand for themselves
 
 
 class RowGroups:
@@ -109,7 +109,7 @@ def _code(keys: Sequence[pa.Array | pa.ChunkedArray | Integers]) -> Integers:
         ranks, count = _ranks(key)
         if count == 1:
             continue
-        if room * count >= _ROOM:
+        if room * count >= _CODE_LIMIT:
             known, code = np.unique(code, return_inverse=True)
             room = len(known)
         code, room = code * count + ranks, room * count
@@ -128,7 +128,7 @@ def _ranks(key: pa.Array | pa.ChunkedArray | Integers) -> tuple[Integers, int]:
     if not len(key):
         return key, 1
     least, most = int(key.min()), int(key.max())
-    if most - least < _NEAR:
+    if most - least < _DENSE_RANGE:
         return key - least, most - least + 1
     known, ranks = np.unique(key, return_inverse=True)
     return ranks.astype(np.int64, copy=False), len(known)

@@ -15,29 +15,29 @@ import pyarrow as pa
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, build_table, column, integer_column, take_rows
 
-_TURN = 1 << 32  # a sequence has 32 bits
+_SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
 _HALF = 1 << 31
-_SPAN = 60 * NS_PER_S  # of log_time: 2**31 messages in a minute there will not be
+_MINUTE_NS = 60 * NS_PER_S  # of log_time: 2**31 messages in a minute there will not be
 EPOCH_KEY = ("run", "endpoint", "epoch")
 STATE_KEY = (*EPOCH_KEY, "key", "index")
 #: Of an island. base, base_time: the sequence of the message that came first in the same minute, or in all that was
 #: joined, and when; turned: how far from `base` that of the last minute was; low, high: the first and the last number
 #: of the block, counted from `base`; low_time, high_time: log_time of these.
-_PLACES = ("base", "base_time", "turned", "low", "low_time", "high", "high_time")
+_ISLAND_COLUMNS = ("base", "base_time", "turned", "low", "low_time", "high", "high_time")
 _TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
     ("epoch", "index"), pa.int64()
 )
-_GAPS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
+_GAP_COLUMNS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
 
 
 def schema(keys: Sequence[str]) -> pa.Schema:
     """Return the columns of islands."""
-    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_PLACES, pa.int64()))
+    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_ISLAND_COLUMNS, pa.int64()))
 
 
 def gaps_schema(keys: Sequence[str]) -> pa.Schema:
     """Return the columns of jumps."""
-    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_GAPS, pa.int64()))
+    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_GAP_COLUMNS, pa.int64()))
 
 
 def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -48,7 +48,7 @@ def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     if not len(rows):
         return schema(keys).empty_table()
     times, sequences = integer_column(rows, "log_time"), integer_column(rows, "sequence")
-    groups = RowGroups(*(column(rows, name) for name in keys), times // _SPAN)
+    groups = RowGroups(*(column(rows, name) for name in keys), times // _MINUTE_NS)
     group, time, sequence = groups.sorted_ids, groups.sort(times), groups.sort(sequences)
     inside = np.diff(group, prepend=-1) == 0
     if (np.diff(time, prepend=0)[inside] < 0).any() or (np.diff(sequence, prepend=0)[inside & _same(time)] < 0).any():
@@ -77,12 +77,12 @@ def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         time[high],
     )
     kept = take_rows(rows, keys, groups.first_rows[key_id])
-    return build_table(schema(keys), kept | dict(zip(_PLACES, places, strict=True)))
+    return build_table(schema(keys), kept | dict(zip(_ISLAND_COLUMNS, places, strict=True)))
 
 
 def _steps(sequence: Integers) -> Integers:
     """Return how far each sequence is from the one before it."""
-    steps: Integers = ((np.diff(sequence, prepend=0) + _HALF) & (_TURN - 1)) - _HALF
+    steps: Integers = ((np.diff(sequence, prepend=0) + _HALF) & (_SEQUENCE_MODULUS - 1)) - _HALF
     return steps
 
 
@@ -114,7 +114,7 @@ def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
     inside = np.diff(groups.sorted_ids, prepend=-1) == 0
     other = ~(inside & _same(bases) & _same(times))
     reached = np.roll(bases + turns, 1)  # where the one before ended
-    step = ((bases - reached + _HALF) & (_TURN - 1)) - _HALF + np.roll(turns, 1)
+    step = ((bases - reached + _HALF) & (_SEQUENCE_MODULUS - 1)) - _HALF + np.roll(turns, 1)
     unrolled = np.cumsum(np.where(inside & other, step, 0))
     starts = np.flatnonzero(~inside)
     shift = unrolled - unrolled[starts][groups.sorted_ids] + bases[starts][groups.sorted_ids]
@@ -150,7 +150,7 @@ def join_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         integer_column(rows, "high_time")[islands.order[high]],
     ]
     return build_table(
-        schema(keys), take_rows(rows, keys, islands.base[key_id]) | dict(zip(_PLACES, places, strict=True))
+        schema(keys), take_rows(rows, keys, islands.base[key_id]) | dict(zip(_ISLAND_COLUMNS, places, strict=True))
     )
 
 
@@ -166,12 +166,12 @@ def find_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     after = np.flatnonzero(jumped)
     before = islands.until[after - 1]
     places = [
-        islands.high[before] & (_TURN - 1),
-        islands.low[after] & (_TURN - 1),
+        islands.high[before] & (_SEQUENCE_MODULUS - 1),
+        islands.low[after] & (_SEQUENCE_MODULUS - 1),
         islands.low[after] - islands.high[before] - 1,
         integer_column(rows, "high_time")[islands.order[before]],
         integer_column(rows, "low_time")[islands.order[after]],
     ]
     return build_table(
-        gaps_schema(keys), take_rows(rows, keys, islands.order[after]) | dict(zip(_GAPS, places, strict=True))
+        gaps_schema(keys), take_rows(rows, keys, islands.order[after]) | dict(zip(_GAP_COLUMNS, places, strict=True))
     )

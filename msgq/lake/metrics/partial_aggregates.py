@@ -17,12 +17,12 @@ from msgq.decoding.fixed_headers import heads
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.queues import EVENTS, event_hours, read_events
-from msgq.lake.metrics.stages import SPREADS, stage_windows
+from msgq.lake.metrics.stages import STAGE_AGGREGATES, stage_windows
 from msgq.lake.metrics.windows import HOUR, WINDOWS, is_of_kind, traffic_windows
 from msgq.records.names import KIND as RECORDS
 
-_CHANGE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
-_TURN = 1 << 32
+_CHANGE_HEADER = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
+_SEQUENCE_MODULUS = 1 << 32
 _LOST_MAX = (1 << 30) - 2  # messages lost at an end; both ends of one message are less than half a turn apart
 FRAMES = pa.schema(
     [
@@ -42,7 +42,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "traffic_windows": WINDOWS,
     "islands": islands.schema(islands.EPOCH_KEY),
     "key_islands": islands.schema(islands.STATE_KEY),
-    "stages": SPREADS,
+    "stages": STAGE_AGGREGATES,
     "events": EVENTS,
     "frames": FRAMES,
     "hours": HOURS,
@@ -77,10 +77,10 @@ def epoch_islands(rows: pa.Table) -> pa.Table:
     """
     is_state = is_of_kind(rows, RECORDS.name)
     messages = rows.filter(pa.array(~is_state)) if is_state.any() else rows
-    return islands.find_islands(_with_ends(messages), islands.EPOCH_KEY)
+    return islands.find_islands(_with_boundary_losses(messages), islands.EPOCH_KEY)
 
 
-def _with_ends(rows: pa.Table) -> pa.Table:
+def _with_boundary_losses(rows: pa.Table) -> pa.Table:
     """Add a row at the far end of losses that are no gap, so that a gap shows them.
 
     Of a greater number only `_LOST_MAX` are shown: islands see no step of half a turn.
@@ -90,7 +90,7 @@ def _with_ends(rows: pa.Table) -> pa.Table:
     for name, direction in (("lost_before", -1), ("lost_after", 1)):
         if name in rows.column_names and column(rows, name).null_count < len(rows):
             lost = np.minimum(integer_column(rows, name), _LOST_MAX)
-            far = (integer_column(rows, "sequence") + direction * (lost + 1)) % _TURN
+            far = (integer_column(rows, "sequence") + direction * (lost + 1)) % _SEQUENCE_MODULUS
             ended = numbered.set_column(numbered.schema.get_field_index("sequence"), "sequence", pa.array(far))
             ends.append(ended.filter(pa.array(lost > 0)))
     return pa.concat_tables(ends) if len(ends) > 1 else numbered
@@ -107,9 +107,9 @@ def state_islands(rows: pa.Table) -> pa.Table:
         return SCHEMAS["key_islands"].empty_table()
     state = rows.select([*islands.EPOCH_KEY, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
     is_board = np.asarray(column(state, "key").is_valid())
-    whole, changes = heads(pc.binary_slice(column(state, "data"), 0, _CHANGE.itemsize), _CHANGE)
+    whole, changes = heads(pc.binary_slice(column(state, "data"), 0, _CHANGE_HEADER.itemsize), _CHANGE_HEADER)
     index, count = np.zeros((2, len(state)), np.int64)
-    index[whole], count[whole] = changes["index"], changes["count"] % _TURN
+    index[whole], count[whole] = changes["index"], changes["count"] % _SEQUENCE_MODULUS
     sequence = np.where(is_board, integer_column(state, "sequence"), count)
     state = state.drop_columns(["sequence", "data"])
     state = state.append_column("index", pa.array(index, mask=is_board)).append_column("sequence", pa.array(sequence))

@@ -56,15 +56,24 @@ DELIVERIES = pa.schema(
 DURATIONS = ("queue_time", "processing_time")
 RANKS = {"p50": 0.5, "p99": 0.99}
 COUNTS = ("sent", "delivered", "acknowledged", "requeued", "rejected", "redelivered")
-_SPREADS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_")]
-_STATISTICS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_", RANKS)]
+_DURATION_COLUMNS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_")]
+_PERCENTILE_COLUMNS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_", RANKS)]
 _COUNTED: list[tuple[str, pa.DataType]] = [(name, _NUMBER) for name in COUNTS]
 #: What happened to a queue in a second, as it is added up. change: of the messages that wait.
-SPREADS = pa.schema([*_OF_QUEUE, ("window_start", _NUMBER), *_COUNTED, ("change", _NUMBER), *_SPREADS])
-WINDOWS = pa.schema(
-    [*_OF_QUEUE, ("window_start", _NUMBER), ("window_ns", _NUMBER), *_COUNTED, ("backlog", _NUMBER), *_STATISTICS]
+QUEUE_AGGREGATES = pa.schema(
+    [*_OF_QUEUE, ("window_start", _NUMBER), *_COUNTED, ("change", _NUMBER), *_DURATION_COLUMNS]
 )
-TOTALS = pa.schema([*_OF_QUEUE[:2], *_COUNTED, ("backlog", _NUMBER), *_STATISTICS])
+WINDOWS = pa.schema(
+    [
+        *_OF_QUEUE,
+        ("window_start", _NUMBER),
+        ("window_ns", _NUMBER),
+        *_COUNTED,
+        ("backlog", _NUMBER),
+        *_PERCENTILE_COLUMNS,
+    ]
+)
+TOTALS = pa.schema([*_OF_QUEUE[:2], *_COUNTED, ("backlog", _NUMBER), *_PERCENTILE_COLUMNS])
 #: What ends a delivery, or takes its place. The first of these that is told counts.
 _ENDS = (Event.REFUSED, Event.ACKNOWLEDGED, Event.RECEIVED, Event.RETURNED)
 OUTCOMES = {
@@ -73,7 +82,7 @@ OUTCOMES = {
     Event.RECEIVED: "received",
     Event.RETURNED: "requeued",
 }
-_NEVER = MAX_TIME  # stands for a time that nobody told
+_UNKNOWN_TIME = MAX_TIME  # stands for a time that nobody told
 
 
 def read_events(messages: pa.Table) -> pa.Table:
@@ -121,21 +130,23 @@ def queue_deliveries(events: pa.Table) -> pa.Table:
         integer_column(events, "deliveries")[groups.first_rows],
         integer_column(events, "sent_time")[groups.first_rows],
     )
-    ends = {end: groups.min(np.where(event == end, happened, _NEVER)) for end in _ENDS}
+    ends = {end: groups.min(np.where(event == end, happened, _UNKNOWN_TIME)) for end in _ENDS}
     before = integer_column(events, "taken_time")
     taken_at = [
-        groups.min(np.where(event == Event.TAKEN, happened, _NEVER)),
-        groups.min(np.where(before > 0, before, _NEVER)),
+        groups.min(np.where(event == Event.TAKEN, happened, _UNKNOWN_TIME)),
+        groups.min(np.where(before > 0, before, _UNKNOWN_TIME)),
         ends[Event.RECEIVED],
     ]
     delivered_time, ended = _first_of(taken_at), _first_of(list(ends.values()))
     outcome = np.where(deliveries == 0, "pending", "in_flight")
     for end in reversed(_ENDS):
-        outcome = np.where(ends[end] < _NEVER, OUTCOMES[end], outcome)
+        outcome = np.where(ends[end] < _UNKNOWN_TIME, OUTCOMES[end], outcome)
     follows = (np.diff(message, prepend=-1) == 0) & (np.diff(deliveries, prepend=0) == 1)
-    begun = np.where(deliveries == 1, np.where(sent > 0, sent, _NEVER), np.where(follows, np.roll(ended, 1), _NEVER))
+    begun = np.where(
+        deliveries == 1, np.where(sent > 0, sent, _UNKNOWN_TIME), np.where(follows, np.roll(ended, 1), _UNKNOWN_TIME)
+    )
     is_processed = np.isin(outcome, ("acknowledged", "requeued"))
-    actor = groups.last_rows(np.where(event != Event.RETURNED, -sequence, -_NEVER))
+    actor = groups.last_rows(np.where(event != Event.RETURNED, -sequence, -_UNKNOWN_TIME))
     nobody = event[actor] == Event.RETURNED  # who returned it may be another one: whoever found its taker dead
     made = {
         "number": pa.array(integer_column(events, "number")[groups.first_rows], mask=refused[groups.first_rows]),
@@ -143,13 +154,14 @@ def queue_deliveries(events: pa.Table) -> pa.Table:
         "priority": groups.max(integer_column(events, "priority")),
         "size_bytes": groups.max(integer_column(events, "size")),
         "sent_time": pa.array(sent, mask=sent <= 0),
-        "delivered_time": pa.array(delivered_time, mask=delivered_time == _NEVER),
+        "delivered_time": pa.array(delivered_time, mask=delivered_time == _UNKNOWN_TIME),
         "queue_time_ns": pa.array(
-            saturating_subtract(delivered_time, begun), mask=(delivered_time == _NEVER) | (begun == _NEVER)
+            saturating_subtract(delivered_time, begun),
+            mask=(delivered_time == _UNKNOWN_TIME) | (begun == _UNKNOWN_TIME),
         ),
-        "ended_time": pa.array(ended, mask=ended == _NEVER),
+        "ended_time": pa.array(ended, mask=ended == _UNKNOWN_TIME),
         "processing_time_ns": pa.array(
-            saturating_subtract(ended, delivered_time), mask=~is_processed | (delivered_time == _NEVER)
+            saturating_subtract(ended, delivered_time), mask=~is_processed | (delivered_time == _UNKNOWN_TIME)
         ),
         "outcome": pa.array(outcome.tolist(), _TEXT),
         **{name: column(events, name).take(pa.array(actor, mask=nobody)) for name in ("handle", "pid", "publisher")},
@@ -164,36 +176,41 @@ def _first_of(times: list[Integers]) -> Integers:
     """Return the first of several times that is known."""
     earliest = times[-1]
     for candidates in reversed(times[:-1]):
-        earliest = np.where(candidates < _NEVER, candidates, earliest)
+        earliest = np.where(candidates < _UNKNOWN_TIME, candidates, earliest)
     return earliest
 
 
 def queue_points(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
-    """Return what happened to queues in each window of `width` ns: `SPREADS`. Input: `DELIVERIES`, whole messages."""
+    """Return the events of queues by windows of `width` ns: `QUEUE_AGGREGATES`. Input: `DELIVERIES`, whole messages."""
     outcome = column(work, "outcome")
     rejected, requeued = (np.asarray(pc.equal(outcome, name), np.bool_) for name in ("rejected", "requeued"))
     done = np.asarray(pc.is_in(outcome, pa.array(["acknowledged", "received"])), np.bool_)
-    deliveries, ended = integer_column(work, "deliveries"), integer_column(work, "ended_time", _NEVER)
-    sent, known = integer_column(work, "sent_time", _NEVER), integer_column(work, "delivered_time", _NEVER)
-    taken_at = np.where(deliveries > 0, np.where(known < _NEVER, known, ended), _NEVER)
+    deliveries, ended = integer_column(work, "deliveries"), integer_column(work, "ended_time", _UNKNOWN_TIME)
+    sent, known = (
+        integer_column(work, "sent_time", _UNKNOWN_TIME),
+        integer_column(work, "delivered_time", _UNKNOWN_TIME),
+    )
+    taken_at = np.where(deliveries > 0, np.where(known < _UNKNOWN_TIME, known, ended), _UNKNOWN_TIME)
     keys = [column(work, name) for name in (*_QUEUE, "number")]
     message = RowGroups(*keys, sent, np.where(rejected, ended, -1)).group_ids()
     order = np.lexsort((deliveries, message))
-    first, following = np.zeros(len(order), np.bool_), np.full(len(order), _NEVER)
+    first, following = np.zeros(len(order), np.bool_), np.full(len(order), _UNKNOWN_TIME)
     begins = np.diff(message[order], prepend=-1) != 0
     first[order[begins]] = True
-    following[order[:-1]] = np.where(begins[1:], _NEVER, taken_at[order[1:]])
+    following[order[:-1]] = np.where(begins[1:], _UNKNOWN_TIME, taken_at[order[1:]])
     queue_time, processing_time = (
-        integer_column(work, name, _NEVER) for name in ("queue_time_ns", "processing_time_ns")
+        integer_column(work, name, _UNKNOWN_TIME) for name in ("queue_time_ns", "processing_time_ns")
     )
     points = _EventPoints(len(order))
-    points.add(np.where(first & ~rejected, np.where(sent < _NEVER, sent, taken_at), _NEVER), sent=1, change=1)
+    points.add(
+        np.where(first & ~rejected, np.where(sent < _UNKNOWN_TIME, sent, taken_at), _UNKNOWN_TIME), sent=1, change=1
+    )
     points.add(taken_at, delivered=1, redelivered=(deliveries > 1).astype(np.int64), change=-1, queue_time=queue_time)
-    points.add(np.where(done, ended, _NEVER), acknowledged=1, processing_time=processing_time)
-    points.add(np.where(requeued, ended, _NEVER), requeued=1, change=1, processing_time=processing_time)
-    points.add(np.where(rejected, ended, _NEVER), rejected=1)
+    points.add(np.where(done, ended, _UNKNOWN_TIME), acknowledged=1, processing_time=processing_time)
+    points.add(np.where(requeued, ended, _UNKNOWN_TIME), requeued=1, change=1, processing_time=processing_time)
+    points.add(np.where(rejected, ended, _UNKNOWN_TIME), rejected=1)
     # It was taken again, so that it had come back, though nobody told.
-    points.add(np.where(requeued, _NEVER, following), change=1)
+    points.add(np.where(requeued, _UNKNOWN_TIME, following), change=1)
     return points.windows(work, width)
 
 
@@ -205,9 +222,9 @@ class _EventPoints:
         self._found: list[dict[str, Integers]] = []
 
     def add(self, time: Integers, **values: int | Integers) -> None:
-        """Add what happened at a time of each row; `_NEVER`: it did not."""
-        rows = np.flatnonzero(time < _NEVER)
-        every = dict.fromkeys((*COUNTS, "change"), 0) | dict.fromkeys(DURATIONS, _NEVER) | values
+        """Add what happened at a time of each row; `_UNKNOWN_TIME`: it did not."""
+        rows = np.flatnonzero(time < _UNKNOWN_TIME)
+        every = dict.fromkeys((*COUNTS, "change"), 0) | dict.fromkeys(DURATIONS, _UNKNOWN_TIME) | values
         columns = {name: np.broadcast_to(value, (self._rows,))[rows].astype(np.int64) for name, value in every.items()}
         self._found.append({"row_number": rows, "window_start": time[rows], **columns})
 
@@ -220,14 +237,14 @@ class _EventPoints:
         made: dict[str, pa.Array | Integers] = {"window_start": window[groups.first_rows]}
         made |= {name: groups.sum(columns[name]) for name in (*COUNTS, "change")}
         for name in DURATIONS:
-            made |= duration_stats.measure(groups, columns[name], columns[name] < _NEVER, f"{name}_")
-        return build_table(SPREADS, take_rows(rows, _QUEUE, groups.first_rows) | made)
+            made |= duration_stats.measure(groups, columns[name], columns[name] < _UNKNOWN_TIME, f"{name}_")
+        return build_table(QUEUE_AGGREGATES, take_rows(rows, _QUEUE, groups.first_rows) | made)
 
 
 def queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
     """Return what happened to queues in each window: `WINDOWS`.
 
-    Input: `SPREADS` of whole runs, in windows of `width` ns; several may be of one time.
+    Input: `QUEUE_AGGREGATES` of whole runs, in windows of `width` ns; several may be of one time.
     """
     groups = RowGroups(*(column(points, name) for name in (*_QUEUE, "window_start")))
     sums = _add_up(groups, points, (*_QUEUE, "window_start"))

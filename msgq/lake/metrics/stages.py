@@ -20,16 +20,16 @@ _KEYS = ("run", "stage", "endpoint")
 _RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
 _COUNTS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
 _OF_KEYS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _KEYS]
-_SPREADS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_")]
+_DURATION_COLUMNS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_")]
 #: Windows of stages without percentiles, as they are merged; and with them.
-SPREADS = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_SPREADS])
-_STATISTICS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_", RANKS)]
-STAGES = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_STATISTICS])
-TOTALS = pa.schema([*_OF_KEYS, *_COUNTS, *_STATISTICS])
+STAGE_AGGREGATES = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_DURATION_COLUMNS])
+_PERCENTILE_COLUMNS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_", RANKS)]
+STAGES = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_PERCENTILE_COLUMNS])
+TOTALS = pa.schema([*_OF_KEYS, *_COUNTS, *_PERCENTILE_COLUMNS])
 
 
 def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
-    """Return what stages said on their timing topics in each window of `width` ns of log_time: `SPREADS`.
+    """Return what stages said on their timing topics in each window of `width` ns of log_time: `STAGE_AGGREGATES`.
 
     Input: run, endpoint, log_time, data, of which log_time is never NULL; other topics than those of timing count for
     nothing.
@@ -38,7 +38,7 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
     topics = [None if name is None else timing.parse_timing_topic(name) for name in names.dictionary.to_pylist()]
     if not any(topics):
-        return SPREADS.empty_table()
+        return STAGE_AGGREGATES.empty_table()
     is_told = np.append(np.array([topic is not None for topic in topics], np.bool_), False)
     codes = np.asarray(names.indices.fill_null(len(topics)), np.int64)
     rows = np.flatnonzero(is_told[codes])
@@ -59,7 +59,7 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
         **duration_stats.measure(groups, published - received, whole, "processing_time_"),
         **duration_stats.measure(groups, published - origin, whole & (origin > 0), "e2e_latency_"),
     }
-    return build_table(SPREADS, take_rows(records, _KEYS, groups.first_rows) | made)
+    return build_table(STAGE_AGGREGATES, take_rows(records, _KEYS, groups.first_rows) | made)
 
 
 def _records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, Integers]]:
@@ -73,27 +73,27 @@ def _records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def merge_windows(windows: pa.Table, width: int | Integers = 0) -> pa.Table:
-    """Return windows of which no two are the same: `SPREADS`. width : ns, of all or of each; 0: as they are."""
+    """Return windows of which no two are the same: `STAGE_AGGREGATES`. width : ns, of all or of each; 0: unchanged."""
     time, widths = align_windows(windows, width)
     groups = RowGroups(*(column(windows, name) for name in _KEYS), time, widths)
     made = {"window_start": time[groups.first_rows], "window_ns": widths[groups.first_rows], **_totals(groups, windows)}
-    return build_table(SPREADS, take_rows(windows, _KEYS, groups.first_rows) | made)
+    return build_table(STAGE_AGGREGATES, take_rows(windows, _KEYS, groups.first_rows) | made)
 
 
 def stages(windows: pa.Table) -> pa.Table:
-    """Return windows with percentiles: `STAGES`. Input: `SPREADS`, no two the same."""
+    """Return windows with percentiles: `STAGES`. Input: `STAGE_AGGREGATES`, no two the same."""
     return _with_percentiles(windows, STAGES)
 
 
 def coarsen_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
-    """Return windows as wide as they need to be: `STAGES`. Input: `STAGES` or `SPREADS`, no two the same."""
+    """Return windows as wide as they need to be: `STAGES`. Input: `STAGES` or `STAGE_AGGREGATES`, no two the same."""
     said = pc.add(windows.column("messages"), windows.column("malformed"))
     known = windows.set_column(windows.schema.get_field_index("messages"), "messages", said)
     return stages(merge_windows(windows, choose_widths(known, _KEYS, at_least)))
 
 
 def stage_summary(windows: pa.Table, *by: str) -> pa.Table:
-    """Return the same of each run, stage, endpoint, and what else is named. Input: `STAGES` or `SPREADS`."""
+    """Return the same of each run, stage, endpoint, and what else is named. Input: `STAGES` or `STAGE_AGGREGATES`."""
     keys = (*_KEYS, *by)
     groups = RowGroups(*(column(windows, name) for name in keys))
     extra = [windows.schema.field(name) for name in by]

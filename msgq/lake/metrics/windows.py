@@ -15,7 +15,7 @@ from msgq.records.names import KIND as RECORDS
 #: How long windows may be, ns; each is a whole number of those before, and an hour of all.
 WIDTHS = tuple(seconds * NS_PER_S for seconds in (1, 10, 60, 600, 3600))
 HOUR = WIDTHS[-1]
-_FILLED = 64  # messages that the windows of an endpoint have on average
+_MESSAGES_PER_WINDOW = 64  # messages that the windows of an endpoint have on average
 RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 _TEXTS = ("host", "encoding", "schema", "kind", "publisher")
@@ -26,15 +26,17 @@ _OF_KEYS: list[tuple[str, pa.DataType]] = [
     ("epoch", pa.int64()),
     *((name, pa.string()) for name in _TEXTS),
 ]
-_PLACE: list[tuple[str, pa.DataType]] = [("run", pa.string()), ("endpoint", pa.string())]
+_ENDPOINT_KEY: list[tuple[str, pa.DataType]] = [("run", pa.string()), ("endpoint", pa.string())]
 TIME: list[tuple[str, pa.DataType]] = [("window_start", pa.int64()), ("window_ns", pa.int64())]
 WINDOWS = pa.schema([*_OF_KEYS, *TIME, *((name, pa.int64()) for name in COUNTS), *duration_stats.stats_columns()])
-THROUGHPUT = pa.schema([*_PLACE, *TIME, ("messages", pa.int64()), ("size_bytes", pa.int64()), ("rate", pa.float64())])
+THROUGHPUT = pa.schema(
+    [*_ENDPOINT_KEY, *TIME, ("messages", pa.int64()), ("size_bytes", pa.int64()), ("rate", pa.float64())]
+)
 _LATE: list[tuple[str, pa.DataType]] = [
     *((name, pa.int64()) for name in ("messages", "min", "max", *RANKS)),
     ("histogram", histograms.TYPE),
 ]
-LATENCY = pa.schema([*_PLACE, *TIME, *_LATE])
+LATENCY = pa.schema([*_ENDPOINT_KEY, *TIME, *_LATE])
 
 
 def traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
@@ -126,7 +128,7 @@ def choose_widths(rows: pa.Table, keys: tuple[str, ...], at_least: int) -> Integ
     for width in sorted((width for width in WIDTHS if width >= at_least), reverse=True):
         filled = RowGroups(place, time // width)
         count = np.bincount(place[filled.first_rows], minlength=hours.count)
-        widths[total >= _FILLED * count] = width
+        widths[total >= _MESSAGES_PER_WINDOW * count] = width
     return widths[place]
 
 

@@ -66,7 +66,7 @@ def throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, en
     """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _at(_rename_others(piece, names), "window_start", step)
+        return _align_times(_rename_others(piece, names), "window_start", step)
 
     keys = ["endpoint", "window_start", "window_ns"]
     windows = gold.aggregate("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
@@ -91,7 +91,7 @@ def losses(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
     """Return lost messages: endpoint, time, lost. They are where the first one came after a gap."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _at(_rename_others(piece, names), "to_time", step)
+        return _align_times(_rename_others(piece, names), "to_time", step)
 
     gaps = gold.aggregate(
         "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare
@@ -103,11 +103,13 @@ def latency(gold: GoldReader, step: int) -> Rows:
     """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _at(piece, "window_start", step)
+        return _align_times(piece, "window_start", step)
 
     windows = gold.aggregate("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
     known = percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
-    return [row | _within(known[row["window_start"],], row["max"]) for row in _sort_rows(windows, "window_start")]
+    return [
+        row | _cap_percentiles(known[row["window_start"],], row["max"]) for row in _sort_rows(windows, "window_start")
+    ]
 
 
 def totals(gold: GoldReader, names: Sequence[str]) -> Rows:
@@ -119,7 +121,7 @@ def totals(gold: GoldReader, names: Sequence[str]) -> Rows:
     how = {"min": "min", "max": "max"}
     totals = gold.aggregate("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
     known = percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
-    return [row | _within(known[row["endpoint"],], row["max"]) for row in _sort_rows(totals, "endpoint")]
+    return [row | _cap_percentiles(known[row["endpoint"],], row["max"]) for row in _sort_rows(totals, "endpoint")]
 
 
 def hops(gold: GoldReader) -> Rows:
@@ -144,7 +146,7 @@ def stages(gold: GoldReader) -> Rows:
 
 def queues(gold: GoldReader) -> Rows:
     """Return the queues with most messages, of all runs together: queue, counts, backlog, queue_time_p50 ..."""
-    rows = _work(gold, ["queue"])
+    rows = _queue_windows(gold, ["queue"])
     return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:SHOWN]
 
 
@@ -153,12 +155,14 @@ def queue_steps(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
 
     def prepare(piece: pa.Table) -> pa.Table:
         chosen = piece.filter(_is_in(piece["queue"], names))
-        return _at(chosen.append_column("step", chosen["window_start"]), "step", step)
+        return _align_times(chosen.append_column("step", chosen["window_start"]), "step", step)
 
-    return sorted(_work(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
+    return sorted(_queue_windows(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
 
 
-def _work(gold: GoldReader, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece) -> Rows:
+def _queue_windows(
+    gold: GoldReader, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece
+) -> Rows:
     """Return the windows of queues by some keys. The backlog is that of the last one."""
     columns = ["queue", "window_start", "epoch"]
     how = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
@@ -185,12 +189,12 @@ def _with_percentiles(
     made = {name: row[name] for name in shown}
     for name, ranks_by_key in known.items():
         most = row[f"{name}_max"]
-        ranks = _within(ranks_by_key.get(key, {}), most)
+        ranks = _cap_percentiles(ranks_by_key.get(key, {}), most)
         made |= {f"{name}_p50": ranks.get("p50"), f"{name}_p99": ranks.get("p99"), f"{name}_max": most}
     return made
 
 
-def _within(ranks: dict[str, int], most: int) -> dict[str, int]:
+def _cap_percentiles(ranks: dict[str, int], most: int) -> dict[str, int]:
     """Return percentiles none of which is longer than the longest duration: they are the centers of buckets."""
     return {title: min(value, most) for title, value in ranks.items()}
 
@@ -234,7 +238,7 @@ def _rename_others(piece: pa.Table, names: Sequence[str]) -> pa.Table:
     )
 
 
-def _at(piece: pa.Table, time: str, step: int) -> pa.Table:
+def _align_times(piece: pa.Table, time: str, step: int) -> pa.Table:
     """Return rows whose time is that of the page."""
     column = piece[time].to_numpy()
     return piece.set_column(piece.schema.get_field_index(time), time, pa.array(window_begin(column, step)))

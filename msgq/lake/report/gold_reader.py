@@ -45,7 +45,7 @@ class GoldReader:
     def rows(self, name: str, columns: Sequence[str], where: Any = None) -> pa.Table:
         """Return the rows of a table that is small, or made so by `where`; none where there is no such table."""
         pieces = list(self.pieces(name, columns, where))
-        return pa.concat_tables(pieces) if pieces else _nothing(columns)
+        return pa.concat_tables(pieces) if pieces else _empty_table(columns)
 
     def aggregate(
         self,
@@ -74,7 +74,7 @@ class GoldReader:
             sums.append(add_up(prepare(piece)))
             if sum(part.num_rows for part in sums) > 2 * _PIECE_ROWS:
                 sums = [add_up(pa.concat_tables(sums))]
-        return add_up(pa.concat_tables(sums)) if sums else _nothing([*keys, *how])
+        return add_up(pa.concat_tables(sums)) if sums else _empty_table([*keys, *how])
 
     def pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
         """Give the rows of a table in pieces of some size; at least one, unless there is no such table."""
@@ -94,5 +94,5 @@ def group_by(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa
     return chosen.rename_columns([*keys, *how])
 
 
-def _nothing(columns: Sequence[str]) -> pa.Table:
+def _empty_table(columns: Sequence[str]) -> pa.Table:
     return pa.table({name: pa.nulls(0, pa.int64()) for name in columns})

@@ -39,7 +39,7 @@ def percentiles(
         [*columns, histogram],
         [*keys, "bucket"],
         {"count": "sum"},
-        lambda piece: _long(prepare(piece), keys, histogram),
+        lambda piece: _explode(prepare(piece), keys, histogram),
     )
     groups = RowGroups(*(counts_by_bucket[key] for key in keys))
     buckets, counts = integer_column(counts_by_bucket, "bucket"), integer_column(counts_by_bucket, "count")
@@ -54,7 +54,7 @@ def percentiles(
     }
 
 
-def _long(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
+def _explode(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
     """Return a row for each bucket of each row."""
     column = rows[histogram].combine_chunks()
     parents, flat = pc.list_parent_indices(column), pc.list_flatten(column)

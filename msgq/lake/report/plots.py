@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 _Rows = Sequence[dict[str, Any]]
-_MARKED = "lines+markers"  # a single window is seen, too
+_LINE_MODE = "lines+markers"  # a single window is seen, too
 
 
 def throughput(rows: _Rows) -> str | None:
@@ -78,7 +78,7 @@ def queue_times(rows: _Rows) -> str | None:
         return None
     lines = [
         go.Scatter(
-            x=times, y=[_us(row[name]) for row in windows], name=f"{queue} {name.replace('_', ' ')}", mode=_MARKED
+            x=times, y=[_us(row[name]) for row in windows], name=f"{queue} {name.replace('_', ' ')}", mode=_LINE_MODE
         )
         for queue, windows, times in _by_queue(rows)
         for name in ("queue_time_p50", "queue_time_p99", "processing_time_p50", "processing_time_p99")
@@ -91,7 +91,7 @@ def backlogs(rows: _Rows) -> str | None:
     if not rows:
         return None
     lines = [
-        go.Scatter(x=times, y=[row["backlog"] for row in windows], name=queue, mode=_MARKED, line={"shape": "hv"})
+        go.Scatter(x=times, y=[row["backlog"] for row in windows], name=queue, mode=_LINE_MODE, line={"shape": "hv"})
         for queue, windows, times in _by_queue(rows)
     ]
     return _json(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})

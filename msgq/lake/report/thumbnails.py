@@ -12,7 +12,7 @@ from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.images import thumbnail
 from msgq.lake.report.gold_reader import GoldReader
 
-_EACH = 6
+_PER_ENDPOINT = 6
 _SHOWN = 40
 _WHERE = ("run", "endpoint", "log_time")
 
@@ -34,7 +34,7 @@ def pictures(gold: GoldReader) -> list[dict[str, Any]]:
         how,
         lambda piece: piece.append_column("first", piece["log_time"]).append_column("last", piece["log_time"]),
     )
-    first = spans.sort_by([("endpoint", "ascending"), ("run", "ascending")])[: -(-_SHOWN // _EACH)].to_pylist()
+    first = spans.sort_by([("endpoint", "ascending"), ("run", "ascending")])[: -(-_SHOWN // _PER_ENDPOINT)].to_pylist()
     images = [picture for span in first for picture in _of_endpoint(gold, span)]
     return sorted(images, key=lambda row: (row["endpoint"], row["log_time"]))[:_SHOWN]
 
@@ -42,7 +42,11 @@ def pictures(gold: GoldReader) -> list[dict[str, Any]]:
 def _of_endpoint(gold: GoldReader, span: dict[str, Any]) -> list[dict[str, Any]]:
     is_endpoint = (ds.field("run") == span["run"]) & (ds.field("endpoint") == span["endpoint"])
     times = pc.unique(gold.rows("frames", ["log_time"], is_endpoint)["log_time"]).sort().to_pylist()
-    chosen = [times[number * len(times) // _EACH] for number in range(_EACH)] if len(times) > _EACH else times
+    chosen = (
+        [times[number * len(times) // _PER_ENDPOINT] for number in range(_PER_ENDPOINT)]
+        if len(times) > _PER_ENDPOINT
+        else times
+    )
     days = sorted({datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in chosen})
     where = is_endpoint & ds.field("log_time").isin(chosen) & ds.field("date").cast("string").isin(days)
     rows = gold.rows("messages", ["endpoint", "log_time", "data"], where).to_pylist()

@@ -32,7 +32,7 @@ FIXED_COLUMNS = pa.schema(
         ("element_index", pa.int32()),
     ]
 )
-_OF_MESSAGES = FIXED_COLUMNS.names[:-1]
+_MESSAGE_COLUMNS = FIXED_COLUMNS.names[:-1]
 #: Messages that could not be decoded.
 DECODE_ERRORS = pa.schema(
     [
@@ -44,7 +44,7 @@ DECODE_ERRORS = pa.schema(
 #: What is needed of messages.
 INPUT_COLUMNS = pa.schema(
     [
-        *(FIXED_COLUMNS.field(name) for name in _OF_MESSAGES),
+        *(FIXED_COLUMNS.field(name) for name in _MESSAGE_COLUMNS),
         ("encoding", pa.string()),
         ("data", pa.binary()),
         ("schema_id", pa.int64()),
@@ -52,10 +52,10 @@ INPUT_COLUMNS = pa.schema(
 )
 #: What is asked of messages that have it. Rows of other kinds than topics say publisher and key, too.
 SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
-_OF_SOURCE = ("publisher", "key")
-_EXACT = 1 << 53  # up to here double has all whole numbers
+_SOURCE_NAMES = ("publisher", "key")
+_MAX_EXACT_INTEGER = 1 << 53  # up to here double has all whole numbers
 _TOPICS = pa.array([TOPIC.name, FRAMES.name])
-_TAKEN = (*FIXED_COLUMNS.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
+_RESERVED_NAMES = (*FIXED_COLUMNS.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
 
 
 class SchemaFamily(NamedTuple):
@@ -75,7 +75,7 @@ class SchemaFamily(NamedTuple):
     @property
     def own(self) -> int:
         """How many columns rows have before their fields."""
-        return len(FIXED_COLUMNS) + (len(_OF_SOURCE) if self.has_source else 0)
+        return len(FIXED_COLUMNS) + (len(_SOURCE_NAMES) if self.has_source else 0)
 
 
 class DecodedMessages(NamedTuple):
@@ -122,7 +122,7 @@ class SilverDecoder:
             elif schema is None and encoding not in SELF_DESCRIBING:
                 yield _reject(family, group, f"{encoding} needs the text of its schema, which is not in the lake")
             else:
-                for piece in _pieces(group):
+                for piece in _split_by_size(group):
                     said = schema or Schema("message", encoding)
                     for values in self._values(said, piece):
                         is_typed = self._is_typed or encoding not in SELF_DESCRIBING
@@ -195,7 +195,7 @@ def _runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[in
     return zip([0, *borders], [*borders, len(code)], strict=True)
 
 
-def _pieces(group: pa.Table) -> Iterator[pa.Table]:
+def _split_by_size(group: pa.Table) -> Iterator[pa.Table]:
     """Give messages so many at once that they do not take too much memory."""
     step = min(_ROWS, max(1, _BYTES * len(group) // max(1, group.column("data").nbytes)))
     for first in range(0, len(group), step):
@@ -205,7 +205,7 @@ def _pieces(group: pa.Table) -> Iterator[pa.Table]:
 def _reject(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
     """Keep aside what nothing here could decode; the payloads are in bronze."""
     count = len(group)
-    columns = [_plain(group.column(name), name) for name in DECODE_ERRORS.names[:-2]]
+    columns = [_cast_fixed(group.column(name), name) for name in DECODE_ERRORS.names[:-2]]
     undecoded = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS)
     return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), undecoded)
 
@@ -218,19 +218,19 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kin
     value, element = values.value, values.element
     if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
         failed = values.reason.is_valid()
-        columns = [_plain(group.column(name).filter(failed), name) for name in DECODE_ERRORS.names[:-2]]
+        columns = [_cast_fixed(group.column(name).filter(failed), name) for name in DECODE_ERRORS.names[:-2]]
         failures = [values.reason.filter(failed), values.data.filter(failed)]
         undecoded = pa.table([*columns, *failures], schema=DECODE_ERRORS)
         good = values.reason.is_null()
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
-    sources = _OF_SOURCE if family.has_source else ()
+    sources = _SOURCE_NAMES if family.has_source else ()
     names, arrays = field_column_names(value.type, sources), field_arrays(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
     if said is not None:
         arrays = field_arrays(_with_doubles(value, said))
-    columns = [*(_plain(group.column(name), name) for name in _OF_MESSAGES), pa.array(element)]
+    columns = [*(_cast_fixed(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return DecodedMessages(
         family, pa.table([*columns, *arrays], [*FIXED_COLUMNS.names, *sources, *names]), fields, undecoded
@@ -243,7 +243,7 @@ def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
         return array
     if pa.types.is_int64(array.type):
         least, most = pc.min_max(array).values()
-        is_exact = least.as_py() is None or -_EXACT <= least.as_py() <= most.as_py() <= _EXACT
+        is_exact = least.as_py() is None or -_MAX_EXACT_INTEGER <= least.as_py() <= most.as_py() <= _MAX_EXACT_INTEGER
         return array.cast(pa.float64()) if is_exact else array
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
@@ -255,10 +255,10 @@ def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
     return array
 
 
-def _plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _cast_fixed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column.cast(FIXED_COLUMNS.field(name).type)
 
 
 def field_column_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
     """Return the names of the columns that a value becomes. sources : that are there already."""
-    return field_names(value, (*_TAKEN, *sources))
+    return field_names(value, (*_RESERVED_NAMES, *sources))

@@ -29,7 +29,7 @@ from msgq.lake.silver.writer import MANIFEST
 
 _FILES_MAX = 64  # of the manifest, until they become one
 _DATE = pa.field("date", pa.date32())
-_SYNCED = "silver/_synced.json"
+_APPLIED_VERSION = "silver/_synced.json"
 #: Decodes bronze files, knowing what tables there are, and gives the manifest of each.
 DecodeParts = Callable[[Sequence[str], Mapping[str, SilverTable]], Iterable[pa.Table]]
 
@@ -161,9 +161,9 @@ class SilverManifest:
 
     def apply(self) -> None:
         """Make the tables what the manifest says: whoever was to do it may have been killed."""
-        while (state := self._state()).version != self._lake.get(_SYNCED, -1):
+        while (state := self._state()).version != self._lake.get(_APPLIED_VERSION, -1):
             self._apply(state)
-            self._lake.put(_SYNCED, state.version)
+            self._lake.put(_APPLIED_VERSION, state.version)
 
     def _state(self) -> _ManifestVersion:
         return _ManifestVersion(self._table.snapshot())

@@ -56,9 +56,9 @@ class TableAssignment:
         """Return the table that rows with these columns go to, which has them from now on."""
         known = self._assigned.get((family, columns))
         if known is None:
-            known = self._best(family, columns, _holds)
+            known = self._best(family, columns, _contains_type)
             if known is None:
-                near = self._best(family, columns, _can_hold)
+                near = self._best(family, columns, _is_compatible)
                 columns_of = columns if near is None else self._merge_columns(near, columns)
                 known = _name(family, columns_of, is_first=not self._families.get(family))
                 self._add(known, family, columns_of)
@@ -100,7 +100,7 @@ class TableAssignment:
         columns_by_name = self._columns[name]
         return pa.schema(
             [
-                pa.field(field.name, _wider(columns_by_name[field.name.lower()].type, field.type) or field.type)
+                pa.field(field.name, _common_type(columns_by_name[field.name.lower()].type, field.type) or field.type)
                 if field.name.lower() in columns_by_name
                 else field
                 for field in columns
@@ -142,31 +142,31 @@ class TableAssignment:
         return min(candidates)[2] if candidates else None
 
 
-def _wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+def _common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type that holds two which differ in the fields of structs only; None: there is none."""
     if first == second:
         return first
     if kinds.is_list(first) and kinds.is_list(second):
-        inner = _wider(first.value_type, second.value_type)
+        inner = _common_type(first.value_type, second.value_type)
         return None if inner is None else pa.list_(inner)
     if not (kinds.is_struct(first) and kinds.is_struct(second)):
         return None
     fields = {field.name.lower(): field for field in first}
     for field in second:
         known = fields.setdefault(field.name.lower(), field)
-        held = _wider(known.type, field.type)
+        held = _common_type(known.type, field.type)
         if held is None or known.name != field.name:
             return None
         fields[field.name.lower()] = known.with_type(held)
     return pa.struct(list(fields.values()))
 
 
-def _holds(first: pa.DataType, second: pa.DataType) -> bool:
-    return bool(first == second or _wider(first, second) == first)
+def _contains_type(first: pa.DataType, second: pa.DataType) -> bool:
+    return bool(first == second or _common_type(first, second) == first)
 
 
-def _can_hold(first: pa.DataType, second: pa.DataType) -> bool:
-    return _wider(first, second) is not None
+def _is_compatible(first: pa.DataType, second: pa.DataType) -> bool:
+    return _common_type(first, second) is not None
 
 
 def _name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:

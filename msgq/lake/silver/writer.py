@@ -26,8 +26,8 @@ _ALL_WAITING_BYTES = 256 << 20  # of all tables
 _GROUP_ROWS = 1 << 16  # so that a row group of many endpoints has few of them
 _GROUP_BYTES = 16 << 20
 _OPEN_MAX = 200  # files at a time
-_TEXTS = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
-_GROWING = ("sequence", "publish_time", "log_time")
+_DICTIONARY_ENCODED = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
+_DELTA_ENCODED = ("sequence", "publish_time", "log_time")
 #: What was decoded. A row is a file, with its columns; or, where `endpoint` is not NULL, what it has of an endpoint,
 #: with its fields in their own types. A bronze file of which nothing can be said has one row, without a file.
 MANIFEST = pa.schema(
@@ -64,7 +64,7 @@ def decode_bronze_file(
     decoder, files = SilverDecoder(schemas), _SilverWriter(lake, bronze_file, tables)
     path = messages_table(lake).path(bronze_file)
     try:
-        with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_TEXTS) as source:
+        with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_DICTIONARY_ENCODED) as source:
             for number in range(source.num_row_groups):
                 for decoded in decoder.decode(_read_needed(source, number)):
                     if decoded.rows.num_rows:
@@ -218,7 +218,7 @@ def _writer(where: str, columns: pa.Schema, lake: Directory) -> pq.ParquetWriter
         compression="zstd",
         compression_level=1,
         use_dictionary=[*texts, *(name for name in ("epoch", "element_index") if name in columns.names)],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _GROWING if name in columns.names},
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA_ENCODED if name in columns.names},
         write_statistics=[name for name in columns.names if name != "data" or "reason" not in columns.names],
         write_page_index=True,
         store_schema=False,  # a reader wants what Parquet says

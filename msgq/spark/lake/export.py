@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _INTEGER = ("bigint", "int", "smallint", "tinyint")
-_NEEDED = {"endpoint": ("string",), "log_time": _INTEGER, "data": ("binary", "string")}
-_KEPT = {
+_REQUIRED_COLUMNS = {"endpoint": ("string",), "log_time": _INTEGER, "data": ("binary", "string")}
+_OPTIONAL_COLUMNS = {
     "epoch": _INTEGER,
     "sequence": _INTEGER,
     "publish_time": _INTEGER,
@@ -42,7 +42,7 @@ _KEPT = {
     **dict.fromkeys(MessageSource._fields, ("string",)),
 }
 _CHANNEL = ("endpoint", "epoch", "encoding", "schema", "schema_id", *MessageSource._fields)  # of which a channel is
-_TURN = 1 << 32  # a sequence has 32 bits
+_SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
 _ORDER = ("log_time", "endpoint", "epoch", "sequence")
 
 
@@ -100,14 +100,14 @@ def _write(writer: Writer, channels: _Channels, values: dict[str, Any]) -> None:
 def _messages(rows: DataFrame) -> DataFrame:
     """Return the columns that make messages. Raises InvalidValueError where they cannot."""
     types = dict(rows.dtypes)
-    if missing := [name for name in _NEEDED if name not in types]:
-        text = f"there is no column {missing[0]!r}; messages have {', '.join(_NEEDED)}"
+    if missing := [name for name in _REQUIRED_COLUMNS if name not in types]:
+        text = f"there is no column {missing[0]!r}; messages have {', '.join(_REQUIRED_COLUMNS)}"
         raise InvalidValueError(f"{text}, as SELECT * FROM messages gives them")
-    known = {name: fit for name, fit in (_NEEDED | _KEPT).items() if name in types}
+    known = {name: fit for name, fit in (_REQUIRED_COLUMNS | _OPTIONAL_COLUMNS).items() if name in types}
     for name, fit in known.items():
         if types[name] not in fit:
             raise InvalidValueError(f"the column {name!r} is {types[name]}; of a message it is {' or '.join(fit)}")
-    chosen = rows.select(*known).dropna(subset=list(_NEEDED))
+    chosen = rows.select(*known).dropna(subset=list(_REQUIRED_COLUMNS))
     return chosen.withColumn("data", chosen["data"].cast("binary"))
 
 
@@ -123,7 +123,7 @@ def _origin(values: dict[str, Any]) -> int:
 def _lost_next_to(values: dict[str, Any], name: str) -> BoundaryLoss | None:
     """Return losses next to a message that are no gap; None without any."""
     lost = values.get(name)
-    return BoundaryLoss((values.get("sequence") or 0) % _TURN, lost) if lost and lost > 0 else None
+    return BoundaryLoss((values.get("sequence") or 0) % _SEQUENCE_MODULUS, lost) if lost and lost > 0 else None
 
 
 class _Channels:

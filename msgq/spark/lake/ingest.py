@@ -17,7 +17,7 @@ from msgq.errors import InvalidValueError
 from msgq.lake.bronze.ingest_log import IngestedFile
 from msgq.lake.bronze.store import Bronze
 from msgq.lake.bronze.writer import write_bronze
-from msgq.lake.columns import COLUMNS
+from msgq.lake.columns import INGEST_COLUMNS
 from msgq.lake.directory import Directory
 from msgq.lake.executor import Executor, TaskResult, merge_results
 from msgq.lake.schema_texts import read_schema_ids, write_schemas
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: Of rows that are appended.
-_OPTIONAL = ("origin_time", "schema_id", "kind", "publisher", "key", "options", "lost_before", "lost_after")
+_OPTIONAL_COLUMNS = ("origin_time", "schema_id", "kind", "publisher", "key", "options", "lost_before", "lost_after")
 #: What messages have that do not say it: those of files of other programs.
-_UNNAMED = {"run": "", "epoch": 0, "kind": TOPIC.kind}
-_NEEDED = ("endpoint", "sequence", "log_time", "data")
-_TEXTS_ONCE = pa.schema(
+_DEFAULTS = {"run": "", "epoch": 0, "kind": TOPIC.kind}
+_REQUIRED_COLUMNS = ("endpoint", "sequence", "log_time", "data")
+_DICTIONARY_COLUMNS = pa.schema(
     [
         field.with_type(pa.dictionary(pa.int32(), pa.string())) if pa.types.is_string(field.type) else field
-        for field in COLUMNS
+        for field in INGEST_COLUMNS
     ]
 )
 
@@ -77,7 +77,7 @@ def ingest(
     read_errors : those found before; new ones are appended.
     """
     bronze.complete_aggregates()
-    inputs = {path: file for path in files if (file := _input(path, read_errors)) is not None}
+    inputs = {path: file for path in files if (file := _stat_input(path, read_errors)) is not None}
     known = bronze.known_inputs()
     new = {path: file for path, file in inputs.items() if file not in known}
     options = Options((), schemas=schemas, cores=cores(store.spark))
@@ -88,9 +88,9 @@ def ingest(
 
 def append(store: LakeStore, bronze: Bronze, messages: DataFrame, recordings: str | None) -> int:
     """Add rows, the texts of their schemas from recordings; return how many are new."""
-    columns, uri = _complete(messages), store.uri
+    columns, uri = _fill_columns(messages), store.uri
     bronze.complete_aggregates()
-    with _plain_nulls():
+    with _null_errors():
         result = merge_results(
             run_partitions(columns, lambda batches: TaskResult(write_bronze(batches, Directory(uri))))
         )
@@ -121,7 +121,7 @@ def _store_schemas(store: LakeStore, ranges: pa.Table, recordings: str) -> None:
         write_schemas(store, (channel.schema for channel in log.channels))
 
 
-def _input(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
+def _stat_input(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
     """Return a file as it is now; None (and note it) where nobody can know."""
     try:
         status = path.stat()
@@ -131,23 +131,23 @@ def _input(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
     return IngestedFile(valid_text(path.absolute()), status.st_size, status.st_mtime_ns)
 
 
-def _complete(messages: DataFrame) -> DataFrame:
+def _fill_columns(messages: DataFrame) -> DataFrame:
     """Return rows with all columns of messages; reading them fails where a message cannot have their NULL."""
     from pyspark.sql import functions as F
 
-    types = {field.name: field.dataType for field in spark_schema(COLUMNS)}
-    missing = {name: F.lit(None).cast(types[name]) for name in _OPTIONAL if name not in messages.columns}
-    columns = {name: missing.get(name, F.col(name)) for name in COLUMNS.names}
-    for name, value in _UNNAMED.items():
+    types = {field.name: field.dataType for field in spark_schema(INGEST_COLUMNS)}
+    missing = {name: F.lit(None).cast(types[name]) for name in _OPTIONAL_COLUMNS if name not in messages.columns}
+    columns = {name: missing.get(name, F.col(name)) for name in INGEST_COLUMNS.names}
+    for name, value in _DEFAULTS.items():
         columns[name] = F.coalesce(columns[name], F.lit(value))
-    for name in _NEEDED:
+    for name in _REQUIRED_COLUMNS:
         columns[name] = F.coalesce(columns[name], F.raise_error(F.lit(f"a row's {name} is NULL, which no message has")))
-    return messages.select(*(columns[name].alias(name) for name in COLUMNS.names))
+    return messages.select(*(columns[name].alias(name) for name in INGEST_COLUMNS.names))
 
 
 @contextmanager
-def _plain_nulls() -> Iterator[None]:
-    """Say what `_complete` has found. Raises InvalidValueError."""
+def _null_errors() -> Iterator[None]:
+    """Say what `_fill_columns` has found. Raises InvalidValueError."""
     from pyspark.errors import PySparkException
 
     try:
@@ -162,7 +162,9 @@ def _read_and_write(piece: Partition, options: Options, lake: str) -> TaskResult
     """Read pieces of files, and write them into a lake."""
     result = TaskResult()
     logs = list(piece.open_logs(options, result.read_errors))
-    result.written = write_bronze((batch for log in logs for batch in message_rows(log, _TEXTS_ONCE)), Directory(lake))
+    result.written = write_bronze(
+        (batch for log in logs for batch in message_rows(log, _DICTIONARY_COLUMNS)), Directory(lake)
+    )
     result.schemas = {channel.schema for log in logs for channel in log.channels if channel.schema is not None}
     result.read_errors += [problem for log in logs for problem in log.problems]
     return result

@@ -19,7 +19,7 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.store import Bronze, OptimizeResult
 from msgq.lake.catalog import quote_name
-from msgq.lake.columns import BRONZE, COLUMNS
+from msgq.lake.columns import BRONZE_COLUMNS, INGEST_COLUMNS
 from msgq.lake.delta_table import LakeTable, table_places
 from msgq.lake.gold.builder import SCHEMAS, Gold
 from msgq.lake.silver.builder import build_silver
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_NAMED = 30  # tables or endpoints, where it is said which there are
+_LISTED_MAX = 30  # tables or endpoints, where it is said which there are
 
 
 class Lake:
@@ -110,7 +110,7 @@ class Lake:
         `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `size_class`: "large" from 64 KiB on, else "small",
         and timestamps.
         """
-        messages = self._store.read_files(self._bronze.table, self._bronze.paths(), spark_schema(BRONZE))
+        messages = self._store.read_files(self._bronze.table, self._bronze.paths(), spark_schema(BRONZE_COLUMNS))
         return tables.with_timestamps(messages)
 
     def read_errors(self) -> DataFrame:
@@ -164,16 +164,18 @@ class Lake:
         """
         table = self._silver.table(endpoint)
         if table is None:
-            raise InvalidValueError(f"the lake {self.uri} has no decoded messages of {endpoint!r}; {self._there()}")
+            raise InvalidValueError(
+                f"the lake {self.uri} has no decoded messages of {endpoint!r}; {self._endpoint_hint()}"
+            )
         return tables.with_timestamps(table, "publish_time", "log_time")
 
     def decode_errors(self) -> DataFrame:
         """Return what could not be decoded: run, endpoint, epoch, sequence, log_time, reason, data."""
         return tables.with_timestamps(self._silver.decode_errors())
 
-    def _there(self) -> str:
+    def _endpoint_hint(self) -> str:
         names = self.endpoints()
-        return f"there are {', '.join(names[:_NAMED])}" if names else "ingest recordings first, and decode them"
+        return f"there are {', '.join(names[:_LISTED_MAX])}" if names else "ingest recordings first, and decode them"
 
     @spark_errors()
     def build_gold(
@@ -260,9 +262,9 @@ class Lake:
             if name in names:
                 raise SparkError(f"{text} but in backticks: write {quote_name(name)}") from None
             near = [f"do you mean {match}?" for match in get_close_matches(name, names, 1)]
-            hidden = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+            hidden = [f"and {len(names) - _LISTED_MAX} more"] if len(names) > _LISTED_MAX else []
             raise SparkError(
-                f"{text}; there are {', '.join([*names[:_NAMED], *hidden])}{'; '.join(['', *near])}"
+                f"{text}; there are {', '.join([*names[:_LISTED_MAX], *hidden])}{'; '.join(['', *near])}"
             ) from None
 
 
@@ -279,7 +281,7 @@ def follow(
     """
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
-    rows = lake.spark.readStream.format("msgq").schema(spark_schema(COLUMNS)).load(recordings)
+    rows = lake.spark.readStream.format("msgq").schema(spark_schema(INGEST_COLUMNS)).load(recordings)
     uri = lake.uri  # all that goes along to a server, where Spark Connect calls `add`
 
     def add(batch: DataFrame, _: int) -> None:

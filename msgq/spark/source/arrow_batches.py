@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.errors import InvalidValueError
-from msgq.lake.columns import MESSAGES, PLACES
+from msgq.lake.columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
 from msgq.lake.schema_ids import schema_id
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.channel_registry import Channel
@@ -58,8 +58,10 @@ def value_columns_schema(value: pa.DataType) -> pa.Schema:
     """
     value_columns = [("element_index", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
     names = ("run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time")
-    sources = [MESSAGES.field(name) for name in SOURCES]
-    return pa.schema([MESSAGES.field(name) for name in names] + [pa.field(*field) for field in value_columns] + sources)
+    sources = [MESSAGE_COLUMNS.field(name) for name in SOURCES]
+    return pa.schema(
+        [MESSAGE_COLUMNS.field(name) for name in names] + [pa.field(*field) for field in value_columns] + sources
+    )
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -71,7 +73,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def select_columns(columns: Iterable[str]) -> pa.Schema:
     """Return some of the columns of messages. Raises InvalidValueError where there is no such one."""
     names = list(columns)
-    known = {field.name: field for field in (*MESSAGES, *PLACES)}
+    known = {field.name: field for field in (*MESSAGE_COLUMNS, *OPTIONAL_COLUMNS)}
     if unknown := [name for name in names if name not in known]:
         raise InvalidValueError(f"there is no column {unknown[0]!r}; there are {', '.join(known)}")
     return pa.schema([known[name] for name in names])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from msgq.impl.ring import SubSocket
     from msgq.spark.source.options import Options
 
-_LOOK_S = 0.5  # between two looks for new endpoints
+_DISCOVERY_S = 0.5  # between two looks for new endpoints
 _BATCH = 1000  # messages from one ZMQ socket; then the others have their turn
 
 _log = logging.getLogger(__name__)
@@ -84,9 +84,9 @@ class RingFeed:
         self._capture = Capture()
         self._sources = RecordedEndpoints(self._capture, selection, prefix)
         self._refused: dict[str, str] = {}
-        self._look()
+        self._discover()
 
-    def _look(self) -> None:
+    def _discover(self) -> None:
         self._sources.rescan()
         self._looked = time.monotonic()
         for endpoint, reason in self._sources.refused.items() - self._refused.items():
@@ -100,8 +100,8 @@ class RingFeed:
 
     def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more."""
-        if time.monotonic() - self._looked >= _LOOK_S:
-            self._look()
+        if time.monotonic() - self._looked >= _DISCOVERY_S:
+            self._discover()
         full = False
         try:
             full = self._capture.run(chunk, seconds)

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.lake.columns import MESSAGES, PLACES
+from msgq.lake.columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
 from msgq.recording import Problem
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
@@ -52,7 +52,7 @@ class RecordingSource(DataSource):
         if self.wanted.read_errors:
             return arrow_batches.READ_ERRORS
         if self.wanted.decode is None:
-            return MESSAGES
+            return MESSAGE_COLUMNS
         if self.wanted.live:
             text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
             raise InvalidValueError(text, self.wanted.decode)
@@ -68,8 +68,8 @@ class RecordingSource(DataSource):
     def _columns_of(self, wanted: StructType) -> pa.Schema:
         if self.wanted.read_errors:
             return arrow_batches.arrow_schema(wanted, arrow_batches.READ_ERRORS)
-        known = MESSAGES if self.wanted.decode is None else arrow_batches.value_columns_schema(pa.null())
-        return arrow_batches.arrow_schema(wanted, pa.schema([*known, *PLACES]))
+        known = MESSAGE_COLUMNS if self.wanted.decode is None else arrow_batches.value_columns_schema(pa.null())
+        return arrow_batches.arrow_schema(wanted, pa.schema([*known, *OPTIONAL_COLUMNS]))
 
     def reader(self, schema: StructType) -> RecordingReader:
         """Return what reads; schema : the columns wanted, no others are made."""

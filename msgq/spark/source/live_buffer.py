@@ -21,7 +21,7 @@ from msgq.spark.source.bus_feed import BusFeed
 
 _CHUNK_BYTES = 4 << 20
 _DIRECTORY = "msgq-live-"
-_TURN_S = 0.02  # so long the thread takes messages before it looks whether somebody waits for them
+_TAKE_INTERVAL_S = 0.02  # so long the thread takes messages before it looks whether somebody waits for them
 
 
 class BufferedFile(NamedTuple):
@@ -122,7 +122,7 @@ class LiveBuffer:
     def _take_all(self) -> None:
         chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest)
         while not self._stopping:
-            full = self._feed.take(chunk, _TURN_S)
+            full = self._feed.take(chunk, _TAKE_INTERVAL_S)
             asked = self._asked
             if len(chunk) and (full or asked):
                 self._write(chunk)

@@ -155,7 +155,7 @@ class Options:
             if not named:
                 raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
             for path in named:
-                inside = _inside(path, problems) if path.is_dir() else [path]
+                inside = _recordings_in(path, problems) if path.is_dir() else [path]
                 if not inside:
                     problems.append(Problem(str(path), 0, f"there is no {SUFFIX} file in it"))
                 paths.update(dict.fromkeys(inside))
@@ -193,7 +193,7 @@ class Options:
         return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
 
 
-def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
+def _recordings_in(directory: Path, problems: list[Problem]) -> list[Path]:
     """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
 
     def note(error: OSError) -> None:

@@ -55,7 +55,7 @@ class BusSink:
     def _publish(self, frame: DataFrame, batch: int | None) -> int:
         from msgq import pub_sock
 
-        column = self._as_json(frame, batch) if self._column is None else self._as_it_is(frame, self._column)
+        column = self._as_json(frame, batch) if self._column is None else self._raw_payload(frame, self._column)
         messages = frame.select(column.alias("message")).toArrow().column("message").drop_null().to_pylist()
         if self._socket is None:
             self._socket = pub_sock(self._endpoint, self._segment_size)
@@ -69,7 +69,7 @@ class BusSink:
         first = [] if batch is None else [F.lit(batch).alias("batch")]
         return F.to_json(F.struct(*first, "*"), {"ignoreNullFields": "false"}).cast("binary")
 
-    def _as_it_is(self, frame: DataFrame, name: str) -> Column:
+    def _raw_payload(self, frame: DataFrame, name: str) -> Column:
         types = dict(frame.dtypes)
         if name not in types:
             text = f"there is no column {name!r} to publish; there are {', '.join(types)}"

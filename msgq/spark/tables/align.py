@@ -69,13 +69,13 @@ def asof_join(
     names = {name: name + suffix if name in left.columns else name for name in values}
     renamed = right.select(*by, *(F.col(name).alias(names[name]) for name in values))
     if strategy == "auto":
-        strategy = "arrow" if by and _fits(left, right, by) else "window"
+        strategy = "arrow" if by and _fits_in_worker(left, right, by) else "window"
     if strategy == "arrow":
         return _by_arrow(left, renamed, on, names[on], by, tolerance)
     return _by_window(left, renamed, on, names[on], by, tolerance)
 
 
-def _fits(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
+def _fits_in_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
     """Return whether each key has few bytes: both sides, and a right row of middle size for each left one."""
     sides = []
     for side, table in enumerate((left, right)):

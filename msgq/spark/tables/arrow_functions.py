@@ -38,13 +38,15 @@ def map_messages(messages: DataFrame, columns: Sequence[str], function: Function
     known |= {name: optional_column(messages, name, "long") for name in ("lost_before", "lost_after")}
     chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))
     needed = [name for name in ("log_time", "sequence") if name in columns]
-    return chosen.dropna(subset=needed).mapInArrow(lambda batches: _pieces(batches, function), spark_schema(schema))
+    return chosen.dropna(subset=needed).mapInArrow(
+        lambda batches: _map_batches(batches, function), spark_schema(schema)
+    )
 
 
 def map_groups(rows: DataFrame, keys: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
     """Return what a function gives for rows, of which it has all that have the same keys: `schema`."""
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys)
-    return ordered.mapInArrow(lambda batches: _wholes(batches, keys, function), spark_schema(schema))
+    return ordered.mapInArrow(lambda batches: _map_whole_groups(batches, keys, function), spark_schema(schema))
 
 
 def arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
@@ -52,13 +54,15 @@ def arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
     return list(to_arrow_schema(table.select(*names).schema, timezone="UTC"))
 
 
-def _pieces(batches: Iterable[pa.RecordBatch], function: Function) -> Iterator[pa.RecordBatch]:
+def _map_batches(batches: Iterable[pa.RecordBatch], function: Function) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of some batches together."""
     for piece in combine_batches(batches, _ROWS, _BYTES):
         yield from function(piece).to_batches()
 
 
-def _wholes(batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: Function) -> Iterator[pa.RecordBatch]:
+def _map_whole_groups(
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: Function
+) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of all rows with the same keys, which come one after the other."""
     pending: pa.Table | None = None
     for piece in combine_batches(batches, _ROWS, _BYTES):

@@ -16,7 +16,7 @@ from msgq.spark.tables.arrow_functions import map_groups
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PLACE = ["run", "endpoint"]
+_ENDPOINT_KEY = ["run", "endpoint"]
 
 
 def checks(gold: Mapping[str, DataFrame], thresholds: CheckThresholds | None = None) -> DataFrame:
@@ -25,11 +25,11 @@ def checks(gold: Mapping[str, DataFrame], thresholds: CheckThresholds | None = N
     Input: tables of gold: endpoints, latency_summary, dropouts. Output: run, endpoint, check_name; passed: boolean;
     value and threshold: long, ns or a count. A value up to the threshold passes.
     """
-    latency = gold["latency_summary"].select(*_PLACE, "min", "p99")
-    longest = gold["dropouts"].groupBy(*_PLACE).agg(F.max("duration_ns").alias("duration_ns"))
-    every = gold["endpoints"].select(*_PLACE, "lost", "epochs")
-    every = every.join(latency, _PLACE, "full").join(longest, _PLACE, "left")
-    return map_groups(every, _PLACE, partial(_checks, thresholds=thresholds or CheckThresholds()), arrow.CHECKS)
+    latency = gold["latency_summary"].select(*_ENDPOINT_KEY, "min", "p99")
+    longest = gold["dropouts"].groupBy(*_ENDPOINT_KEY).agg(F.max("duration_ns").alias("duration_ns"))
+    every = gold["endpoints"].select(*_ENDPOINT_KEY, "lost", "epochs")
+    every = every.join(latency, _ENDPOINT_KEY, "full").join(longest, _ENDPOINT_KEY, "left")
+    return map_groups(every, _ENDPOINT_KEY, partial(_checks, thresholds=thresholds or CheckThresholds()), arrow.CHECKS)
 
 
 def _checks(every: pa.Table, thresholds: CheckThresholds) -> pa.Table:

@@ -52,7 +52,7 @@ def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
     window without events has no row: the backlog is that of the last one.
     """
     points = partial(arrow.queue_points, width=window_ns)
-    points_table = map_groups(work, (*_QUEUE, "epoch", "number", "sent_time"), points, arrow.SPREADS)
+    points_table = map_groups(work, (*_QUEUE, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)
     return map_groups(points_table, _QUEUE, partial(arrow.queue_windows, width=window_ns), arrow.WINDOWS)
 
 

@@ -35,7 +35,9 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     to 2.2 %; queue_time_histogram: see `msgq.lake.metrics.histograms`.
     """
     timing_messages = messages.where(F.col("endpoint").startswith(timing.PREFIX))  # files know how names begin
-    stage_rows = map_messages(timing_messages, _COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.SPREADS)
+    stage_rows = map_messages(
+        timing_messages, _COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.STAGE_AGGREGATES
+    )
     return map_groups(stage_rows, _KEYS, _stages, arrow.STAGES)
 
 

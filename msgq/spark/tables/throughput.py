@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_PLACE = ("run", "endpoint")
+_ENDPOINT_KEY = ("run", "endpoint")
 
 
 def throughput(windows: DataFrame) -> DataFrame:
@@ -24,7 +24,7 @@ def throughput(windows: DataFrame) -> DataFrame:
     window_start: ns; window_ns: its length; messages; size_bytes: of payloads; rate: messages a second. A window
     without messages has no row.
     """
-    return map_groups(windows, _PLACE, arrow.throughput, arrow.THROUGHPUT)
+    return map_groups(windows, _ENDPOINT_KEY, arrow.throughput, arrow.THROUGHPUT)
 
 
 def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
@@ -39,7 +39,7 @@ def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
     their mean counts for each. A dropout is an interval of at least `dropout_ns`, 5 periods, and 2 periods of the hour
     in which it is, if that has 16 intervals or more.
     """
-    return map_groups(windows, _PLACE, partial(_dropouts, dropout_ns=dropout_ns), arrow_dropouts.DROPOUTS)
+    return map_groups(windows, _ENDPOINT_KEY, partial(_dropouts, dropout_ns=dropout_ns), arrow_dropouts.DROPOUTS)
 
 
 def _dropouts(windows: pa.Table, dropout_ns: int) -> pa.Table:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NS = NS_PER_S  # of the public names
 _COLUMNS = (*arrow.KEYS, "log_time", "publish_time", "size_bytes")
-_PLACE: tuple[str, ...] = ("run", "endpoint")
+_ENDPOINT_KEY: tuple[str, ...] = ("run", "endpoint")
 
 
 def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -30,7 +30,7 @@ def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     recorder starts.
     """
     windows = map_messages(messages, _COLUMNS, partial(arrow.traffic_windows, width=window_ns), arrow.WINDOWS)
-    return map_groups(windows, _PLACE, arrow.merge_windows, arrow.WINDOWS)
+    return map_groups(windows, _ENDPOINT_KEY, arrow.merge_windows, arrow.WINDOWS)
 
 
 def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -42,7 +42,7 @@ def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     anything have 64 messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a
     message.
     """
-    keys, function, schema = _PLACE, arrow.coarsen_windows, arrow.WINDOWS
+    keys, function, schema = _ENDPOINT_KEY, arrow.coarsen_windows, arrow.WINDOWS
     if "stage" in windows.columns:
         keys, function, schema = ("run", "stage", "endpoint"), stages.coarsen_windows, stages.STAGES
     elif "queue" in windows.columns:
