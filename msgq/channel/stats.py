@@ -56,7 +56,7 @@ def describe(row: ChannelRow) -> Iterator[str]:
     publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
     limits = f"publishers: {publishers}, subscribers: {subscribers}"
     stamps = {None: "", True: ", stamps", False: ", no stamps"}[channel.stamps]
-    holds = "not settled so far" if channel.capacity is None else f"{channel.capacity} messages"
+    holds = "not set yet" if channel.capacity is None else f"{channel.capacity} messages"
     pause = "" if row.tolerance_s is None else f"; at this rate a subscriber may pause for {row.tolerance_s:.3g} s"
     yield f"  file         {channel.path}, {in_bytes(channel.hub_bytes)}; pools {in_bytes(channel.pool_bytes)}"
     made = f"made by {channel.creator[0]} {channel.creator[1]}, age {format_age(channel.created_ns)}"

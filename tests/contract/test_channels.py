@@ -343,7 +343,7 @@ class TestReceiving:
 
 
 class TestOpening:
-    def test_what_nobody_said_is_settled_by_the_first_publisher(self, channels: Channels) -> None:
+    def test_first_publisher_completes_the_configuration(self, channels: Channels) -> None:
         channel = channels.open()
         assert (channel.capacity, channel.stamps, channel.messages) == (None, None, 0)
         channel.publisher()
@@ -359,7 +359,7 @@ class TestOpening:
         ],
         ids=lambda said: next(iter(said)),
     )
-    def test_who_says_another_geometry_is_told_both(
+    def test_another_configuration_is_an_error_that_names_both(
         self, channels: Channels, one: dict[str, Any], other: dict[str, Any]
     ) -> None:
         channels.open(**one)
@@ -572,9 +572,9 @@ class TestTheEnd:
         assert sub.closed
         assert "closed" in repr(pub)
 
-    def test_a_passive_channel_compares_the_geometry_and_settles_none(self, channels: Channels) -> None:
+    def test_a_passive_channel_compares_the_configuration_and_sets_none(self, channels: Channels) -> None:
         channel = channels.open()
-        with pytest.raises(StateError, match="passive, and cannot settle"):
+        with pytest.raises(StateError, match="passive, and cannot set"):
             channels.open(passive=True, capacity=4)
         channel.publisher()
         assert channels.open(passive=True, capacity=64).capacity == 64

@@ -110,7 +110,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_RECORD_HEA
         ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CHANNEL_CAPACITY_MAX", "capacity <= 65536"),
         ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
         ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
-        ("channels", "HEADERS", "base/index_ring.h", "? position : known", "? position : position"),
+        ("channels", "HEADERS", "channel/index_ring.h", "? position : known", "? position : position"),
         (
             "channels",
             "HEADERS",

@@ -18,7 +18,7 @@ import msgq
 from msgq.impl.base import clock
 from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
 
-HEADERS = ("base/pool.h", "channel/layout.h")
+HEADERS = ("channel/pool.h", "channel/layout.h")
 OWN = frozenset({"mq_pool_map", "mq_channel_config"})  # structs of these headers that are in no file
 GOLDEN: Golden = {
     "mq_channel_header": {

@@ -42,7 +42,7 @@ COUNTING = re.compile(
     r"sent|received|lost|resets|refused|retracted|acknowledged|returned|deliveries|written|dropped|begun|cursor|sequence"
     r"|era|turn|seq|schema_seq|tail|take|generation|passed|ready|arrived|eventcount|released|count|events_lost|held"
 )
-LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/base/pool.h", ROOT / "visionipc/impl/leases.h"]
+LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/channel/pool.h", ROOT / "visionipc/impl/leases.h"]
 NO_COUNTERS = {"mq_gate.held", "mq_channel_header.ring_canary"}  # flags
 OWN = {"mq_buffer_mru", "mq_pool_map", "mq_channel_config", "mq_queue_parts", "mq_record_parts"}  # in no file
 

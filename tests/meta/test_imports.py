@@ -97,7 +97,7 @@ HEADER_LAYERS = [
     {"msgq/topic.h", "msgq/channel.h", "msgq/queue.h", "msgq/records.h"},
     {"base/layout.h", "base/populate.h", "base/futex.h", "base/mapguard.h", "leases.h", "include/msgq.h"},
     {
-        "base/index_ring.h",
+        "channel/index_ring.h",
         "base/origin.h",
         "base/eventcount.h",
         "base/process_info.h",
@@ -108,7 +108,7 @@ HEADER_LAYERS = [
     },
     {
         *(
-            "base/pool.h",
+            "channel/pool.h",
             "base/poll_ops.h",
             "base/liveness_lock.h",
             "ring/position.h",

@@ -25,18 +25,18 @@ def test_no_message_is_torn_or_miscounted(seed: int, flags: Any, seconds: Any) -
 EXCHANGE = "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))"
 RELAXED = {
     "order": (
-        "base/index_ring.h",
+        "channel/index_ring.h",
         EXCHANGE,
         "__atomic_compare_exchange_n((uint64_t *)(void *)at, &entry, mq_entry(position, row, slot), false, "
         "__ATOMIC_RELAXED, __ATOMIC_RELAXED)",
     ),
     "unpin": (
-        "base/pool.h",
+        "channel/pool.h",
         "mq_fetch_and_u64(&slots->pool->pins[slot].holders, ~(1ull << viewer));",
         "atomic_fetch_and_explicit(&slots->pool->pins[slot].holders.value, ~(1ull << viewer), memory_order_relaxed);",
     ),
     "unpin of the other side": (
-        "base/pool.h",
+        "channel/pool.h",
         "return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);",
         "return mq_load_relaxed_u64(&slots->pool->pins[slot].holders);",
     ),
@@ -68,7 +68,7 @@ MISSING = {
         "if (!mq_pin_holders(&p->slots, slot))\n        return (int)slot;",
         "return (int)slot;",
     ),
-    "helping": ("base/index_ring.h", "if (ahead == 0)", "if (0)"),
+    "helping": ("channel/index_ring.h", "if (ahead == 0)", "if (0)"),
     "the count of what is evicted": (
         "channel/subscriber.h",
         "mq_channel_skip_lost(s, m->position + 1);\n            stuck",

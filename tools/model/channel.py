@@ -1,4 +1,4 @@
-"""Channels (msgq/impl/base/index_ring.h and pool.h): many publishers, subscribers that copy, subscribers that view.
+"""Channels (msgq/impl/channel/index_ring.h and pool.h): many publishers, subscribers that copy, subscribers that view.
 
 | word | states | who writes |
 |---|---|---|

@@ -91,7 +91,7 @@ cdef class ChannelFile:
         if mq_channel_config_word(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
             return  # all was said before, and what was said does not change
         if not self.writable:
-            raise StateError("was opened passive, and cannot settle what nobody has said so far", self.name)
+            raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
         fd = self.lock()
         try:
             self._configure_locked(capacity, publishers, subscribers, stamps, publishes)

@@ -19,13 +19,13 @@ cdef extern from "base/layout.h" nogil:
         char name[16]
 
 
-cdef extern from "base/index_ring.h" nogil:
+cdef extern from "channel/index_ring.h" nogil:
     ctypedef struct mq_index_ring:
         uint64_t capacity
     uint64_t mq_index_ring_tail(const mq_index_ring *order)
 
 
-cdef extern from "base/pool.h" nogil:
+cdef extern from "channel/pool.h" nogil:
     enum:
         MQ_NODE_NAME
     ctypedef struct mq_pool:

@@ -3,8 +3,8 @@
 #define MQ_CHANNEL_LAYOUT_H
 
 #include "base/layout.h"
-#include "base/index_ring.h"
-#include "base/pool.h"
+#include "channel/index_ring.h"
+#include "channel/pool.h"
 
 enum {
     MQ_CHANNEL_MAJOR = 1, /* of the layout: another one cannot be read */
@@ -77,7 +77,7 @@ typedef struct {
     char creator[MQ_CHANNEL_CREATOR_BYTES]; /* name of the node or process, NUL-padded */
     mq_u64 config;                          /* see mq_channel_config. Written under the lock; each field once */
     mq_u64 pad0[15];
-    mq_u64 tail; /* index_ring.h. 0: the capacity is not settled */
+    mq_u64 tail; /* index_ring.h. 0: the capacity is not set */
     mq_u64 pad1[7];
     mq_u32 eventcount; /* eventcount.h, several writers */
     mq_u32 pad2[15];

@@ -9,7 +9,7 @@
 #include "channel/publisher.h"
 
 typedef struct {
-    mq_index_ring order; /* capacity 0: not settled when we looked last */
+    mq_index_ring order; /* capacity 0: it was not set at the last read */
     const mq_channel_header *header;
     mq_channel_subscriber_row *row; /* NULL: we are not listed */
     const mq_u64 *not_truncated;    /* not 1: the header was cut by others (mapguard.h); NULL: nobody tells */

@@ -352,7 +352,7 @@ class ChannelFile:
         if merged == self.channel.config:
             return
         if not self.writable:
-            raise StateError("was opened passive, and cannot settle what nobody has said so far", self.name)
+            raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
         self.lock()
         self.channel.config = merged
         if merged["capacity"]:

@@ -129,7 +129,7 @@ class Subscriber(Waitable):
 
     @property
     def position(self) -> int:
-        """Position of the next message; 0 while the capacity is not settled."""
+        """Position of the next message; 0 while the capacity is not set."""
         return self._cursor.position
 
     @property

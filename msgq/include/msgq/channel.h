@@ -36,7 +36,7 @@ int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, s
 /* Leave; what was sent stays to be read. NULL is nothing. */
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 
-/* Subscribe. The channel is made if it is not there; the first publisher settles what nobody has said. */
+/* Subscribe. The channel is made if it is not there; the first publisher completes its configuration. */
 int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const char *channel,
                                  const msgq_channel_options *options);
 

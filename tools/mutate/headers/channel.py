@@ -2,8 +2,8 @@
 
 from tools.mutate.headers.mutant import mutants_of
 
-pool = mutants_of("msgq/impl/base/pool.h", "channel")
-order = mutants_of("msgq/impl/base/index_ring.h", "channel")
+pool = mutants_of("msgq/impl/channel/pool.h", "channel")
+order = mutants_of("msgq/impl/channel/index_ring.h", "channel")
 header = mutants_of("msgq/impl/channel/header.h", "channel")
 publisher = mutants_of("msgq/impl/channel/publisher.h", "channel")
 subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
