@@ -40,7 +40,7 @@ PARTS = {
 #: Fields of the layouts with these names count.
 COUNTING = re.compile(
     r"sent|received|lost|resets|refused|retracted|acknowledged|returned|deliveries|written|dropped|begun|cursor|sequence"
-    r"|era|turn|seq|schema_seq|tail|take|generation|passed|ready|arrived|eventcount|released|count|events_lost|held"
+    r"|era|turn|seq|schema_seq|tail|take|generation|seen_generation|ready|arrived|eventcount|released|count|events_lost|held"
 )
 LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/channel/pool.h", ROOT / "visionipc/impl/leases.h"]
 NO_COUNTERS = {"mq_gate.held", "mq_channel_header.ring_canary"}  # flags
