@@ -221,7 +221,7 @@ def _receive_remaining(workload: Queues) -> bool:
             break
         workload._record.remaining += 1
     stats = msgq.stats.queue(NAME)
-    assert stats.corrupt_slots == 0, f"{stats.nonsense} places of queue/{NAME} are nonsense"
+    assert stats.corrupt_slots == 0, f"{stats.corrupt_slots} slots of queue/{NAME} are corrupt"
     return bool(stats.depth or stats.in_flight or stats.pending_slots or stats.lost_slots)
 
 
