@@ -104,7 +104,8 @@ class Records(System):
         pub, sub = self.msgq.pub_sock(self.topic.name), self.msgq.sub_sock(self.topic.name)
         tracer = self.msgq.StageTracer(self.topic.tag)
         self.kept += [pub, sub, tracer]
-        return Handling(Call(pub.send, "message"), Call(sub.receive, "True"), Call(iter(tracer.each(sub)).__next__))
+        handle = iter(tracer.trace_messages(sub)).__next__
+        return Handling(Call(pub.send, "message"), Call(sub.receive, "True"), Call(handle))
 
     def open_both(self) -> Any:
         writer, reader = self._open(self.topic.depth), self._open(self.topic.depth)
