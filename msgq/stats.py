@@ -176,7 +176,7 @@ def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | No
     SegmentError : there is no such queue, or its file cannot be read.
     InvalidValueError : a negative `limit`.
     """
-    from msgq.impl.workqueue.browser import queue_messages  # late, as above
+    from msgq.impl.workqueue.core import queue_messages  # late, as above
 
     return queue_messages(naming.queue_name(name), naming.resolve_prefix(prefix), limit)
 

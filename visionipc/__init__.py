@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from visionipc.buffers import VisionBuf
-    from visionipc.client import VisionIpcClient
+    from visionipc.client import ClientStats, VisionIpcClient
     from visionipc.convert import to_rgb
     from visionipc.formats import FrameFormat, Geometry
     from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
@@ -35,6 +35,7 @@ else:
 
 
 __all__ = [
+    "ClientStats",
     "FrameFormat",
     "FrameSync",
     "Geometry",

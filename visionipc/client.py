@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from msgq.common import naming
@@ -26,6 +27,24 @@ if TYPE_CHECKING:
 _TRY_AGAIN_S = 0.02  # nothing tells when a server starts to listen
 _REOPEN_S = 0.1  # that a new server has for its answer while somebody waits for a frame
 _PASSING_OVER_S = 0.02  # after the end of a wait, for packets that are no frames: there may be many, or no end of them
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStats:
+    """What became of the frames of a client's stream.
+
+    Attributes
+    ----------
+    lost : frames that were published and not received; None: unknown, the server is stock.
+    dropped : frames that the server did not publish, because clients held all buffers.
+    connections : how often the client connected.
+    buffers : of the stream; 0: the client is not connected.
+    """
+
+    lost: int | None
+    dropped: int
+    connections: int
+    buffers: int
 
 
 def _is_of(stream: Stream, server_id: int, index: int) -> bool:
@@ -285,6 +304,8 @@ class VisionIpcClient(Receiver):
             await event_loop.readable([socket])
         return frame
 
+    areceive = arecv
+
     def __aiter__(self) -> Self:
         return self
 
@@ -340,6 +361,10 @@ class VisionIpcClient(Receiver):
         """
         lost = self._socket().lost
         return None if lost is None else lost + self._stale
+
+    def stats(self) -> ClientStats:
+        """Return what became of the stream's frames since `connect`, and how often the client connected."""
+        return ClientStats(self.lost, self.dropped, self.connections, self.num_buffers)
 
     @property
     def dropped(self) -> int:

@@ -94,6 +94,8 @@ class FrameSync:
             self._hold(stream, await self._clients[stream].arecv())
         return self._match()
 
+    areceive = arecv
+
     def __aiter__(self) -> Self:
         return self
 

@@ -13,9 +13,8 @@ from msgq.common import naming
 from msgq.common.naming import QUEUE_MARK
 from msgq.common.texts import plural, some
 from msgq.errors import MsgqError
+from msgq.impl.workqueue.core import MessageQueue, remove_queue
 from msgq.impl.workqueue.options import HANDLES_MAX
-from msgq.impl.workqueue.queue import MessageQueue
-from msgq.impl.workqueue.snapshot import remove_queue
 from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup, Repairs
 from msgq.kinds.persistent import PersistentKind
 from msgq.stats import QueueStats, queues
@@ -62,11 +61,11 @@ def _left(queue: QueueStats) -> list[str]:
     for one in queue.handles:
         if one.leaves:
             has = [plural(one.taken, "message")] if one.taken else []
-            has += [f"{plural(one.pending_slots, 'place')} to fill"] if one.pending_slots else []
+            has += [f"{plural(one.pending_slots, 'slot')} to fill"] if one.pending_slots else []
             has += [f"its wish to be woken ({', '.join(one.waits)})"] if one.waits else []
             left.append(f"{one.participant} left {' and '.join(has)}")
     if queue.lost_slots:
-        left.append(f"{plural(queue.lost_slots, 'place')} of handles that are gone")
+        left.append(f"{plural(queue.lost_slots, 'slot')} of handles that are gone")
     if queue.expired_leases:
         left.append(f"{plural(queue.expired_leases, 'message')} whose lease is over")
     return left
@@ -77,7 +76,7 @@ def diagnose(queue: QueueStats) -> list[Issue]:
     name = QUEUE_MARK + queue.name
     issues = []
     if queue.corrupt_slots:
-        text = f"{name} has {queue.corrupt_slots} places that nobody can use: another program wrote there"
+        text = f"{name} has {queue.corrupt_slots} slots that nobody can use: another program wrote there"
         issues.append(Issue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
         issues.append(Issue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))

@@ -15,8 +15,7 @@ from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import SegmentError
 from msgq.impl.meter import EventsMeter, Meter, QueueMeter
 from msgq.impl.sources import open_events_source
-from msgq.impl.workqueue.browser import QueueBrowser
-from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.impl.workqueue.core import QueueBrowser, QueueWatch
 from msgq.kinds.source import Feed, Item, KindSource, PayloadTime
 
 _SAY_S = 1.0  # between two complaints of one queue

@@ -10,7 +10,7 @@ from msgq.common.formatting import in_bytes, in_rate, in_units
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
 from msgq.common.units import NS_PER_S
-from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.impl.workqueue.core import QueueWatch
 from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from msgq.common.schema import Schema
 from msgq.errors import (
+    EndpointClosedError,
     InvalidValueError,
     IpcError,
     QueueFullError,
@@ -165,6 +166,58 @@ class TestSchema:
             queues.open(schema=Schema("larger", "text", largest.data + b"x"))
         assert queue.schema == largest
         assert queue.receive(0) == (b"message", 5)
+
+
+class TestCreate:
+    """`create` says with one word what `flags` say with POSIX's."""
+
+    def test_true_only_makes(self, queues: Queues) -> None:
+        queues.open(create=True)
+        with pytest.raises(SegmentError) as caught:
+            queues.open(create=True)
+        assert caught.value.errno == errno.EEXIST
+
+    def test_false_only_opens(self, queues: Queues) -> None:
+        with pytest.raises(SegmentError) as caught:
+            queues.open(create=False)
+        assert caught.value.errno == errno.ENOENT
+        queues.open().send(b"message")
+        assert receive_all(queues.open(create=False)) == [b"message"]
+
+    def test_sizes_must_be_equal(self, queues: Queues) -> None:
+        queues.open(max_messages=3)
+        with pytest.raises(QueueMismatchError):
+            queues.open(create=False, max_messages=4)
+
+    def test_flags_and_create_together_are_an_error(self, queues: Queues) -> None:
+        with pytest.raises(InvalidValueError, match="give one of them"):
+            queues.open(O_CREAT, create=True)
+
+
+class TestStats:
+    def test_they_count_messages_and_slots(self, queues: Queues) -> None:
+        queue = queues.open(max_messages=4, schema=None)
+        for priority in (1, 1, 5):
+            queue.send(b"message", priority)
+        assert queue.receive(0) is not None
+        job = queue.take(0, lease=60)
+        assert job is not None
+        found = queue.stats()
+        assert (found.name, found.prefix, found.max_messages) == (queues.name, queue.prefix, 4)
+        assert (found.depth, found.in_flight, found.free_slots, found.pending_slots) == (1, 1, 2, 0)
+        assert (found.sent, found.received, found.acknowledged, found.returned) == (3, 2, 1, 0)
+        assert (found.priorities, found.leases, found.most_deliveries) == (((1, 1),), 1, 1)
+        (handle,) = found.handles
+        assert (handle.sent, handle.received, handle.taken) == (3, 2, 1)
+        job.nack()
+        found = queue.stats()
+        assert (found.depth, found.returned, found.redelivered, found.leases) == (2, 1, 1, 0)
+
+    def test_a_closed_handle_has_none(self, queues: Queues) -> None:
+        queue = queues.open()
+        queue.close()
+        with pytest.raises(EndpointClosedError):
+            queue.stats()
 
 
 class TestHandles:

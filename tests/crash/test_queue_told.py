@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from msgq.impl.workqueue.notification import QueueNotification
+from msgq.impl.workqueue.core import QueueNotification
 from tests.crash.queues import Place, ended, life_goes_on, points, program, slot, until_ready
 from tests.crash.victims import Driver, state
 from tests.support import asleep, wait_until

@@ -19,7 +19,7 @@ from msgq import posix_ipc
 from msgq.common import queue_events
 from msgq.impl.base import clock
 from msgq.impl.workqueue import options
-from msgq.impl.workqueue.notification import QueueNotification
+from msgq.impl.workqueue.core import QueueNotification
 from msgq.workqueue import MessageQueue
 from tests.meta.sources import ROOT
 from tests.meta.test_channel_layout import process_words

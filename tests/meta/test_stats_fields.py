@@ -24,7 +24,7 @@ from msgq.impl.channel.core import open_channel_file
 from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter, TopicMeter, watch
 from msgq.impl.records.core import RecordWatch
 from msgq.impl.ring.core import TopicObserver
-from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.impl.workqueue.core import QueueWatch
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, DEADLINE_MS, wait_until
 

@@ -336,7 +336,7 @@ def test_hz_bw_and_delay_of_every_kind(traffic: None) -> None:
     assert [sizes[name] for name in names] == [100, None, 50, POSE.itemsize]
     delays = {one["endpoint"]: one for one in lines("delay", *names, "--once", "--interval", "0.5")}
     assert [delays[name]["measured_until"] for name in names] == ["seen", "now", "taken", "seen"]
-    assert all(0 < one["delays_us"]["p50"] < 60e6 and one["early"] == 0 for one in delays.values())
+    assert all(0 < one["delays_us"]["p50"] < 60e6 and one["negative_delays"] == 0 for one in delays.values())
     text = command.run("bw", "queue/bus", "--once", "--interval", "0.1").output
     assert " - " in text
     assert "taken" in command.run("delay", "queue/car", "--once", "--interval", "0.1").output

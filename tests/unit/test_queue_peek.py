@@ -16,7 +16,7 @@ from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import InvalidValueError, SegmentError, SegmentSizeError
 from msgq.impl.base import clock
-from msgq.impl.workqueue.browser import QueueBrowser
+from msgq.impl.workqueue.core import QueueBrowser
 from msgq.workqueue import MessageQueue
 from tests.support import Child, say
 from tests.unit.queuefile import EDGES, MESSAGES, SIZE, QueueFile, soon, words_of_all_kinds

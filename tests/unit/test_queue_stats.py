@@ -21,7 +21,7 @@ from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
 from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, QueueFullError, SegmentError
 from msgq.impl.base import clock
-from msgq.impl.workqueue.snapshot import remove_queue
+from msgq.impl.workqueue.core import remove_queue
 from msgq.workqueue import Job, MessageQueue
 from tests.support import SHM, Child, Task, hear, say, wait_until
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from msgq.common.schema import Schema
+    from msgq.common.stats.workqueue import QueueStats
 
 __all__ = ["Job", "Message", "MessageQueue"]
 
@@ -59,9 +60,12 @@ class MessageQueue(Waitable):
         trust: str | None = None,
         spin_us: int | None = None,
         events: Literal[True, "payload"] | None = None,
+        create: bool | None = None,
     ) -> None:
         super().__init__()
-        request = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events)
+        request = options.parse_open_request(
+            name, flags, mode, max_messages, max_message_size, read, write, events, create
+        )
         options.check_schema(schema, request.name)
         self._prefix, self._trust = naming.resolve_prefix(prefix), trust
         with naming.overrides(trust=trust):
@@ -75,7 +79,7 @@ class MessageQueue(Waitable):
             EventPublisher(self._queue, self._prefix, self._row.number) if self._queue.events else None
         )
         if self._event_publisher is not None:
-            self._row.publish_event = self._event_publisher.publish
+            self._row.publisher = self._event_publisher.publish
         if self._queue.schema is None:
             self._queue.schema = schema
         self._bus.on_open(self)
@@ -159,6 +163,13 @@ class MessageQueue(Waitable):
         """Messages that are taken."""
         self._use()
         return self._queue.in_flight
+
+    def stats(self) -> QueueStats:
+        """Return the statistics of the queue."""
+        from msgq.impl.fake.workqueue_stats import queue_stats  # late: few programs read statistics
+
+        self._use()
+        return queue_stats(self._queue, self._prefix)
 
     # ---- coming and going ----
 

@@ -10,6 +10,7 @@ import contextlib
 import heapq
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from msgq.common.naming import QUEUE_MARK
 from msgq.common.queue_events import Event
 from msgq.common.schema import Schema
+from msgq.impl.base.process import process_name
 from msgq.impl.fake.bus import Bus, EndpointState, Entry, Inbox
 from msgq.impl.workqueue import options
 
@@ -110,21 +112,18 @@ class Claim:
             self._requeue()
 
 
-def _publish_nothing(_event: Event, _item: Item, _taken_time: int = 0) -> None:
-    """The queue has no events."""
-
-
 class Row(Inbox):
     """An open handle, as its queue knows it.
 
     Attributes
     ----------
     number : no other open handle of the queue has it.
-    publish_event :is called with what the handle did to a message, and when it had taken that; 0: it had not.
+    publisher : publishes the events of the handle; None: the queue has none.
+    counts : how often each event happened.
     claims : messages that were taken by it.
     receiving : calls that wait for a message.
-    descriptor : an eventfd that is readable while has_pending is there; -1: nobody asked for one.
-    notify :is called when a message comes to an empty queue.
+    descriptor : an eventfd that is readable while a message is there; -1: nobody asked for one.
+    notify : is called when a message comes to an empty queue.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -132,12 +131,20 @@ class Row(Inbox):
         self.queue = queue
         numbers = {row.number for row in queue.rows}
         self.number: int = next(number for number in itertools.count() if number not in numbers)
-        self.publish_event: Callable[..., object] = _publish_nothing
+        self.publisher: Callable[[Event, Item, int], object] | None = None
+        self.counts: Counter[Event] = Counter()
         self.claims: list[Claim] = []
         self.receiving = 0
         self.descriptor = -1
         self.notify: Callable[[], object] | None = None
         queue.rows.append(self)
+
+    def publish_event(self, event: Event, item: Item, taken_time: int = 0) -> None:
+        """Count what the handle did to a message, and publish it. taken_time: 0 if it was not taken."""
+        self.counts[event] += 1
+        self.queue.counts[event] += 1
+        if self.publisher is not None:
+            self.publisher(event, item, taken_time)
 
     def is_ready(self) -> bool:
         """See `Inbox`."""
@@ -176,6 +183,7 @@ class Queue(EndpointState[Inbox]):
     ready : a heap of the messages that wait: priority, negative; order; message.
     in_flight : messages that are taken.
     events : what it says of its messages, an index of `options.EVENTS`.
+    counts : how often each event happened, over all handles.
     rows : open handles.
     receivers, senders : calls that wait, in the order in which they began.
     """
@@ -188,6 +196,8 @@ class Queue(EndpointState[Inbox]):
         self.identity = (0, next(_numbers))
         self.max_messages, self.max_message_size = request.new_sizes()
         self.events = request.new_events()
+        self.creator, self.created_ns = (process_name(), os.getpid()), bus.clock.now_ns
+        self.counts: Counter[Event] = Counter()
         self.schema: Schema | None = None
         self.ready: list[tuple[int, int, Item]] = []
         self.in_flight = 0

@@ -5,7 +5,7 @@ from libc.string cimport memset
 
 from msgq.impl.meter.meter cimport Meter, mq_histogram, mq_meter
 from msgq.impl.workqueue.core cimport mq_queue_parts
-from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
+from msgq.impl.workqueue.core cimport QueueFile, queue_file
 
 from msgq.common import naming
 from msgq.errors import EndpointClosedError

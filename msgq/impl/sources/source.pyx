@@ -34,7 +34,7 @@ from msgq.common import naming
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
 from msgq.impl.channel.core import open_channel_file
 from msgq.impl.records.options import dtype_there
-from msgq.impl.workqueue.snapshot import QueueWatch
+from msgq.impl.workqueue.core import QueueWatch
 from msgq.common.queue_events import events_channel
 from msgq.common.schema import Schema
 

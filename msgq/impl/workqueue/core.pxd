@@ -1,12 +1,14 @@
 """The headers of work queues as Cython sees them."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, MQ_NO_ROW, mq_file_check, mq_participant, mq_participant_liveness,
-    mq_liveness_probe, mq_liveness, mq_load_acquire_u64, mq_load_relaxed_u64, mq_liveness_file, mq_row_table,
-    mq_row_table_reserve, mq_versioned_row, mq_schema, mq_schema_parts, mq_process_identity, mq_u32, mq_u64,
+    mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file, mq_liveness_probe,
+    mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant, mq_participant_liveness, mq_process_identity,
+    mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts, mq_u32, mq_u64, mq_versioned_row,
 )
+from msgq.impl.base.endpointfile cimport EndpointFile
+from msgq.impl.base.waiting cimport Waitable
 
 
 cdef extern from "base/atomics.h" nogil:
@@ -74,6 +76,7 @@ cdef extern from "workqueue/slot_state.h" nogil:
 
 
 cdef extern from "workqueue/events.h" nogil:
+    uint64_t mq_queue_event_number(uint64_t key, uint64_t slot)
     ctypedef enum mq_queue_event_type:
         MQ_QUEUE_EVENT_TAKEN
         MQ_QUEUE_EVENT_ACKNOWLEDGED
@@ -195,3 +198,150 @@ cdef extern from "workqueue/poll_state.h" nogil:
     uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word)
     bint mq_queue_notification_is_due(const mq_queue_notification *notification)
     bint mq_queue_notification_consume(mq_queue_notification *notification)
+
+
+cdef extern from "workqueue/peek.h" nogil:
+    ctypedef struct mq_queue_pending_message:
+        uint64_t slot, word, length, deliveries, sent_time, origin_time
+    ctypedef struct mq_queue_seen_message:
+        pass
+    bint mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_queue_pending_message *message)
+    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room)
+    bint mq_peek_was_seen(const mq_queue_seen_message *seen, const mq_queue_pending_message *message)
+    void mq_peek_mark_seen(mq_queue_seen_message *seen, const mq_queue_pending_message *message)
+    uint64_t mq_peek_sent_count(const mq_queue *queue)
+
+
+cdef extern from "workqueue/snapshot.h" nogil:
+    enum:
+        MQ_QUEUE_PRIORITIES
+    ctypedef struct mq_queue_row_slots:
+        uint64_t filling, taken
+    ctypedef struct mq_queue_slot_counts:
+        uint64_t free, filling, ready, taken, corrupt, lost, redelivered, most_deliveries, leases, expired_leases
+        uint64_t oldest
+        mq_queue_row_slots rows[128]
+    void mq_queue_snapshot_slots(const mq_queue_parts *parts, uint64_t now_ns, mq_queue_slot_counts *counts,
+                                 uint32_t *by_priority)
+    uint64_t mq_queue_snapshot_difference(const mq_u64 *count, const mq_u64 *before)
+
+
+cdef extern from "time.h" nogil:
+    enum:
+        CLOCK_MONOTONIC_COARSE
+
+
+cdef class QueueFile(EndpointFile):
+    """A queue's file, mapped and open; its lock. Several handles of one process do not share it."""
+    cdef object wanted          # options.OpenRequest: the sizes of a new one
+    cdef mq_queue_parts parts
+
+cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
+
+
+cdef class EventBuffer:
+    """Room for what is noted by one thread at a time, until it is published."""
+    cdef mq_queue_event_buffer c
+
+
+cdef class EventPublisher:
+    """Where a handle publishes its events. One thread at a time does; what others tell meanwhile it publishes, too."""
+    cdef QueueFile _file
+    cdef EventBuffer buffer                # of the handle
+    cdef EventBuffer watcher_buffer            # of the watcher's thread, guarded by its mutex
+    cdef object _publisher      # of the channel; None: there is none so far, or it could not be had
+    cdef uint64_t _slot_bytes         # bytes that its slots take
+    cdef bint _payload          # events of sending have it
+    cdef bint _has_payload_slots            # the slots are for that
+    cdef bint _busy             # somebody is publishing, or opening it
+    cdef int64_t _retry_ns      # when to try again to open it; CLOCK_MONOTONIC
+    cdef object _deferred        # told while it was busy: messages, each with its origin
+    cdef int restart(self, const mq_queue_handle *h) except -1
+    cdef bint is_ready(self, bint sends) noexcept
+    cdef int open(self, bint sends) except -1
+    cdef bint has_buffered(self) noexcept
+    cdef void publish_buffered(self) noexcept
+    cdef void publish(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept
+    cdef void close(self) noexcept
+    cdef int _open(self, bint sends) except -1
+    cdef int _publish_or_defer(self, bytes message, uint64_t origin_time) except -1
+    cdef int _send(self, bytes message, uint64_t origin_time) except -1
+    cdef int _send_deferred(self) except -1
+
+
+cdef EventPublisher new_event_publisher(QueueFile file)
+
+
+cdef enum:
+    NO_WAIT = 0     # as a time to give up
+
+
+cdef class Wait(Waitable)
+
+
+cdef class Handle(Waitable):
+    """An open queue, and the row of who opened it."""
+    cdef QueueFile _file
+    cdef mq_queue_handle _h
+    cdef mq_queue_poll_state _poll_state  # the watcher's
+    cdef uint64_t _uid              # of the row
+    cdef void *_held                # its lock
+    cdef bint _joined               # has a row
+    cdef bint _reads
+    cdef bint _writes
+    cdef public bint block
+    cdef public bint signals_end_waits
+    cdef int64_t _next_lease_end_ns     # the next lease that we know of; CLOCK_MONOTONIC
+    cdef int _asleep[3]             # threads, by what they sleep for
+    cdef object _registration               # notifies of messages that come to the empty queue (notifier.py)
+    cdef int _unwoken_messages               # messages sent, for which no receiver was woken so far
+    cdef EventPublisher _event_publisher             # of its events; None: the queue has none
+    cdef list _waits                # of threads in this handle
+    cdef list _threads              # that are in it without the GIL, or waiting
+    cdef int _attach(self, QueueFile file, schema) except -1
+    cdef int _join(self) except -1
+    cdef int _need_read(self) except -1
+    cdef int _need_write(self) except -1
+    cdef int _reopen_after_fork(self) except -1
+    cdef void _add_user(self) noexcept
+    cdef void _remove_user(self) noexcept
+    cdef void _wake_receivers(self) noexcept
+    cdef int _recover(self, int64_t now) except -1
+    cdef int _open_events(self, bint sends) except -1
+    cdef int _open_events_to_take(self) except -1
+    cdef void _publish_events(self) noexcept
+    cdef void _publish_delivery_event(self, mq_queue_event_type event_type, const mq_queue_delivery *delivery) noexcept
+    cdef int64_t _next_recovery_in_ns(self) except -2
+    cdef Wait _new_wait(self, mq_queue_role role, bint takes)
+    cdef bint _sleep(self, Wait wait, int64_t give_up_ns) except -1
+    cdef int64_t _wait_for_slot(self, int64_t give_up_ns) except -2
+    cdef bint _wait_for_message(self, mq_queue_delivery *delivery, int64_t give_up_ns) except -1
+    cdef int64_t _give_up_ns(self, timeout, deadline) except -2
+    cdef int64_t _claim_slot(self, int64_t give_up_ns) except -2
+    cdef int _copy_in(self, uint64_t slot, const void *source, uint64_t size) noexcept
+    cdef bint _try_take(self, uint64_t ticket, mq_queue_delivery *delivery) except -1
+    cdef bint _take_or_wait(self, mq_queue_delivery *delivery, timeout, deadline) except -1
+    cdef bytes _copy_out(self, const mq_queue_delivery *delivery)
+    cdef bint _is_truncated(self) noexcept
+    cdef uint64_t _oldest_ticket(self, mq_queue_role role) noexcept
+
+
+cdef class Wait(Waitable):
+    """One call's wait in a handle, for a message or for room: one sleep or several."""
+    cdef Handle _queue
+    cdef mq_queue_wait _c
+    cdef void _finish(self) noexcept
+
+
+cdef object new_job(Handle queue, const mq_queue_delivery *delivery)
+
+
+cdef class MessageQueue(Handle):
+    cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t give_up_ns) except -1
+    cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
+                                  uint64_t origin) noexcept
+    cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept
+    cdef object _peek(self, uint64_t slot, uint64_t word)
+    cdef void _put_back_untouched(self, mq_queue_delivery delivery) noexcept
+    cdef void _lease(self, const mq_queue_delivery *delivery, int64_t give_up_ns) noexcept
+    cdef int _set_notify_bit(self, bint requested) except -1

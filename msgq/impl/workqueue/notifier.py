@@ -9,11 +9,28 @@ import signal
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from msgq.impl.workqueue.notification import QueueNotification
     from msgq.impl.workqueue.options import Notification
+
+
+class QueueNotification(Protocol):
+    """A request to be notified, as `msgq.impl.workqueue.core` has it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a message came."""
+
+    def consume(self) -> bool:
+        """Return whether a message came to the empty queue since the last call."""
+
+    def close(self) -> None:
+        """End the request."""
+
 
 _EVENT = (1).to_bytes(8, sys.byteorder)
 

@@ -112,6 +112,7 @@ def parse_open_request(
     read: bool,
     write: bool,
     events: bool | str | None = None,
+    create: bool | None = None,
 ) -> OpenRequest:
     """Return the checked arguments of a `MessageQueue`.
 
@@ -124,11 +125,16 @@ def parse_open_request(
     checked = naming.queue_name(name)
     if not read and not write:
         raise InvalidValueError("read and write are both False; a handle needs one of them", checked)
+    if flags is not None and create is not None:
+        raise InvalidValueError(
+            f"flags={flags!r} and create={create!r} both say how to open; give one of them", checked
+        )
     bits = O_CREAT if flags is None else operator.index(flags)
     if bits & ~(O_CREX | O_NONBLOCK):
         text = f"flags are {bits:#o}; give O_CREAT, O_EXCL, O_CREX, O_NONBLOCK, or 0 to open; sizes are given by name"
         raise InvalidValueError(text, checked)
-    create = None if bits & O_CREX == O_CREAT else bits & O_CREX == O_CREX
+    if flags is not None:
+        create = None if bits & O_CREX == O_CREAT else bits & O_CREX == O_CREX
     return OpenRequest(
         checked,
         create,

@@ -1,36 +1,5 @@
 """A queue as others see it: its file, mapped read-only, without a row and without a trace. See snapshot.pyi."""
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport uint32_t, uint64_t
-
-from msgq.impl.base.clock cimport host_time_ns
-from msgq.impl.base.core cimport (
-    mq_participant_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_u64,
-)
-from msgq.impl.base.endpointfile cimport participant_value
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, MQ_QUEUE_RECEIVER, MQ_QUEUE_SENDER, MQ_QUEUE_WATCHER, mq_queue, mq_queue_bit_is_on,
-    mq_queue_parts, mq_queue_row,
-)
-from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
-
-from msgq.common.stats.endpoint import EndpointCounts
-from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
-from msgq.impl.workqueue.removal import remove_events
-
-
-cdef extern from "workqueue/snapshot.h" nogil:
-    enum:
-        MQ_QUEUE_PRIORITIES
-    ctypedef struct mq_queue_row_slots:
-        uint64_t filling, taken
-    ctypedef struct mq_queue_slot_counts:
-        uint64_t free, filling, ready, taken, corrupt, lost, redelivered, most_deliveries, leases, expired_leases, oldest
-        mq_queue_row_slots rows[128]
-    void mq_queue_snapshot_slots(const mq_queue_parts *parts, uint64_t now_ns, mq_queue_slot_counts *out, uint32_t *by_priority)
-    uint64_t mq_queue_snapshot_difference(const mq_u64 *count, const mq_u64 *before)
-
 
 cdef enum:
     LISTED = 8  # priorities
@@ -48,6 +17,7 @@ cdef tuple _list_waits(mq_queue *queue, unsigned row):
 
 cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
     """Return the open handles, and rows of dead handles that still have slots or requests."""
+    from msgq.common.stats.workqueue import QueueHandleInfo  # late: few programs read statistics
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef mq_queue_row *row
     cdef int i
@@ -95,6 +65,7 @@ cdef dict _sum_counts(mq_queue *queue):
 
 
 cdef object _measure(QueueFile file):
+    from msgq.common.stats.workqueue import QueueStats  # late, as above
     cdef mq_queue_slot_counts counts
     cdef uint64_t now = host_time_ns()
     cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))
@@ -133,6 +104,7 @@ cdef class QueueWatch:
         self._file = _open_file(name, in_prefix)
 
     def counts(self):
+        from msgq.common.stats.endpoint import EndpointCounts  # late, as above
         cdef uint64_t sent = 0, received = 0
         cdef int i
         for i in range(MQ_QUEUE_ROWS):

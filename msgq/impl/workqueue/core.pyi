@@ -1,15 +1,198 @@
-"""A work queue: each message goes to one consumer, the most urgent first."""
+"""Work queues in shared memory."""
 
 from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 import numpy.typing as npt
 from _typeshed import HasFileno, ReadableBuffer, WriteableBuffer
+from typing_extensions import disjoint_base
 
 from msgq.common.schema import Schema
-from msgq.impl.workqueue.handle import Handle
-from msgq.impl.workqueue.job import Job
+from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.stats.workqueue import QueueMessage, QueueStats
+from msgq.impl.base.endpointfile import EndpointFile
+from msgq.impl.base.waiting import Waitable
 from msgq.impl.workqueue.message import Message
+
+@disjoint_base
+class QueueFile(EndpointFile):
+    """A queue's file, mapped and open for as long as somebody has this. Made between the compiled modules only."""
+
+    @property
+    def creator(self) -> tuple[str, int]:
+        """Name and pid of the process that made it."""
+
+    @property
+    def created_ns(self) -> int:
+        """When it was made, nanoseconds of the host's clock."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages."""
+
+    def describe(self, schema: Schema) -> None:
+        """Set the schema, unless there is one.
+
+        Raises
+        ------
+        SegmentError : others have the lock for 5 s.
+        """
+
+def unlink_queue(name: str, in_prefix: str) -> None:
+    """Remove a queue's name, and its channel of events. Those that have it open go on among themselves.
+
+    Raises
+    ------
+    SegmentError : it is not there, or may not be removed.
+    """
+
+@disjoint_base
+class EventBuffer:
+    """Room for so many events, until they are published. Those that it has no room for are counted as lost."""
+
+    def __new__(cls, room: int) -> EventBuffer: ...
+
+@disjoint_base
+class EventPublisher:
+    """The publisher of one handle, opened when there is something to publish first."""
+
+@disjoint_base
+class Handle(Waitable):
+    """An open queue, and the row in it of whoever opened it. Not to be used by itself."""
+
+    def __new__(
+        cls,
+        name: str | bytes,
+        flags: int | None = None,
+        mode: int | None = None,
+        max_messages: int | None = None,
+        max_message_size: int | None = None,
+        *,
+        read: bool = True,
+        write: bool = True,
+        schema: Schema | None = None,
+        prefix: str | None = None,
+        trust: str | None = None,
+        spin_us: int | None = None,
+        events: Literal[True, "payload"] | None = None,
+        create: bool | None = None,
+    ) -> Self:
+        """Open a queue, or make it; `MessageQueue` says how."""
+
+    @property
+    def block(self) -> bool:
+        """Whether calls may wait. False: each returns at once, whatever time-out it is given. It may be set."""
+
+    @block.setter
+    def block(self, value: bool) -> None: ...
+    @property
+    def signals_end_waits(self) -> bool:
+        """Whether a wait ends with `InterruptedWaitError` after a signal's handler ran; it may be set.
+
+        False unless somebody sets it: a wait goes on after a handler that raises nothing.
+        """
+
+    @signals_end_waits.setter
+    def signals_end_waits(self, value: bool) -> None: ...
+    def close(self) -> None:
+        """Leave the queue; messages stay in it. Closing twice does no harm.
+
+        Jobs of this handle that are open go back to the queue. Threads that wait with it are woken and get
+        `EndpointClosedError`; one that is in the middle of a large copy is waited for. In a forked child only the
+        child's own is closed.
+        """
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a message waits, for select, epoll and event loops.
+
+        It is the same one until this closes, and must not be read or closed. A receive that follows should not wait
+        (``receive(0)``): another consumer may have been faster. In a forked child ask again.
+
+        Raises
+        ------
+        EndpointClosedError : it is closed.
+        QueueAccessError : it was opened with ``read=False``.
+        IpcError : no descriptor, memory or thread is left.
+
+        Notes
+        -----
+        The first call in a process starts a thread, one for all, which sleeps until something comes. Senders wake all
+        sleepers of the queue then, not only one.
+        """
+
+@disjoint_base
+class Job:
+    """A message that was taken from a queue, by `MessageQueue.take`, and is its taker's until it ends once.
+
+    `ack` removes the message, `nack` gives it back. ``with queue.take() as job:`` does the first at the end of the
+    block, the second if that raised. A job that is deleted, whose handle is closed or whose process dies goes back,
+    too: to its old place in the order, so that it is the next one of its priority.
+
+    Any thread may end it; one at a time. It keeps its handle, and works with it. After a fork it is the parent's: the
+    child may read `data`, and gets `ForkedSocketError` from `ack` and `nack`.
+    """
+
+    def __init__(self) -> None:
+        """Raise TypeError: a job comes from `MessageQueue.take`."""
+
+    @property
+    def data(self) -> bytes:
+        """What was sent: a copy, which stays."""
+
+    @property
+    def priority(self) -> int:
+        """Its priority, 0 to 32767."""
+
+    @property
+    def deliveries(self) -> int:
+        """How often the message was received or taken, this time included. Above 1: somebody else did not end it."""
+
+    @property
+    def sent_time(self) -> int:
+        """When it was sent, nanoseconds of the host's clock (clock.md)."""
+
+    @property
+    def origin_time(self) -> int:
+        """What its sender gave with it, nanoseconds; 0: nothing."""
+
+    def ack(self) -> None:
+        """Remove the message from the queue: the work is done.
+
+        Raises
+        ------
+        LeaseExpiredError : its lease was over, and the message went back; somebody else may do the work again.
+        StateError : the job has ended before.
+        EndpointClosedError : the handle was closed, and the message went back.
+        ForkedSocketError : the job is the parent's.
+        """
+
+    def nack(self) -> None:
+        """Give the message back to its place in the order. If its lease was over, it is there already.
+
+        Raises
+        ------
+        StateError, EndpointClosedError, ForkedSocketError : as `ack`.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@disjoint_base
+class QueueNotification(Waitable):
+    """A request to be notified when a message comes to an empty queue. One thread at a time.
+
+    While it is open, senders check whether the queue is empty. Its descriptor is readable when a message came.
+    """
+
+    def __new__(cls, queue: Handle) -> Self: ...
+    def consume(self) -> bool:
+        """Return whether a message came to the empty queue since the last call."""
+
+def new_exclusive_notification(queue: Handle) -> QueueNotification | None:
+    """Return a notification, unless another living process has one of the same queue."""
 
 class MessageQueue(Handle):
     """A queue of messages in shared memory: any number of processes send and receive, each message goes to one of them.
@@ -45,6 +228,7 @@ class MessageQueue(Handle):
         trust: str | None = None,
         spin_us: int | None = None,
         events: Literal[True, "payload"] | None = None,
+        create: bool | None = None,
     ) -> Self:
         """Open a queue, or make it.
 
@@ -67,11 +251,13 @@ class MessageQueue(Handle):
         events : what a new queue publishes, through all its handles, of what happens to its messages, on the channel
             ``"NAME:events"`` (queues.md). True: heads only; "payload": with the payload of what is sent; None: nothing.
             The name has at most 222 bytes then.
+        create : without flags. True: only make the queue; False: only open it; None: open it, or make it if it does not
+            exist.
 
         Raises
         ------
-        QueueMismatchError : the queue is there with other sizes or events than those given, and `flags` is None; with
-            flags a queue that is there is taken as it is.
+        QueueMismatchError : the queue exists with other sizes or events than those given, and `flags` is None; with
+            flags an existing queue is opened unchanged.
         SegmentError : its errno says why: ENOENT there is no such queue, EEXIST it is there already, EACCES the file is
             another user's, ENOSPC there is no space for a new one.
         TooManyHandlesError : the queue is open 128 times.
@@ -115,6 +301,9 @@ class MessageQueue(Handle):
     @property
     def identity(self) -> tuple[int, int]:
         """Device and inode of the file: a queue that is made anew under the same name has another one."""
+
+    def stats(self) -> QueueStats:
+        """Return the statistics of the queue; see `msgq.stats.queue`."""
 
     @property
     def current_messages(self) -> int:
@@ -401,3 +590,74 @@ class MessageQueue(Handle):
         EndpointNameError : the name cannot name a queue.
         SegmentError : as `unlink`.
         """
+
+@disjoint_base
+class QueueBrowser:
+    """Looks at the messages of a queue. Its file is mapped read-only: a right to read is enough, and nobody notices.
+
+    Each look is at all places of the queue. What others take meanwhile is left out, and nothing is seen half. It stays
+    with the file that it opened, also when the queue is removed. One thread at a time.
+
+    Its calls raise `SegmentSizeError` when another program made the file smaller.
+    """
+
+    def __new__(cls, name: str, in_prefix: str) -> Self:
+        """Open the queue's file.
+
+        Raises
+        ------
+        SegmentError : it is not there (ENOENT), or cannot be read. CorruptSegmentError: it is no queue.
+        """
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages; None: nothing does."""
+
+    @property
+    def events(self) -> bool:
+        """Whether the queue publishes what happens to its messages (`msgq.common.queue_events`)."""
+
+    @property
+    def sent(self) -> int:
+        """How many messages were sent so far, by all handles."""
+
+    def messages(self, limit: int | None = None) -> list[QueueMessage]:
+        """Return copies of what waits, those first that would be received first; see `msgq.stats.queue_messages`."""
+
+    def unseen(self, limit: int | None = None) -> list[QueueMessage]:
+        """Return those of `messages` that this has not returned before. The first call returns all that wait.
+
+        One that was taken and came back is not new. Which messages were returned is remembered by place, so it takes 16
+        bytes for each message that the queue holds, whatever passes.
+        """
+
+def queue_messages(name: str, in_prefix: str, limit: int | None = None) -> list[QueueMessage]:
+    """Return what waits, see `msgq.stats.queue_messages`."""
+
+@disjoint_base
+class QueueWatch:
+    """One work queue, kept mapped, read-only and without a trace; unmapped with the last reference.
+
+    One thread at a time. When the queue is made anew this goes on with the old one (see `msgq.stats.queue_inodes`).
+
+    Raises
+    ------
+    SegmentError : there is no such queue (ENOENT), or its file cannot be read; by the methods, when it was cut.
+    """
+
+    def __init__(self, name: str, in_prefix: str) -> None: ...
+    def counts(self) -> EndpointCounts:
+        """Return what moves; takes a microsecond."""
+
+    def stats(self) -> QueueStats:
+        """Return all of it, with what waits and who lives; see `msgq.stats.queue`."""
+
+def remove_queue(name: str, in_prefix: str, wanted: Callable[[QueueStats], bool]) -> bool:
+    """Remove a queue's name if `wanted` says so; returns whether it did.
+
+    It is asked under the lock that all take who open the queue: who comes meanwhile makes another one.
+
+    Raises
+    ------
+    SegmentError : it is not there (ENOENT), or it cannot be opened or removed.
+    """

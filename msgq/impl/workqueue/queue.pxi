@@ -1,37 +1,5 @@
 """MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-
-from msgq.impl.base.context cimport CLOSED, LARGE_BYTES
-from msgq.impl.base.core cimport mq_copy_out, mq_load_acquire_u64, mq_load_relaxed_u64, mq_now_ns
-from msgq.impl.base.process cimport fork_generation
-from msgq.impl.base.origin cimport current_origin
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_EVENT_RECEIVED, MQ_QUEUE_EVENT_TAKEN, MQ_JOB_LEASE_TICK_NS, MQ_QUEUE_NO_SLOT, MQ_QUEUE_SENDER, MQ_SLOT_TAKEN, mq_job_lease_tick,
-    mq_queue_bit_off, mq_queue_bit_on, mq_queue_commit, mq_queue_make_refused_event, mq_queue_make_sent_event, mq_queue_free_slot,
-    mq_queue_has_free, mq_queue_set_lease, mq_queue_add_event_of_delivery, mq_queue_event_record, mq_queue_parts, mq_queue_forward_room_wake,
-    mq_queue_slot_payload, mq_queue_requeue, mq_queue_delivery, mq_queue_wake_receivers, mq_store_relaxed_u64, mq_slot_state_is_ready,
-    mq_slot_state_of, mq_slot_state_priority,
-)
-from msgq.impl.workqueue.handle cimport NO_WAIT, Handle, Wait
-from msgq.impl.workqueue.job cimport new_job
-from msgq.impl.workqueue.message cimport new_message
-from msgq.impl.workqueue.queuefile import unlink_queue
-
-from msgq.common import naming
-from msgq.errors import IpcError, QueueBusyError
-from msgq.impl.workqueue import options
-
-
-cdef extern from "workqueue/peek.h" nogil:
-    ctypedef struct mq_queue_pending_message:
-        uint64_t slot, word, length, deliveries, sent_time, origin_time
-    bint mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_queue_pending_message *message)
-    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room)
-
 
 def _reopen(name, prefix, trust, read, write, block):
     """Return a handle for one that was pickled."""
@@ -132,6 +100,10 @@ cdef class MessageQueue(Handle):
         for slot in range(self._h.parts.max_messages):
             count += mq_slot_state_of(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == MQ_SLOT_TAKEN
         return count
+
+    def stats(self):
+        self._check_usable()
+        return _measure(self._file)
 
     # ---- sending ----
 
@@ -368,7 +340,6 @@ cdef class MessageQueue(Handle):
 
     def notify(self, target, once=False, *, exclusive=False):
         from msgq.impl.workqueue import notifier  # a thread, which few need
-        from msgq.impl.workqueue.notification import QueueNotification, new_exclusive_notification
         action = None if target is None else options.parse_notification(target, self._endpoint)
         self._check_usable()
         self._cancel_registration(self._registration)

@@ -1,17 +1,5 @@
 """A message that was taken and is to be acknowledged. See job.pyi."""
 
-from cython cimport no_gc_clear
-from libc.stdint cimport uint64_t
-
-from msgq.impl.base.process cimport fork_generation
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_EVENT_ACKNOWLEDGED, mq_queue_free_slot, mq_queue_requeue, mq_queue_delivery, mq_slot_state_priority,
-)
-from msgq.impl.workqueue.handle cimport Handle
-
-from msgq.errors import ForkedSocketError
-from msgq.impl.workqueue import options
-
 
 @no_gc_clear  # __dealloc__ needs the queue
 cdef class Job:

@@ -1,25 +1,5 @@
 """A queue's file; see base/endpointfile.pyx for how it is opened and made."""
 
-from cython cimport no_gc_clear
-from libc.string cimport memcpy, memset
-
-from msgq.impl.base.clock cimport host_time_ns
-from msgq.impl.base.core cimport mq_load_relaxed_u64, mq_schema_parts, mq_schema_parts_of
-from msgq.impl.base.descriptor cimport describe, described
-from msgq.impl.base.process cimport text, this_process
-from msgq.impl.base.endpointfile cimport EndpointFile
-from msgq.impl.base.segment cimport remove_file, unlock_file
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_CREATOR, MQ_QUEUE_MAJOR, MQ_QUEUE_SCHEMA_DATA, MQ_FILE_VALID, MQ_FILE_OTHER_VERSION, mq_queue,
-    mq_queue_bytes, mq_queue_check, mq_queue_events, mq_queue_write,
-)
-
-import os
-
-from msgq.common import naming
-from msgq.errors import CorruptSegmentError, LayoutVersionError
-from msgq.impl.workqueue.removal import remove_events
-
 
 @no_gc_clear  # as its base
 cdef class QueueFile(EndpointFile):

@@ -4,33 +4,6 @@ All of it runs under Python's lock, but for copies of large payloads and for ope
 meanwhile, a signal's handler, and a finalizer that runs in the middle leave what they have to tell to whoever is at it.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cython cimport no_gc_clear
-from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcpy
-
-from msgq.impl.base.context cimport LARGE_BYTES
-from msgq.impl.base.core cimport mq_copy_in, mq_now_ns
-from msgq.impl.base.process cimport this_process
-from msgq.impl.base.origin cimport change_origin, current_origin
-from msgq.impl.base.waiting cimport watcher_lock, watcher_unlock
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_EVENTS_PAYLOAD, mq_queue_event, mq_queue_count_lost_events, mq_queue_event_buffer_move, mq_queue_event_record,
-)
-from msgq.impl.workqueue.queuefile cimport QueueFile
-
-import contextlib
-from collections import deque
-
-from msgq.common import naming
-from msgq.errors import MsgqError, StateError
-from msgq.impl.channel.core import open_channel_file
-from msgq.impl.channel.core import Publisher
-from msgq.impl.base.process import process_name
-from msgq.impl.workqueue import options
-from msgq.common.queue_events import SCHEMA, events_channel
-
 
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 

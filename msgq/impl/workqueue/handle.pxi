@@ -5,57 +5,15 @@ used. A thread that waits, or copies without the lock, is one of its users (`_ad
 is left when the last of them is gone.
 """
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memset
-from posix.unistd cimport usleep
-
-from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.context cimport CLOSED, LARGE_BYTES, refuse_in_simulation, usage_error, close_at_exit
-from msgq.impl.base.core cimport (
-    MQ_NO_ROW, mq_clock_ns, mq_copy_in, mq_copy_out, mq_futex_wake_all, mq_futex_word, mq_load_relaxed_u64, mq_poll_ops,
-    mq_now_ns, mq_row_table, mq_row_table_reserve, mq_process_identity, mq_u32,
-)
-from msgq.impl.base.process cimport fork_generation, identify, new_uid
-from msgq.impl.base.segment cimport unlock_file
-from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready, watcher_lock, watcher_unlock
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_EVENT_RECEIVED, MQ_QUEUE_NO_SLOT, MQ_NO_TICKET, MQ_QUEUE_EMPTY, MQ_QUEUE_RECOVER_NS,
-    MQ_QUEUE_RECOVER_BUSY_NS, MQ_QUEUE_OK, MQ_QUEUE_OVERTAKEN_MAX, MQ_QUEUE_ROWS, MQ_QUEUE_RECEIVER, MQ_QUEUE_SENDER,
-    MQ_QUEUE_WATCHER, mq_queue_count, mq_queue_event_type, mq_queue_cache_invalidate_all, mq_queue_free_slot,
-    mq_queue_finish_sleep, mq_queue_has_ready, mq_queue_claim_slot, mq_queue_join, mq_queue_leave, mq_queue_recover,
-    mq_queue_block_cache, mq_queue_add_event_of_delivery, mq_queue_poll_prepare_wait, mq_queue_poll_end_wait,
-    mq_queue_poll_has_more, mq_queue_debt_add, mq_queue_debt_clear, mq_queue_forward_message_wake,
-    mq_queue_forward_room_wake, mq_queue_slot_payload, mq_queue_requeue, mq_queue_row_table, mq_queue_role,
-    mq_queue_eventcount, mq_queue_reclaim_due, mq_queue_take, mq_queue_notify_if_not_empty, mq_queue_unwatch,
-    mq_queue_wait_begin, mq_queue_wait_end, mq_queue_wait_is_over, mq_queue_wait_prepare_sleep, mq_queue_wait_max_sleep_ns,
-    mq_queue_wait_overtaken, mq_queue_wake_receivers, mq_queue_watch, mq_store_relaxed_u64,
-)
-from msgq.impl.workqueue.events cimport new_event_publisher
-from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
-
-from msgq.common import naming
-from msgq.errors import CorruptSegmentError
-from msgq.impl.workqueue import options
-
-
-cdef extern from "time.h" nogil:
-    enum:
-        CLOCK_MONOTONIC_COARSE
-
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class Handle(Waitable):
     """See handle.pxd."""
 
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
-                  write=True, schema=None, prefix=None, trust=None, spin_us=None, events=None):
+                  write=True, schema=None, prefix=None, trust=None, spin_us=None, events=None, create=None):
         cdef QueueFile file
-        wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events)
+        wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events, create)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)

@@ -1,31 +1,5 @@
 """What waits in a queue, copied without taking it: mapped read-only, without a row or a trace. See browser.pyi."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport uint8_t, uint64_t
-
-from msgq.impl.workqueue.core cimport mq_queue, mq_queue_parts, mq_slot_state_priority
-from msgq.impl.workqueue.queuefile cimport QueueFile, queue_file
-
-from msgq.common.stats.workqueue import QueueMessage
-from msgq.impl.workqueue import options
-
-
-cdef extern from "workqueue/peek.h" nogil:
-    ctypedef struct mq_queue_pending_message:
-        uint64_t slot, word, length, deliveries, sent_time, origin_time
-    ctypedef struct mq_queue_seen_message:
-        pass
-    bint mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_queue_pending_message *message)
-    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room)
-    bint mq_peek_was_seen(const mq_queue_seen_message *seen, const mq_queue_pending_message *message)
-    void mq_peek_mark_seen(mq_queue_seen_message *seen, const mq_queue_pending_message *message)
-    uint64_t mq_peek_sent_count(const mq_queue *queue)
-
-
-cdef extern from "workqueue/events.h" nogil:
-    uint64_t mq_queue_event_number(uint64_t key, uint64_t slot)
-
 
 cdef class QueueBrowser:
     """See browser.pyi."""
@@ -67,6 +41,7 @@ cdef class QueueBrowser:
 
     cdef list _messages(self, uint64_t max_count, bint only_new):
         """Return what waits, the best first; or of that what was not returned so before."""
+        from msgq.common.stats.workqueue import QueueMessage  # late: few programs read statistics
         cdef mq_queue_pending_message pending
         cdef uint64_t slot
         seen = []

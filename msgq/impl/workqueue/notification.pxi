@@ -1,24 +1,5 @@
 """A requested notification as a waitable: it is ready when a message came to an empty queue."""
 
-cimport cython
-from libc.stdint cimport int64_t, uint32_t
-
-from msgq.impl.base.core cimport (
-    MQ_DEAD, mq_participant_liveness, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end,
-    mq_load_relaxed_u64, mq_poll_ops, mq_u32,
-)
-from msgq.impl.base.process cimport fork_generation, this_process
-from msgq.impl.base.segment cimport unlock_file
-from msgq.impl.base.waiting cimport Waitable
-from msgq.impl.workqueue.core cimport (
-    MQ_QUEUE_RECOVER_NS, MQ_QUEUE_ROWS, MQ_QUEUE_ROW_BYTE, mq_load_acquire_u32, mq_queue, mq_queue_bit_is_on,
-    mq_queue_bit_on, mq_queue_notification, mq_queue_notification_prepare_wait, mq_queue_notification_is_due, mq_queue_notification_has_more,
-    mq_queue_notification_consume,
-)
-from msgq.impl.workqueue.events cimport EventBuffer
-from msgq.impl.workqueue.handle cimport Handle
-from msgq.impl.workqueue.queuefile cimport QueueFile
-
 
 @cython.no_gc_clear  # its mapping is needed to the last
 cdef class QueueNotification(Waitable):

@@ -1,0 +1,64 @@
+"""Statistics of a work queue on the fake backend; see `msgq.stats`. There is no file, and no handle dies."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+
+from msgq.common.queue_events import Event
+from msgq.common.stats import Participant
+from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
+from msgq.impl.fake.workqueue_store import Queue, Row
+
+_EVENTS = (None, "heads", "payload")
+_PRIORITIES_MAX = 8
+
+
+def queue_stats(queue: Queue, prefix: str) -> QueueStats:
+    """Return the statistics of a queue."""
+    pending = [item for *_, item in queue.ready]
+    claims = [claim for row in queue.rows for claim in row.claims]
+    items = pending + [claim.item for claim in claims]
+    oldest = min((item.sent_time for item in pending), default=None)
+    priorities = sorted(Counter(item.priority for item in pending).items(), reverse=True)
+    return QueueStats(
+        queue.name,
+        prefix,
+        "",
+        0,
+        queue.mode,
+        queue.creator,
+        queue.created_ns,
+        queue.max_messages,
+        queue.max_message_size,
+        queue.schema,
+        depth=len(pending),
+        in_flight=queue.in_flight,
+        free_slots=queue.room(),
+        oldest_ns=oldest,
+        oldest_age_ns=None if oldest is None else queue.bus.clock.now_ns - oldest,
+        priorities=tuple(priorities[:_PRIORITIES_MAX]),
+        redelivered=sum(item.deliveries > 0 for item in pending) + sum(claim.item.deliveries > 1 for claim in claims),
+        most_deliveries=max((item.deliveries for item in items), default=0),
+        leases=sum(claim in queue.bus.clock.alarms for claim in claims),
+        handles=tuple(map(_handle, queue.rows)),
+        events=_EVENTS[queue.events],
+        **_counts(queue.counts),
+    )
+
+
+def _counts(events: Counter[Event]) -> dict[str, int]:
+    return {
+        "sent": events[Event.SENT],
+        "received": events[Event.TAKEN] + events[Event.RECEIVED],
+        "acknowledged": events[Event.ACKNOWLEDGED] + events[Event.RECEIVED],
+        "returned": events[Event.RETURNED],
+        "refused": events[Event.REFUSED],
+    }
+
+
+def _handle(row: Row) -> QueueHandleInfo:
+    waits = (*(("receiving",) if row.receiving else ()), *(("notified",) if row.notify is not None else ()))
+    participant = Participant(os.getpid(), threading.get_native_id(), 0, row.queue.creator[0], True)
+    return QueueHandleInfo(participant, row.number, taken=len(row.claims), waits=waits, **_counts(row.counts))

@@ -1,0 +1,48 @@
+"""Work queues in shared memory: one module. The parts are included in dependency order."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.pythread cimport PyThread_get_thread_ident
+from cython cimport no_gc_clear
+from libc.string cimport memcpy, memset
+from posix.unistd cimport usleep
+
+from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
+from msgq.impl.base.context cimport close_at_exit, CLOSED, LARGE_BYTES, refuse_in_simulation, usage_error
+from msgq.impl.base.core cimport (
+    mq_clock_ns, mq_copy_in, mq_copy_out, MQ_DEAD, mq_futex_wake_all, mq_futex_word, mq_liveness_probe_begin,
+    mq_liveness_probe_end, mq_now_ns, mq_poll_ops, mq_schema_parts_of,
+)
+from msgq.impl.base.descriptor cimport describe, described
+from msgq.impl.base.endpointfile cimport participant_value
+from msgq.impl.base.origin cimport change_origin, current_origin
+from msgq.impl.base.process cimport fork_generation, identify, new_uid, text, this_process
+from msgq.impl.base.segment cimport remove_file, unlock_file
+from msgq.impl.base.waiting cimport FOR_EVER, wait_ready, watcher_lock, watcher_unlock
+from msgq.impl.workqueue.message cimport new_message
+
+import contextlib
+import os
+from collections import deque
+
+from msgq.common import naming
+from msgq.common.queue_events import events_channel, SCHEMA
+from msgq.errors import (
+    CorruptSegmentError, ForkedSocketError, IpcError, LayoutVersionError, MsgqError, QueueBusyError, StateError,
+)
+from msgq.impl.base.process import process_name
+from msgq.impl.channel.core import open_channel_file, Publisher
+from msgq.impl.workqueue import options
+from msgq.impl.workqueue.removal import remove_events
+
+include "queuefile.pxi"
+include "events.pxi"
+include "handle.pxi"
+include "job.pxi"
+include "notification.pxi"
+include "queue.pxi"
+include "browser.pxi"
+include "snapshot.pxi"
