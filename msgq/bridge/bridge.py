@@ -1,4 +1,4 @@
-"""The bridge itself: which endpoints cross, and the loop that carries them (docs/bridge.md).
+"""The bridge itself: which endpoints cross, and the loop that forwards them (docs/bridge.md).
 
 An endpoint goes one hop: no bridge takes out again what a bridge publishes here. A bridge says beside the ring that
 it is one, for as long as it is the publisher, and in a channel by the name of its node. So there are no loops, however
@@ -28,11 +28,11 @@ POLL_SECONDS = 1.0  # between two looks at what there is, and who publishes it
 
 
 class Bridge:
-    """Carries topics and channels out of this host and into it, until it is told to stop.
+    """Forwards topics and channels out of this host and into it, until it is told to stop.
 
     A channel is called channel/NAME here, and is the topic NAME for ZMQ. Rings and channels are those of the prefix in
     force, and ZMQ's addresses follow the rules of the ZMQ backend. It survives the end and the return of everybody
-    else. Where it cannot carry a topic at present (a publisher of this host has the
+    else. Where it cannot forward a topic at present (a publisher of this host has the
     topic that should come in; the port is taken) the flow's `state` says why, and it tries again every second.
 
     One thread at a time may use a bridge; any thread, and signal handlers, may call `stop` and `close`.
@@ -41,7 +41,7 @@ class Bridge:
     def __init__(
         self, out: Iterable[EndpointPattern] = (), into: Mapping[str, str] | None = None, segment_size: int = 0
     ) -> None:
-        """Subscribe to what comes in; nothing is carried before `run`.
+        """Subscribe to what comes in; nothing is forwarded before `run`.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Bridge:
         self.close()
 
     def run(self, seconds: float | None = None) -> bool:
-        """Carry messages until `stop`.
+        """Forward messages until `stop`.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class Bridge:
         self._loop.stop()
 
     def flows(self) -> list[FlowStats]:
-        """Return the counts of each topic that was carried or should be, sorted by name. Also after `close`."""
+        """Return the counts of each topic that is or should be forwarded, sorted by name. Also after `close`."""
         return [self._links[topic].flow() for topic in sorted(self._links)]
 
     def close(self) -> None:

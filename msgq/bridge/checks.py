@@ -1,4 +1,4 @@
-"""What can be known of hosts before anything is carried."""
+"""What can be known of hosts before anything is forwarded."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Carry topics and channels between this host and others.
+    """Forward topics and channels between this host and others.
 
     A channel is called channel/NAME on its host, and is the topic NAME for ZMQ, with the messages of all publishers.
 
@@ -79,7 +79,7 @@ def command(
     each topic and interval, and at the end one for each topic with the totals.
     """
     if not out and not into:
-        raise click.UsageError("nothing to carry: give --out, --in, or both")
+        raise click.UsageError("nothing to forward: give --out, --in, or both")
     sources = _sources(into, host)
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None

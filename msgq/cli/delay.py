@@ -52,7 +52,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
     Endpoints without a publish time that a pattern selects are named and left out.
 
     Of queue/NAME it is how long messages waited: with events until they were taken first, without events until now, of
-    those that still wait; `until` says which.
+    those that still wait; `measured_until` says which.
     """
 
     def make(name: str) -> Meter:

@@ -30,7 +30,7 @@ def flow(topic: str, messages: int, state: str = FORWARDING) -> FlowStats:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "nothing to carry"),
+        ((), "nothing to forward"),
         (("--in", "a@x", "--in", "a@y"), "given twice"),
         (("--out", "a", "--interval", "0"), "--interval"),
         (("--in", "state@"), "no host behind the @"),

@@ -30,7 +30,7 @@ class MeterReading:
         or board these are writes of an element that was written again.
     seconds : for how long it counted.
     span_s : from the first message (or the last one before this count) to the last one.
-    periods_us, delays_us : microseconds between messages, and from their publish time until what `until` says.
+    periods_us, delays_us : microseconds between messages, and from their publish time until what `measured_until` says.
     sizes : bytes.
     without_timestamp, negative_delays : messages too short to hold a publish time, and with one that is yet to come.
     measured_until : the end of a delay. "seen": when the meter saw the message; "taken": when it was taken first, for a
