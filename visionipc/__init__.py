@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from visionipc.backend import register_fake
 
 if TYPE_CHECKING:
     from visionipc.buffers import VisionBuf
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from visionipc.wire import get_endpoint_name
 else:
     _MODULES = {
+        "ClientStats": "client",
         "FrameFormat": "formats",
         "FrameSync": "sync",
         "Geometry": "formats",
@@ -61,3 +65,12 @@ class VisionStreamType(enum.IntEnum):
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _load_fake() -> ModuleType:
+    from visionipc import fake  # late: only simulations use it
+
+    return fake
+
+
+register_fake(_load_fake)
