@@ -168,7 +168,7 @@ class StageTracer:
         with naming.overrides(in_prefix=self.prefix):
             try:
                 publisher.connect(backends.context, topic, RING_BYTES, schema=SCHEMA)
-            except SegmentSizeError:  # of another release
+            except SegmentSizeError:  # exists with another size
                 publisher.connect(backends.context, topic, schema=SCHEMA)
         self._topics[endpoint] = publisher
         return publisher

@@ -20,7 +20,7 @@ from tests.support import DEADLINE, Child, wait_until
 from tests.unit import children, liveness_children
 from tests.unit.ringfile import PUBLISHERS, READERS, Words, side_path
 
-HELD_UID = 56  # in an entry
+LOCKED_UID = 56  # in an entry
 
 
 @pytest.fixture
@@ -210,46 +210,33 @@ class TestNamespaces:
                 assert sub.receive_many() == [b"whole", b"next"]
 
 
-class TestReleaseBefore:
-    """Its rows hold no lock: pid and start time say who lives."""
+class TestWithoutLocks:
+    """If the file system has no locks, pid and start time tell which participants live."""
 
     def test_a_living_process_lives(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
-            side[READERS + HELD_UID] = 0
+            side[READERS + LOCKED_UID] = 0
             assert alive(endpoint) == [True]
             side[READERS + 24] += 1  # the start time
             assert alive(endpoint) == [False]
 
-    def test_another_pid_namespace_cannot_be_told(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_a_process_of_another_pid_namespace_is_unknown(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
-            side[READERS + HELD_UID] = 0
+            side[READERS + LOCKED_UID] = 0
             side[READERS + 32] = 1
             assert alive(endpoint) == [None]
             pub.wait_for_readers(0, n=1)
 
-    def test_it_takes_a_row_of_ours(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        """It knows nothing of `locked_uid`, which then still names the former owner."""
-        with Child(children.participate, endpoint, ["sub"]) as child:
-            child.hear()
-            child.kill()
-        assert alive(endpoint) == [False]
-        with Words(side_path(endpoint)) as side, Child(children.be_somebody) as former_release:
-            pid, start_time, namespace = former_release.hear()
-            side[READERS] = 0
-            side[READERS + 8], side[READERS + 24], side[READERS + 32] = pid, start_time, namespace
-            side[READERS] = 0x4711 << 32
-            assert alive(endpoint) == [True]
-
-    def test_a_publisher_of_it_is_not_evicted(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_a_publisher_is_not_evicted(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Words(side_path(endpoint)) as side:
-            assert side[PUBLISHERS + HELD_UID] == side[PUBLISHERS]
-            side[PUBLISHERS + HELD_UID] = 0
+            assert side[PUBLISHERS + LOCKED_UID] == side[PUBLISHERS]
+            side[PUBLISHERS + LOCKED_UID] = 0
             publisher = stats.topic(endpoint).publisher
             assert publisher is not None
             assert publisher.alive is True
 
-    def test_publishers_of_it_that_nobody_can_tell_of_do_not_use_up_all_places(self, endpoint: str) -> None:
-        """Killed in another PID namespace, in the middle of a send: nobody will ever know."""
+    def test_publishers_of_unknown_liveness_do_not_use_up_all_rows(self, endpoint: str) -> None:
+        """They were killed in another PID namespace, in the middle of a send."""
         with msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for row in range(PUBLISHERS, READERS, 128):
                 side[row + 8], side[row + 24], side[row + 32] = 4711, 1, 1

@@ -36,7 +36,7 @@
  *
  * A kill between any two steps: a server leaves generation 0 (nobody gets the half frame) or g (a whole one). A client
  * leaves a lease, which the server takes back when it finds the process dead: nobody holds the row's lock. Of a row in
- * state 1 or 2 its client has the release before, or is just coming or gone: then pid and start time tell, which the
+ * state 1 or 2 its client has no lock, or is just coming or gone: then pid and start time tell, which the
  * server keeps in memory of its own, so that nothing written here can make it look for another process.
  */
 #ifndef VISIONIPC_LEASES_H
@@ -49,7 +49,7 @@
 enum {
     MQ_FRAME_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
     MQ_FRAME_LEASE_ROWS = 256,    /* clients of a stream, at most */
-    MQ_FRAME_LEASE_VERSION = 3,
+    MQ_FRAME_LEASE_VERSION = 1,
 };
 enum {
     MQ_FRAME_ROW_FREE = 0,

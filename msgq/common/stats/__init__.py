@@ -14,7 +14,7 @@ class Participant:
     pid, thread_id : process and thread that connected, in their PID namespace.
     start_time : of the process, clock ticks since boot.
     name : the process's name, at most 15 bytes.
-    alive : None when nobody can tell: it uses the release before, in another PID namespace.
+    alive : None if unknown: it is in another PID namespace, and the file system has no locks.
     """
 
     pid: int

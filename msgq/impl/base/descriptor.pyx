@@ -30,7 +30,7 @@ cdef object read_schema(const mq_schema_parts *at):
 
 
 def _schema(name, encodings, data, *marks):
-    from msgq.common.schema import Schema, split_encoding  # late: it takes as long as all that a socket needs, and few have one
+    from msgq.common.schema import Schema, split_encoding  # late: few sockets need it
     encoding, definition = split_encoding(encodings)
     return Schema(name, encoding, data, *marks, schema_encoding=definition)
 

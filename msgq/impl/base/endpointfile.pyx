@@ -65,7 +65,7 @@ cdef class EndpointFile:
     cdef int open_or_create(self, object create, object mode) except -1:
         """Open it, or make it. True only makes, False only opens; else there is an error with EEXIST or ENOENT."""
         cdef int tries = OPEN_TRIES
-        file_permissions.trusted_users(self.name)  # a name that is wrong is told now, not when the first file of another user comes
+        file_permissions.trusted_users(self.name)  # raise for an unknown user now
         while True:
             try:
                 if not create and self.open(True):

@@ -31,7 +31,7 @@ typedef struct {
     mq_u64 start_time;    /* of the process, clock ticks since boot (proc_pid_stat(5), field 22) */
     mq_u64 pid_namespace; /* inode of /proc/self/ns/pid: elsewhere the pid means nothing */
     char name[MQ_NAME];   /* process name, NUL-padded; for people */
-    mq_u64 locked_uid;    /* == uid: the owner holds the row's lock. Else it uses the release before, which has none */
+    mq_u64 locked_uid;    /* == uid: the owner holds the row's lock. Else its file system has no such locks */
 } mq_participant;
 _Static_assert(sizeof(mq_participant) == 64, "bump MQ_SIDE_VERSION");
 

@@ -3,7 +3,7 @@
 from typing import final
 
 def process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
-    """Tell whether the process with this id that started at this time still runs: life in the release before.
+    """Tell whether the process with this id that started at this time still runs: liveness without locks.
 
     Parameters
     ----------

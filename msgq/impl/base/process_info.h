@@ -85,8 +85,8 @@ static inline bool mq_process_is_gone(uint64_t pid, uint64_t pid_namespace) {
     return kill((pid_t)pid, 0) != 0 && errno == ESRCH && pid_namespace == mq_pid_namespace();
 }
 
-/* Does the process still run that had `pid` when it started at `start_time`? All that is known of participants of the
- * release before. */
+/* Does the process still run that had `pid` when it started at `start_time`? All that is known of a participant
+ * whose file system has no locks. */
 static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace) {
     char state;
     long threads;

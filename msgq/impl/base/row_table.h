@@ -81,8 +81,8 @@ static inline void mq_participant_write(mq_participant *participant, const mq_pr
 /* An owner leaves at any time, without the lock: one store. */
 static inline void mq_participant_clear(mq_participant *participant) { mq_store_release_u64(&participant->uid, 0); }
 
-/* The same for one's own, and then its lock. The release before may have taken the row: it does not see that we live when
- * we are in another namespace. */
+/* An owner leaves its own row, and then unlocks it. Without locks, a process of another PID namespace may have taken the
+ * row. */
 static inline void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token) {
     mq_compare_exchange_u64(&participant->uid, uid, 0);
     mq_liveness_unlock(*liveness_token);

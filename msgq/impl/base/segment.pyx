@@ -162,7 +162,8 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
     cdef int error = errno
     _leave(directory)
     if fd < 0 and error != ENOENT:
-        raise segment_error("cannot open", endpoint, path, error, file_permissions.access_hint(path) if error == EACCES else "")
+        hint = file_permissions.access_hint(path) if error == EACCES else ""
+        raise segment_error("cannot open", endpoint, path, error, hint)
     return fd
 
 

@@ -39,7 +39,7 @@ typedef struct {
 
     mq_u32 enabled; /* whether receiving stops at the gate; any handle */
     mq_u32 closed;  /* 1: the owner closed it, or another handle replaced it; never 0 again */
-    mq_u64 held;    /* 1: the owner holds a lock on byte 0. 0: it uses the release before, which has none */
+    mq_u64 held;    /* 1: the owner holds a lock on byte 0. 0: its file system has no such locks */
     mq_gate_event recv_called;
     mq_gate_event recv_ready;
 } mq_gate;

@@ -20,7 +20,7 @@ enum {
 };
 
 #define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
-#define MQ_BRIDGE_NAME "msgq bridge"        /* in participant.name: for people, and for bridges of the release before */
+#define MQ_BRIDGE_NAME "msgq bridge"        /* in participant.name, for people */
 #define MQ_DEFAULT_DATA_BYTES (1024u * 1024u)
 
 /* ---- the ring: /dev/shm/msgq_<endpoint>, the layout of stock msgq ---- */
@@ -48,8 +48,7 @@ typedef struct {
     mq_u64 begun; /* sequence after the send in progress; != sent: in progress. The publisher */
     mq_u64 sent;  /* messages published on this ring, over all our publishers. The publisher */
     mq_u64 bytes; /* payload bytes published, over all our publishers */
-    /* participant.uid: a bridge publishes; ~participant.uid: no bridge does. Else the name says it. */
-    mq_u64 bridge_uid;
+    mq_u64 bridge_uid; /* == participant.uid: a bridge's; ~participant.uid: not a bridge's */
     mq_u64 reserved[4];
 } mq_ring_publisher_row;
 _Static_assert(sizeof(mq_ring_publisher_row) == 128, "bump MQ_SIDE_VERSION");
@@ -105,7 +104,7 @@ typedef struct {
     mq_u64 schema_bytes; /* of schema_data; 0 with an empty name: none */
     mq_u64
         schema_shadow;  /* an odd schema_seq, its low half, << 32 | where in schema_data the new schema is whole then */
-    mq_u64 ring_canary; /* what the ring's tail is (canary.h). Under the lock. 0: the release before, which has none */
+    mq_u64 ring_canary; /* what the ring's tail is (canary.h). Under the lock. 0: none yet */
     mq_u64 tracked;     /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
     mq_u64 uncounted;   /* 1: messages were published before this was made, and nobody counted them. Constant */
     mq_u64 schema_pad[2];

@@ -131,8 +131,8 @@ cdef class PubConnection:
         if unheard or self._publisher.unordered:
             with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
                 usleep(STOCK_SEND_US)
-        # After a while, only for those that are known to live: of the release before in another PID namespace, one may
-        # be dead, and nobody here could ever tell.
+        # After a while, only for those that are known to live: without locks and in another PID
+        # namespace, one may be dead, and no process here can tell.
         while (former := mq_ring_other_send_in_progress(&self._publisher, late)) != NULL:
             if late:
                 pid = mq_ring_publisher_pid(former)

@@ -10,8 +10,8 @@
 
 enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while others do the same */
 
-/* When there is none: the row of a publisher of the release before, in another PID namespace, of which nobody can tell
- * whether it lives. It was taken over long ago, and does not touch its row once write_uid is another's. */
+/* If there is no free row: the row of a publisher without a lock, in another PID namespace, whose liveness is unknown.
+ * It was taken over long ago, and does not touch its row once write_uid is another's. */
 static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
                                                      mq_ring_side *side, void **liveness_token) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);

@@ -37,8 +37,7 @@ static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row,
 static inline bool mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row,
                                               const mq_participant_snapshot *participant) {
     /* relaxed, as everywhere here: see the top */
-    uint64_t said = mq_load_relaxed_u64(&side->publishers[row].bridge_uid);
-    return said == participant->uid || (said != ~participant->uid && !strcmp(participant->name, MQ_BRIDGE_NAME));
+    return mq_load_relaxed_u64(&side->publishers[row].bridge_uid) == participant->uid;
 }
 
 static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row, mq_ring_subscriber_snapshot *out) {

@@ -5,7 +5,7 @@
 #include "base/layout.h"
 
 enum {
-    MQ_QUEUE_MAJOR = 2, /* of the layout: another one cannot be read */
+    MQ_QUEUE_MAJOR = 1, /* of the layout: another one cannot be read */
     MQ_QUEUE_MINOR = 0, /* what was added since can be passed over */
     MQ_QUEUE_CREATOR = 64,
     MQ_QUEUE_ROWS = 128,            /* handles that are open at a time */

@@ -57,7 +57,8 @@ def new_exclusive_notification(Handle queue not None):
         for row in range(MQ_QUEUE_ROWS):
             if (mq_queue_bit_is_on(&shared.notify_requested, row)
                     and mq_load_relaxed_u64(&shared.rows[row].at.participant.pid) != this_process().pid
-                    and mq_participant_liveness(&probe, &shared.rows[row].at.participant, MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
+                    and mq_participant_liveness(&probe, &shared.rows[row].at.participant,
+                                                MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
                 is_exclusive = False
         mq_liveness_probe_end(&probe)
         return QueueNotification(queue) if is_exclusive else None

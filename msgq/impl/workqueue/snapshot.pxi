@@ -26,9 +26,11 @@ cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
         for i in range(MQ_QUEUE_ROWS):
             row = &file.parts.queue.rows[i]
             waits = _list_waits(file.parts.queue, i)
-            if not (mq_load_acquire_u64(&row.at.participant.uid) or waits or counts.rows[i].filling or counts.rows[i].taken):
+            owned = counts.rows[i].filling or counts.rows[i].taken
+            if not (mq_load_acquire_u64(&row.at.participant.uid) or waits or owned):
                 continue
-            owner = participant_value(&row.at.participant, mq_participant_liveness(&probe, &row.at.participant, MQ_QUEUE_ROW_BYTE + i))
+            life = mq_participant_liveness(&probe, &row.at.participant, MQ_QUEUE_ROW_BYTE + i)
+            owner = participant_value(&row.at.participant, life)
             handles.append(QueueHandleInfo(
                 owner, i, mq_queue_snapshot_difference(&row.counts.sent, &row.counts_before.sent),
                 mq_queue_snapshot_difference(&row.counts.received, &row.counts_before.received),
