@@ -95,7 +95,15 @@ HEADER_LAYERS = [
         "decoding/cdr_columns.h",
     },
     {"msgq/topic.h", "msgq/channel.h", "msgq/queue.h", "msgq/records.h"},
-    {"base/layout.h", "base/populate.h", "base/futex.h", "base/mapguard.h", "leases.h", "include/msgq.h"},
+    {
+        "base/layout.h",
+        "base/populate.h",
+        "base/truncation.h",
+        "base/futex.h",
+        "base/mapguard.h",
+        "leases.h",
+        "include/msgq.h",
+    },
     {
         "channel/index_ring.h",
         "base/origin.h",

@@ -30,6 +30,10 @@ cdef extern from "base/atomics.h" nogil:
     void mq_copy_out(void *to, const void *shared, size_t n)
 
 
+cdef extern from "base/truncation.h" nogil:
+    bint mq_was_truncated(const mq_u64 *not_truncated)
+
+
 cdef extern from "base/populate.h" nogil:
     bint mq_can_populate()
     uint64_t mq_free_memory()

@@ -6,7 +6,9 @@ from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport fstat, lstat, struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.base.core cimport MQ_NAME, mq_participant, mq_liveness, mq_load_relaxed_u64, mq_liveness_file
+from msgq.impl.base.core cimport (
+    MQ_NAME, mq_liveness, mq_liveness_file, mq_load_relaxed_u64, mq_participant, mq_was_truncated,
+)
 from msgq.impl.base.process cimport is_alive, text
 from msgq.impl.base.segment cimport (
     check_file, create_file, truncated_error, segment_error, not_truncated_word, lock_file, map_file, name_file,
@@ -45,7 +47,7 @@ cdef class EndpointFile:
     cdef size_t _min_bytes(self) noexcept:
         return 0
 
-    cdef int _check(self) except -1:
+    cdef int _check_header(self) except -1:
         return 0
 
     cdef tuple _directories(self):
@@ -60,26 +62,37 @@ cdef class EndpointFile:
     cdef int _check_requested(self) except -1:
         return 0
 
-    # ---- opened and made ----
+    cdef int _mark_open(self) except -1:
+        return 0
 
-    cdef int open_or_create(self, object create, object mode) except -1:
-        """Open it, or make it. True only makes, False only opens; else there is an error with EEXIST or ENOENT."""
+    # ---- opening and creating ----
+
+    cdef int open_or_create(self, object create, object mode, bint writable=True) except -1:
+        """Open or create the file. `create` True: only create, False: only open; else an error, EEXIST or ENOENT."""
         cdef int tries = OPEN_TRIES
         file_permissions.trusted_users(self.name)  # raise for an unknown user now
-        while True:
-            try:
-                if not create and self.open(True):
-                    return self._check_requested()
-                if create is False:
-                    raise self.missing_error()
-                if self.create(mode):
-                    return 0
+        while not self._try_open_or_create(create, mode, writable, &tries):
+            pass
+        return 0
+
+    cdef bint _try_open_or_create(self, object create, object mode, bint writable, int *tries) except -1:
+        """False: other processes created or removed it during this; try again."""
+        try:
+            if not create and self.open(writable):
+                self._check_requested()
+            elif create is False:
+                raise self.missing_error()
+            elif not self.create(mode):
                 if create:
                     raise segment_error(f"the {self._kind_name()} is there already", self.name, self.path, EEXIST)
-            except SegmentError as error:
-                tries -= 1
-                if create is False or error.errno != ENOENT or not tries:  # else it was removed meanwhile
-                    raise
+                return False
+            self._mark_open()
+            return True
+        except SegmentError as error:
+            tries[0] -= 1
+            if create is False or error.errno != ENOENT or not tries[0]:
+                raise
+            return False
 
     cdef bint open(self, bint writable) except -1:
         """Map the one that is there; False: there is none. Not writable: for those who look on."""
@@ -90,8 +103,8 @@ cdef class EndpointFile:
         try:
             check_file(fd, &found, self.name, self.path)
             if <size_t> found.st_size < self._min_bytes():
-                told = f"has {found.st_size} bytes, too few for a {self._kind_name()}; remove it"
-                raise CorruptSegmentError(told, self.name, self.path)
+                message = f"has {found.st_size} bytes, too few for a {self._kind_name()}; remove it"
+                raise CorruptSegmentError(message, self.name, self.path)
             self.segment, self.mode = map_file(fd, &found, writable, self.name, self.path), found.st_mode & 0o777
             self._attach(fd)
             fd = -1
@@ -121,12 +134,16 @@ cdef class EndpointFile:
                 close(fd)
 
     cdef int _attach(self, int fd) except -1:
-        self._check()
-        if self.fd >= 0:  # of one that was removed while it was opened
-            close(self.fd)
+        self._check_header()
+        self._close_fd()  # of one that was removed while it was opened
         self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
         self.segment.liveness_file.fd = self.fd = fd  # it closes it from now on
         return 0
+
+    cdef void _close_fd(self) noexcept:
+        if self.fd >= 0:
+            close(self.fd)
+        self.segment.liveness_file.fd = self.fd = -1
 
     # ---- while it is open ----
 
@@ -146,7 +163,7 @@ cdef class EndpointFile:
         return fd
 
     cdef int check_truncation(self) except -1:
-        if self.not_truncated != NULL and mq_load_relaxed_u64(self.not_truncated) != 1:
+        if mq_was_truncated(self.not_truncated):
             raise truncated_error(self.name, self.segment)
         return 0
 
@@ -157,13 +174,13 @@ cdef class EndpointFile:
         return (fstat(self.fd, &here) == 0 and lstat(path, &named) == 0 and here.st_ino == named.st_ino
                 and here.st_dev == named.st_dev)
 
-    cdef bint remove_if(self, object wanted) except -1:
-        """Remove its name if `wanted()`, asked under the lock, says so; returns whether it did."""
+    cdef bint remove_if(self, object condition) except -1:
+        """Remove its name if `condition()` is true under the lock; returns whether it did."""
         cdef int fd = self.lock()
         try:
             if not self.is_linked():
                 raise self.missing_error()
-            if not wanted():
+            if not condition():
                 return False
             if not remove_file(self.name, self.path):
                 raise self.missing_error()

@@ -218,8 +218,6 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
 static int mqc_guard(const mqc_endpoint *endpoint, mqc_segment *segment, int protection) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const char *said = getenv("MSGQ_SIGBUS");
-    static const mq_u64 always = {1};
-    segment->not_truncated = &always;
     if (said && !strcmp(said, "0"))
         return 0;
     if (said && *said && strcmp(said, "1") != 0)
@@ -274,8 +272,7 @@ void mqc_unmap(mqc_segment *segment) {
 }
 
 int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_segment *segment) {
-    if (mq_likely(mq_load_relaxed_u64(segment->not_truncated) ==
-                  1)) /* relaxed: it changes once, before what was read does */
+    if (!mq_was_truncated(segment->not_truncated))
         return 0;
     return mqc_endpoint_error(endpoint, ESTALE, "had %llu bytes, and another program made it smaller; open it again",
                               (unsigned long long)segment->size);

@@ -8,6 +8,7 @@
 #include "base/futex.h"
 #include "base/row_table.h"
 #include "base/schema.h"
+#include "base/truncation.h"
 #include "msgq/common.h"
 
 enum {

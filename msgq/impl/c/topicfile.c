@@ -23,13 +23,8 @@ void mqc_topic_end(mqc_topic *t) {
     free(t);
 }
 
-static bool mqc_cut(const mqc_segment *segment) {
-    return segment->not_truncated &&
-           mq_load_relaxed_u64(segment->not_truncated) != 1; /* relaxed: it changes once, before what was read does */
-}
-
 int mqc_resized(const mqc_topic *t) {
-    if (mqc_cut(&t->side) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
+    if (mq_was_truncated(t->side.not_truncated) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
         return mqc_endpoint_error(
             &t->endpoint, ESTALE,
             "has a side segment that another program made smaller: %s. Close this; remove the topic when "
@@ -212,13 +207,13 @@ static int mqc_side_have(mqc_topic *t) {
     t->canary = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.not_truncated);
     /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
     bool paired = mqc_pair(&t->side, &t->ring);
-    return paired && !mqc_cut(&t->ring) ? 0 : mqc_resized(t);
+    return paired && !mq_was_truncated(t->ring.not_truncated) ? 0 : mqc_resized(t);
 }
 
 /* Remove a ring that we made and cannot use, if its header says that no stock process came either. */
 static void mqc_ring_abandon(mqc_topic *t) {
     static const char zeros[MQ_RING_HEADER];
-    if (!mqc_cut(&t->ring) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
+    if (!mq_was_truncated(t->ring.not_truncated) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
         mqc_remove_file(&t->endpoint, t->ring.path);
 }
 

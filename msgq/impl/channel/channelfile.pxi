@@ -8,44 +8,68 @@ cdef enum:
     DEFAULT_CAPACITY = 64
     KEPT_DEAD_POOLS = 8                      # that stay for those who have not read their messages yet
     KEPT_DEAD_BYTES = 268435456              # of all of them
-    OPEN_TRIES = 5                      # when others remove it, or directories of its prefix, at the same time
 
 
 @no_gc_clear  # what has rows or slots in it needs it mapped to the last
-cdef class ChannelFile:
+cdef class ChannelFile(EndpointFile):
     """See core.pyi."""
 
     def __dealloc__(self):
-        self._let_go()
+        self._unlock_open_byte()
+
+    cdef str _kind_name(self):
+        return "channel"
+
+    cdef size_t _min_bytes(self) noexcept:
+        return sizeof(mq_channel_header)
+
+    cdef int _check_header(self) except -1:
+        self.header = <mq_channel_header *> self.segment.address
+        status = mq_channel_header_check(self.header, self.segment.size)
+        if status == MQ_FILE_OTHER_VERSION:
+            text = f"has another layout than version {MQ_CHANNEL_MAJOR} of this library; use one version of msgq"
+            raise LayoutVersionError(text, self.name, self.path)
+        if status != MQ_FILE_VALID:
+            raise CorruptSegmentError("is not a channel of msgq; remove it", self.name, self.path)
+        return 0
+
+    cdef tuple _directories(self):
+        return naming.channel_directories(self.prefix)
+
+    cdef size_t _new_bytes(self) except 0:
+        return sizeof(mq_channel_header)
+
+    cdef int _init_header(self) except -1:
+        cdef bytes creator = self.creator_name.encode()[:MQ_CHANNEL_CREATOR_BYTES - 1]
+        cdef int kind = 1 if self.name.endswith(":broadcast") else 2 if ":mbx:" in self.name else 0
+        mq_channel_header_init(<mq_channel_header *> self.segment.address, kind, host_time_ns(), this_process().pid,
+                               creator)
+        return 0
 
     cdef int _mark_open(self) except -1:
         """Mark the channel as open here, so that no process takes it for unused before there is a row."""
-        cdef int fd = self.lock()
-        # NULL: there are no such locks here
-        self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
-        self.generation = fork_generation
-        unlock_file(fd)
+        cdef int fd
+        self._close_fd()  # a removed channel is not opened again
+        if self.writable:
+            fd = self.lock()
+            # NULL: there are no such locks here
+            self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
+            self.generation = fork_generation
+            unlock_file(fd)
         return 0
 
-    cdef void _let_go(self) noexcept:
+    cdef void _unlock_open_byte(self) noexcept:
         if self.generation == fork_generation:
             mq_liveness_unlock(self.liveness_token)
         self.liveness_token = NULL
 
     def close(self):
         """Make no more publishers and subscribers here; those that there are say themselves that they use it."""
-        self._let_go()
-
-    @property
-    def path(self):
-        return self.segment.path
+        self._unlock_open_byte()
 
     @property
     def inode(self):
         return self.segment.inode
-
-    cdef const mq_liveness_file *liveness_file(self) noexcept:
-        return &self.segment.liveness_file
 
     cdef int lock(self, bint patient=True) except -2:
         """Hold off all who join; returns what unlock_file takes. -1: somebody has it, and we are not patient."""
@@ -67,11 +91,6 @@ cdef class ChannelFile:
             unlock_file(fd)
             raise
         return fd
-
-    cdef int check_truncation(self) except -1:
-        if self.not_truncated != NULL and mq_load_relaxed_u64(self.not_truncated) != 1:
-            raise truncated_error(self.name, self.segment)
-        return 0
 
     # ---- what all agree on ----
 
@@ -231,83 +250,14 @@ cdef class ChannelFile:
 
 # ---- the file ----
 
-cdef ChannelFile _adopt(Segment segment, str name, str in_prefix, object trust, int mode, bint writable):
-    cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
-    file.name, file.prefix, file.trust, file.mode, file.writable = name, in_prefix, trust, mode, writable
-    file.segment, file.header = segment, <mq_channel_header *> segment.address
-    file.not_truncated = not_truncated_word(segment.guard) if segment.guard != NULL else NULL
-    return file
-
-
-cdef ChannelFile _find_file(str name, str in_prefix, str path, object trust, bint writable):
-    """Map the existing file; None: there is none."""
-    cdef struct_stat info
-    cdef Segment segment
-    cdef int fd = open_file(name, path, O_RDWR if writable else O_RDONLY)
-    if fd < 0:
-        return None
-    try:
-        check_file(fd, &info, name, path)
-        if <size_t> info.st_size < sizeof(mq_channel_header):
-            raise CorruptSegmentError(f"has {info.st_size} bytes, too few for a channel; remove it", name, path)
-        segment = map_file(fd, &info, writable, name, path)
-        status = mq_channel_header_check(<const mq_channel_header *> segment.address, segment.size)
-        if status == MQ_FILE_OTHER_VERSION:
-            text = f"has another layout than version {MQ_CHANNEL_MAJOR} of this library; use one version of msgq"
-            raise LayoutVersionError(text, name, path)
-        if status != MQ_FILE_VALID:
-            raise CorruptSegmentError("is not a channel of msgq; remove it", name, path)
-        return _adopt(segment, name, in_prefix, trust, info.st_mode & 0o777, writable)
-    finally:
-        close(fd)
-
-
-cdef ChannelFile _create_file(str name, str in_prefix, str path, object mode, object trust, str creator):
-    """Create the file; None: another process was faster."""
-    cdef struct_stat info
-    cdef Segment segment
-    cdef int permissions = naming.mode(mode, name)
-    cdef bytes creator_bytes = creator.encode()[:MQ_CHANNEL_CREATOR_BYTES - 1]
-    cdef int kind = 1 if name.endswith(":broadcast") else 2 if ":mbx:" in name else 0
-    if in_prefix:
-        file_permissions.make_directories(name, naming.channel_directories(in_prefix), permissions)
-    cdef int fd = create_file(name, path, sizeof(mq_channel_header), permissions)
-    try:
-        check_file(fd, &info, name, path)
-        segment = map_file(fd, &info, True, name, path)
-        mq_channel_header_init(<mq_channel_header *> segment.address, kind, host_time_ns(), this_process().pid,
-                               creator_bytes)
-        if not name_file(fd, name, path):
-            return None
-        return _adopt(segment, name, in_prefix, trust, permissions, True)
-    finally:
-        close(fd)
-
-
 def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=None, bint writable=False,
                       str creator=""):
     """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
-    cdef ChannelFile file
-    cdef int tries = OPEN_TRIES
-    path = naming.channel_path(name, in_prefix)
-    file_permissions.trusted_users(name)  # report a wrong name now, not with the first file of another user
-    while True:
-        try:
-            file = None if create else _find_file(name, in_prefix, path, trust, writable)
-            if file is None and create is False:
-                raise segment_error("there is no such channel", name, path, ENOENT)
-            if file is None:
-                file = _create_file(name, in_prefix, path, mode, trust, creator)
-            if file is None and create:
-                raise segment_error("the channel is there already", name, path, EEXIST)
-            if file is not None:
-                if writable:
-                    file._mark_open()
-                return file
-        except SegmentError as error:
-            tries -= 1
-            if create is False or error.errno != ENOENT or not tries:  # else it was removed meanwhile
-                raise
+    cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
+    file.name, file.prefix, file.trust, file.writable, file.creator_name = name, in_prefix, trust, writable, creator
+    file.path = naming.channel_path(name, in_prefix)
+    file.open_or_create(create, mode, writable)
+    return file
 
 
 # ---- what the dead left ----

@@ -6,6 +6,7 @@ from msgq.impl.base.core cimport (
     MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_file_check,
     mq_liveness, mq_liveness_file, mq_liveness_probe, mq_schema_parts, mq_process_identity, mq_u32, mq_u64,
 )
+from msgq.impl.base.endpointfile cimport EndpointFile
 from msgq.impl.base.segment cimport Segment
 from msgq.impl.base.views cimport PinnedView, PinOwner
 from msgq.impl.base.waiting cimport Waitable
@@ -226,33 +227,20 @@ cdef extern from "sys/file.h" nogil:
     int flock(int fd, int operation)
 
 
-cdef class ChannelFile:
+cdef class ChannelFile(EndpointFile):
     """A channel's file, mapped; and where its pools are."""
-    cdef readonly str name
-    cdef readonly str prefix
     cdef readonly bint writable
-    cdef Segment segment
+    cdef str creator_name       # of a new one
     cdef mq_channel_header *header
-    cdef const mq_u64 *not_truncated    # NULL: nobody tells whether others cut the file
-    cdef readonly object trust
-    cdef int mode               # of its files
-    cdef void *liveness_token             # that it is open here (MQ_CHANNEL_OPEN_BYTE); NULL: no trace, or closed
-    cdef int generation         # whose hold that is
-    cdef uint64_t own_pools[63]       # the pools that were made through this object, by row
-    cdef const mq_liveness_file *liveness_file(self) noexcept
+    cdef void *liveness_token   # that it is open here (MQ_CHANNEL_OPEN_BYTE); NULL: no trace, or closed
+    cdef int generation         # of the process that holds the token
+    cdef uint64_t own_pools[63]     # the pools that were made through this object, by row
     cdef int lock(self, bint patient=*) except -2
-    cdef int check_truncation(self) except -1
-    cdef int _mark_open(self) except -1
-    cdef void _let_go(self) noexcept
+    cdef void _unlock_open_byte(self) noexcept
     cdef int _configure_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
     cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
                                          bint publishes) except *
     cdef uint64_t _merge_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
-
-cdef inline bint is_whole(const mq_u64 *not_truncated) noexcept:
-    """False: others cut the mapped file. Inline, for each message asks; check_truncation says more."""
-    return not_truncated == NULL or mq_load_relaxed_u64(not_truncated) == 1
-
 
 cdef class PoolFile:
     """A publisher's pool, mapped."""

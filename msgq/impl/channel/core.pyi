@@ -13,37 +13,22 @@ from typing_extensions import Buffer, disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.channel import ChannelMessage, ChannelPublisher, ChannelStats, ChannelSubscriber, PublisherInfo
 from msgq.common.stats.endpoint import EndpointCounts
+from msgq.impl.base.endpointfile import EndpointFile
 from msgq.impl.base.views import PinnedView
 from msgq.impl.base.waiting import Waitable
 
 @disjoint_base
-class ChannelFile:
+class ChannelFile(EndpointFile):
     """A channel's file, mapped for as long as somebody has this. Made by `open_channel_file`.
 
     Until it is closed others see that the channel is in use, unless it looks on only. Any thread may use it, in a
-    forked child too. What changes the file waits at max_kept 5 s for its lock, with the GIL
+    forked child too. What changes the file waits at most 5 s for its lock, with the GIL
     released, and raises `SegmentError` then, or when the channel was removed.
     """
 
     @property
-    def name(self) -> str:
-        """The channel's name."""
-
-    @property
-    def prefix(self) -> str:
-        """The prefix that it lives in; "": none."""
-
-    @property
-    def trust(self) -> object:
-        """Whose files are used as one's own are, as it was given; None: MSGQ_TRUST says."""
-
-    @property
     def writable(self) -> bool:
         """False: it was opened to look on, and nothing here may change it."""
-
-    @property
-    def path(self) -> str:
-        """The channel file."""
 
     @property
     def inode(self) -> int:

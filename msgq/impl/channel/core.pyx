@@ -21,8 +21,9 @@ from msgq.impl.base.core cimport (
     mq_copy_in, mq_copy_out, MQ_DEAD, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp,
     mq_eventcount_prepare_wait_mp, mq_futex_wait, mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked,
     mq_liveness_lock, mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_now_ns, mq_poll_ops,
-    mq_poll_prepare_wait_mp,
+    mq_poll_prepare_wait_mp, mq_was_truncated,
 )
+from msgq.impl.base.endpointfile cimport EndpointFile, participant_value
 from msgq.impl.base.descriptor cimport describe, described
 from msgq.impl.base.process cimport fork_generation, identify, is_alive, new_uid, text as _text, this_process
 from msgq.impl.base.origin cimport current_origin

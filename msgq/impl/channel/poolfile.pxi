@@ -13,7 +13,7 @@ cdef class PoolFile:
             close(self.fd)
 
     cdef int check_truncation(self, str name) except -1:
-        if self.not_truncated != NULL and mq_load_relaxed_u64(self.not_truncated) != 1:
+        if mq_was_truncated(self.not_truncated):
             raise truncated_error(name, self.segment)
         return 0
 

@@ -214,7 +214,7 @@ cdef class Publisher:
         done[0] += sent
         if sent and mq_eventcount_has_waiters_mp(&self._pool.c.header.eventcount):
             mq_eventcount_notify_mp(&self._pool.c.header.eventcount)
-        if not (is_whole(self._file.not_truncated) and is_whole(self._pool.pool_file.not_truncated)):
+        if mq_was_truncated(self._file.not_truncated) or mq_was_truncated(self._pool.pool_file.not_truncated):
             self._file.check_truncation()
             self._pool.pool_file.check_truncation(self.endpoint)
         return sent == count
@@ -254,7 +254,7 @@ cdef class Publisher:
     cdef object _publish(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
         cdef uint64_t position = 0
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
-        if not (is_whole(self._file.not_truncated) and is_whole(pool.pool_file.not_truncated)):
+        if mq_was_truncated(self._file.not_truncated) or mq_was_truncated(pool.pool_file.not_truncated):
             self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
             pool.pool_file.check_truncation(self.endpoint)
         if status == MQ_CHANNEL_NOTIFY:

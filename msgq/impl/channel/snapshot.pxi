@@ -106,11 +106,6 @@ cdef class _ChannelSnapshot:
         return tuple(filter(os.path.lexists, paths))
 
 
-cdef object participant_value(const mq_participant *owner, mq_liveness life):
-    return Participant(mq_load_relaxed_u64(&owner.pid), mq_load_relaxed_u64(&owner.thread_id),
-                       mq_load_relaxed_u64(&owner.start_time), _text(owner.name, MQ_NAME), is_alive(life))
-
-
 cdef object this_participant():
     """Return this process, as statistics of other processes show it."""
     cdef mq_process_identity identity

@@ -6,6 +6,7 @@
 #ifndef MQ_CHANNEL_SUBSCRIBER_H
 #define MQ_CHANNEL_SUBSCRIBER_H
 
+#include "base/truncation.h"
 #include "channel/publisher.h"
 
 typedef struct {
@@ -235,8 +236,7 @@ static inline uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *
     while (done < count && mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
            m.pool_uid == last->pool_uid && m.length == size) {
         mq_copy_out(out + done * size, mq_pool_slot_payload(m.slot), size);
-        if (not_truncated &&
-            mq_load_relaxed_u64(not_truncated) != 1) /* relaxed: it changes once, before what was read does */
+        if (mq_was_truncated(not_truncated))
             break;
         if (!mq_channel_accept(s, &m))
             break;
@@ -271,7 +271,7 @@ static inline int mq_channel_is_readable(const void *state) {
     const mq_channel_poll_state *o = state;
     mq_index_ring order;
     uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
-    if (o->not_truncated && mq_load_relaxed_u64(o->not_truncated) != 1) /* relaxed: it changes once */
+    if (mq_was_truncated(o->not_truncated))
         return true;
     return mq_channel_order(o->header, &order) &&
            mq_index_ring_load(&order, cursor ? cursor : order.capacity, &entry) >= 0;

@@ -120,7 +120,7 @@ cdef class Subscriber(Waitable):
             if status == MQ_CHANNEL_OK:
                 return True
             if status == MQ_CHANNEL_EMPTY:
-                if not is_whole(self._file.not_truncated):
+                if mq_was_truncated(self._file.not_truncated):
                     self._file.check_truncation()
                 return False
             if status == MQ_CHANNEL_UNMAPPED:
@@ -183,7 +183,7 @@ cdef class Subscriber(Waitable):
     cdef bint _accept(self, const mq_channel_message *message) except -1:
         """The message was copied; False: it was overwritten meanwhile."""
         cdef MappedPool mapped = self._pools[message.row]
-        if mapped.pool_file.not_truncated != NULL and mq_load_relaxed_u64(mapped.pool_file.not_truncated) != 1:
+        if mq_was_truncated(mapped.pool_file.not_truncated):
             mq_channel_skip(&self.c, message)
             mapped.pool_file.check_truncation(self._endpoint)
         if not mq_channel_accept(&self.c, message):

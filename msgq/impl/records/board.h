@@ -98,7 +98,7 @@ typedef struct {
 
 static inline int mq_board_is_readable(const void *reader) {
     const mq_board_poll_state *state = reader;
-    if (state->not_truncated && mq_load_relaxed_u64(state->not_truncated) != 1) /* relaxed: asked again by who reads */
+    if (mq_was_truncated(state->not_truncated))
         return 1;
     uint64_t index = state->index;
     if (index == MQ_BOARD_NO_KEY)

@@ -11,7 +11,7 @@ cdef class RecordFile(EndpointFile):
     cdef size_t _min_bytes(self) noexcept:
         return sizeof(mq_record_header)
 
-    cdef int _check(self) except -1:
+    cdef int _check_header(self) except -1:
         status = mq_record_header_check(<mq_record_header *> self.segment.address, self.segment.size, &self.parts)
         if status == MQ_FILE_OTHER_VERSION:
             message = (f"has another layout than this library, which has version {MQ_RECORD_MAJOR}; use one version of "
@@ -104,7 +104,7 @@ cdef RecordFile private_file(object wanted):
     segment.address, segment.size = <uint8_t *> address, size
     file.segment = segment
     file._init_header()
-    file._check()
+    file._check_header()
     return file
 
 

@@ -7,6 +7,7 @@
 #define MQ_RECORDS_VECTOR_H
 
 #include "base/poll_ops.h"
+#include "base/truncation.h"
 #include "records/writer.h"
 
 enum {
@@ -266,8 +267,7 @@ typedef struct {
 
 static inline int mq_vector_is_readable(const void *reader) {
     const mq_vector_poll_state *state = reader;
-    if (state->not_truncated &&
-        mq_load_relaxed_u64(state->not_truncated) != 1) /* relaxed: asked again by who receives */
+    if (mq_was_truncated(state->not_truncated))
         return 1;
     return mq_vector_next_changed(state->parts, state->seen, 0) < state->parts->config.length;
 }

@@ -45,9 +45,9 @@ _Static_assert(sizeof(mq_ring_header) == MQ_RING_HEADER, "fixed by stock msgq");
 
 typedef struct {
     mq_participant participant;
-    mq_u64 begun; /* sequence after the send in progress; != sent: in progress. The publisher */
-    mq_u64 sent;  /* messages published on this ring, over all our publishers. The publisher */
-    mq_u64 bytes; /* payload bytes published, over all our publishers */
+    mq_u64 begun;      /* sequence after the send in progress; != sent: in progress. The publisher */
+    mq_u64 sent;       /* messages published on this ring, over all our publishers. The publisher */
+    mq_u64 bytes;      /* payload bytes published, over all our publishers */
     mq_u64 bridge_uid; /* == participant.uid: a bridge's; ~participant.uid: not a bridge's */
     mq_u64 reserved[4];
 } mq_ring_publisher_row;

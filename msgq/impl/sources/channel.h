@@ -16,7 +16,7 @@ static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
     mq_channel_status status = mq_channel_next(&c->from, &c->at);
     if (mq_likely(status == MQ_CHANNEL_OK))
         return MQ_SOURCE_OK;
-    if (!mq_source_is_intact(c->from.not_truncated))
+    if (mq_was_truncated(c->from.not_truncated))
         return MQ_SOURCE_CORRUPT;
     return status == MQ_CHANNEL_EMPTY      ? MQ_SOURCE_EMPTY
            : status == MQ_CHANNEL_UNMAPPED ? MQ_SOURCE_UNMAPPED
@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
             return MQ_SOURCE_FULL;
         }
         mq_source_buffer_fill(room, mq_pool_slot_payload(m->slot), m->length);
-        if (mq_unlikely(!mq_source_is_intact(c->from.not_truncated) || !mq_source_is_intact(c->pool_not_truncated[m->row])))
+        if (mq_unlikely(mq_was_truncated(c->from.not_truncated) || mq_was_truncated(c->pool_not_truncated[m->row])))
             return MQ_SOURCE_CORRUPT;
         if (mq_unlikely(!mq_channel_accept(&c->from, m)))
             continue;

@@ -25,7 +25,6 @@ cdef extern from "sources/message.h" nogil:
         MQ_SOURCE_FULL
         MQ_SOURCE_UNMAPPED
         MQ_SOURCE_CORRUPT
-    bint mq_source_is_intact(const mq_u64 *not_truncated)
 
 
 cdef extern from "sources/channel.h" nogil:

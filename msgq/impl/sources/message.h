@@ -42,10 +42,4 @@ static inline void mq_source_buffer_fill(const mq_source_buffer *room, const uin
                     size - room->skip < room->bytes ? size - room->skip : room->bytes);
 }
 
-/* Is a mapping still what it was? Asked after the bytes were read: what was read since a fault is zeros. */
-static inline bool mq_source_is_intact(const mq_u64 *not_truncated) {
-    return !not_truncated ||
-           mq_load_relaxed_u64(not_truncated) == 1; /* relaxed: it changes once, by a fault of the thread that asks */
-}
-
 #endif

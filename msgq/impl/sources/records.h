@@ -134,12 +134,12 @@ static inline mq_source_status mq_record_source_take(mq_record_source *r, const 
         if (status == MQ_SOURCE_FULL)
             return status;
         mq_record_source_next(r); /* what is written again and again is for the next look */
-        if (!mq_source_is_intact(r->not_truncated))
+        if (mq_was_truncated(r->not_truncated))
             return MQ_SOURCE_CORRUPT;
         if (status != MQ_SOURCE_EMPTY)
             return status;
     }
-    return mq_source_is_intact(r->not_truncated) ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
+    return mq_was_truncated(r->not_truncated) ? MQ_SOURCE_CORRUPT : MQ_SOURCE_EMPTY;
 }
 
 #endif

@@ -159,7 +159,7 @@ cdef class Handle(Waitable):
 
     cdef bint _is_truncated(self) noexcept:
         """Return whether the file was truncated, so that a wait ends with an error."""
-        return self._file.not_truncated != NULL and mq_load_relaxed_u64(self._file.not_truncated) != 1
+        return mq_was_truncated(self._file.not_truncated)
 
     cdef uint64_t _oldest_ticket(self, mq_queue_role role) noexcept:
         """Return the smallest ticket of the threads that wait in this handle."""

@@ -11,7 +11,7 @@ cdef class QueueFile(EndpointFile):
     cdef size_t _min_bytes(self) noexcept:
         return sizeof(mq_queue)
 
-    cdef int _check(self) except -1:
+    cdef int _check_header(self) except -1:
         status = mq_queue_check(<mq_queue *> self.segment.address, self.segment.size, &self.parts)
         if status == MQ_FILE_OTHER_VERSION:
             text = f"has another layout than this library, which has version {MQ_QUEUE_MAJOR}; use one version of msgq"

@@ -10,6 +10,7 @@ events = mutants_of("msgq/impl/workqueue/events.h", "observers")
 channel = mutants_of("msgq/impl/channel/snapshot.h", "observers")
 records = mutants_of("msgq/impl/records/snapshot.h", "observers")
 taken = mutants_of("msgq/impl/sources/message.h", "observers")
+truncation = mutants_of("msgq/impl/base/truncation.h", "observers")
 channel_source = mutants_of("msgq/impl/sources/channel.h", "observers")
 record_source = mutants_of("msgq/impl/sources/records.h", "observers")
 
@@ -122,17 +123,16 @@ MUTANTS = [
         "size - room->skip);",
         "part_of_a_payload_fills_the_room",
     ),
-    taken(
-        "a mapping that was cut is whole",
-        "return !not_truncated || mq_load_relaxed_u64(not_truncated) == 1;",
-        "return !not_truncated || mq_load_relaxed_u64(not_truncated) <= 1;",
+    truncation(
+        "a mapping that was truncated is intact",
+        "mq_load_relaxed_u64(not_truncated) != 1);",
+        "mq_load_relaxed_u64(not_truncated) > 1);",
         "channel_source_of_a_file_that_was_cut_is_corrupt",
     ),
     channel_source(
         "a pool that was cut is read",
-        "if (mq_unlikely(!mq_source_is_intact(c->from.not_truncated) || "
-        "!mq_source_is_intact(c->pool_not_truncated[m->row])))",
-        "if (mq_unlikely(!mq_source_is_intact(c->from.not_truncated)))",
+        "if (mq_unlikely(mq_was_truncated(c->from.not_truncated) || mq_was_truncated(c->pool_not_truncated[m->row])))",
+        "if (mq_unlikely(mq_was_truncated(c->from.not_truncated)))",
         "channel_source_of_a_file_that_was_cut_is_corrupt",
     ),
     channel_source(
