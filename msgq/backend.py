@@ -7,7 +7,7 @@ from types import MappingProxyType, ModuleType
 
 from msgq.common import naming
 from msgq.errors import BackendNotAvailableError
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:

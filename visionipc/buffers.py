@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from msgq.errors import EndpointClosedError
-from msgq.impl.base.views import View
+from msgq.impl.base.core import View
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.impl.transfer import Frame
 from visionipc.picture import Picture

@@ -9,7 +9,7 @@ import time
 
 from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
-from msgq.impl.base.views import Mapping
+from msgq.impl.base.core import Mapping
 from visionipc import memfd, wire
 from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
 from visionipc.impl.transfer import Incoming

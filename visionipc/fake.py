@@ -20,7 +20,7 @@ from msgq.errors import (
     StateError,
     StreamNotFoundError,
 )
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket

@@ -10,7 +10,7 @@ from visionipc.formats import Geometry
 if TYPE_CHECKING:
     import numpy as np
 
-    from msgq.impl.base.views import View
+    from msgq.impl.base.core import View
 
 
 def prepare() -> None:

@@ -18,7 +18,7 @@ from msgq.errors import (
     InvalidValueError,
     StreamNotFoundError,
 )
-from msgq.impl.base.views import Mapping, View
+from msgq.impl.base.core import Mapping, View
 from msgq.impl.ring import Context, PubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake

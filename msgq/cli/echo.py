@@ -16,7 +16,7 @@ from msgq.common import naming
 from msgq.decoding.decoders import Undecoded
 from msgq.decoding.schemas import Schemas
 from msgq.impl.base import clock
-from msgq.impl.base.poller import Poller
+from msgq.impl.base.core import Poller
 from msgq.kinds.opening import open_feed
 from msgq.kinds.source import Feed, Item
 

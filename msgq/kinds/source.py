@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from msgq.common.schema import Schema
-from msgq.impl.base.waiting import Waitable
+from msgq.impl.base.core import Waitable
 from msgq.impl.meter import Meter
 from msgq.impl.sources import Source
 

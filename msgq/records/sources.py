@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from msgq.common import naming
-from msgq.impl.base.waiting import Waitable
+from msgq.impl.base.core import Waitable
 
 Stamps = tuple[int, int]
 Taking = tuple[Callable[[Any], Any], Callable[[Any], Stamps] | None]

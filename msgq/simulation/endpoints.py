@@ -11,7 +11,7 @@ from msgq.channel import Channel
 from msgq.channel.names import KIND as CHANNEL
 from msgq.common import naming
 from msgq.common.message_source import MessageSource
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.channel import Subscriber
 from msgq.impl.fake.records import Board, SeqlockVector

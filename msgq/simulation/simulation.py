@@ -14,7 +14,7 @@ from msgq import backend
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, StateError
 from msgq.impl import fake
-from msgq.impl.base.context import watch_connects
+from msgq.impl.base.core import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgq.common import naming
 from msgq.common.schema import Schema
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.meter import TopicMeter
 from msgq.impl.ring import SubSocket
 from msgq.impl.ring.core import TopicObserver

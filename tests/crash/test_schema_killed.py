@@ -27,7 +27,7 @@ def test_killed_at_every_step(topic: Topic) -> None:
     operations = f"{DESCRIBE['F']} arm {DESCRIBE['N']}"
     with topic.another("trace") as trial:
         points = trial.points(operations)
-    assert any("mq_schema_write_shadow: stored at->spare" in point for point in points)
+    assert any("mq_schema_write_shadow: stored parts->shadow" in point for point in points)
     seen = set()
     for at in range(1, len(points) + 1):
         with topic.another(at) as trial:
@@ -44,7 +44,7 @@ def test_killed_at_every_step(topic: Topic) -> None:
 def test_killed_again_while_it_repairs(topic: Topic, second: str) -> None:
     """What: a second writer dies at each of its points, after a first one that died half-way."""
     first = f"{DESCRIBE['F']} arm {DESCRIBE['N']}"
-    half_way = ("mq_schema_write_in_place: half copied to at->data", 2)
+    half_way = ("mq_schema_write_in_place: half copied to parts->data", 2)
     known = {"F": FORMER, "N": NEW, "O": OTHER}
     with topic.another("trace") as trial:
         trial.kill(f"arm {first}", *half_way)

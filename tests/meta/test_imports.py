@@ -24,7 +24,6 @@ LAYERS = [
         "msgq.common.schema",
         "msgq.common.message_source",
         "msgq.common.native",
-        "msgq.impl.base.core",
     },
     {
         "msgq.impl.base.process",

@@ -27,7 +27,7 @@ from msgq import (
 from msgq.common import selection
 from msgq.common import stats as stat_values
 from msgq.common.stats import channel, endpoint, meter, records, topic, workqueue
-from msgq.impl.base import poller
+from msgq.impl.base import core
 
 TOP = {
     "NOBLOCK",
@@ -383,7 +383,7 @@ METHODS = {
         "recv_called_event": "",
         "recv_ready_event": "",
     },
-    poller.Poller: {
+    core.Poller: {
         "apoll": "(self, /, timeout)",
         "poll": "(self, /, timeout)",
         "registerSocket": "(self, /, socket)",
@@ -578,7 +578,7 @@ def arguments(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["zmq", "fake"])
-@pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, poller.Poller])
+@pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, core.Poller])
 def test_the_other_backends_have_the_same_methods(kind: Any, name: Any) -> None:
     same = getattr(backend.load(name), kind.__name__)
     assert public(same) == public(getattr(backend.load("msgq"), kind.__name__))

@@ -6,10 +6,10 @@ from posix.fcntl cimport O_RDWR
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.base.core cimport mq_schema_parts
-from msgq.impl.base.descriptor cimport read_schema, write_schema
-from msgq.impl.base.segment cimport check_file, was_truncated, map_parts, open_file, Segment
-from msgq.impl.base.views cimport PinnedView, PinOwner, pin, expose
+from msgq.impl.base.core cimport (
+    check_file, expose, map_parts, mq_schema_parts, open_file, pin, PinnedView, PinOwner, read_schema, Segment,
+    was_truncated, write_schema,
+)
 
 
 cdef extern from "base/schema.h" nogil:

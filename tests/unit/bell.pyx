@@ -1,16 +1,14 @@
-"""A reader of another kind, as somebody would write it on waiting.pxd: it hears how often it was rung."""
+"""A reader of another kind, as somebody would write it on core.pxd: it hears how often it was rung."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
-from msgq.impl.base.context cimport CLOSED
 from msgq.impl.base.core cimport (
-    mq_eventcount_prepare_wait_mp, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_poll_ops,
-    mq_poll_prepare_wait_mp, mq_u32,
+    CLOSED, FOR_EVER, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_poll_ops,
+    mq_poll_prepare_wait_mp, mq_u32, wait_ready, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
-from msgq.impl.base.waiting cimport FOR_EVER, Waitable, wait_ready
 
 
 cdef extern from "base/atomics.h" nogil:

@@ -843,9 +843,9 @@ class TestDescriptor:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
-        children = [Child(children.hammer, endpoint, "recv_called_event", 20000) for _ in range(3)]
-        left = sum(child.result() for child in children)
-        for child in children:
+        processes = [Child(children.hammer, endpoint, "recv_called_event", 20000) for _ in range(3)]
+        left = sum(child.result() for child in processes)
+        for child in processes:
             child.__exit__()
         for _ in range(left):
             assert select.select([fd], [], [], 0)[0]

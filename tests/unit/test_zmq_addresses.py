@@ -15,7 +15,7 @@ import zmq
 import msgq
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, IpcError, MultiplePublishersError, SegmentError
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address
 from msgq.impl.zeromq.claims import Claim
 from msgq.impl.zeromq.publisher import PubSocket

@@ -27,7 +27,7 @@ from msgq.errors import (
     StreamNotFoundError,
     WaitTimeoutError,
 )
-from msgq.impl.base.views import Mapping
+from msgq.impl.base.core import Mapping
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, memfd, wire

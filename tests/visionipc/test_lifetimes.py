@@ -9,7 +9,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from msgq.impl.base.views import Mapping, View
+from msgq.impl.base.core import Mapping, View
 from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.impl.leases import MAX_BUFFERS, TABLE_BYTES, ClientLeases

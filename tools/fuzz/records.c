@@ -265,7 +265,8 @@ static void record_changes(member *m) {
         uint8_t *to = room(bytes, 1);
         mq_source_status status = mq_record_source_take(
             &source, &(mq_source_buffer){.data = to, .bytes = bytes, .all_or_nothing = true}, &taken);
-        check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.origin_id < parts.config.length), "beyond the room");
+        check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.origin_id < parts.config.length),
+              "beyond the room");
         check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
         check(source.next_index <= source.end && source.end <= parts.config.length, "a look beyond all elements");
         free(to);

@@ -1,7 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from msgq.impl.base.core cimport mq_liveness_file
-from msgq.impl.base.views cimport PinnedView, PinOwner, Mapping, pin, expose
+from msgq.impl.base.core cimport expose, Mapping, mq_liveness_file, pin, PinnedView, PinOwner
 
 
 cdef extern from "leases.h" nogil:

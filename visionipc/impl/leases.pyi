@@ -2,7 +2,7 @@
 
 from typing import final
 
-from msgq.impl.base.views import Mapping, PinOwner
+from msgq.impl.base.core import Mapping, PinOwner
 
 MAX_BUFFERS: int
 MAX_CLIENTS: int

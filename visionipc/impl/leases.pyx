@@ -8,12 +8,11 @@ from libc.string cimport memset
 from posix.stat cimport fstat, struct_stat
 
 from msgq.impl.base.core cimport (
-    MQ_DEAD, mq_liveness_probe_begin, mq_liveness_probe, mq_liveness_probe_end, mq_liveness, mq_now_ns,
-    mq_owner_liveness, mq_process_liveness, mq_liveness_file, mq_liveness_is_locked, mq_liveness_lock,
-    mq_liveness_unlock,
+    Mapping, MQ_DEAD, mq_liveness, mq_liveness_file, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe,
+    mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_now_ns, mq_owner_liveness,
+    mq_process_liveness, PinOwner,
 )
 from msgq.impl.base.process cimport fork_generation, this_process
-from msgq.impl.base.views cimport PinOwner, Mapping
 
 import os
 

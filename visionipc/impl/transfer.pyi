@@ -5,7 +5,7 @@ from typing import Any, Self, TypeVar
 
 from typing_extensions import Buffer, disjoint_base
 
-from msgq.impl.base.views import Mapping, View
+from msgq.impl.base.core import Mapping, View
 from msgq.impl.ring import PubSocket, SubSocket
 from visionipc.buffers import VisionBuf
 from visionipc.impl.leases import ClientLeases, ServerLeases

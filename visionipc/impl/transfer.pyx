@@ -7,14 +7,12 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from msgq.impl.base.context cimport CLOSED
-from msgq.impl.base.core cimport mq_clock_ns, mq_copy_in, mq_now_ns
+from msgq.impl.base.core cimport CLOSED, expose, Mapping, mq_clock_ns, mq_copy_in, mq_now_ns, View
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.ring.core cimport mq_ring_publisher_stock_possible
 from msgq.impl.ring.core cimport PubSocket
 from msgq.impl.ring.core cimport SubSocket
 from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
-from msgq.impl.base.views cimport Mapping, View, expose
 
 from msgq.errors import (
     ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageSizeError, SegmentError,

@@ -6,8 +6,10 @@ from posix.stat cimport S_IWGRP, S_IWOTH, struct_stat
 from posix.time cimport CLOCK_REALTIME
 from posix.unistd cimport close
 
-from msgq.impl.base.core cimport MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, MQ_NS_PER_S, mq_clock, mq_clock_ns, mq_now_ns
-from msgq.impl.base.segment cimport check_file, create_file, name_file, open_file
+from msgq.impl.base.core cimport (
+    check_file, create_file, mq_clock, MQ_CLOCK_MAGIC, mq_clock_ns, MQ_CLOCK_VERSION, mq_now_ns, MQ_NS_PER_S, name_file,
+    open_file,
+)
 
 import contextlib
 import os

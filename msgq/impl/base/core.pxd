@@ -3,7 +3,15 @@
 Shared words are opaque: Cython cannot touch one but by a function whose name has its order.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from posix.stat cimport struct_stat
+
+from msgq.impl.base.process cimport (
+    fork_generation, MQ_ALIVE, MQ_DEAD, mq_liveness, mq_process_identity, mq_process_liveness, mq_read_process_identity,
+    mq_thread_id, mq_thread_liveness, MQ_UNKNOWN,
+)
 
 
 cdef extern from "base/layout.h" nogil:
@@ -59,23 +67,6 @@ cdef extern from "base/layout.h" nogil:
         mq_participant participant
     ctypedef struct mq_schema:
         pass
-
-
-cdef extern from "base/process_info.h" nogil:
-    ctypedef enum mq_liveness:
-        MQ_DEAD
-        MQ_ALIVE
-        MQ_UNKNOWN
-    ctypedef struct mq_process_identity:
-        uint64_t pid
-        uint64_t thread_id
-        uint64_t start_time
-        uint64_t pid_namespace
-        char name[16]
-    int mq_read_process_identity(mq_process_identity *self)
-    uint64_t mq_thread_id()
-    mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
-    mq_liveness mq_thread_liveness(uint32_t thread_id)
 
 
 cdef extern from "base/liveness_lock.h" nogil:
@@ -153,3 +144,242 @@ cdef extern from "base/poll_ops.h" nogil:
         bint no_backoff
     uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *eventcount)
     uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *eventcount)
+
+
+# ---- segment.pxi ----
+
+cdef class Segment:
+    """A mapped file; unmapped when the last reference (a socket, a view) goes."""
+    cdef readonly str path
+    cdef readonly size_t size
+    cdef readonly uint64_t inode
+    cdef readonly bytes file    # the path, for system calls
+    cdef uint8_t *address
+    cdef mq_liveness_file liveness_file           # where the locks of those who live in it are (liveness_lock.h)
+    cdef void *guard            # see guard_mapping
+    cdef Segment partner        # see pair
+
+
+# A mapping whose file may be made smaller by others.
+cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL
+cdef void unguard_mapping(void *guard) noexcept
+cdef bint was_truncated(const void *guard) noexcept
+cdef const mq_u64 *not_truncated_word(const void *guard) noexcept
+
+# Have both segments read as zeros once the first was made smaller; False: it was. The partner stays mapped as long.
+cdef bint pair(Segment segment, Segment partner) noexcept
+
+# Return the exception for a file that others made smaller while it was mapped.
+cdef object truncated_error(str endpoint, Segment segment)
+
+# Let this thread find these open files, descriptors by path, where it opens files for reading, whatever is there now;
+# None: none. Returns what was given before.
+cdef object override_open_files(object files)
+
+cdef object segment_error(str what, str endpoint, str path, int error, str advice=*)
+cdef int open_file(str endpoint, str path, int flags) except -2
+cdef bint remove_file(str endpoint, str path) except -1
+cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*) except -1
+cdef bint name_file(int fd, str endpoint, str path) except -1
+cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
+cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
+cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
+cdef int lock_file(int fd, str endpoint, str path) except -1
+cdef void unlock_file(int fd) noexcept
+
+
+# ---- descriptor.pxi ----
+
+cdef int write_schema(const mq_schema_parts *at, object schema) except -1
+cdef object read_schema(const mq_schema_parts *at)
+
+# The whole of a schema, with what topics have no room for: version, identity, layout.
+cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1
+cdef object read_full_schema(const mq_schema_parts *at)
+
+
+# ---- endpointfile.pxi ----
+
+cdef class EndpointFile:
+    """The file of an endpoint, mapped and open; its lock. Several handles of one process do not share it."""
+    cdef readonly str name
+    cdef readonly str prefix
+    cdef readonly object trust
+    cdef readonly int mode      # of the file
+    cdef readonly str path
+    cdef Segment segment        # None until it is open
+    cdef const mq_u64 *not_truncated    # see mq_was_truncated
+    cdef int fd                 # by which it is opened anew when it has no name any more
+
+    # Each kind says:
+    cdef str _kind_name(self)           # in errors
+    cdef size_t _min_bytes(self) noexcept   # bytes that a file of its kind has at least
+    cdef int _check_header(self) except -1  # raise if the bytes are not such a file; find its parts
+    cdef tuple _directories(self)       # of its prefix
+    cdef size_t _new_bytes(self) except 0
+    cdef int _init_header(self) except -1   # the bytes of a new one
+    cdef int _check_requested(self) except -1   # raise if it is another than was asked for
+    cdef int _mark_open(self) except -1         # what follows when it is open
+
+    cdef int open_or_create(self, object create, object mode, bint writable=*) except -1
+    cdef bint _try_open_or_create(self, object create, object mode, bint writable, int *tries) except -1
+    cdef bint open(self, bint writable) except -1
+    cdef bint create(self, object mode) except -1
+    cdef int _attach(self, int fd) except -1
+    cdef void _close_fd(self) noexcept
+    cdef const mq_liveness_file *liveness_file(self) noexcept
+    cdef int lock(self) except -2
+    cdef int check_truncation(self) except -1
+    cdef bint is_linked(self) noexcept
+    cdef bint remove_if(self, object condition) except -1
+    cdef object missing_error(self)
+
+
+# Return the participant of a row as a stats.Participant.
+cdef object participant_value(const mq_participant *participant, mq_liveness life)
+
+
+# ---- views.pxi ----
+
+cdef class Mapping:
+    """Mapped memory; unmapped when the last reference goes."""
+    cdef uint8_t *address
+    cdef readonly size_t size
+    cdef void *guard            # for memory that its server makes smaller
+    cdef int _check(self, size_t offset, size_t size) except -1
+
+
+cdef class View:
+    """A part of a region, or of other memory, as a buffer."""
+    cdef object _owner          # keeps it mapped
+    cdef uint8_t *_start
+    cdef Py_ssize_t _size
+    cdef bint _readonly
+
+
+cdef class PinOwner:
+    """What has parts that views hold."""
+    cdef void _unpin(self, uint64_t part) noexcept
+
+
+cdef class PinnedView(View):
+    """A view that holds a part of its holder."""
+    cdef PinOwner _holder         # None: let go
+    cdef uint64_t _part
+    cdef int _generation        # of the process that holds it
+    cdef Py_ssize_t _exports    # buffers that look through it
+    cdef void _end(self) noexcept
+
+
+# Inline: views are made for each frame, mostly after a sleep. Code in the caller's own module touches no further cold
+# page.
+
+cdef inline void expose(View view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
+    view._owner, view._start, view._size, view._readonly = owner, start, size, not writable
+
+
+cdef inline void pin(PinnedView view, PinOwner holder, uint64_t part) noexcept:
+    view._part, view._holder, view._generation = part, holder, fork_generation
+
+
+# ---- wake.pxi ----
+
+cdef int sleep_on(mq_futex_many *words, unsigned count, int64_t deadline_ns) noexcept nogil
+cdef bint can_order_stores()
+
+
+# ---- context.pxi ----
+
+cdef class Context:
+    cdef readonly bint closed
+
+
+cdef enum UseState:
+    # A socket's ticket is the fork generation while it may be used, else one of these.
+    CLOSED = -1
+    BUSY = -2       # another thread is using it (or a signal handler interrupted a call on it)
+    RESERVED = -3   # a reservation is open
+
+cdef enum:
+    # From this size on a copy takes long enough (some 30 us) that other threads should run meanwhile.
+    LARGE_BYTES = 262144
+
+# Refuse what is not of a simulation to the simulation's nodes.
+cdef int refuse_in_simulation(str endpoint) except -1
+cdef int check_open(Context context, str endpoint) except -1
+cdef void close_at_exit(socket)
+cdef object usage_error(int ticket, str endpoint)
+
+
+# ---- waiting.pxi ----
+
+cdef enum:
+    FOR_EVER = -1
+
+
+cdef class Waitable:
+    cdef int _use_state
+    cdef int _generation
+    cdef str _endpoint
+    cdef bint _closing          # close() was called while it is in use
+    cdef unsigned long _user    # thread that is using it, while BUSY
+    cdef int _spin_us
+    cdef bint _signals_end      # a signal's handler that ran ends its wait, as system calls have it
+    cdef int _fd                # for event loops; -1: nobody has asked for it
+    cdef public object _waiting  # see event_loop.py
+    cdef object __weakref__
+
+    # Each kind says:
+    cdef bint _is_readable(self) noexcept
+    cdef uint32_t _prepare_wait(self) noexcept
+    cdef mq_u32 *_futex_word(self) noexcept
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2
+    cdef mq_poll_ops _poll_ops(self) noexcept
+    cdef int _detach(self) except -1
+    # Some kinds say more than this class does:
+    cdef int _check_usable(self) except -1
+    cdef bint _ready(self) except -1
+    cdef bint _begin_poll(self) except -1
+    cdef void _interrupt_wait(self) noexcept
+    cdef void _end_wait(self) noexcept
+    cdef void _acquire(self) noexcept
+    cdef void _release(self) noexcept
+    cdef void _rearm_watch(self) noexcept
+    cdef int _leave(self) except -1
+    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept
+
+    # Its own:
+    cdef int _end_if_closing(self) except -1
+    cdef int _rearm_fd(self) except -1
+    cdef void _update_watched(self, void *reader, const void *now, size_t bytes) noexcept
+
+
+cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
+    """Return when a time-out is over, in CLOCK_MONOTONIC ns; FOR_EVER when it has no end."""
+    return FOR_EVER if timeout_ms < 0 else mq_now_ns() + timeout_ms * MQ_NS_PER_MS
+cdef int check_time(timeout, str endpoint) except -1
+
+
+cdef inline int require_time(timeout, str endpoint) except -1:
+    """Refuse a time-out in seconds that is not possible, also when the call will not wait."""
+    if timeout is None or PyFloat_CheckExact(timeout) and PyFloat_AS_DOUBLE(timeout) >= 0:
+        return 0
+    if PyLong_CheckExact(timeout) and timeout >= 0:
+        return 0
+    return check_time(timeout, endpoint)
+
+
+cdef bint wait_ready(list waitables, int64_t deadline) except -1
+
+# Between these two the watcher thread looks at nothing.
+cdef void watcher_lock() noexcept
+cdef void watcher_unlock() noexcept
+
+
+# ---- poller.pxi ----
+
+cdef class Poller:
+    cdef list _sockets           # Waitable, of any kind
+    cdef readonly bint _stepped  # the last poll was a step of an event-gated run, which is one look and no wait
+    cdef bint _pass_gates(self) except -1

@@ -46,7 +46,7 @@ class Pollable(Protocol):
     def _subscribers(self) -> list[Any]: ...
 
     def poll(self, timeout: float) -> list[Any]:
-        """See poller.pyi."""
+        """See core.pyi."""
 
 
 class Wait:

@@ -1,6 +1,6 @@
 /* The bytes that segments of several pieces have in common. No behaviour here. */
-#ifndef MQ_GROUND_LAYOUT_H
-#define MQ_GROUND_LAYOUT_H
+#ifndef MQ_BASE_LAYOUT_H
+#define MQ_BASE_LAYOUT_H
 
 #include "base/atomics.h"
 

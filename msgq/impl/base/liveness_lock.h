@@ -12,8 +12,8 @@
  * A kill between any two of these steps leaves an identity without a lock, which is dead, or nothing. Answers are never
  * kept: the next one may differ. Death shows when the kernel has taken the memory down (some 80 ms for 1 GiB).
  */
-#ifndef MQ_LIFE_H
-#define MQ_LIFE_H
+#ifndef MQ_LIVENESS_LOCK_H
+#define MQ_LIVENESS_LOCK_H
 
 #include <pthread.h>
 #include <sys/file.h>

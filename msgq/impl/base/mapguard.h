@@ -1,5 +1,5 @@
 /* A mapping outlives its file: what others cut off the file raises SIGBUS here, which kills the process. This is the
- * handler that turns that into a word which says so. One a process: only segment.pyx includes this file.
+ * handler that turns that into a word which says so. One a process: only segment.pxi includes this file.
  *
  * Each guarded mapping has a guard in a list that only grows; a guard is used again, never freed. States of `start`:
  *

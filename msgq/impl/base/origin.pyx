@@ -8,9 +8,9 @@ from posix.unistd cimport close
 
 from msgq.impl.base.clock cimport host_time_ns, log_trouble
 from msgq.impl.base.core cimport (
-    MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION, mq_origin, mq_origin_last, mq_origin_next, mq_u64,
+    check_file, create_file, map_file, mq_origin, mq_origin_last, MQ_ORIGIN_MAGIC, mq_origin_next, MQ_ORIGIN_VERSION,
+    mq_u64, name_file, open_file, Segment,
 )
-from msgq.impl.base.segment cimport Segment, check_file, create_file, map_file, name_file, open_file
 
 import os
 import struct

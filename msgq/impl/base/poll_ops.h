@@ -1,6 +1,6 @@
 /* How the watcher thread looks after a reader: without Python, and without what the reader's own thread changes. */
-#ifndef MQ_LOOKOUT_H
-#define MQ_LOOKOUT_H
+#ifndef MQ_POLL_OPS_H
+#define MQ_POLL_OPS_H
 
 #include "base/eventcount.h"
 

@@ -1,7 +1,7 @@
 /* Memory under a mapped file, asked for where it is needed next: writing into a hole of a full file system is SIGBUS,
  * asking for it is an error. Files whose writers ask so are made with holes, which costs a fraction of the time. */
-#ifndef MQ_BACKING_H
-#define MQ_BACKING_H
+#ifndef MQ_POPULATE_H
+#define MQ_POPULATE_H
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,6 +1,22 @@
 from libc.stdint cimport uint32_t, uint64_t
 
-from msgq.impl.base.core cimport mq_liveness, mq_process_identity
+
+cdef extern from "base/process_info.h" nogil:
+    ctypedef enum mq_liveness:
+        MQ_DEAD
+        MQ_ALIVE
+        MQ_UNKNOWN
+    ctypedef struct mq_process_identity:
+        uint64_t pid
+        uint64_t thread_id
+        uint64_t start_time
+        uint64_t pid_namespace
+        char name[16]
+    int mq_read_process_identity(mq_process_identity *self)
+    uint64_t mq_thread_id()
+    mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
+    mq_liveness mq_thread_liveness(uint32_t thread_id)
+
 
 # Grows in every forked child: a socket that was made in another generation is the parent's.
 cdef int fork_generation

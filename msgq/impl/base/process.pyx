@@ -5,15 +5,22 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport getenv
 from libc.string cimport memset, strncpy
 
-from msgq.impl.base.core cimport (
-    MQ_ALIVE, MQ_UNKNOWN, mq_copy_out, mq_file_lock_acquire, mq_liveness, mq_process_liveness, mq_read_process_identity,
-    mq_liveness_file, mq_liveness_unlock, mq_process_identity, mq_thread_id, mq_thread_liveness,
-)
-
 import contextlib
 import os
 
 from msgq.errors import IpcError
+
+
+cdef extern from "base/atomics.h" nogil:
+    void mq_copy_out(void *to, const void *shared, size_t n)
+
+
+cdef extern from "base/liveness_lock.h" nogil:
+    ctypedef struct mq_liveness_file:
+        uint64_t device
+        uint64_t inode
+    void *mq_file_lock_acquire(const char *path, mq_liveness_file *which)
+    void mq_liveness_unlock(void *token)
 
 
 cdef extern from "pthread.h" nogil:
@@ -29,12 +36,12 @@ cdef mq_process_identity _self
 cdef int _self_generation = -1
 
 
-cdef void _forked() noexcept nogil:
+cdef void _count_fork() noexcept nogil:
     global fork_generation
     fork_generation += 1
 
 
-pthread_atfork(NULL, NULL, _forked)
+pthread_atfork(NULL, NULL, _count_fork)
 
 
 cdef const mq_process_identity *this_process() except NULL:

@@ -2,8 +2,8 @@
  * something. That does not tell a process from what it became by exec, nor anything about other namespaces; liveness_lock.h does.
  * Nothing here touches Python.
  */
-#ifndef MQ_LIVENESS_H
-#define MQ_LIVENESS_H
+#ifndef MQ_PROCESS_INFO_H
+#define MQ_PROCESS_INFO_H
 
 #include <errno.h>
 #include <fcntl.h>

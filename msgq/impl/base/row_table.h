@@ -8,8 +8,8 @@
  * of a new generation, which does no harm. Between `find` and `take` a piece puts right what the dead owner left: others
  * who ask meanwhile are told that it lives, or that it is dead, and both are safe.
  */
-#ifndef MQ_ROSTER_H
-#define MQ_ROSTER_H
+#ifndef MQ_ROW_TABLE_H
+#define MQ_ROW_TABLE_H
 
 #include "base/liveness_lock.h"
 

@@ -34,93 +34,94 @@ static inline mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, 
 
 static const char mq_schema_blank[MQ_SCHEMA_NAME + MQ_SCHEMA_ENCODING];
 
-static inline void mq_schema_write_in_place(const mq_schema_parts *at, const char *name, const char *encoding,
+static inline void mq_schema_write_in_place(const mq_schema_parts *parts, const char *name, const char *encoding,
                                             const char *data, uint64_t bytes) {
-    mq_copy_in(at->name, mq_schema_blank, sizeof mq_schema_blank);
-    mq_copy_in(at->name, name, strnlen(name, MQ_SCHEMA_NAME));
-    mq_copy_in(at->encoding, encoding, strnlen(encoding, MQ_SCHEMA_ENCODING));
-    mq_copy_in(at->data, data, bytes);
-    mq_store_relaxed_u64(at->bytes, bytes); /* relaxed: released with seq */
+    mq_copy_in(parts->name, mq_schema_blank, sizeof mq_schema_blank);
+    mq_copy_in(parts->name, name, strnlen(name, MQ_SCHEMA_NAME));
+    mq_copy_in(parts->encoding, encoding, strnlen(encoding, MQ_SCHEMA_ENCODING));
+    mq_copy_in(parts->data, data, bytes);
+    mq_store_relaxed_u64(parts->bytes, bytes); /* relaxed: released with seq */
 }
 
 /* The shadow that is good in this odd seq; NULL: there is none, or it lies elsewhere than in `data`. */
-static inline mq_schema_shadow *mq_schema_find_shadow(const mq_schema_parts *at, uint64_t seq, uint64_t *bytes) {
-    uint64_t word = mq_load_acquire_u64(at->shadow); /* EDGE schema: acquire. Partner: mq_schema_write_shadow */
-    uint64_t offset = (uint32_t)word, room = at->room - sizeof(mq_schema_shadow);
-    if (word >> 32 != (uint32_t)seq || offset & 7 || offset > room || at->room < sizeof(mq_schema_shadow))
+static inline mq_schema_shadow *mq_schema_find_shadow(const mq_schema_parts *parts, uint64_t seq, uint64_t *bytes) {
+    uint64_t word = mq_load_acquire_u64(parts->shadow); /* EDGE schema: acquire. Partner: mq_schema_write_shadow */
+    uint64_t offset = (uint32_t)word, room = parts->room - sizeof(mq_schema_shadow);
+    if (word >> 32 != (uint32_t)seq || offset & 7 || offset > room || parts->room < sizeof(mq_schema_shadow))
         return NULL;
-    mq_schema_shadow *shadow = (mq_schema_shadow *)(void *)(at->data + offset);
+    mq_schema_shadow *shadow = (mq_schema_shadow *)(void *)(parts->data + offset);
     *bytes = mq_load_relaxed_u64(&shadow->bytes); /* relaxed: ordered by the acquire above */
     return *bytes <= offset && *bytes <= room - offset ? shadow : NULL;
 }
 
 /* Put the schema into the shadow, if that overlaps neither the present descriptor nor the new one's place. */
-static inline void mq_schema_write_shadow(const mq_schema_parts *at, uint64_t seq, const char *name,
+static inline void mq_schema_write_shadow(const mq_schema_parts *parts, uint64_t seq, const char *name,
                                           const char *encoding, const char *data, uint64_t bytes) {
     uint64_t needed = sizeof(mq_schema_shadow) + ((bytes + 7) & ~(uint64_t)7);
-    uint64_t present = mq_load_relaxed_u64(at->bytes); /* relaxed: only lock holders write it */
-    uint64_t offset = (at->room & ~(uint64_t)7) - needed;
-    if (needed > at->room || offset < bytes || offset < present)
+    uint64_t present = mq_load_relaxed_u64(parts->bytes); /* relaxed: only lock holders write it */
+    uint64_t offset = (parts->room & ~(uint64_t)7) - needed;
+    if (needed > parts->room || offset < bytes || offset < present)
         return;
     /* EDGE schema: release. A reader that copies bytes of this shadow as if they were the last one's finds another seq
      * afterwards. Partner: mq_schema_read */
     mq_fence_release();
-    mq_schema_shadow *shadow = (mq_schema_shadow *)(void *)(at->data + offset);
+    mq_schema_shadow *shadow = (mq_schema_shadow *)(void *)(parts->data + offset);
     mq_copy_in(shadow->name, mq_schema_blank, sizeof mq_schema_blank);
     mq_copy_in(shadow->name, name, strlen(name));
     mq_copy_in(shadow->encoding, encoding, strlen(encoding));
     mq_copy_in(shadow->data, data, bytes);
     mq_store_relaxed_u64(&shadow->bytes, bytes);
     /* EDGE schema: release. Who finds the shadow's place finds its bytes. Partner: mq_schema_find_shadow */
-    mq_store_release_u64(at->shadow, (uint64_t)(uint32_t)seq << 32 | offset);
+    mq_store_release_u64(parts->shadow, (uint64_t)(uint32_t)seq << 32 | offset);
 }
 
-static inline bool mq_schema_equals(const mq_schema_parts *at, const char *name, const char *encoding, const char *data,
-                                    uint64_t bytes) {
-    return mq_load_relaxed_u64(at->bytes) == bytes && /* relaxed: under the lock */
-           !strncmp(at->name, name, MQ_SCHEMA_NAME) && !strncmp(at->encoding, encoding, MQ_SCHEMA_ENCODING) &&
-           !memcmp(at->data, data, bytes);
+static inline bool mq_schema_equals(const mq_schema_parts *parts, const char *name, const char *encoding,
+                                    const char *data, uint64_t bytes) {
+    return mq_load_relaxed_u64(parts->bytes) == bytes && /* relaxed: under the lock */
+           !strncmp(parts->name, name, MQ_SCHEMA_NAME) && !strncmp(parts->encoding, encoding, MQ_SCHEMA_ENCODING) &&
+           !memcmp(parts->data, data, bytes);
 }
 
 /* Describe the messages; under the lock. The sizes were checked against the layout. */
-static inline void mq_schema_write(const mq_schema_parts *at, const char *name, const char *encoding, const char *data,
-                                   uint64_t bytes) {
-    uint64_t left, seq = mq_load_relaxed_u64(at->seq); /* relaxed: only lock holders write it */
-    mq_schema_shadow *shadow = seq & 1 ? mq_schema_find_shadow(at, seq, &left) : NULL;
+static inline void mq_schema_write(const mq_schema_parts *parts, const char *name, const char *encoding,
+                                   const char *data, uint64_t bytes) {
+    uint64_t left, seq = mq_load_relaxed_u64(parts->seq); /* relaxed: only lock holders write it */
+    mq_schema_shadow *shadow = seq & 1 ? mq_schema_find_shadow(parts, seq, &left) : NULL;
     if (shadow) { /* its writer was killed */
-        mq_schema_write_in_place(at, shadow->name, shadow->encoding, shadow->data, left);
-        mq_store_release_u64(at->seq, ++seq); /* EDGE schema: release. Partner: mq_schema_read */
+        mq_schema_write_in_place(parts, shadow->name, shadow->encoding, shadow->data, left);
+        mq_store_release_u64(parts->seq, ++seq); /* EDGE schema: release. Partner: mq_schema_read */
     }
-    if (!(seq & 1) && mq_schema_equals(at, name, encoding, data, bytes))
+    if (!(seq & 1) && mq_schema_equals(parts, name, encoding, data, bytes))
         return; /* as most publishers find it */
     if (!(seq & 1))
-        mq_schema_write_shadow(at, ++seq, name, encoding, data, bytes);
-    mq_store_relaxed_u64(at->seq, seq);
+        mq_schema_write_shadow(parts, ++seq, name, encoding, data, bytes);
+    mq_store_relaxed_u64(parts->seq, seq);
     mq_fence_release(); /* EDGE schema: release. Partner: mq_schema_read */
-    mq_schema_write_in_place(at, name, encoding, data, bytes);
-    mq_store_release_u64(at->seq, seq + 1); /* EDGE schema: release. Partner: mq_schema_read */
+    mq_schema_write_in_place(parts, name, encoding, data, bytes);
+    mq_store_release_u64(parts->seq, seq + 1); /* EDGE schema: release. Partner: mq_schema_read */
 }
 
 /* A consistent copy of the descriptor, for a segment as large as its layout says. False: it changes all the time,
  * or its writer died and left no shadow. `data` has room for all that the segment has. */
-static inline bool mq_schema_read(const mq_schema_parts *at, char *name, char *encoding, char *data, uint64_t *bytes) {
+static inline bool mq_schema_read(const mq_schema_parts *parts, char *name, char *encoding, char *data,
+                                  uint64_t *bytes) {
     for (int tries = 0; tries < 100; tries++) {
-        uint64_t seq = mq_load_acquire_u64(at->seq); /* EDGE schema: acquire. Partner: mq_schema_write */
-        const char *from = at->name, *coded = at->encoding, *described = at->data;
-        *bytes = mq_load_relaxed_u64(at->bytes); /* relaxed: validated by the second look at seq */
+        uint64_t seq = mq_load_acquire_u64(parts->seq); /* EDGE schema: acquire. Partner: mq_schema_write */
+        const char *from = parts->name, *coded = parts->encoding, *described = parts->data;
+        *bytes = mq_load_relaxed_u64(parts->bytes); /* relaxed: validated by the second look at seq */
         if (seq & 1) {
-            const mq_schema_shadow *shadow = mq_schema_find_shadow(at, seq, bytes);
+            const mq_schema_shadow *shadow = mq_schema_find_shadow(parts, seq, bytes);
             if (!shadow)
                 continue;
             from = shadow->name, coded = shadow->encoding, described = shadow->data;
         }
-        if (*bytes > at->room)
+        if (*bytes > parts->room)
             continue;
         mq_copy_out(name, from, MQ_SCHEMA_NAME);
         mq_copy_out(encoding, coded, MQ_SCHEMA_ENCODING);
         mq_copy_out(data, described, *bytes);
         mq_fence_acquire(); /* EDGE schema: acquire. Partner: mq_schema_write */
-        if (mq_load_relaxed_u64(at->seq) == seq)
+        if (mq_load_relaxed_u64(parts->seq) == seq)
             return true;
     }
     return false;

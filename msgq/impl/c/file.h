@@ -1,5 +1,5 @@
 /* What the units of the C library have in common: names, files, the lock of joiners, waiting, errors.  The same rules
- * as in base/segment.pyx, endpointfile.pyx, naming.py and sharing.py: a file is complete before it has a name, nothing
+ * as in base/segment.pxi, endpointfile.pxi, naming.py and sharing.py: a file is complete before it has a name, nothing
  * found in one is believed before it was checked, and whoever joins or leaves holds flock of the file. All functions
  * return a negative errno with a text for msgq_error_text, unless they say otherwise. */
 #ifndef MQC_FILE_H
@@ -111,7 +111,7 @@ MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_o
 MQC_HIDDEN int mqc_lock(const mqc_endpoint *endpoint, const mqc_segment *segment);
 MQC_HIDDEN bool mqc_is_linked(const mqc_segment *segment);
 
-/* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/descriptor.pyx does for
+/* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/descriptor.pxi does for
  * all but topics; the marks are zeros, for which readers have defaults. */
 MQC_HIDDEN int mqc_describe(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema,
                             bool marked);

@@ -168,7 +168,7 @@ cdef class ChannelFile(EndpointFile):
     def schema(self):
         cdef mq_schema_parts at = mq_schema_parts_of(&self.header.schema, self.header.schema_data,
                                                      MQ_CHANNEL_SCHEMA_BYTES)
-        return described(&at)
+        return read_full_schema(&at)
 
     def describe(self, schema, bint replace):
         """Set the schema, unless there is one and `replace` is false. Return the schema that is set afterwards."""
@@ -179,9 +179,9 @@ cdef class ChannelFile(EndpointFile):
             raise StateError("was opened passive, and cannot describe the messages", self.name)
         fd = self.lock()
         try:
-            current = described(&at)
+            current = read_full_schema(&at)
             if current is None or replace:
-                describe(&at, schema)
+                write_full_schema(&at, schema)
                 current = schema
             return current
         finally:

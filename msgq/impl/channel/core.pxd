@@ -3,13 +3,9 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_file_check,
-    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_schema_parts, mq_process_identity, mq_u32, mq_u64,
+    EndpointFile, mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file, mq_liveness_probe,
+    mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner, Segment, Waitable,
 )
-from msgq.impl.base.endpointfile cimport EndpointFile
-from msgq.impl.base.segment cimport Segment
-from msgq.impl.base.views cimport PinnedView, PinOwner
-from msgq.impl.base.waiting cimport Waitable
 
 
 cdef extern from "base/layout.h" nogil:

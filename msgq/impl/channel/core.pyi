@@ -13,9 +13,7 @@ from typing_extensions import Buffer, disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.channel import ChannelMessage, ChannelPublisher, ChannelStats, ChannelSubscriber, PublisherInfo
 from msgq.common.stats.endpoint import EndpointCounts
-from msgq.impl.base.endpointfile import EndpointFile
-from msgq.impl.base.views import PinnedView
-from msgq.impl.base.waiting import Waitable
+from msgq.impl.base.core import EndpointFile, PinnedView, Waitable
 
 @disjoint_base
 class ChannelFile(EndpointFile):

@@ -5,7 +5,7 @@ tests/contract/conftest.py. A subscriber that waits in vain lets virtual time pa
 (msgq.simulation) does anybody else run meanwhile. One thread at a time may use a bus.
 """
 
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.fake.waiting import Poller

@@ -11,7 +11,7 @@ from msgq.common.schema import Schema, require_schema
 from msgq.common.stats.topic import PublisherStats
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import (
     STAMPS_BYTES,

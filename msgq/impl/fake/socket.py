@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgq.common import naming
 from msgq.errors import StateError
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 
 if TYPE_CHECKING:
     from msgq.impl.fake.bus import EndpointState

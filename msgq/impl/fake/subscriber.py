@@ -11,7 +11,7 @@ from msgq.common import naming
 from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import FOR_EVER, NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import Entry, Inbox, TopicInbox, current_bus, fork_error, frame_bytes
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready

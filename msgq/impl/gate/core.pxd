@@ -4,9 +4,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
     mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_futex_many, mq_liveness, mq_liveness_file,
-    mq_process_identity,
+    mq_process_identity, Segment,
 )
-from msgq.impl.base.segment cimport Segment
 
 
 cdef extern from "gate/layout.h" nogil:
@@ -63,7 +62,7 @@ cdef class SocketEventHandle:
     cdef int _check_owner(self) except -1
     cdef int _set(self, int which) except -1
     cdef bint _clear(self, int which) except -1
-    cdef int _tell(self, int which) except -1
+    cdef int _sync_fifo(self, int which) except -1
     cdef int _descriptor(self, int which) except -2
     cdef int _open_fifo(self, int which, bint fresh) except -1
     cdef int _make_fifo(self, int which) except -1
@@ -80,6 +79,6 @@ cdef class Gate:
     cdef const bint *_cancelled     # of the receive that is on its way
     cdef bint enter(self, const bint *cancelled) except -1
     cdef bint _is_enabled(self) except -1
-    cdef bint _holds(self) noexcept
-    cdef int _look(self) except -1
+    cdef bint _is_blocking(self) noexcept
+    cdef int _find_gate(self) except -1
     cdef void wake(self) noexcept

@@ -7,16 +7,12 @@ from posix.fcntl cimport O_RDWR
 from posix.stat cimport fstat, S_ISFIFO, struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.base.context cimport close_at_exit
 from msgq.impl.base.core cimport (
-    MQ_DEAD, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_wake_all, mq_liveness_lock, mq_liveness_unlock, mq_now_ns,
+    check_file, close_at_exit, create_file, FOR_EVER, lock_file, map_file, MQ_DEAD, MQ_FUTEX_32, MQ_FUTEX_MANY,
+    mq_futex_wake_all, mq_liveness_lock, mq_liveness_unlock, mq_now_ns, name_file, open_file, remove_file, sleep_on,
+    unlock_file, was_truncated,
 )
 from msgq.impl.base.process cimport fork_generation, is_alive, this_process
-from msgq.impl.base.segment cimport (
-    check_file, create_file, lock_file, map_file, name_file, open_file, remove_file, unlock_file, was_truncated,
-)
-from msgq.impl.base.waiting cimport FOR_EVER
-from msgq.impl.base.wake cimport sleep_on
 
 import contextlib
 import os

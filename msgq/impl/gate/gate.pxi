@@ -22,14 +22,14 @@ cdef int64_t _spin_ns = SPIN_MAX_NS
 # ---- waiting ----
 
 
-cdef inline mq_gate_event *_words(Event event):
+cdef inline mq_gate_event *_shared_event(Event event):
     return mq_gate_event_at(event._handle._gate, event._which)
 
 
 cdef Py_ssize_t _first_set(list events) noexcept:
     cdef Py_ssize_t i
     for i in range(len(events)):
-        if mq_gate_event_is_set(_words(<Event> events[i])):
+        if mq_gate_event_is_set(_shared_event(<Event> events[i])):
             return i
     return -1
 
@@ -39,7 +39,7 @@ cdef Py_ssize_t _announce_sleep(list events, mq_futex_many *words) noexcept:
     cdef Py_ssize_t i
     cdef uint32_t expected
     for i in range(len(events)):
-        expected = mq_gate_event_prepare_wait(_words(<Event> events[i]))
+        expected = mq_gate_event_prepare_wait(_shared_event(<Event> events[i]))
         if expected >= MQ_GATE_EVENT_ONE:
             return i
         if i < MQ_FUTEX_MANY:
@@ -62,7 +62,7 @@ cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate
     while True:
         PyErr_CheckSignals()
         i = _announce_sleep(events, words)
-        if i >= 0 or _any_closed(events) or (gate is not None and not gate._holds()):
+        if i >= 0 or _any_closed(events) or (gate is not None and not gate._is_blocking()):
             return i
         until = mq_now_ns() + nap
         if 0 <= deadline < until:
@@ -96,7 +96,7 @@ cdef Py_ssize_t _await_one(list events, int64_t deadline, Gate gate) except -2:
         return -1
     memset(words, 0, count * sizeof(mq_futex_many))
     for j in range(count):
-        words[j].address = <uint64_t> <size_t> mq_gate_event_futex(_words(<Event> events[j]))
+        words[j].address = <uint64_t> <size_t> mq_gate_event_futex(_shared_event(<Event> events[j]))
         words[j].flags = MQ_FUTEX_32
     until = started + _spin_ns
     if 0 <= deadline < until:
@@ -170,7 +170,7 @@ cdef class Event:
 
     def peek(self):
         self._handle._check()
-        is_set = mq_gate_event_is_set(_words(self))
+        is_set = mq_gate_event_is_set(_shared_event(self))
         self._handle._check_truncation()
         return is_set
 
@@ -286,7 +286,7 @@ cdef class SocketEventHandle:
         changed = mq_gate_event_set(mq_gate_event_at(self._gate, which))
         self._check_truncation()
         if changed:
-            self._tell(which)
+            self._sync_fifo(which)
         return 0
 
     cdef bint _clear(self, int which) except -1:
@@ -294,7 +294,7 @@ cdef class SocketEventHandle:
         self._check_truncation()
         if change == MQ_GATE_EVENT_CLEARED_FIFO:
             try:
-                self._tell(which)
+                self._sync_fifo(which)
             except BaseException:
                 mq_gate_event_set(mq_gate_event_at(self._gate, which))  # who gets an error has taken nothing
                 raise
@@ -302,7 +302,7 @@ cdef class SocketEventHandle:
 
     # ---- FIFOs ----
 
-    cdef int _tell(self, int which) except -1:
+    cdef int _sync_fifo(self, int which) except -1:
         """The event just became set, or ceased to be: bring its FIFO in line."""
         if self._fifos[which] < 0 and not self._open_fifo(which, False):
             return 0
@@ -372,7 +372,7 @@ cdef class Gate:
         self._identifier = identifier
         self._path = naming.gate_path(endpoint, in_prefix, identifier)
 
-    cdef int _look(self) except -1:
+    cdef int _find_gate(self) except -1:
         """Find the gate that the endpoint has now, if any. One system call while it has none."""
         cdef SocketEventHandle handle
         self._handle, self._called = None, False
@@ -392,7 +392,7 @@ cdef class Gate:
         self._cancelled = cancelled
         while True:
             if self._handle is None or mq_gate_closed(self._handle._gate):
-                self._look()
+                self._find_gate()
             if self._handle is None or not self._is_enabled():
                 self._called = False
                 return False
@@ -419,7 +419,7 @@ cdef class Gate:
             handle._check_truncation()
         return enabled
 
-    cdef bint _holds(self) noexcept:
+    cdef bint _is_blocking(self) noexcept:
         """Whether there is still something to wait for."""
         return not self._cancelled[0] and self._generation == fork_generation and mq_gate_enabled(self._handle._gate)
 

@@ -7,8 +7,7 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
 
 from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.core cimport MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_now_ns
-from msgq.impl.base.wake cimport sleep_on
+from msgq.impl.base.core cimport MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_now_ns, sleep_on
 
 from msgq.errors import InvalidValueError
 from msgq.common.stats.meter import Distribution, MeterReading

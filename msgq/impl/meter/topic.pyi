@@ -2,7 +2,7 @@
 
 from typing_extensions import disjoint_base
 
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.meter.meter import Meter
 
 @disjoint_base

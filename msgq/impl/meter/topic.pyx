@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from msgq.impl.base.context cimport Context
+from msgq.impl.base.core cimport Context
 from msgq.impl.meter.meter cimport Meter, mq_meter
 from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport SubSocket

@@ -12,8 +12,7 @@ from typing_extensions import disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordStats
-from msgq.impl.base.endpointfile import EndpointFile
-from msgq.impl.base.waiting import Waitable
+from msgq.impl.base.core import EndpointFile, Waitable
 from msgq.impl.records.values import Changes, Value, Watch
 
 @disjoint_base

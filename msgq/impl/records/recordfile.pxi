@@ -1,4 +1,4 @@
-"""The file of a vector or board, or private memory; see base/endpointfile.pyx for how a file is opened and made."""
+"""The file of a vector or board, or private memory; see base/endpointfile.pxi for how a file is opened and made."""
 
 
 @no_gc_clear  # as its base
@@ -50,7 +50,7 @@ cdef class RecordFile(EndpointFile):
         memcpy(creator, this_process().name, sizeof(this_process().name))
         schema = self.wanted.schema if config.flags & MQ_RECORD_BOARD else struct_schema(self.wanted.new()[0])
         if schema is not None:
-            describe(&at, schema)
+            write_full_schema(&at, schema)
         mq_record_header_init(header, &config, host_time_ns(), this_process().pid, creator)
         return 0
 
@@ -81,7 +81,7 @@ cdef class RecordFile(EndpointFile):
     def schema(self):
         cdef mq_record_header *header = self.parts.header
         cdef mq_schema_parts at = mq_schema_parts_of(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
-        return described(&at)
+        return read_full_schema(&at)
 
 
 cdef RecordFile record_file(str name, str in_prefix, object trust, object wanted):

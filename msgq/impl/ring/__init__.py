@@ -1,7 +1,7 @@
 """The msgq backend: publish and subscribe through a shared-memory ring (docs/protocol.md)."""
 
-from msgq.impl.base import poller
-from msgq.impl.base.context import Context
+from msgq.impl.base import core as base
+from msgq.impl.base.core import Context
 from msgq.impl.ring.core import PubSocket, SubSocket
 from msgq.impl.sockets.polling import PyzmqPoller
 
@@ -14,7 +14,7 @@ else:
     from msgq.impl.sockets.polling import Ready
 
 
-class Poller(PyzmqPoller[Ready], poller.Poller):
+class Poller(PyzmqPoller[Ready], base.Poller):
     """Waits for several subscribers (or other readers), and descriptors, at once.
 
     `Poller` is for type checkers one of subscribers. One that has others is annotated with what `poll` returns:

@@ -7,12 +7,10 @@ a socket has fields.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_file_check, mq_liveness, mq_liveness_file,
-    mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
+    mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
+    mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, Segment, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
-from msgq.impl.base.segment cimport Segment
-from msgq.impl.base.waiting cimport Waitable
 from msgq.impl.gate.core cimport Gate
 
 

@@ -12,8 +12,7 @@ from typing_extensions import disjoint_base
 
 from msgq.common.schema import Schema
 from msgq.common.stats.topic import PublisherStats, SubscriberStats, TopicCounts, TopicStats, Tracked
-from msgq.impl.base.context import Context
-from msgq.impl.base.waiting import Waitable
+from msgq.impl.base.core import Context, Waitable
 from msgq.impl.sockets.pyzmq_names import Frame
 
 class TopicLock:

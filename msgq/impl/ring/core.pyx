@@ -16,20 +16,15 @@ from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, usleep
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
-from msgq.impl.base.context cimport BUSY, check_open, CLOSED, Context, LARGE_BYTES, usage_error, close_at_exit, RESERVED
 from msgq.impl.base.core cimport (
-    MQ_ALIVE, mq_can_populate, mq_copy_in, mq_copy_out, MQ_DEAD, mq_free_memory, mq_liveness_is_locked,
-    mq_liveness_probe_begin, mq_liveness_probe_end, MQ_NS_PER_MS, mq_now_ns, mq_populate, mq_thread_liveness,
+    allocate, BUSY, can_order_stores, check_file, check_open, close_at_exit, CLOSED, Context, create_file, FOR_EVER,
+    LARGE_BYTES, lock_file, map_file, MQ_ALIVE, mq_can_populate, mq_copy_in, mq_copy_out, MQ_DEAD, mq_free_memory,
+    mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end, mq_now_ns, MQ_NS_PER_MS, mq_populate,
+    mq_thread_liveness, name_file, not_truncated_word, open_file, pair, read_schema, remove_file, RESERVED,
+    segment_error, unlock_file, usage_error, wait_ready, was_truncated, write_schema,
 )
-from msgq.impl.base.descriptor cimport read_schema, write_schema
 from msgq.impl.base.process cimport identify, is_alive, random_word
 from msgq.impl.base.origin cimport current_origin, new_origin, prepare_origins
-from msgq.impl.base.segment cimport (
-    allocate, check_file, create_file, segment_error, was_truncated, not_truncated_word, lock_file, map_file, name_file,
-    open_file, pair, remove_file, unlock_file,
-)
-from msgq.impl.base.waiting cimport FOR_EVER, wait_ready
-from msgq.impl.base.wake cimport can_order_stores
 
 import contextlib
 import os

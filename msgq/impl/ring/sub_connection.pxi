@@ -1,4 +1,4 @@
-"""What a subscriber is apart from receiving: coming, going, and what it is to those who wait (base/waiting.pyx)."""
+"""What a subscriber is apart from receiving: coming, going, and what it is to those who wait (base/waiting.pxi)."""
 
 
 cdef enum:

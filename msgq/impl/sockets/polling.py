@@ -39,7 +39,7 @@ _SELECT_FLAGS = (
 
 
 class PythonPoller:
-    """The registered subscribers of a poller. See poller.pyi for the contract; `poll` is the backend's."""
+    """The registered subscribers of a poller. See core.pyi for the contract; `poll` is the backend's."""
 
     _socket_type: ClassVar[type[Any]]
     _stepped = False  # for the ring's: no gates here
@@ -95,13 +95,13 @@ class PyzmqPoller(_GenericPoller[Ready]):
         self._descriptors: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
 
     def registerSocket(self, socket: Any) -> None:
-        """Wait for this one, too (compatibility: stock's name); see poller.pyi."""
+        """Wait for this one, too (compatibility: stock's name); see core.pyi."""
         super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
         if hasattr(socket, "_reader") and not any(socket is known for known in self._wrappers):
             self._wrappers.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
-        """Wait for this one no longer (compatibility: stock's name); see poller.pyi."""
+        """Wait for this one no longer (compatibility: stock's name); see core.pyi."""
         super().unregisterSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
         self._wrappers = [known for known in self._wrappers if known is not socket]
 

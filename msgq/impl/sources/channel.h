@@ -8,7 +8,7 @@
 typedef struct {
     mq_channel_subscriber from;
     const mq_u64 *pool_not_truncated[MQ_CHANNEL_PUBLISHERS]; /* of mapped pools, as `not_truncated` of a subscriber */
-    uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS];      /* which publisher's the pool of a row is */
+    uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS];              /* which publisher's the pool of a row is */
     mq_channel_message at; /* the message that was found last: with MQ_SOURCE_UNMAPPED, whose pool */
 } mq_channel_source;
 

@@ -9,10 +9,7 @@ from libc.string cimport memset
 from msgq.impl.channel.core cimport MQ_CHANNEL_PUBLISHERS, mq_channel_join, mq_channel_skip, mq_channel_has_publisher
 from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.channel.core cimport PoolFile, open_pool
-from msgq.impl.base.context cimport Context
-from msgq.impl.base.core cimport mq_copy_out, mq_schema_parts
-from msgq.impl.base.segment cimport override_open_files
-from msgq.impl.base.descriptor cimport read_schema
+from msgq.impl.base.core cimport Context, mq_copy_out, mq_schema_parts, override_open_files, read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
 from msgq.impl.records.core cimport RecordFile, record_file
 from msgq.impl.ring.core cimport check_usable

@@ -3,12 +3,10 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file, mq_liveness_probe,
+    EndpointFile, mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file, mq_liveness_probe,
     mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant, mq_participant_liveness, mq_process_identity,
-    mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts, mq_u32, mq_u64, mq_versioned_row,
+    mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts, mq_u32, mq_u64, mq_versioned_row, Waitable,
 )
-from msgq.impl.base.endpointfile cimport EndpointFile
-from msgq.impl.base.waiting cimport Waitable
 
 
 cdef extern from "base/atomics.h" nogil:

@@ -11,8 +11,7 @@ from typing_extensions import disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.workqueue import QueueMessage, QueueStats
-from msgq.impl.base.endpointfile import EndpointFile
-from msgq.impl.base.waiting import Waitable
+from msgq.impl.base.core import EndpointFile, Waitable
 from msgq.impl.workqueue.message import Message
 
 @disjoint_base

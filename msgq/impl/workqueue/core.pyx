@@ -11,17 +11,14 @@ from libc.string cimport memcpy, memset
 from posix.unistd cimport usleep
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
-from msgq.impl.base.context cimport close_at_exit, CLOSED, LARGE_BYTES, refuse_in_simulation, usage_error
 from msgq.impl.base.core cimport (
-    mq_clock_ns, mq_copy_in, mq_copy_out, MQ_DEAD, mq_futex_wake_all, mq_futex_word, mq_liveness_probe_begin,
-    mq_liveness_probe_end, mq_now_ns, mq_poll_ops, mq_schema_parts_of,
+    close_at_exit, CLOSED, write_full_schema, read_full_schema, FOR_EVER, LARGE_BYTES, mq_clock_ns, mq_copy_in,
+    mq_copy_out, MQ_DEAD, mq_futex_wake_all, mq_futex_word, mq_liveness_probe_begin, mq_liveness_probe_end, mq_now_ns,
+    mq_poll_ops, mq_schema_parts_of, mq_was_truncated, participant_value, refuse_in_simulation, remove_file,
+    unlock_file, usage_error, wait_ready, watcher_lock, watcher_unlock,
 )
-from msgq.impl.base.descriptor cimport describe, described
-from msgq.impl.base.endpointfile cimport participant_value
 from msgq.impl.base.origin cimport change_origin, current_origin
 from msgq.impl.base.process cimport fork_generation, identify, new_uid, text, this_process
-from msgq.impl.base.segment cimport remove_file, unlock_file
-from msgq.impl.base.waiting cimport FOR_EVER, wait_ready, watcher_lock, watcher_unlock
 from msgq.impl.workqueue.message cimport new_message
 
 import contextlib

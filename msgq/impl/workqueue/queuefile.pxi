@@ -1,4 +1,4 @@
-"""A queue's file; see base/endpointfile.pyx for how it is opened and made."""
+"""A queue's file; see base/endpointfile.pxi for how it is opened and made."""
 
 
 @no_gc_clear  # as its base
@@ -55,7 +55,7 @@ cdef class QueueFile(EndpointFile):
     def schema(self):
         cdef mq_queue *queue = self.parts.queue
         cdef mq_schema_parts at = mq_schema_parts_of(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
-        return described(&at)
+        return read_full_schema(&at)
 
     def describe(self, schema):
         """Set the schema, unless there is one."""
@@ -63,8 +63,8 @@ cdef class QueueFile(EndpointFile):
         cdef mq_schema_parts at = mq_schema_parts_of(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
         cdef int fd = self.lock()
         try:
-            if described(&at) is None:
-                describe(&at, schema)
+            if read_full_schema(&at) is None:
+                write_full_schema(&at, schema)
         finally:
             unlock_file(fd)
 

@@ -1,6 +1,6 @@
 """The zmq backend: the same sockets over ZeroMQ PUB/SUB, between hosts and with plain ZeroMQ programs (docs/zmq.md)."""
 
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.zeromq.addresses import subscriber_address
 from msgq.impl.zeromq.publisher import PubSocket
 from msgq.impl.zeromq.subscriber import Poller, SubSocket

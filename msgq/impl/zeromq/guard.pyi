@@ -8,7 +8,7 @@ import numpy.typing as npt
 from _typeshed import ReadableBuffer
 from typing_extensions import disjoint_base
 
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 
 _T = TypeVar("_T")
 

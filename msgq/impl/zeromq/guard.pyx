@@ -15,10 +15,10 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
-from msgq.impl.base.context cimport BUSY, CLOSED, RESERVED, Context, check_open, usage_error
-from msgq.impl.base.core cimport MQ_NS_PER_MS, mq_now_ns
+from msgq.impl.base.core cimport (
+    BUSY, check_open, CLOSED, Context, deadline_after, FOR_EVER, mq_now_ns, MQ_NS_PER_MS, RESERVED, usage_error,
+)
 from msgq.impl.base.process cimport fork_generation
-from msgq.impl.base.waiting cimport FOR_EVER, deadline_after
 
 import os
 

@@ -16,7 +16,7 @@ from msgq.common import naming
 from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.impl.base.context import Context
+from msgq.impl.base.core import Context
 from msgq.impl.sockets.async_receiver import AsyncReceiver
 from msgq.impl.sockets.checks import (
     check_before_connect,

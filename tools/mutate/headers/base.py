@@ -144,13 +144,13 @@ MUTANTS = [
     ),
     schema(
         "a schema is written over the former one in an even turn",
-        "mq_store_relaxed_u64(at->seq, seq); mq_fence_release();",
+        "mq_store_relaxed_u64(parts->seq, seq); mq_fence_release();",
         "mq_fence_release();",
         "schema_is_the_old_or_the_new_one_at_each_step",
     ),
     schema(
         "a schema has no shadow",
-        "mq_schema_write_shadow(at, ++seq, name, encoding, data, bytes);",
+        "mq_schema_write_shadow(parts, ++seq, name, encoding, data, bytes);",
         "++seq;",
         "schema_is_the_old_or_the_new_one_at_each_step",
     ),
@@ -168,7 +168,7 @@ MUTANTS = [
     ),
     schema(
         "a copy is not validated",
-        "if (mq_load_relaxed_u64(at->seq) == seq) return true;",
+        "if (mq_load_relaxed_u64(parts->seq) == seq) return true;",
         "return true;",
         "schema_read_that_a_writer_overtakes_reads_again",
     ),
@@ -180,7 +180,7 @@ MUTANTS = [
     ),
     schema(
         "a length beyond the room is believed",
-        "if (*bytes > at->room) continue;",
+        "if (*bytes > parts->room) continue;",
         "",
         "schema_read_rejects_a_shadow_beyond_the_room",
     ),

@@ -1,24 +1,5 @@
 """The file of an endpoint: opened or created, checked, mapped, locked. The base of each kind's file."""
 
-from cython cimport no_gc_clear
-from libc.errno cimport EEXIST, ENOENT, errno
-from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.stat cimport fstat, lstat, struct_stat
-from posix.unistd cimport close
-
-from msgq.impl.base.core cimport (
-    MQ_NAME, mq_liveness, mq_liveness_file, mq_load_relaxed_u64, mq_participant, mq_was_truncated,
-)
-from msgq.impl.base.process cimport is_alive, text
-from msgq.impl.base.segment cimport (
-    check_file, create_file, truncated_error, segment_error, not_truncated_word, lock_file, map_file, name_file,
-    open_file, remove_file, unlock_file,
-)
-
-from msgq.common import naming, file_permissions
-from msgq.errors import CorruptSegmentError, SegmentError
-from msgq.common.stats import Participant
-
 
 cdef extern from "base/liveness_lock.h" nogil:
     int mq_liveness_file_reopen(const mq_liveness_file *liveness_file, int access)
@@ -30,7 +11,7 @@ cdef enum:
 
 @no_gc_clear  # what has a row in it needs it mapped to the last
 cdef class EndpointFile:
-    """See endpointfile.pxd."""
+    """See core.pxd."""
 
     def __cinit__(self):
         self.fd = -1
@@ -194,5 +175,6 @@ cdef class EndpointFile:
 
 
 cdef object participant_value(const mq_participant *participant, mq_liveness life):
+    from msgq.common.stats import Participant  # late: dataclasses take longer than all of this
     return Participant(mq_load_relaxed_u64(&participant.pid), mq_load_relaxed_u64(&participant.thread_id),
                        mq_load_relaxed_u64(&participant.start_time), text(participant.name, MQ_NAME), is_alive(life))

@@ -1,13 +1,5 @@
 """Sleep until a shared word changes; the process-wide facts behind it."""
 
-from libc.errno cimport ENOSYS, EPERM, errno
-from libc.stdint cimport int64_t, uint32_t
-from posix.unistd cimport usleep
-
-from msgq.impl.base.core cimport (
-    MQ_FUTEX_MANY, mq_futex_many, mq_futex_wait, mq_futex_wait_many, mq_membarrier_register, mq_now_ns,
-)
-from msgq.impl.base.process cimport fork_generation
 
 cdef int _registered_generation = -1
 cdef bint _registered = False

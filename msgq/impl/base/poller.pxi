@@ -1,13 +1,8 @@
 """Waiting for several readers, of any kind, at once."""
 
-from msgq.impl.base.context cimport CLOSED, usage_error
-from msgq.impl.base.waiting cimport Waitable, deadline_after, wait_ready
-
-from msgq.impl.sockets.checks import timeout_ms
-
 
 cdef class Poller:
-    """Waits for several readers at once. See the type stub (poller.pyi)."""
+    """Waits for several readers at once. See the type stub (core.pyi)."""
 
     def __cinit__(self):
         self._sockets = []

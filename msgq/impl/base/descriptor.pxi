@@ -1,14 +1,5 @@
 """The schema descriptor of a segment as a msgq.Schema; see schema.h for what happens when."""
 
-from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc
-
-from msgq.impl.base.core cimport (
-    MQ_SCHEMA_ENCODING, MQ_SCHEMA_NAME, mq_schema_parts, mq_schema_read, mq_schema_write,
-)
-
-import struct
-
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
     """Describe the messages. The caller holds the piece's lock, and has checked that the schema fits."""
@@ -58,14 +49,14 @@ cdef object _read_parts(const mq_schema_parts *at):
 _MARKS = struct.Struct("<Q64s64sBB6x")
 
 
-cdef int describe(const mq_schema_parts *at, object schema) except -1:
+cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1:
     """As write_schema."""
     marks = _MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
     return _write(at, schema, marks + schema.data)
 
 
-cdef object described(const mq_schema_parts *at):
-    """Return the schema that `describe` put there; None: none, or no bytes of ours."""
+cdef object read_full_schema(const mq_schema_parts *at):
+    """Return the schema that `write_full_schema` put there; None: none, or no bytes of ours."""
     there = _read_parts(at)
     if there is None or len(there[2]) < _MARKS.size:
         return None

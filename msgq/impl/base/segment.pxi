@@ -4,25 +4,6 @@ A file gets its name only when it is complete (O_TMPFILE, then link), so a proce
 nothing. Nothing found in a file is believed before it was checked.
 """
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport (
-    EACCES, EAGAIN, EEXIST, EINTR, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT, ENOSPC, errno,
-)
-from libc.stdint cimport int64_t
-from libc.stdio cimport snprintf
-from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDWR, fcntl, open as c_open
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mprotect, munmap
-from posix.stat cimport S_ISREG, fstat, struct_stat
-from posix.unistd cimport close, geteuid, usleep
-
-from msgq.impl.base.core cimport mq_now_ns, mq_u64
-
-import os
-import threading
-
-from msgq.common import naming, file_permissions
-from msgq.errors import IpcError, SegmentError, SegmentSizeError
-
 
 cdef extern from "fcntl.h" nogil:
     enum:
@@ -90,10 +71,10 @@ cdef object segment_error(str what, str endpoint, str path, int error, str advic
     return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
 
 
-cdef int _enter(str endpoint, str path) except -2:
+cdef int _open_directory(str endpoint, str path) except -2:
     """Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. -1: it is not there.
 
-    AT_FDCWD for what lies in /dev/shm itself; `_name` is then the whole path.
+    AT_FDCWD for what lies in /dev/shm itself; `_relative_name` is then the whole path.
     """
     directory = path[:path.rfind("/")]
     if directory == naming.SHARED_MEMORY:
@@ -113,20 +94,20 @@ cdef int _enter(str endpoint, str path) except -2:
     return fd
 
 
-cdef int _need_directory(str endpoint, str path) except -1:
+cdef int _require_directory(str endpoint, str path) except -1:
     """Open the directory of a file that is to be made there; it may have been removed just now."""
-    cdef int directory = _enter(endpoint, path)
+    cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         raise segment_error("the prefix's directory was removed", endpoint, path, ENOENT)
     return directory
 
 
-cdef void _leave(int directory) noexcept:
+cdef void _close_directory(int directory) noexcept:
     if directory >= 0:
         close(directory)
 
 
-cdef bytes _name(int directory, str path):
+cdef bytes _relative_name(int directory, str path):
     return (path if directory == AT_FDCWD else path[path.rfind("/") + 1:]).encode()
 
 
@@ -154,13 +135,13 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
     cdef int given_fd = _open_override(endpoint, path)
     if given_fd >= 0:
         return given_fd
-    cdef int directory = _enter(endpoint, path)
+    cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         return -1
-    cdef bytes name = _name(directory, path)
+    cdef bytes name = _relative_name(directory, path)
     cdef int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     cdef int error = errno
-    _leave(directory)
+    _close_directory(directory)
     if fd < 0 and error != ENOENT:
         hint = file_permissions.access_hint(path) if error == EACCES else ""
         raise segment_error("cannot open", endpoint, path, error, hint)
@@ -169,12 +150,12 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
 
 cdef bint remove_file(str endpoint, str path) except -1:
     """Remove a file's name; False when it has none."""
-    cdef int directory = _enter(endpoint, path)
+    cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         return False
-    cdef bytes name = _name(directory, path)
+    cdef bytes name = _relative_name(directory, path)
     cdef int error = errno if unlinkat(directory, name, 0) != 0 else 0
-    _leave(directory)
+    _close_directory(directory)
     if error and error != ENOENT:
         raise segment_error("cannot remove", endpoint, path, error, file_permissions.owner_hint(path))
     return not error
@@ -197,11 +178,11 @@ cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=0) e
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL) except -1:
     """Return a new file of zeros, of the group that MSGQ_GROUP names, that has no name yet; *made is what it is."""
     cdef struct_stat status
-    cdef int directory = _need_directory(endpoint, path)
+    cdef int directory = _require_directory(endpoint, path)
     cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
     cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
     cdef int error = errno
-    _leave(directory)
+    _close_directory(directory)
     if fd < 0:
         advice = file_permissions.access_hint(os.path.dirname(path)) if error == EACCES else ""
         raise segment_error("cannot create a file in its directory", endpoint, path, error, advice)
@@ -224,13 +205,13 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
 cdef bint name_file(int fd, str endpoint, str path) except -1:
     """Give the new file its name; False when another process was faster."""
     cdef char self_path[40]
-    cdef int directory = _need_directory(endpoint, path)
-    cdef bytes name = _name(directory, path)
+    cdef int directory = _require_directory(endpoint, path)
+    cdef bytes name = _relative_name(directory, path)
     snprintf(self_path, sizeof(self_path), "/proc/self/fd/%d", fd)
     cdef int error = 0
     if linkat(AT_FDCWD, self_path, directory, name, AT_SYMLINK_FOLLOW) != 0:
         error = errno
-    _leave(directory)
+    _close_directory(directory)
     if error and error != EEXIST:
         raise segment_error("cannot name the new file", endpoint, path, error)
     return not error

@@ -1,27 +1,8 @@
 """Memory of descriptors, mapped for as long as somebody looks at it."""
 
-cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
-from cython cimport no_gc_clear
-from libc.errno cimport errno
-from libc.stdint cimport uint64_t
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
-
-import os
-
-from msgq.impl.base.core cimport mq_copy_out
-from msgq.impl.base.process cimport fork_generation
-from msgq.impl.base.segment cimport was_truncated, guard_mapping, unguard_mapping
-
-from msgq.errors import EndpointClosedError, SegmentError
-
-cdef extern from "sys/mman.h" nogil:
-    enum:
-        MAP_POPULATE
-
 
 cdef class Mapping:
-    """See views.pyi."""
+    """See core.pyi."""
 
     def __init__(self, int fd, size_t size, bint writable, str endpoint, bint populate=False):
         cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
@@ -61,7 +42,7 @@ cdef class Mapping:
 
 @cython.no_gc_clear  # what it shows is mapped until its last buffer is gone
 cdef class View:
-    """See views.pyi."""
+    """See core.pyi."""
 
     def __init__(self, Mapping region not None, size_t size, bint writable):
         if size > region.size:
@@ -76,7 +57,7 @@ cdef class View:
 
 
 cdef class PinOwner:
-    """See views.pyi."""
+    """See core.pyi."""
 
     cdef void _unpin(self, uint64_t part) noexcept:
         pass
@@ -84,7 +65,7 @@ cdef class PinOwner:
 
 @no_gc_clear  # the holder is needed to the last
 cdef class PinnedView(View):
-    """See views.pyi."""
+    """See core.pyi."""
 
     def __init__(self):
         raise TypeError("a view of what is held comes from its holder")

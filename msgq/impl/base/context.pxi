@@ -1,10 +1,5 @@
 """What publishers and subscribers share: the context, closing at exit, and the errors for usage_error."""
 
-import atexit
-import weakref
-
-from msgq.errors import ConcurrentUseError, StateError
-from msgq.impl.sockets.checks import not_connected_error
 
 _open_sockets = weakref.WeakSet()
 

@@ -16,29 +16,9 @@ thread has acquired the object; a receive that finds something calls none of the
     _end_wait       The sleep that _prepare_wait announced is over, or did not begin. Not every kind needs it.
     _detach         Leave all rows and slots: it is closed. A kind's `__dealloc__` calls _leave if it is still open.
 
-The fields of each object begin with its use state (context.pxd): the kind sets `_use_state` and `_generation` to
+The fields of each object begin with its use state (core.pxd): the kind sets `_use_state` and `_generation` to
 `fork_generation` when it is open, and calls _rearm_fd at the end of each call that receives.
 """
-
-cimport cython
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.errno cimport EINTR, errno
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
-from posix.unistd cimport usleep
-
-from msgq.impl.base.context cimport BUSY, CLOSED, usage_error
-from msgq.impl.base.core cimport (
-    MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_futex_wake_all, mq_futex_word, mq_poll_ops, mq_now_ns, mq_u32,
-)
-from msgq.impl.base.process cimport fork_generation
-from msgq.impl.base.wake cimport sleep_on
-
-import os
-
-from msgq.errors import EndpointClosedError, InterruptedWaitError, IpcError
-from msgq.impl.sockets.checks import timeout_ns
 
 
 cdef extern from "sched.h" nogil:
@@ -60,7 +40,7 @@ cdef enum:
 
 @cython.no_gc_clear  # a kind's __dealloc__ needs what is here
 cdef class Waitable:
-    """What can be waited for. See the top of this file, and the type stub (waiting.pyi)."""
+    """What can be waited for. See the top of this file, and the type stub (core.pyi)."""
 
     def __cinit__(self):
         self._use_state = CLOSED
@@ -228,7 +208,7 @@ cdef void watcher_unlock() noexcept:
 
 # ---- sleeping ----
 
-cdef bint _any_has_more(list waitables) noexcept:
+cdef bint _any_readable(list waitables) noexcept:
     for each in waitables:
         if (<Waitable> each)._is_readable():
             return True
@@ -246,7 +226,7 @@ cdef int _spin(list waitables, int64_t deadline) except -1:
     if deadline >= 0:
         until = min(until, deadline)
     while (now := mq_now_ns()) < until:
-        if _any_has_more(waitables):
+        if _any_readable(waitables):
             return 1
         if now > breath:
             with nogil:  # for a publisher in another thread
@@ -271,7 +251,7 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_
             words[count].expected = expected
             words[count].flags = MQ_FUTEX_32
             count += 1
-    return 0 if _any_has_more(waitables) else shortest
+    return 0 if _any_readable(waitables) else shortest
 
 
 cdef int check_time(timeout, str endpoint) except -1:
@@ -329,7 +309,7 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
             (<Waitable> each)._end_wait()
         if nap == 0:
             return True
-        if _any_has_more(waitables):
+        if _any_readable(waitables):
             return True
         if 0 <= deadline <= mq_now_ns():
             return False

@@ -1,0 +1,42 @@
+"""What all kinds share, in shared memory and in waiting: one module. The parts are included in dependency order."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from cython cimport no_gc_clear
+from libc.errno cimport (
+    EACCES, EAGAIN, EEXIST, EINTR, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT, ENOSPC, ENOSYS, EPERM, errno,
+)
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from posix.fcntl cimport fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
+from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE
+from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
+from posix.unistd cimport close, geteuid, usleep
+
+from msgq.impl.base.process cimport fork_generation, is_alive, text
+
+import atexit
+import os
+import struct
+import threading
+import weakref
+
+from msgq.common import file_permissions, naming
+from msgq.errors import (
+    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, InterruptedWaitError, IpcError, SegmentError,
+    SegmentSizeError, StateError,
+)
+from msgq.impl.sockets.checks import not_connected_error, timeout_ms, timeout_ns
+
+include "segment.pxi"
+include "descriptor.pxi"
+include "endpointfile.pxi"
+include "views.pxi"
+include "wake.pxi"
+include "context.pxi"
+include "waiting.pxi"
+include "poller.pxi"

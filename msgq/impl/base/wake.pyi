@@ -1,1 +1,0 @@
-"""Sleep until a shared word changes. Nothing here is called from Python."""
