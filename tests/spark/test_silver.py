@@ -147,7 +147,7 @@ def decode_rows(table: Any, *schemas: Any) -> Any:
     for one in SilverDecoder(by_number(*schemas)).decode(table):
         for row in one.rows.to_pylist():
             found.setdefault(row["endpoint"], []).append(row)
-        failed += [(row["sequence"], row["reason"], row["data"]) for row in one.undecoded.to_pylist()]
+        failed += [(row["sequence"], row["reason"], row["data"]) for row in one.decode_errors.to_pylist()]
     return found, failed
 
 

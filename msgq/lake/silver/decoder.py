@@ -89,13 +89,13 @@ class DecodedMessages(NamedTuple):
         all of the columns.
     fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they
         are too large, as 1 and 1.5 belong into one table.
-    undecoded : `DECODE_ERRORS`.
+    decode_errors : `DECODE_ERRORS`.
     """
 
     family: SchemaFamily
     rows: pa.Table
     fields: pa.Schema
-    undecoded: pa.Table
+    decode_errors: pa.Table
 
 
 class SilverDecoder:
@@ -206,21 +206,21 @@ def _reject(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessag
     """Keep aside what nothing here could decode; the payloads are in bronze."""
     count = len(group)
     columns = [_cast_fixed(group.column(name), name) for name in DECODE_ERRORS.names[:-2]]
-    undecoded = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS)
-    return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), undecoded)
+    decode_errors = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS)
+    return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), decode_errors)
 
 
 def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kind | None) -> DecodedMessages:
     """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
     if values.rows is not None:
         group = group.take(pa.array(values.rows))
-    undecoded = DECODE_ERRORS.empty_table()
+    decode_errors = DECODE_ERRORS.empty_table()
     value, element = values.value, values.element
     if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
         failed = values.reason.is_valid()
         columns = [_cast_fixed(group.column(name).filter(failed), name) for name in DECODE_ERRORS.names[:-2]]
         failures = [values.reason.filter(failed), values.data.filter(failed)]
-        undecoded = pa.table([*columns, *failures], schema=DECODE_ERRORS)
+        decode_errors = pa.table([*columns, *failures], schema=DECODE_ERRORS)
         good = values.reason.is_null()
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
@@ -233,7 +233,7 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kin
     columns = [*(_cast_fixed(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return DecodedMessages(
-        family, pa.table([*columns, *arrays], [*FIXED_COLUMNS.names, *sources, *names]), fields, undecoded
+        family, pa.table([*columns, *arrays], [*FIXED_COLUMNS.names, *sources, *names]), fields, decode_errors
     )
 
 

@@ -70,8 +70,8 @@ def decode_bronze_file(
                     if decoded.rows.num_rows:
                         name = tables.assign(decoded.family, decoded.rows.schema)
                         files.add(name, decoded.family, decoded.rows, decoded.fields)
-                    if decoded.undecoded.num_rows:
-                        files.add(DECODE_ERRORS_TABLE, None, decoded.undecoded, pa.schema([]))
+                    if decoded.decode_errors.num_rows:
+                        files.add(DECODE_ERRORS_TABLE, None, decoded.decode_errors, pa.schema([]))
             files.finish()
     except (OSError, pa.ArrowException) as error:
         raise RecordingError(f"cannot decode the bronze file {path}: {error}") from error

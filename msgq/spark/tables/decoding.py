@@ -76,7 +76,7 @@ def decode_errors(
 
     def rows(batches: _Batches) -> Iterator[Any]:
         for decoded in _decode(batches, schemas, kind):
-            yield from decoded.undecoded.to_batches()
+            yield from decoded.decode_errors.to_batches()
 
     return _select_needed(messages).mapInArrow(rows, spark_schema(DECODE_ERRORS))
 
