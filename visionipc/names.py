@@ -13,6 +13,7 @@ KIND = Kind(
     validate=naming.endpoint_name,
     plural="frames",
     heading="frames",
+    names_senders=False,
     announced_by=re.compile(r"visionipc_.+_\d+", re.DOTALL),  # stock's: server, stream
     recorded_as=re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL),
     # docs/visionipc.md: where the message has it; since boot, by default

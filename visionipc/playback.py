@@ -6,13 +6,24 @@ import re
 import time
 
 from msgq.common import naming
-from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
+from msgq.errors import InvalidValueError
+from msgq.kinds import recorded_kind
+from msgq.kinds.playback import (
+    EndpointSpec,
+    EndpointWriter,
+    KindPlayback,
+    PlaybackMessage,
+    PlaybackTarget,
+    UnplayableError,
+)
 from visionipc import Geometry, VisionIpcServer
 from visionipc.fake import FakeServer
 from visionipc.image_messages import Picture, picture
+from visionipc.names import KIND
 
 BUFFERS = 4
 _RAW = re.compile(r"visionipc_(.+)_(\d{1,10})/image")
+_RAW_SUFFIX = "/image"
 _LOOK_S = 0.01
 
 
@@ -81,3 +92,34 @@ def _picture(data: bytes) -> Picture:
         return picture(data)
     except ValueError as error:
         raise UnplayableError(str(error)) from None
+
+
+class PictureSample:
+    """Takes the first picture of a stream. See `MessageSample`."""
+
+    def __init__(self) -> None:
+        self.data, self.refusal = b"", ""
+
+    def add(self, data: bytes) -> bool:
+        """See `MessageSample`."""
+        self.data = data
+        return True
+
+
+def _validate_name(name: str) -> str:
+    if recorded_kind(name) != KIND:
+        raise InvalidValueError(f"frames cannot be called {name!r}; give visionipc_SERVER_STREAM/image")
+    return name
+
+
+def _announcement(endpoint: str) -> str | None:
+    """Return the topic that announces a stream whose pictures go back into frames."""
+    return endpoint.removesuffix(_RAW_SUFFIX) if endpoint.endswith(_RAW_SUFFIX) else None
+
+
+PLAYBACK = KindPlayback(
+    open_writer=FramesWriter,
+    validate_name=_validate_name,
+    announcement=_announcement,
+    sample=PictureSample,
+)

@@ -7,10 +7,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgq.channel.channel import NODE_BYTES_MAX, ReservedChannel
+from msgq.channel.names import KIND
 from msgq.errors import ChannelMismatchError, MessageTooLargeError
 from msgq.kinds.playback import (
     EndpointSpec,
     EndpointWriter,
+    KindPlayback,
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
@@ -53,7 +55,7 @@ class ChannelWriter(EndpointWriter):
         try:
             return _Channel(
                 target.module,
-                spec.name,
+                KIND.bare_name(spec.endpoint),
                 capacity=spec.number("capacity"),
                 stamps=spec.flag("stamps"),
                 schema=usable_schema(spec.schema),
@@ -95,3 +97,6 @@ class ChannelWriter(EndpointWriter):
         for publisher in self._publishers.values():
             publisher.close()
         self._channel.close()
+
+
+PLAYBACK = KindPlayback(open_writer=lambda spec, target, _: ChannelWriter(spec, target))

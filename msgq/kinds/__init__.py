@@ -35,6 +35,7 @@ from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from msgq.kinds.cleanup import KindCleanup
+    from msgq.kinds.playback import KindPlayback
     from msgq.kinds.source import KindSource
     from msgq.kinds.stats import KindStats
 
@@ -73,6 +74,7 @@ class Kind:
     side_files : the same of a second file of each endpoint; None: there is none.
     keeps_values : its messages are changes of values, each of which replaces one before; a reader that misses some has
         lost nothing.
+    names_senders : recordings say the publisher or key of its messages.
     crosses_bridges : has the part `bridge`.
     announced_by, recorded_as : expressions for whole names: of the endpoints of another kind that announce this one,
         and of its own endpoints in recordings. None: there are none, or all names with its prefix.
@@ -91,6 +93,7 @@ class Kind:
     files: Callable[[str], tuple[str, str]] | None = None
     side_files: Callable[[str], tuple[str, str]] | None = None
     keeps_values: bool = False
+    names_senders: bool = True
     crosses_bridges: bool = False
     announced_by: re.Pattern[str] | None = None
     recorded_as: re.Pattern[str] | None = None
@@ -130,6 +133,12 @@ class Kind:
         part: KindCleanup = self._part("cleanup")
         return part
 
+    @property
+    def playback(self) -> KindPlayback:
+        """How recorded messages are sent again."""
+        part: KindPlayback = self._part("playback")
+        return part
+
     def _part(self, file: str) -> Any:
         return getattr(import_module(f"{self.package}.{file}"), file.upper())
 
@@ -160,6 +169,11 @@ def stored_kinds() -> tuple[Kind, ...]:
     return tuple(kind for kind in all_kinds() if kind.files is not None)
 
 
+def state_kinds() -> tuple[str, ...]:
+    """Return the names of the kinds that keep values."""
+    return tuple(kind.name for kind in all_kinds() if kind.keeps_values)
+
+
 def find_kind(name: str) -> Kind | None:
     """Return the kind of this name; None: this version does not know it."""
     return next((kind for kind in all_kinds() if kind.name == name), None)
@@ -176,6 +190,12 @@ def get_kind(name: str) -> Kind:
     if kind is None:
         raise InvalidValueError(f"this version knows no endpoints of kind {name!r}")
     return kind
+
+
+def keeps_values(name: str) -> bool:
+    """Return whether a kind is known, and its messages are changes of values (`Kind.keeps_values`)."""
+    kind = find_kind(name)
+    return kind is not None and kind.keeps_values
 
 
 def kind_of(endpoint: str) -> Kind:

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
-from msgq.channel.names import KIND as CHANNEL
-from msgq.channel.playback import ChannelWriter
 from msgq.common import naming
 from msgq.impl.meter import Meter
 from msgq.impl.sources import Source
-from msgq.kinds import kind_of, validate_endpoint
+from msgq.kinds import find_kind, kind_of, validate_endpoint
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackTarget, UnplayableError
 from msgq.kinds.source import Feed, PayloadTime
-from msgq.records.names import KIND as RECORDS
-from msgq.records.playback import open_records
-from msgq.topic.names import KIND as TOPIC
-from msgq.topic.playback import TopicWriter
-from msgq.workqueue.names import KIND as QUEUE
-from msgq.workqueue.playback import QueueWriter
-from visionipc.names import KIND as FRAMES
-
-if TYPE_CHECKING:
-    from visionipc import VisionIpcServer
 
 
 def open_source(
@@ -61,31 +49,22 @@ def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> Meter:
     return kind.source.open_meter(kind.bare_name(endpoint), naming.resolve_prefix(None), payload_time)
 
 
-def open_writer(spec: EndpointSpec, target: PlaybackTarget, servers: dict[str, VisionIpcServer]) -> EndpointWriter:
-    """Open what is spec, making it if it is not there.
+def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, Any]) -> EndpointWriter:
+    """Open an endpoint of any kind for playback, and create it if there is none.
 
     Parameters
     ----------
     spec, target : what, and where.
-    servers : of frames, by name; writers for the streams of one server share it, and a new one is put in.
+    shared : objects that several writers of one player share, by name; a writer may add some.
 
     Raises
     ------
     UnplayableError : it cannot be played there.
     IpcError : it is there with another configuration, or a living process owns it; what the endpoint's class raises.
     """
-    if spec.kind == TOPIC.name:
-        return TopicWriter(spec, target)
-    if target.backend == "zmq":
+    kind = find_kind(spec.kind)
+    if kind is None:
+        raise UnplayableError(f"this version knows no endpoints of kind {spec.kind!r}")
+    if target.backend == "zmq" and not kind.playback.on_zmq:
         raise UnplayableError("ZMQ has topics only")
-    if spec.kind == FRAMES.name:
-        from visionipc.playback import FramesWriter  # brings what only frames need
-
-        return FramesWriter(spec, target, servers)
-    if spec.kind == CHANNEL.name:
-        return ChannelWriter(spec, target)
-    if spec.kind == RECORDS.name:
-        return open_records(spec, target)
-    if spec.kind == QUEUE.name:
-        return QueueWriter(spec, target)
-    raise UnplayableError(f"this version knows no endpoints of kind {spec.kind!r}")
+    return kind.playback.open_writer(spec, target, shared)

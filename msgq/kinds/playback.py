@@ -1,10 +1,11 @@
-"""What writers of all kinds have in common: what is to be made, what is to be sent, and how."""
+"""Sending recorded messages again. Interface of the file playback.py of each kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgq import backend as backends
 from msgq.common.message_source import TOPIC, MessageSource
@@ -12,7 +13,9 @@ from msgq.common.schema import Schema
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
-from msgq.kinds import kind_of
+
+if TYPE_CHECKING:
+    from msgq.impl.ring import PubSocket
 
 
 class PlaybackMessage(NamedTuple):
@@ -61,11 +64,6 @@ class EndpointSpec(NamedTuple):
     publishers: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     sample: bytes = b""
-
-    @property
-    def name(self) -> str:
-        """Without the mark."""
-        return kind_of(self.endpoint).bare_name(self.endpoint)
 
     def number(self, option: str) -> int | None:
         """Return an option that is a positive number; None: there is none of this name."""
@@ -139,6 +137,11 @@ class EndpointWriter:
         Only records have a state: elsewhere nothing is done.
         """
 
+    @property
+    def ring_socket(self) -> PubSocket | None:
+        """The socket to which many messages of equal size can be given at once; None: there is none."""
+        return None
+
     def wait_for_readers(self, timeout: float) -> bool:
         """Wait so many seconds for a subscriber; tell whether one is there.
 
@@ -165,3 +168,67 @@ def usable_schema(schema: Schema | None) -> Schema | None:
         return schema and Schema(schema.name, schema.encoding, schema.data, schema_encoding=schema.schema_encoding)
     except ValueError:
         return None
+
+
+class MessageSample(Protocol):
+    """Looks at the first messages of an endpoint of a recording, before the endpoint is opened."""
+
+    data: bytes
+    refusal: str
+
+    def add(self, data: bytes) -> bool:
+        """Take a message; return whether this is enough. `data` is then what `EndpointSpec.sample` needs, and `refusal`
+        why the endpoint cannot be played ("": it can be).
+        """
+
+
+class ComparedMessage(NamedTuple):
+    """The part of a message that a comparison of two runs compares.
+
+    Attributes
+    ----------
+    data : without what differs from run to run, as times.
+    extra : what else must be the same, by name: a board's key, a priority.
+    """
+
+    data: bytes
+    extra: tuple[str, Any]
+
+
+def _compare_all(data: bytes, key: str) -> ComparedMessage:
+    return ComparedMessage(data, ("key", key))
+
+
+@dataclass(frozen=True, slots=True)
+class KindPlayback:
+    """How recorded messages of a kind are sent again.
+
+    Attributes
+    ----------
+    open_writer : takes what to open, where, and objects that writers of one player share, by name; opens the endpoint,
+        and creates it if there is none. Raises `UnplayableError` if it cannot be played there.
+    on_zmq : the ZMQ backend has endpoints of this kind.
+    fit_name : takes a name of a recording; returns it without what no endpoint of this kind can have in its name.
+    validate_name : takes a new name; returns it, or raises `InvalidValueError`. None: as `Kind.validate`.
+    announcement : takes a name in a recording; returns the endpoint that its writer publishes by itself, or None.
+    sample : returns what looks at the first messages of an endpoint. None: no message needs to be seen.
+    first_byte : the first byte of all messages that are sent again; others say what happened, and are left out. None:
+        all are sent.
+    state_key : of kinds that keep values: takes a message; returns which element it changes (beside the key).
+    reserve : takes what a simulation needs, and creates it without staying its publisher. None: a writer does.
+    encode_sent : takes the data, priority, number and time of a sent message, and returns it as recordings have it, and
+        its schema. None: a recording has what was sent.
+    compare : takes a recorded message and its key; returns what a comparison compares, None: nothing.
+    """
+
+    open_writer: Callable[[EndpointSpec, PlaybackTarget, dict[str, Any]], EndpointWriter]
+    on_zmq: bool = False
+    fit_name: Callable[[str], str] = str
+    validate_name: Callable[[str], str] | None = None
+    announcement: Callable[[str], str | None] | None = None
+    sample: Callable[[], MessageSample] | None = None
+    first_byte: int | None = None
+    state_key: Callable[[bytes], bytes] = bytes
+    reserve: Callable[[EndpointSpec], None] | None = None
+    encode_sent: Callable[[bytes, int, int, int], tuple[bytes, Schema]] | None = None
+    compare: Callable[[bytes, str], ComparedMessage | None] = _compare_all

@@ -134,12 +134,12 @@ class LogReader:
         """
         return self._with_view(self.view.between(start, end))
 
-    def full_history(self, kind: str) -> LogReader:
-        """Return all that the files have of the endpoints of one kind, of those that were chosen, whenever it was.
+    def full_history(self, *kinds: str) -> LogReader:
+        """Return all that the files have of the endpoints of these kinds, of those that were chosen, whenever it was.
 
         It is for kinds that have a state, which what came before left. It opens the files anew.
         """
-        return self._with_view(self.view.full_history(kind))
+        return self._with_view(self.view.full_history(*kinds))
 
     def _with_view(self, view: LogView) -> LogReader:
         """Return a reader of some of this log."""

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgq import backend as backends
 from msgq.common import record_changes
+from msgq.common.record_changes import HEAD_BYTES, INDEX_BYTES
 from msgq.errors import InvalidValueError, RecordMismatchError, SegmentError
 from msgq.impl.base.origin import origin_time, set_origin
 from msgq.impl.records import arrays
 from msgq.kinds.playback import (
+    ComparedMessage,
     EndpointSpec,
     EndpointWriter,
+    KindPlayback,
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
     mismatch_error,
     usable_schema,
 )
+from msgq.records.names import KIND
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,8 +88,10 @@ class VectorWriter(EndpointWriter):
                 raise UnplayableError(str(error)) from None
         exclusive, copies = spec.flag("exclusive"), spec.number("copies")
         try:
-            vector = kind(spec.name, item, length, exclusive=exclusive, copies=copies, prefix=place.prefix)
-            existing = kind(spec.name, passive=True, prefix=place.prefix)
+            vector = kind(
+                KIND.bare_name(spec.endpoint), item, length, exclusive=exclusive, copies=copies, prefix=place.prefix
+            )
+            existing = kind(KIND.bare_name(spec.endpoint), passive=True, prefix=place.prefix)
         except SegmentError as error:
             if error.errno == errno.ENOENT:
                 raise UnplayableError("it is not there, and the recording does not say how to make it") from None
@@ -93,7 +99,9 @@ class VectorWriter(EndpointWriter):
         existing.close()
         if length not in (None, len(existing)):  # the library would open a part of it
             vector.close()
-            raise RecordMismatchError(f"has length {len(existing)}, and {length} was recorded", spec.name)
+            raise RecordMismatchError(
+                f"has length {len(existing)}, and {length} was recorded", KIND.bare_name(spec.endpoint)
+            )
         return vector
 
     def send(self, message: PlaybackMessage) -> None:
@@ -151,7 +159,7 @@ class BoardWriter(EndpointWriter):
         super().__init__(spec)
         self._target = place
         self._board = backends.backend_class("Board", place.module)(
-            spec.name,
+            KIND.bare_name(spec.endpoint),
             spec.number("keys"),
             spec.number("value_bytes"),
             schema=usable_schema(spec.schema),
@@ -193,3 +201,20 @@ class BoardWriter(EndpointWriter):
     def close(self) -> None:
         """See `EndpointWriter`."""
         self._board.close()
+
+
+_TIME = slice(INDEX_BYTES + 8, HEAD_BYTES)  # of a change
+
+
+def _compare(data: bytes, key: str) -> ComparedMessage:
+    """Return a value; of a vector's change without its time, which the message has, too."""
+    if not key and len(data) >= _TIME.stop:
+        data = data[: _TIME.start] + bytes(_TIME.stop - _TIME.start) + data[_TIME.stop :]
+    return ComparedMessage(data, ("key", key))
+
+
+PLAYBACK = KindPlayback(
+    open_writer=lambda spec, target, _: open_records(spec, target),
+    state_key=lambda data: data[:INDEX_BYTES],
+    compare=_compare,
+)

@@ -18,6 +18,7 @@ KIND = Kind(
     heading="topics",
     files=naming.topic_files,
     crosses_bridges=True,
+    names_senders=False,
     side_files=naming.side_files,
     find_subject=_find_subject,
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgq import backend as backends
 from msgq import stats
 from msgq.common import naming
 from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
 from msgq.kinds.playback import (
     EndpointSpec,
     EndpointWriter,
+    KindPlayback,
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
@@ -83,6 +85,11 @@ class TopicWriter(EndpointWriter):
         except MessageTooLargeError as error:
             raise UnplayableError(str(error)) from None
 
+    @property
+    def ring_socket(self) -> PubSocket:
+        """See `EndpointWriter`."""
+        return self.socket
+
     def wait_for_readers(self, timeout: float) -> bool:
         """See `EndpointWriter`."""
         try:
@@ -94,3 +101,20 @@ class TopicWriter(EndpointWriter):
     def close(self) -> None:
         """See `EndpointWriter`."""
         self.socket.close()
+
+
+def _reserve(spec: EndpointSpec) -> None:
+    """Create a ring that is large enough, if a default one is not: the first socket decides its size."""
+    needed = ring_bytes(spec.largest)
+    if needed > RING_BYTES:
+        socket = backends.current().PubSocket()
+        socket.connect(backends.current().Context(), spec.endpoint, needed)
+        socket.close()
+
+
+PLAYBACK = KindPlayback(
+    open_writer=lambda spec, target, _: TopicWriter(spec, target),
+    on_zmq=True,
+    fit_name=lambda name: name.strip("/").replace("/", "."),
+    reserve=_reserve,
+)

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 from msgq import backend as backends
 from msgq.common import queue_events
 from msgq.common.queue_events import HEAD_BYTES, Event
+from msgq.common.schema import Schema
 from msgq.errors import QueueMismatchError, SegmentError
 from msgq.impl.workqueue.options import O_CREX
 from msgq.kinds.playback import (
+    ComparedMessage,
     EndpointSpec,
     EndpointWriter,
+    KindPlayback,
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
     mismatch_error,
 )
+from msgq.workqueue.names import KIND
 
 if TYPE_CHECKING:
     from msgq.impl.workqueue import MessageQueue
@@ -76,12 +80,14 @@ class QueueWriter(EndpointWriter):
         # Of a new one a recorder shall see what one saw of the recorded one. Who made one that is there has decided.
         try:
             if spec.options:
-                kind(spec.name, O_CREX, None, *sizes, prefix=target.prefix, events="payload").close()
+                kind(
+                    KIND.bare_name(spec.endpoint), O_CREX, None, *sizes, prefix=target.prefix, events="payload"
+                ).close()
         except SegmentError as error:
             if error.errno != errno.EEXIST:
                 raise
         try:
-            self._queue = kind(spec.name, None, None, *sizes, read=False, prefix=target.prefix)
+            self._queue = kind(KIND.bare_name(spec.endpoint), None, None, *sizes, read=False, prefix=target.prefix)
         except QueueMismatchError as error:
             raise mismatch_error(error, spec.endpoint) from None
 
@@ -93,3 +99,42 @@ class QueueWriter(EndpointWriter):
     def close(self) -> None:
         """See `EndpointWriter`."""
         self._queue.close()
+
+
+class EventSample:
+    """Finds out whether a queue's events have payloads. See `MessageSample`."""
+
+    def __init__(self) -> None:
+        self.data, self.refusal = b"", NO_PAYLOAD
+
+    def add(self, data: bytes) -> bool:
+        """See `MessageSample`."""
+        if not is_sent(data):
+            return False
+        if not has_payload(data):
+            self.refusal = NO_PAYLOAD
+            return True
+        self.refusal = ""
+        return len(data) > HEAD_BYTES  # else the message was empty, which any queue's event says
+
+
+def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema]:
+    return sent_event(data, priority, number, time_ns), queue_events.SCHEMA
+
+
+def _compare(event: bytes, _key: str) -> ComparedMessage | None:
+    """Return the message that was sent, and its priority; other events are not compared."""
+    try:
+        data, priority = payload(event)
+    except UnplayableError:
+        return None
+    return ComparedMessage(data, ("priority", priority))
+
+
+PLAYBACK = KindPlayback(
+    open_writer=lambda spec, target, _: QueueWriter(spec, target),
+    sample=EventSample,
+    first_byte=Event.SENT,
+    encode_sent=_encode_sent,
+    compare=_compare,
+)

@@ -18,8 +18,7 @@ from msgq.lake.metrics import islands
 from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.queues import EVENTS, event_hours, read_events
 from msgq.lake.metrics.stages import STAGE_AGGREGATES, stage_windows
-from msgq.lake.metrics.windows import HOUR, WINDOWS, is_of_kind, traffic_windows
-from msgq.records.names import KIND as RECORDS
+from msgq.lake.metrics.windows import HOUR, WINDOWS, keeps_values, traffic_windows
 
 _CHANGE_HEADER = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
 _SEQUENCE_MODULUS = 1 << 32
@@ -75,7 +74,7 @@ def epoch_islands(rows: pa.Table) -> pa.Table:
 
     Input: run, endpoint, epoch, sequence, log_time, kind, and where they are there lost_before and lost_after.
     """
-    is_state = is_of_kind(rows, RECORDS.name)
+    is_state = keeps_values(rows)
     messages = rows.filter(pa.array(~is_state)) if is_state.any() else rows
     return islands.find_islands(_with_boundary_losses(messages), islands.EPOCH_KEY)
 
@@ -102,7 +101,7 @@ def state_islands(rows: pa.Table) -> pa.Table:
     Input: run, endpoint, epoch, sequence, log_time, kind, key, data. Changes of vectors that are too short to be one
     are left out.
     """
-    is_state = is_of_kind(rows, RECORDS.name)
+    is_state = keeps_values(rows)
     if not is_state.any():
         return SCHEMAS["key_islands"].empty_table()
     state = rows.select([*islands.EPOCH_KEY, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))

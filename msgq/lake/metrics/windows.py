@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
+from msgq.kinds import state_kinds
 from msgq.lake.metrics import duration_stats, histograms
 from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
-from msgq.records.names import KIND as RECORDS
 
 #: How long windows may be, ns; each is a whole number of those before, and an hour of all.
 WIDTHS = tuple(seconds * NS_PER_S for seconds in (1, 10, 60, 600, 3600))
@@ -51,7 +51,7 @@ def traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     groups = RowGroups(*(column(messages, name) for name in KEYS), window)
     sizes = integer_column(messages, "size_bytes")
     late = saturating_subtract(times, integer_column(messages, "publish_time"))
-    known = (late != 0) & ~is_of_kind(messages, RECORDS.name)
+    known = (late != 0) & ~keeps_values(messages)
     if column(messages, "publish_time").null_count:
         known &= np.asarray(column(messages, "publish_time").is_valid())
     made = {
@@ -75,6 +75,13 @@ def is_of_kind(messages: pa.Table, kind: str) -> Booleans:
     is_one: Booleans = np.asarray(pc.equal(kinds.dictionary, kind).fill_null(False), np.bool_)
     is_kind: Booleans = np.append(is_one, False)[np.asarray(kinds.indices.fill_null(len(is_one)))]
     return is_kind
+
+
+def keeps_values(messages: pa.Table) -> Booleans:
+    """Return which messages are changes of values, by their kind (`Kind.keeps_values`)."""
+    masks: list[Booleans] = [is_of_kind(messages, kind) for kind in state_kinds()]
+    changes: Booleans = np.logical_or.reduce(masks)
+    return changes
 
 
 def merge_windows(windows: pa.Table, width: int | Integers = 0) -> pa.Table:

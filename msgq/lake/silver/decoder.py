@@ -14,9 +14,8 @@ from msgq.decoding.arrow_types import cast_to, field_arrays, field_names
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
 from msgq.decoding.typed import BY_VALUE, Kind
+from msgq.kinds import all_kinds
 from msgq.lake.delta_types import delta_type
-from msgq.topic.names import KIND as TOPIC
-from visionipc.names import KIND as FRAMES
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
@@ -54,7 +53,7 @@ INPUT_COLUMNS = pa.schema(
 SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
 _SOURCE_NAMES = ("publisher", "key")
 _MAX_EXACT_INTEGER = 1 << 53  # up to here double has all whole numbers
-_TOPICS = pa.array([TOPIC.name, FRAMES.name])
+_WITHOUT_SENDERS = pa.array([kind.name for kind in all_kinds() if not kind.names_senders])
 _RESERVED_NAMES = (*FIXED_COLUMNS.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
 
 
@@ -166,7 +165,7 @@ def _groups(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
         return
     messages = messages.combine_chunks()
     kind = messages.column("kind") if "kind" in messages.column_names else pa.nulls(messages.num_rows, pa.string())
-    is_topic = pc.or_kleene(pc.is_null(kind), pc.is_in(kind.cast(pa.string()), _TOPICS))
+    is_topic = pc.or_kleene(pc.is_null(kind), pc.is_in(kind.cast(pa.string()), _WITHOUT_SENDERS))
     messages = messages.append_column("is_topic", is_topic)
     code = _codes(messages, ("is_topic", "encoding", "schema_id", "endpoint"))
     order = np.argsort(code, kind="stable")

@@ -15,20 +15,16 @@ from msgq.common.selection import EndpointPattern, Selection
 from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
-from msgq.kinds.playback import UnplayableError
+from msgq.kinds import find_kind, get_kind
 from msgq.recording.comparison.value_diff import Tolerance, find_difference
 from msgq.recording.log_reader import LogReader
 from msgq.recording.reader.message import Message
-from msgq.records.names import KIND as RECORDS
 from msgq.simulation import SentMessage, Simulation
-from msgq.workqueue.names import KIND as QUEUE
-from msgq.workqueue.playback import payload
 
 __all__ = ["Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"]
 
 _EXACT = Tolerance()
 _WAITING_BYTES_MAX = 1 << 30  # of messages without a partner so far
-_CHANGE_TIME = slice(12, 20)  # in a vector's change, behind index and count
 _ITEM_BYTES = 200  # of Python, for each
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
@@ -173,34 +169,29 @@ def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
                 yield item
 
 
-def _item_of_sent(message: SentMessage) -> _Item:
-    if message.kind == QUEUE.name:
-        extra = "priority", message.priority
-        return _Item(message.endpoint, message.time_ns, message.data, message.schema, extra)
-    return _Item(
-        message.endpoint, message.time_ns, _payload_without_time(message), message.schema, ("key", message.key)
+def _item_of_sent(message: SentMessage) -> _Item | None:
+    playback = get_kind(message.kind).playback
+    data = message.data
+    if playback.encode_sent is not None:
+        data, _ = playback.encode_sent(data, message.priority, 0, message.time_ns)
+    compared = playback.compare(data, message.key)
+    return (
+        None
+        if compared is None
+        else _Item(message.endpoint, message.time_ns, compared.data, message.schema, compared.extra)
     )
 
 
 def _item_of_log(message: Message) -> _Item | None:
     """Return what is compared of a recorded message; None: nothing. Of a work queue's events that is what was sent."""
-    if message.kind != QUEUE.name:
-        return _Item(
-            message.endpoint, message.publish_time, _payload_without_time(message), message.schema, ("key", message.key)
-        )
-    try:
-        data, priority = payload(message.data)
-    except UnplayableError:
+    kind = find_kind(message.kind)
+    if kind is None:
+        return _Item(message.endpoint, message.publish_time, message.data, message.schema, ("key", message.key))
+    compared = kind.playback.compare(message.data, message.key)
+    if compared is None:
         return None
-    return _Item(message.endpoint, message.publish_time, data, None, ("priority", priority))
-
-
-def _payload_without_time(message: Message | SentMessage) -> bytes:
-    """Return the payload; of a vector's change without its time, which the message has, too."""
-    is_change = message.kind == RECORDS.name and not message.key and len(message.data) >= _CHANGE_TIME.stop
-    return (
-        message.data[: _CHANGE_TIME.start] + bytes(8) + message.data[_CHANGE_TIME.stop :] if is_change else message.data
-    )
+    schema = message.schema if kind.playback.encode_sent is None else None  # else it is that of what is recorded
+    return _Item(message.endpoint, message.publish_time, compared.data, schema, compared.extra)
 
 
 @dataclass(slots=True)

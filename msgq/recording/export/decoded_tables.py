@@ -13,11 +13,10 @@ from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import common_columns, field_arrays, field_names, with_columns
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.errors import RecordingError
+from msgq.kinds import all_kinds
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.arrow_batches import read_batches
 from msgq.recording.reader.log_view import LogView
-from msgq.topic.names import KIND as TOPIC
-from visionipc.names import KIND as FRAMES
 
 _ROWS = 65536
 _BYTES = 16 << 20  # of payloads that are decoded at once
@@ -88,9 +87,8 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
         for values in decoder.values(schema, data) if len(places) else ():
             decoded.append(_SchemaValues(schema, places if values.rows is None else places[values.rows], values))
     kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
-    return _merge_values(
-        _message_columns(batch, () if kinds <= {TOPIC.name, FRAMES.name} else _SOURCE), decoded, endpoint
-    )
+    fields = () if kinds <= {kind.name for kind in all_kinds() if not kind.names_senders} else _SOURCE
+    return _merge_values(_message_columns(batch, fields), decoded, endpoint)
 
 
 def _message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:

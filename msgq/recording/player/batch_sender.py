@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgq.common.message_source import TOPIC
 from msgq.recording.player.ring_sender import RingSender
 from msgq.recording.player.schedule import Schedule, compute_ages
 from msgq.recording.player.writers import Writers
 from msgq.recording.reader.column_batches import MessageBatch
-from msgq.topic.names import KIND as TOPIC
 
 _ONE_BY_ONE = 64
 _BYTES = 1 << 18  # at once, on topics: some 30 us
@@ -57,7 +57,7 @@ class BatchSender:
     @property
     def by_kind(self) -> dict[str, int]:
         """How many messages were sent, by the kind of their endpoints."""
-        return dict(self._others + Counter({TOPIC.name: self._ring_sender.messages}))
+        return dict(self._others + Counter({TOPIC.kind: self._ring_sender.messages}))
 
     @property
     def bytes(self) -> int:

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from msgq.channel.names import KIND as CHANNEL
-from msgq.common.queue_events import HEAD_BYTES
 from msgq.common.texts import some
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.kinds import find_kind
 from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.player.log_index import LogIndex, may_match
 from msgq.recording.player.remapping import EndpointRemapping
-from msgq.workqueue.names import KIND as QUEUE
-from msgq.workqueue.playback import NO_PAYLOAD, has_payload, is_sent
-from visionipc.names import KIND as FRAMES
 
-_RAW = "/image"
 _ANNOUNCES = "it announces frames, whose pictures are played: that announces them anew"
 _NO_NAME = "it cannot be the name of an endpoint; remap it"
 _NO_INDEX = "the index of its file does not say that it is there; reindex the file"
@@ -91,7 +86,7 @@ def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> Pl
             info.options,
             info.largest,
             info.tracked,
-            _collect_source_field("publisher", old, log) if info.kind == CHANNEL.name else (),
+            _collect_source_field("publisher", old, log),
             tuple(key for key in _collect_source_field("key", old, before, log) if key),
         )
     _skip_announcements(playback_plan)
@@ -103,13 +98,13 @@ def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> Pl
 
 
 def _skip_announcements(playback_plan: PlaybackPlan) -> None:
-    """Leave out topics of streams whose pictures go back into frames: their server publishes there."""
-    pictures = [
-        old
+    """Leave out topics that a writer publishes by itself: the server of a stream of frames announces its pictures."""
+    announcements = (
+        kind.playback.announcement(old)
         for name, old in playback_plan.former.items()
-        if playback_plan.specs[name].kind == FRAMES.name and old.endswith(_RAW)
-    ]
-    announced = {old.removesuffix(_RAW) for old in pictures}
+        if (kind := find_kind(playback_plan.specs[name].kind)) is not None and kind.playback.announcement is not None
+    )
+    announced = set(announcements)
     for name, old in list(playback_plan.former.items()):
         if old in announced:
             playback_plan.skip(name, _ANNOUNCES)
@@ -123,25 +118,22 @@ def _collect_source_field(field: str, endpoint: str, *logs: LogReader) -> tuple[
 
 
 def _sample_messages(log: LogReader, playback_plan: PlaybackPlan) -> None:
-    """Find a picture of each stream, and the queues whose events have no payloads."""
+    """Look at the first messages of endpoints whose kinds ask for it, and leave out those that cannot be played."""
     new = {old: name for name, old in playback_plan.former.items()}
-    kinds = {old: playback_plan.specs[name].kind for old, name in new.items()}
-    wanted = {old for old, kind in kinds.items() if kind in (FRAMES.name, QUEUE.name)}
-    undecided = {old for old, kind in kinds.items() if kind == QUEUE.name}
+    samples = {}
+    for old, name in new.items():
+        kind = find_kind(playback_plan.specs[name].kind)
+        if kind is not None and kind.playback.sample is not None:
+            samples[old] = kind.playback.sample()
+    wanted = set(samples)
     for endpoint, data in _iter_first_messages(log, wanted):
-        if kinds[endpoint] == FRAMES.name:
-            name = new[endpoint]
-            playback_plan.specs[name] = playback_plan.specs[name]._replace(sample=data)
+        if samples[endpoint].add(data):
             wanted.discard(endpoint)
-        elif is_sent(data):
-            undecided.discard(endpoint)
-            if not has_payload(data):
-                undecided.add(endpoint)
-                wanted.discard(endpoint)
-            elif len(data) > HEAD_BYTES:  # else the message was empty, which any queue's event says
-                wanted.discard(endpoint)
-    for endpoint in undecided:
-        playback_plan.skip(new[endpoint], NO_PAYLOAD)
+    for endpoint, sample in samples.items():
+        name = new[endpoint]
+        playback_plan.specs[name] = playback_plan.specs[name]._replace(sample=sample.data)
+        if sample.refusal:
+            playback_plan.skip(name, sample.refusal)
 
 
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:

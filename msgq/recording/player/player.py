@@ -17,13 +17,13 @@ from typing import Protocol, Self
 from msgq.common import naming
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
+from msgq.kinds import state_kinds
 from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.batch_sender import BatchSender
 from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.recording.player.schedule import TIME_SOURCES, ClockTicks, Schedule, find_latest_state, order_batches
 from msgq.recording.player.writers import Writers
-from msgq.records.names import KIND as RECORDS
 
 _LONG_S = 60.0  # a wait of its own in longer ones
 _LOOK_S = 0.1  # between two looks for readers
@@ -151,7 +151,7 @@ class Player:
         self._clock: Clock = clock or _RealClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _resolve_range(log, start, duration, time_source)
         place = PlaybackTarget(backend or naming.backend_name(), naming.resolve_prefix(prefix), segment_size, take_over)
-        self._records = self._log.full_history(RECORDS.name)
+        self._records = self._log.full_history(*state_kinds())
         before = self._records.between(None, self._begin_ns)
         self._writers = Writers(self._log, before, self._names, clock_endpoint, place)
         self._batch_sender = BatchSender(self._writers)

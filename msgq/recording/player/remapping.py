@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgq.common.selection import EndpointPattern
 from msgq.errors import EndpointNameError, InvalidValueError
-from msgq.kinds import kind_of, recorded_kind, stored_kinds
-from msgq.topic.names import KIND as TOPIC
-from visionipc.names import KIND as FRAMES
+from msgq.kinds import find_kind, kind_of
 
 #: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `EndpointRemapping`.
 Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[EndpointPattern, str]
@@ -48,9 +46,9 @@ class EndpointRemapping:
             return _validate(self._exact[endpoint], kind, endpoint)
         for pattern, new in self._patterns:
             if pattern.search(endpoint):
-                return _validate(_without_slashes(_substitute(pattern, new, endpoint), kind), kind, endpoint)
+                return _validate(_fit_name(_substitute(pattern, new, endpoint), kind), kind, endpoint)
         try:
-            return _validate(_without_slashes(endpoint, kind), kind, endpoint)
+            return _validate(_fit_name(endpoint, kind), kind, endpoint)
         except (EndpointNameError, InvalidValueError):
             return None
 
@@ -70,24 +68,20 @@ def _substitute(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
         raise InvalidValueError(f"{endpoint!r} cannot be remapped to {new!r}: {error}") from None
 
 
-def _without_slashes(name: str, kind: str) -> str:
-    """Return a topic's name without "/"; others have it behind the mark of their kind only."""
-    return name.strip("/").replace("/", ".") if kind == TOPIC.name else name
+def _fit_name(name: str, kind_name: str) -> str:
+    """Return a name without what no endpoint of a kind can have: topics have no "/"."""
+    kind = find_kind(kind_name)
+    return name if kind is None else kind.playback.fit_name(name)
 
 
-def _validate(name: str, kind: str, former: str) -> str:
+def _validate(name: str, kind_name: str, former: str) -> str:
     """Return a name that an endpoint of a kind can have."""
-    if kind == FRAMES.name:
-        if recorded_kind(name) != FRAMES:
-            text = f"{former!r} has frames, which {name!r} cannot have; give visionipc_SERVER_STREAM/image"
-            raise InvalidValueError(text)
-        return name
-    known = next((candidate for candidate in stored_kinds() if candidate.name == kind), None)
-    if known is None:
-        raise InvalidValueError(f"{former!r} is of kind {kind!r}, which this version does not know")
-    if known is TOPIC and kind_of(name) is TOPIC:
-        return TOPIC.validate(name)
-    if known is not kind_of(name):
-        text = f"{former!r} is of kind {kind}, and {name!r} of another; give a name of the same kind"
-        raise InvalidValueError(f"{text}: {known.name_prefix}NAME" if known.name_prefix else f"{text}, without '/'")
-    return known.name_prefix + known.validate(known.bare_name(name))
+    kind = find_kind(kind_name)
+    if kind is None:
+        raise InvalidValueError(f"{former!r} is of kind {kind_name!r}, which this version does not know")
+    if kind.playback.validate_name is not None:
+        return kind.playback.validate_name(name)
+    if kind != kind_of(name):
+        text = f"{former!r} is of kind {kind_name}, and {name!r} of another; give a name of the same kind"
+        raise InvalidValueError(f"{text}: {kind.endpoint('NAME')}" if kind.name_prefix else f"{text}, without '/'")
+    return kind.endpoint(kind.validate(kind.bare_name(name)))

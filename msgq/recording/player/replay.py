@@ -9,11 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import msgq
-from msgq.common import queue_events
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
+from msgq.kinds import get_kind, state_kinds
 from msgq.kinds.playback import UnplayableError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
@@ -21,12 +20,7 @@ from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.player.plan import PlaybackPlan, make_plan
 from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.recording.player.schedule import Schedule, find_latest_state
-from msgq.records.names import KIND as RECORDS
 from msgq.simulation import Faults, SentMessage, Simulation
-from msgq.topic.names import KIND as TOPIC
-from msgq.topic.playback import RING_BYTES, ring_bytes
-from msgq.workqueue.names import KIND as QUEUE
-from msgq.workqueue.playback import sent_event
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +83,7 @@ class Replay:
         if first is None:
             raise RecordingError("there is nothing to play: the log has no message of what was chosen")
         self._begin_ns = first.time_ns
-        before = log.full_history(RECORDS.name).between(None, log.start_time)
+        before = log.full_history(*state_kinds()).between(None, log.start_time)
         self._plan = make_plan(log, before, self._names)
         self._state = [message._replace(time_ns=first.time_ns) for message in find_latest_state(before, self._names)]
         indexed = self._plan.log_index.endpoints
@@ -120,10 +114,11 @@ def _prepare(sim: Simulation, plan: PlaybackPlan) -> None:
     """Make what programs may open without saying how; leave out what cannot be made."""
     for name, spec in list(plan.specs.items()):
         try:
-            if spec.kind != TOPIC.name:
+            reserve = get_kind(spec.kind).playback.reserve
+            if reserve is not None:
+                reserve(spec)
+            else:
                 sim.prepare(spec._replace(publishers=(), keys=()))  # these come with their first messages
-            elif (needed := ring_bytes(spec.largest)) > RING_BYTES:  # who connects first decides how large a ring is
-                msgq.pub_sock(name, needed).close()
         except UnplayableError as error:
             plan.skip(name, str(error))
 
@@ -136,14 +131,14 @@ def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
     RecordingError : the file exists, or cannot be written.
     """
     channels: dict[tuple[str, MessageSource, Schema | None], int] = {}
-    queued: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     with Writer(path) as writer:
         for message in sent:
             data, schema = message.data, message.schema
-            if message.source.kind == QUEUE.name:
-                queued[message.endpoint] = number = queued.get(message.endpoint, 0) + 1
-                data = sent_event(data, message.priority, number, message.time_ns)
-                schema = queue_events.SCHEMA
+            encode_sent = get_kind(message.source.kind).playback.encode_sent
+            if encode_sent is not None:
+                numbers[message.endpoint] = number = numbers.get(message.endpoint, 0) + 1
+                data, schema = encode_sent(data, message.priority, number, message.time_ns)
             channel_key = message.endpoint, message.source, schema
             if channel_key not in channels:
                 metadata = metadata_keys.channel_metadata(0, metadata_keys.RECEIVED, source=message.source)

@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from msgq.common.queue_events import Event
-from msgq.common.record_changes import INDEX_BYTES
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
+from msgq.kinds import find_kind, get_kind
 from msgq.kinds.playback import PlaybackMessage
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.remapping import EndpointRemapping, Remap
 from msgq.recording.player.ring_sender import NO_AGE, order_publish_times
 from msgq.recording.reader.column_batches import BatchMergeBuffer, MessageBatch
-from msgq.workqueue.names import KIND as QUEUE
 
 TIME_SOURCES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
@@ -54,7 +52,8 @@ class Schedule:
             )
         self.log, self.names, self.left_out = log, list[str | None](), set[str]()
         self._time_source, self._names, self._is_wanted = time_source, names, is_wanted
-        self._is_named = self._is_queue = np.empty(0, np.bool_)  # of each code
+        self._is_named = np.empty(0, np.bool_)  # of each code
+        self._first_bytes = np.empty(0, np.int16)  # that messages of each code need to be sent; -1: any
 
     def __iter__(self) -> Iterator[MessageBatch]:
         """Give the messages. Events of work queues that are not of messages that were sent are left out."""
@@ -63,9 +62,9 @@ class Schedule:
             wanted = self._is_named[batch.code]
             if not wanted.all():
                 self.left_out.update(self.log.channels[code].endpoint for code in np.unique(batch.code[~wanted]))
-            queued = self._is_queue[batch.code]
-            if queued.any():
-                wanted &= ~queued | _find_sent_events(batch)
+            first_bytes = self._first_bytes[batch.code]
+            if (first_bytes >= 0).any():
+                wanted &= (first_bytes < 0) | (_read_first_bytes(batch) == first_bytes)
             if wanted.all():
                 yield batch
             elif wanted.any():
@@ -78,7 +77,7 @@ class Schedule:
             name = self._names.new_name(channel.endpoint, channel.source.kind)
             self.names.append(name if name is not None and self._is_wanted(name) else None)
         self._is_named = np.array([name is not None for name in self.names])
-        self._is_queue = np.array([channel.source.kind == QUEUE.name for channel in self.log.channels])
+        self._first_bytes = np.array([_needed_first_byte(channel.source.kind) for channel in self.log.channels])
 
     def build_messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
         """Return some messages of a batch one by one."""
@@ -136,8 +135,8 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
     """
     latest: dict[tuple[str, str, bytes], PlaybackMessage] = {}
     for message in Schedule(before, "log_time", names).iter_messages():
-        key = message.source.key
-        state_key = message.endpoint, key, b"" if key else message.data[:INDEX_BYTES]
+        key, kind = message.source.key, get_kind(message.source.kind)
+        state_key = message.endpoint, key, b"" if key else kind.playback.state_key(message.data)
         latest.pop(state_key, None)
         latest[state_key] = message
     return list(latest.values())
@@ -200,11 +199,16 @@ def compute_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.where(batch.origin_time != 0, batch.publish_time - batch.origin_time, NO_AGE)
 
 
-def _find_sent_events(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return of each message whether it is an event that says that a message was sent."""
-    first = np.zeros(len(batch), np.uint8)
+def _needed_first_byte(kind_name: str) -> int:
+    """Return the first byte of messages of a kind that are sent again; -1: any."""
+    kind = find_kind(kind_name)
+    return -1 if kind is None or kind.playback.first_byte is None else kind.playback.first_byte
+
+
+def _read_first_bytes(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """Return the first byte of each message; -2 of an empty one."""
+    first = np.full(len(batch), -2, np.int16)
     for number, content in enumerate(batch.contents):
         has_payload = (batch.content == number) & (batch.length > 0)
         first[has_payload] = np.frombuffer(content, np.uint8)[batch.offset[has_payload]]
-    sent: np.ndarray[Any, np.dtype[np.bool_]] = (first == Event.SENT) & (batch.length > 0)
-    return sent
+    return first

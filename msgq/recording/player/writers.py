@@ -1,11 +1,11 @@
-"""Where a player sends: an writer for each endpoint of a log, all of them there before the first message."""
+"""Where a player sends: a writer for each endpoint of a log, all of them there before the first message."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgq.common.schema import Schema
 from msgq.common.texts import some
@@ -15,11 +15,9 @@ from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, P
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.plan import make_plan
 from msgq.recording.player.remapping import EndpointRemapping
-from msgq.topic.playback import TopicWriter
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
-    from visionipc import VisionIpcServer
 
 _CLOCK_SCHEMA = Schema("time_ns", "struct", b'"<u8"')
 
@@ -48,7 +46,7 @@ class Writers:
         self.unplayed: Counter[str] = Counter()
         self.closed = False
         self._place = target
-        self._servers: dict[str, VisionIpcServer] = {}
+        self._shared: dict[str, Any] = {}
         self.plan = make_plan(log, before, names)
         if clock_endpoint in self.plan.specs:
             raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
@@ -61,17 +59,17 @@ class Writers:
                 raise RecordingError(f"there is nothing to play: {reasons}")
             if clock_endpoint is not None:
                 clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, largest=8)
-                self.by_name[clock_endpoint] = open_writer(clock, target, self._servers)
+                self.by_name[clock_endpoint] = open_writer(clock, target, self._shared)
             stack.pop_all()
 
     def _open(self, wanted: EndpointSpec) -> None:
-        """Open an writer, or note why it cannot be played."""
+        """Open a writer, or note why it cannot be played."""
         try:
             try:
-                writer = open_writer(wanted, self._place, self._servers)
+                writer = open_writer(wanted, self._place, self._shared)
             except SegmentSizeError:  # what is there is smaller than the largest message could be: how large is it?
                 largest = self.plan.log_index.largest(self.plan.former[wanted.endpoint])
-                writer = open_writer(wanted._replace(largest=largest), self._place, self._servers)
+                writer = open_writer(wanted._replace(largest=largest), self._place, self._shared)
             self.by_name[wanted.endpoint] = writer
         except UnplayableError as error:
             self.plan.skip(wanted.endpoint, str(error))
@@ -79,7 +77,7 @@ class Writers:
     def publisher(self, name: str | None) -> PubSocket | None:
         """Return what publishes to a topic; None: it is no topic, or is not played."""
         writer = self.by_name.get(name or "")
-        return writer.socket if isinstance(writer, TopicWriter) else None
+        return None if writer is None else writer.ring_socket
 
     def send(self, message: PlaybackMessage) -> bool:
         """Send a message; tell whether it was. False: its endpoint is skipped, or it is counted in `unplayed`."""

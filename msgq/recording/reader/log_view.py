@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -44,14 +44,14 @@ class LogView:
         end: int | None,
         span: tuple[int, int] | None,
         max_chunk_bytes: int,
-        kind: str = "",
+        kinds: Container[str] | None = None,
         clock: str = HOST,
         schemas: Schemas | None = None,
     ) -> None:
-        """Open the files; see `LogReader`. kind: only of endpoints of this kind; "": of all kinds."""
+        """Open the files; see `LogReader`. kinds: only of endpoints of these; None: of all."""
         if clock not in CLOCKS:
             raise InvalidValueError(f"there is no clock {clock!r}; give one of {', '.join(CLOCKS)}")
-        self._selection, self._kind, self.clock, self._schemas = selection, kind, clock, schemas
+        self._selection, self._kinds, self.clock, self._schemas = selection, kinds, clock, schemas
         self.start = 0 if start is None else min(max(0, start), TIME_MAX)
         self.end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
         self.max_chunk_bytes = max_chunk_bytes
@@ -72,7 +72,9 @@ class LogView:
 
     def _assign_code(self, channel: Channel) -> int:
         """Return the channel's index in `channels`, or that it is not wanted."""
-        if channel.endpoint not in self._selection or self._kind not in ("", channel.source.kind):
+        if channel.endpoint not in self._selection or (
+            self._kinds is not None and channel.source.kind not in self._kinds
+        ):
             return UNWANTED
         if self._schemas is not None:
             channel = replace(channel, schema=self._schemas.of(channel.endpoint, channel.schema))
@@ -155,17 +157,17 @@ class LogView:
         skipped is listed here as well. One thread at a time for both.
         """
         view = copy(self)
-        view._selection, view._kind = Selection([endpoint]), ""
+        view._selection, view._kinds = Selection([endpoint]), None
         view.channels, view._codes = [], {}
         view.files = [file.select_blocks(file.blocks, view._assign_code, view.report) for file in self.files]
         for file in view.files:
             file.registry.refresh_codes()
         return view
 
-    def full_history(self, kind: str) -> LogView:
-        """Return the endpoints of one kind, of those that are wanted, from the beginning of the files to their end."""
-        paths = [file.path for file in self.files if _may_have_kind(file, kind)]
-        options = (self.max_chunk_bytes, kind, self.clock, self._schemas)
+    def full_history(self, *kinds: str) -> LogView:
+        """Return the wanted endpoints of these kinds, from the beginning of the files to their end."""
+        paths = [file.path for file in self.files if _may_have_kind(file, kinds)]
+        options = (self.max_chunk_bytes, kinds, self.clock, self._schemas)
         return LogView(paths, self._selection, None, None, None, *options)
 
     def split(self, size: int) -> list[LogView]:
@@ -196,7 +198,7 @@ class LogView:
         self.files[-1].blocks.append(block)
 
 
-def _may_have_kind(file: McapFile, kind: str) -> bool:
-    """Return whether a file may have endpoints of a kind: a summary has all channels, or none."""
+def _may_have_kind(file: McapFile, kinds: Container[str]) -> bool:
+    """Return whether a file may have endpoints of these kinds: a summary has all channels, or none."""
     channels = file.registry.channels.values()
-    return not file.complete or not channels or any(channel.source.kind == kind for channel in channels)
+    return not file.complete or not channels or any(channel.source.kind in kinds for channel in channels)

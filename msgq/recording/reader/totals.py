@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from mcap.opcode import Opcode
 
+from msgq.kinds import keeps_values
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses, count_boundary_losses
 from msgq.recording.mcap_io.channel_registry import Channel
@@ -18,7 +19,6 @@ from msgq.recording.mcap_io.core import TALLY, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
-from msgq.records.names import KIND as RECORDS
 
 _ROWS = 16384
 _COUNT_FIELDS = ("messages", "bytes", "largest", "lost")
@@ -204,7 +204,7 @@ def _info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> Endpoi
         bytes=int(tally["bytes"]),
         first_time=int(tally["first_time"]),
         last_time=int(tally["last_time"]),
-        lost=lost if channel.counted else 0 if source.kind == RECORDS.name else None,
+        lost=lost if channel.counted else 0 if keeps_values(source.kind) else None,
         epochs=epochs,
         largest=int(tally["largest"]),
         tracked=channel.tracked,

@@ -21,6 +21,7 @@ from msgq.errors import (
     SegmentError,
     StateError,
 )
+from msgq.kinds import recorded_kind
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, encode_channel
@@ -33,7 +34,6 @@ from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWrite
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from msgq.recording.recorder.stats import RecorderStats
 from msgq.recording.recorder.wall_clock import WallClock
-from visionipc.names import KIND as FRAMES
 
 _LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
 _SYNC_S = 0.25  # what a power cut may cost, beside what a kill does
@@ -139,7 +139,7 @@ class Recorder:
 
     def _frame_channel(self, stream: FrameStream) -> int:
         number = self._capture.new_channel()
-        described = MessageSource(FRAMES.name)
+        described = MessageSource(recorded_kind(stream.endpoint).name)
         self._channels[number] = encode_channel(
             number, stream.endpoint, stream.schema, 1, metadata_keys.RECEIVED, source=described
         )

@@ -10,19 +10,17 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from msgq.common.message_source import MessageSource
+from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
-from msgq.kinds import recorded_kind
+from msgq.kinds import keeps_values, recorded_kind
 from msgq.lake.directory import Directory
 from msgq.lake.external_sort import RUN, merge_runs, write_sorted_runs
 from msgq.lake.schema_texts import read_schemas
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.records.names import KIND as RECORDS
 from msgq.spark.source.arrow_batches import spark_schema
-from msgq.topic.names import KIND as TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,7 +115,7 @@ def _kind(values: dict[str, Any]) -> str:
 
 def _origin(values: dict[str, Any]) -> int:
     """Return what a file says beside a message of its origin: nothing of topics, whose payloads say it themselves."""
-    return 0 if _kind(values) == TOPIC.name else max(0, values.get("origin_time") or 0)
+    return 0 if _kind(values) == TOPIC.kind else max(0, values.get("origin_time") or 0)
 
 
 def _lost_next_to(values: dict[str, Any], name: str) -> BoundaryLoss | None:
@@ -147,7 +145,7 @@ class _Channels:
 
     def _new(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
         source = MessageSource(_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
-        counting = metadata_keys.RECEIVED if source.kind == RECORDS.name else metadata_keys.PUBLISHED
+        counting = metadata_keys.RECEIVED if keeps_values(source.kind) else metadata_keys.PUBLISHED
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
         metadata = metadata_keys.channel_metadata(
             epoch, counting, source=source, boundary_losses=boundary_losses.metadata()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq.records.names import KIND as RECORDS
-from msgq.topic.names import KIND as TOPIC
+from msgq.common.message_source import TOPIC
+from msgq.kinds import state_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def kind_column(messages: DataFrame) -> Column:
     """Return the kind of each message: "topic" where nothing is said."""
-    return F.coalesce("kind", F.lit(TOPIC.name)) if "kind" in messages.columns else F.lit(TOPIC.name)
+    return F.coalesce("kind", F.lit(TOPIC.kind)) if "kind" in messages.columns else F.lit(TOPIC.kind)
 
 
 def optional_column(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
@@ -25,4 +25,4 @@ def optional_column(messages: DataFrame, name: str, kind_of_value: str = "string
 
 def state_messages(messages: DataFrame) -> DataFrame:
     """Return the messages of records: values that take the place of former ones."""
-    return messages.where(kind_column(messages) == RECORDS.name)
+    return messages.where(kind_column(messages).isin(*state_kinds()))
