@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from msgq.errors import EndpointClosedError
 from msgq.impl.base.core import View
 from visionipc.formats import FrameFormat, Geometry
-from visionipc.impl.transfer import Frame
+from visionipc.impl.core import Frame
 from visionipc.picture import Picture
 
 if TYPE_CHECKING:

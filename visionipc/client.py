@@ -17,7 +17,7 @@ from visionipc.backend import on_fake
 from visionipc.buffers import VisionBuf
 from visionipc.connection import ANSWER_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat, Geometry
-from visionipc.impl.transfer import Receiver
+from visionipc.impl.core import Receiver
 from visionipc.picture import prepare
 from visionipc.stock_keywords import accept_stock_names
 

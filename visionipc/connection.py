@@ -11,8 +11,7 @@ from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.core import Mapping
 from visionipc import memfd, wire
-from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases
-from visionipc.impl.transfer import Incoming
+from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases, Incoming
 from visionipc.listener import check_peer, peer_pid
 
 ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long

@@ -23,8 +23,7 @@ from msgq.impl.ring import Context, PubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
 from visionipc.formats import FrameFormat, Geometry, geometry
-from visionipc.impl.leases import TABLE_BYTES, VERSION, ServerLeases
-from visionipc.impl.transfer import FrameDraft, Outgoing, Sender
+from visionipc.impl.core import TABLE_BYTES, VERSION, FrameDraft, Outgoing, Sender, ServerLeases
 from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
 from visionipc.stock_keywords import accept_stock_names

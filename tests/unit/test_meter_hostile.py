@@ -7,8 +7,7 @@ import threading
 
 import msgq
 from msgq.common import naming
-from msgq.impl.meter.channel import ChannelMeter
-from msgq.impl.meter.meter import watch
+from msgq.impl.meter.core import ChannelMeter, watch
 from tests.support import Child, say
 
 

@@ -13,8 +13,7 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common import naming
 from msgq.errors import IpcError, PoolExhaustedError
-from msgq.impl.meter.meter import watch
-from msgq.impl.meter.topic import TopicMeter
+from msgq.impl.meter.core import TopicMeter, watch
 from msgq.impl.ring.core import TopicObserver
 from tests.support import hear, say
 

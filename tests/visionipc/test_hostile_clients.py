@@ -22,7 +22,7 @@ from msgq.errors import IpcError
 from tests.support import DEADLINE, DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import ALL_BUFFERS
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.leases import MAX_BUFFERS, MAX_CLIENTS, TABLE_BYTES
+from visionipc.impl.core import MAX_BUFFERS, MAX_CLIENTS, TABLE_BYTES
 
 ASK = wire.REQUEST.pack(0)
 ANSWER_BYTES = 1 << 16

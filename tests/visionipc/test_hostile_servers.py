@@ -32,8 +32,7 @@ from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, memfd, wire
 from visionipc.formats import Geometry, geometry
-from visionipc.impl.leases import MAX_CLIENTS, TABLE_BYTES, VERSION
-from visionipc.impl.transfer import Incoming
+from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, Incoming
 
 COUNT = 3
 LAYOUT = geometry(FrameFormat.NV12, WIDTH, HEIGHT)

@@ -12,8 +12,7 @@ from typing import Any
 from msgq.impl.base.core import Mapping, View
 from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.leases import MAX_BUFFERS, TABLE_BYTES, ClientLeases
-from visionipc.impl.transfer import Frame, Incoming
+from visionipc.impl.core import MAX_BUFFERS, TABLE_BYTES, ClientLeases, Frame, Incoming
 from visionipc.listener import Answer, Request
 
 

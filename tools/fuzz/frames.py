@@ -18,7 +18,7 @@ from tools.fuzz.rounds import run_rounds, watchdog
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.connection import _stream
 from visionipc.formats import FrameFormat, geometry
-from visionipc.impl.leases import TABLE_BYTES, VERSION
+from visionipc.impl.core import TABLE_BYTES, VERSION
 from visionipc.memfd import create
 
 NAME = "frames"

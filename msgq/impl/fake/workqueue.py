@@ -1,6 +1,6 @@
 """Work queues on the fake backend: inside the process, in virtual time.
 
-The contract of each method is in queue.pyi of msgq/impl/workqueue. A message is queue when `send` returns, also in a
+The contract of each method is in core.pyi of msgq/impl/workqueue. A message is there when `send` returns, also in a
 simulation, unless a fault delays it. A call that waits lets virtual time pass.
 """
 
@@ -40,7 +40,7 @@ __all__ = ["Job", "Message", "MessageQueue"]
 
 
 class MessageQueue(Waitable):
-    """One handle of a queue. See queue.pyi for the contract of each method."""
+    """One handle of a queue. See core.pyi of msgq/impl/workqueue for the contract of each method."""
 
     signals_end_waits = False  # no wait takes time in which a signal could come
     _row: Row | None = None

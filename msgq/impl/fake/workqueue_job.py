@@ -1,4 +1,4 @@
-"""A job: a message that was taken. See job.pyi of msgq/impl/workqueue for the contract of each method."""
+"""A job: a message that was taken. See core.pyi of msgq/impl/workqueue for the contract of each method."""
 
 from __future__ import annotations
 

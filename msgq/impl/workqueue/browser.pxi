@@ -1,8 +1,8 @@
-"""What waits in a queue, copied without taking it: mapped read-only, without a row or a trace. See browser.pyi."""
+"""What waits in a queue, copied without taking it: mapped read-only, without a row or a trace. See core.pyi."""
 
 
 cdef class QueueBrowser:
-    """See browser.pyi."""
+    """See core.pyi."""
 
     cdef QueueFile _file
     cdef mq_queue_seen_message *_seen  # a slot each
@@ -56,7 +56,8 @@ cdef class QueueBrowser:
             if only_new:
                 mq_peek_mark_seen(self._seen, &pending)
             number = mq_queue_event_number(word, slot)
-            seen.append(QueueMessage(mq_slot_state_priority(pending.word), number, pending.deliveries, pending.sent_time, pending.origin_time,
+            seen.append(QueueMessage(mq_slot_state_priority(pending.word), number, pending.deliveries,
+                                     pending.sent_time, pending.origin_time,
                                      data))
         self._file.check_truncation()
         return seen

@@ -1,4 +1,4 @@
-"""A handle's publisher of events. See events.pyi; events.h says what is record, and when.
+"""A handle's publisher of events. See core.pyi; events.h says what is buffered, and when.
 
 All of it runs under Python's lock, but for copies of large payloads and for opening the channel. A thread that comes
 meanwhile, a signal's handler, and a finalizer that runs in the middle leave what they have to tell to whoever is at it.
@@ -8,10 +8,10 @@ meanwhile, a signal's handler, and a finalizer that runs in the middle leave wha
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 cdef enum:
-    BUFFERED_MAX = 4096                # a sweep may bring back as many messages; in a larger queue those beyond are lost
-    DEFERRED_MAX = 1024              # events that wait for one thread which publishes
+    BUFFERED_MAX = 4096         # a recovery may bring back as many messages; in a larger queue those beyond are lost
+    DEFERRED_MAX = 1024         # events that wait for one thread which publishes
     RETRY_NS = 1000000000       # the soonest to try again to open a channel that could not be opened
-    RETRY_FACTOR = 10            # and after so many times as long as trying took: somebody may have its lock, stopped
+    RETRY_FACTOR = 10           # and after so many times as long as trying took: somebody may have its lock, stopped
 
 
 class _Publisher(Publisher):
@@ -24,7 +24,7 @@ class _Publisher(Publisher):
 
 
 cdef class EventBuffer:
-    """See events.pxd."""
+    """See core.pxd."""
 
     def __cinit__(self, uint64_t room):
         self.c.records = <mq_queue_event_record *> PyMem_Calloc(room, sizeof(mq_queue_event_record))
@@ -50,7 +50,7 @@ cdef EventPublisher new_event_publisher(QueueFile file):
 
 @no_gc_clear  # jobs that are deleted with it use it
 cdef class EventPublisher:
-    """See events.pxd."""
+    """See core.pxd."""
 
     cdef int restart(self, const mq_queue_handle *h) except -1:
         """Begin for a handle that has a row, here or in a forked child, where all there was is the parent's."""
@@ -122,7 +122,7 @@ cdef class EventPublisher:
         return self.buffer.c.end or self.watcher_buffer.c.end
 
     cdef void publish_buffered(self) noexcept:
-        """Publish what was record, by the watcher's thread too."""
+        """Publish the events in both buffers: the handle's and the watcher's."""
         cdef mq_queue_event_record record
         if self.watcher_buffer.c.end:
             watcher_lock()

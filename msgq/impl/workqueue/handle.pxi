@@ -1,19 +1,20 @@
 """An open queue, the base of MessageQueue: joins, leaves and waits, by the steps of sender.h, receiver.h, recovery.h.
 
 Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is one of its users (`_add_user`, `_remove_user`); a handle that is closed
-is left when the last of them is gone.
+used. A thread that waits, or copies without the lock, is one of its users (`_add_user`, `_remove_user`); a handle that
+is closed is left when the last of them is gone.
 """
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class Handle(Waitable):
-    """See handle.pxd."""
+    """See core.pxd."""
 
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
                   write=True, schema=None, prefix=None, trust=None, spin_us=None, events=None, create=None):
         cdef QueueFile file
-        wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events, create)
+        wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events,
+                                            create)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
         self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
@@ -181,12 +182,13 @@ cdef class Handle(Waitable):
 
     cdef int64_t _next_recovery_in_ns(self) except -2:
         """How long to sleep at most; before that, look for the dead if it is time."""
-        cdef int64_t now = mq_now_ns()
+        cdef int64_t lease_end_in_ns, now = mq_now_ns()
         if mq_queue_reclaim_due(&self._h, now):
             self._recover(now)
         elif self._h.saw_owned_slots:
             return MQ_QUEUE_RECOVER_BUSY_NS  # then it is time, and we know when the first lease ends
-        return min(<int64_t> MQ_QUEUE_RECOVER_NS, max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS))
+        lease_end_in_ns = max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS)
+        return min(<int64_t> MQ_QUEUE_RECOVER_NS, lease_end_in_ns)
 
     cdef Wait _new_wait(self, mq_queue_role role, bint takes):
         """Begin a wait; the caller ends it with Wait._finish. `takes`: it takes the message (or slot) of its wake."""
@@ -198,7 +200,7 @@ cdef class Handle(Waitable):
         return wait
 
     cdef bint _sleep(self, Wait wait, int64_t give_up_ns) except -1:
-        """Sleep give_up_ns there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
+        """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
         cdef mq_queue_role role = wait._c.role
         if give_up_ns != FOR_EVER and mq_now_ns() >= give_up_ns:
             return False  # there may always be something that others take before us
@@ -256,8 +258,9 @@ cdef class Handle(Waitable):
         return self._check_usable()
 
     cdef int _open_events_to_take(self) except -1:
-        """Open the channel of events if there is something to be registration soon; who finds nothing takes no slot there."""
-        if not self._event_publisher.is_ready(False) and (mq_queue_has_ready(&self._h.parts) or self._event_publisher.has_buffered()):
+        """Open the channel of events if there will be an event soon; a call that finds nothing takes no row there."""
+        if not self._event_publisher.is_ready(False) and (
+                mq_queue_has_ready(&self._h.parts) or self._event_publisher.has_buffered()):
             self._open_events(False)
         self._publish_events()
         return 0
@@ -296,7 +299,7 @@ cdef class Handle(Waitable):
         watcher_unlock()
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        if not slept_ns and self._h.saw_owned_slots:  # for the watcher, who keeps to the answer: it shall be when a lease ends
+        if not slept_ns and self._h.saw_owned_slots:  # for the watcher, which keeps to the answer: when a lease ends
             self._recover(mq_now_ns())
             self._h.saw_owned_slots = False
         return self._next_recovery_in_ns()
@@ -462,7 +465,7 @@ cdef class Handle(Waitable):
 
 @cython.no_gc_clear  # the queue is needed to the last
 cdef class Wait(Waitable):
-    """See handle.pxd."""
+    """See core.pxd."""
 
     cdef bint _is_readable(self) noexcept:
         return self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)

@@ -1,9 +1,9 @@
-"""A message that was taken and is to be acknowledged. See job.pyi."""
+"""A message that was taken and is to be acknowledged. See core.pyi."""
 
 
 @no_gc_clear  # __dealloc__ needs the queue
 cdef class Job:
-    """See job.pyi."""
+    """See core.pyi."""
     cdef Handle _queue
     cdef mq_queue_delivery _delivery
     cdef uint64_t _uid          # of the row that took it

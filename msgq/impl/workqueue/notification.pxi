@@ -3,7 +3,7 @@
 
 @cython.no_gc_clear  # its mapping is needed to the last
 cdef class QueueNotification(Waitable):
-    """See notification.pyi."""
+    """See core.pyi."""
     cdef QueueFile _file
     cdef mq_queue_notification _notification
     cdef EventBuffer _event_buffer  # of the handle, for what the watcher brings back
@@ -17,7 +17,8 @@ cdef class QueueNotification(Waitable):
             self._notification.h.event_buffer = &self._event_buffer.c
         self._use_state = self._generation = fork_generation
         mq_queue_notification_consume(&self._notification)
-        mq_queue_bit_on(&self._notification.h.parts.queue.notify_requested, self._notification.h.number)  # the queue takes it off
+        # The queue takes the bit off.
+        mq_queue_bit_on(&self._notification.h.parts.queue.notify_requested, self._notification.h.number)
 
     def __dealloc__(self):
         if self._use_state == fork_generation:
@@ -42,7 +43,8 @@ cdef class QueueNotification(Waitable):
         return MQ_QUEUE_RECOVER_NS
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
-        return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._futex_word(), mq_queue_notification_prepare_wait, NULL, True)
+        return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._futex_word(),
+                           mq_queue_notification_prepare_wait, NULL, True)
 
 
 def new_exclusive_notification(Handle queue not None):

@@ -1,4 +1,4 @@
-"""MessageQueue over shared memory: what it offers. How it takes part is in handle.pyx. See queue.pyi."""
+"""MessageQueue over shared memory: what it offers. How it takes part is in handle.pxi. See core.pyi."""
 
 
 def _reopen(name, prefix, trust, read, write, block):
@@ -28,7 +28,7 @@ cdef uint64_t to_origin_time(origin_time, str name) except? 0:
 
 @cython.no_gc_clear  # as its base
 cdef class MessageQueue(Handle):
-    """See queue.pyi."""
+    """See core.pyi."""
 
     def __repr__(self):
         if self._use_state == CLOSED:
@@ -307,7 +307,7 @@ cdef class MessageQueue(Handle):
     def areceive(self):
         return self.arecv()
 
-    # ---- looking on, and being registration ----
+    # ---- peeking, and notifications ----
 
     def peek(self, limit=None):
         cdef uint64_t slot, max_count = options.check_limit(limit, self._endpoint)

@@ -3,7 +3,7 @@
 
 @no_gc_clear  # as its base
 cdef class QueueFile(EndpointFile):
-    """See queuefile.pxd."""
+    """See core.pxd."""
 
     cdef str _kind_name(self):
         return "queue"
@@ -70,7 +70,7 @@ cdef class QueueFile(EndpointFile):
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
-    """Return the file of a queue, not open. `wanted` (options.OpenRequest) says what it shall be; None for who looks on."""
+    """Return the file of a queue, not open. wanted: an options.OpenRequest; None for observers."""
     cdef QueueFile file = QueueFile.__new__(QueueFile)
     file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
     file.path = naming.queue_path(name, in_prefix)
@@ -78,7 +78,7 @@ cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
 
 
 def unlink_queue(str name, str in_prefix):
-    """See queuefile.pyi."""
+    """See core.pyi."""
     file = queue_file(name, in_prefix, None, None)
     if os.path.lexists(file.path):
         remove_events(name, in_prefix)  # first: who makes the queue anew meanwhile shall not find it

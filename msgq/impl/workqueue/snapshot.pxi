@@ -1,4 +1,4 @@
-"""A queue as others see it: its file, mapped read-only, without a row and without a trace. See snapshot.pyi."""
+"""A queue as others see it: its file, mapped read-only, without a row and without a trace. See core.pyi."""
 
 
 cdef enum:

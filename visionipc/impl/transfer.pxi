@@ -1,29 +1,5 @@
 """What is done for each frame, on both sides. In C, since most frames come after a sleep, when the caches are cold."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_CheckExact
-from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
-
-from msgq.impl.base.core cimport CLOSED, expose, Mapping, mq_clock_ns, mq_copy_in, mq_now_ns, View
-from msgq.impl.base.process cimport fork_generation
-from msgq.impl.ring.core cimport mq_ring_publisher_stock_possible
-from msgq.impl.ring.core cimport PubSocket
-from msgq.impl.ring.core cimport SubSocket
-from visionipc.impl.leases cimport ClientLeases, ServerLeases, lease
-
-from msgq.errors import (
-    ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, MessageSizeError, SegmentError,
-    StateError,
-)
-
-
-cdef extern from "<time.h>" nogil:
-    enum:
-        CLOCK_BOOTTIME
-
 
 cdef tuple NOTHING = ()
 cdef str ELSEWHERE = "a frame to render into comes from VisionIpcServer.frame"
@@ -46,7 +22,7 @@ cdef struct Packet:  # wire.PACKET
 
 
 cdef class Outgoing:
-    """See transfer.pyi."""
+    """See core.pyi."""
 
     cdef readonly str endpoint
     cdef readonly uint64_t published
@@ -150,7 +126,7 @@ cdef class Outgoing:
 
 
 cdef class FrameDraft:
-    """See transfer.pyi."""
+    """See core.pyi."""
 
     cdef readonly Outgoing _stream
     cdef readonly View _view
@@ -201,7 +177,7 @@ cdef class FrameDraft:
 
 
 cdef class Sender:
-    """See transfer.pyi."""
+    """See core.pyi."""
 
     cdef readonly dict _streams
     cdef type _kind
@@ -226,7 +202,7 @@ cdef class Sender:
 
 
 cdef class Frame:
-    """See transfer.pyi."""
+    """See core.pyi."""
 
     cdef readonly object _record
     cdef readonly Mapping _region
@@ -243,7 +219,7 @@ cdef class Frame:
 
 
 cdef class Incoming:
-    """See transfer.pyi."""
+    """See core.pyi."""
 
     cdef readonly list records
     cdef readonly list regions
@@ -297,7 +273,7 @@ cdef class Incoming:
 
 
 cdef class Receiver:
-    """See transfer.pyi."""
+    """See core.pyi."""
 
     cdef public object _subscriber  # of the ring; of the bus in a simulation
     cdef public Incoming _stream

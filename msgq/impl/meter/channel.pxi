@@ -1,21 +1,4 @@
-"""Counts a channel's messages, or those of a queue by its events, as a passive subscriber. See channel.pyi."""
-
-from libc.errno cimport ENOENT
-from libc.stdint cimport int64_t, uint64_t
-
-from msgq.impl.channel.core cimport mq_channel_message
-from msgq.impl.channel.core cimport Subscriber
-from msgq.impl.meter.meter cimport Meter, mq_meter
-
-from msgq.common import naming
-from msgq.errors import EndpointClosedError, SegmentError
-from msgq.impl.channel.core import open_channel_file
-from msgq.common.queue_events import events_channel
-
-
-cdef extern from "meter/channel.h" nogil:
-    int64_t mq_meter_channel_sample(mq_meter *m, void *reader)
-    int64_t mq_meter_events_sample(mq_meter *m, void *reader)
+"""Counts a channel's messages, or those of a queue by its events, as a passive subscriber. See core.pyi."""
 
 
 cdef uint64_t ALL = <uint64_t> 1 << 62  # messages of a channel that are still there
@@ -61,7 +44,7 @@ cdef class _SubscriberMeter(Meter):
 
 
 cdef class ChannelMeter(_SubscriberMeter):
-    """See channel.pyi."""
+    """See core.pyi."""
 
     def __init__(self, str name not None, str in_prefix not None, stamp_offset=None, str clock="host"):
         self.endpoint = naming.CHANNEL_MARK + name
@@ -71,7 +54,7 @@ cdef class ChannelMeter(_SubscriberMeter):
 
 
 cdef class EventsMeter(_SubscriberMeter):
-    """See channel.pyi."""
+    """See core.pyi."""
 
     cdef str _name, _prefix
     cdef bint _closed

@@ -1,4 +1,10 @@
+"""The headers of meters as Cython sees them."""
+
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from msgq.impl.channel.core cimport mq_channel_subscriber
+from msgq.impl.records.core cimport mq_record_parts
+from msgq.impl.workqueue.core cimport mq_queue_parts
 
 
 cdef extern from "meter/counting.h" nogil:
@@ -26,6 +32,42 @@ cdef extern from "meter/counting.h" nogil:
         const uint32_t *(*futex_word)(void *reader) noexcept nogil
         uint32_t (*prepare_wait)(void *reader) noexcept nogil
     double mq_histogram_percentile(const mq_histogram *h, double share)
+
+
+cdef extern from "sys/prctl.h" nogil:
+    enum:
+        PR_GET_TIMERSLACK
+        PR_SET_TIMERSLACK
+    int prctl(int option, ...)
+
+
+cdef extern from "meter/channel.h" nogil:
+    int64_t mq_meter_channel_sample(mq_meter *m, void *reader)
+    int64_t mq_meter_events_sample(mq_meter *m, void *reader)
+
+
+cdef extern from "meter/queue.h" nogil:
+    ctypedef struct mq_meter_queue:
+        const mq_queue_parts *parts
+    int64_t mq_meter_queue_sample(mq_meter *m, void *reader)
+    void mq_meter_queue_begin(mq_meter_queue *q)
+    void mq_meter_queue_add_ages(mq_meter *m, const mq_meter_queue *q)
+
+
+cdef extern from "meter/records.h" nogil:
+    ctypedef struct mq_meter_records:
+        const mq_record_parts *parts
+        uint64_t *seen
+        uint64_t lost
+        bint board
+    int64_t mq_meter_records_sample(mq_meter *m, void *reader)
+    void mq_meter_records_begin(const mq_meter_records *r)
+
+
+cdef extern from "meter/topic.h" nogil:
+    int64_t mq_meter_topic_sample(mq_meter *m, void *reader)
+    const uint32_t *mq_meter_topic_word(void *reader)
+    uint32_t mq_meter_topic_prepare_wait(void *reader)
 
 
 cdef class Meter:

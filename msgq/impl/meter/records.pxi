@@ -1,28 +1,8 @@
-"""Counts what is written in a vector or board, by looks at its file. See records.pyi."""
-
-from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free
-
-from msgq.impl.meter.meter cimport Meter, mq_meter
-from msgq.impl.records.core cimport mq_record_parts
-from msgq.impl.records.core cimport RecordFile, record_file
-
-from msgq.common import naming
-from msgq.errors import EndpointClosedError
-
-
-cdef extern from "meter/records.h" nogil:
-    ctypedef struct mq_meter_records:
-        const mq_record_parts *parts
-        uint64_t *seen
-        uint64_t lost
-        bint board
-    int64_t mq_meter_records_sample(mq_meter *m, void *reader)
-    void mq_meter_records_begin(const mq_meter_records *r)
+"""Counts what is written in a vector or board, by looks at its file. See core.pyi."""
 
 
 cdef class RecordsMeter(Meter):
-    """See records.pyi."""
+    """See core.pyi."""
 
     cdef RecordFile _file  # None: closed
     cdef mq_meter_records _records

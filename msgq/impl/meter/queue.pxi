@@ -1,26 +1,8 @@
-"""Counts what is sent into a queue that publishes no events, by looks at its file. See queue.pyi."""
-
-from libc.stdint cimport int64_t
-from libc.string cimport memset
-
-from msgq.impl.meter.meter cimport Meter, mq_histogram, mq_meter
-from msgq.impl.workqueue.core cimport mq_queue_parts
-from msgq.impl.workqueue.core cimport QueueFile, queue_file
-
-from msgq.common import naming
-from msgq.errors import EndpointClosedError
-
-
-cdef extern from "meter/queue.h" nogil:
-    ctypedef struct mq_meter_queue:
-        const mq_queue_parts *parts
-    int64_t mq_meter_queue_sample(mq_meter *m, void *reader)
-    void mq_meter_queue_begin(mq_meter_queue *q)
-    void mq_meter_queue_add_ages(mq_meter *m, const mq_meter_queue *q)
+"""Counts what is sent into a queue that publishes no events, by looks at its file. See core.pyi."""
 
 
 cdef class QueueMeter(Meter):
-    """See queue.pyi."""
+    """See core.pyi."""
 
     cdef QueueFile _file  # None: closed
     cdef mq_meter_queue _queue

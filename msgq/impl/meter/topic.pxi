@@ -1,23 +1,8 @@
-"""Counts a topic's messages, as a passive subscriber. See topic.pyi."""
-
-from libc.stdint cimport int64_t, uint32_t
-
-from msgq.impl.base.core cimport Context
-from msgq.impl.meter.meter cimport Meter, mq_meter
-from msgq.impl.ring.core cimport check_usable
-from msgq.impl.ring.core cimport SubSocket
-
-from msgq.errors import CorruptSegmentError
-
-
-cdef extern from "meter/topic.h" nogil:
-    int64_t mq_meter_topic_sample(mq_meter *m, void *reader)
-    const uint32_t *mq_meter_topic_word(void *reader)
-    uint32_t mq_meter_topic_prepare_wait(void *reader)
+"""Counts a topic's messages, as a passive subscriber. See core.pyi."""
 
 
 cdef class TopicMeter(Meter):
-    """See topic.pyi."""
+    """See core.pyi."""
 
     cdef SubSocket _socket
 

@@ -1,23 +1,4 @@
-"""Counts what passes on endpoints, by whichever reader. See counting.h, and meter.pyi for the contract."""
-
-from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memset
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
-
-from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.core cimport MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_now_ns, sleep_on
-
-from msgq.errors import InvalidValueError
-from msgq.common.stats.meter import Distribution, MeterReading
-
-
-cdef extern from "sys/prctl.h" nogil:
-    enum:
-        PR_GET_TIMERSLACK
-        PR_SET_TIMERSLACK
-    int prctl(int option, ...)
+"""Counts what passes on endpoints, by whichever reader. See counting.h, and core.pyi for the contract."""
 
 
 cdef enum:
@@ -35,7 +16,7 @@ cdef object _distribution(const mq_histogram *h, double unit):
 
 
 cdef class Meter:
-    """See the type stub (meter.pyi) for the contract of each method."""
+    """See the type stub (core.pyi) for the contract of each method."""
 
     def __cinit__(self):
         self.c.meter = <mq_meter *> calloc(1, sizeof(mq_meter))

@@ -1,4 +1,6 @@
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+"""The headers of frames as Cython sees them."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport expose, Mapping, mq_liveness_file, pin, PinnedView, PinOwner
 
@@ -15,6 +17,39 @@ cdef extern from "leases.h" nogil:
         MQ_FRAME_LEASE_BUFFERS
     uint64_t mq_frame_load_dropped(const mq_frame_lease_table *table)
     bint mq_frame_lease_take(mq_frame_lease_table *table, uint32_t row, uint32_t buffer, uint32_t generation)
+
+
+cdef extern from "leases.h" nogil:
+    enum:
+        MQ_FRAME_LEASE_ROWS
+        MQ_FRAME_LEASE_VERSION
+        MQ_FRAME_ROW_FREE
+        MQ_FRAME_ROW_TAKEN
+    void mq_frame_lease_return(mq_frame_lease_table *table, uint32_t row, uint32_t buffer)
+    void mq_frame_row_set_locked(mq_frame_lease_table *table, uint32_t row)
+    void mq_frame_row_set_leaving(mq_frame_lease_table *table, uint32_t row)
+    void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t row)
+    bint mq_frame_row_has_leases(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
+    bint mq_frame_row_is_locked(const mq_frame_lease_table *table, uint32_t row)
+    int mq_frame_lease_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+    int mq_buffer_take(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+    void mq_frame_store_dropped(mq_frame_lease_table *table, uint64_t dropped)
+    void mq_buffer_mru_init(mq_buffer_mru *mru, uint32_t buffers)
+    void mq_buffer_mru_grow(mq_buffer_mru *mru)
+    uint32_t mq_buffer_mru_publish(mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t buffer)
+    uint32_t mq_frame_count_awaited(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest, int *slowest)
+    int mq_buffer_take_mru(const mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows, uint32_t awaited)
+    bint mq_frame_row_is_done(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
+    void mq_frame_row_reset(mq_frame_lease_table *table, uint32_t row, uint32_t state)
+
+
+cdef extern from "base/process_info.h" nogil:
+    int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
+
+
+cdef extern from "<time.h>" nogil:
+    enum:
+        CLOCK_BOOTTIME
 
 
 cdef struct ClientRow:

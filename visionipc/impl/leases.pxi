@@ -1,49 +1,5 @@
 """The two sides of a stream's table of leases; see leases.h for what happens when. The GIL keeps threads apart."""
 
-from cython cimport no_gc_clear
-from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memset
-
-from posix.stat cimport fstat, struct_stat
-
-from msgq.impl.base.core cimport (
-    Mapping, MQ_DEAD, mq_liveness, mq_liveness_file, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe,
-    mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_now_ns, mq_owner_liveness,
-    mq_process_liveness, PinOwner,
-)
-from msgq.impl.base.process cimport fork_generation, this_process
-
-import os
-
-from msgq.errors import IpcError, SegmentError
-
-
-cdef extern from "leases.h" nogil:
-    enum:
-        MQ_FRAME_LEASE_ROWS
-        MQ_FRAME_LEASE_VERSION
-        MQ_FRAME_ROW_FREE
-        MQ_FRAME_ROW_TAKEN
-    void mq_frame_lease_return(mq_frame_lease_table *table, uint32_t row, uint32_t buffer)
-    void mq_frame_row_set_locked(mq_frame_lease_table *table, uint32_t row)
-    void mq_frame_row_set_leaving(mq_frame_lease_table *table, uint32_t row)
-    void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t row)
-    bint mq_frame_row_has_leases(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
-    bint mq_frame_row_is_locked(const mq_frame_lease_table *table, uint32_t row)
-    int mq_frame_lease_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
-    int mq_buffer_take(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
-    void mq_frame_store_dropped(mq_frame_lease_table *table, uint64_t dropped)
-    void mq_buffer_mru_init(mq_buffer_mru *mru, uint32_t buffers)
-    void mq_buffer_mru_grow(mq_buffer_mru *mru)
-    uint32_t mq_buffer_mru_publish(mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t buffer)
-    uint32_t mq_frame_count_awaited(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest, int *slowest)
-    int mq_buffer_take_mru(const mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows, uint32_t awaited)
-    bint mq_frame_row_is_done(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
-    void mq_frame_row_reset(mq_frame_lease_table *table, uint32_t row, uint32_t state)
-
-cdef extern from "base/process_info.h" nogil:
-    int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
 
 cdef enum:
     # A client that stands in the way is asked whether it lives. That costs some 5 us, and 70 where the caches are cold.
@@ -66,7 +22,7 @@ cdef int _find_roll(mq_liveness_file *liveness_file, int fd, str endpoint) excep
 
 
 cdef class ServerLeases:
-    """See leases.pyi."""
+    """See core.pyi."""
 
     def __init__(self, Mapping region not None, int fd, uint32_t buffers, str endpoint):
         if region.size < sizeof(mq_frame_lease_table) or not 0 < buffers <= MQ_FRAME_LEASE_BUFFERS:
@@ -211,7 +167,7 @@ cdef class ServerLeases:
 
 @no_gc_clear  # its views return their leases, and it its row, into the region
 cdef class ClientLeases(PinOwner):
-    """See leases.pyi."""
+    """See core.pyi."""
 
     def __init__(self, Mapping region not None, int fd, uint32_t row, uint32_t since, str endpoint):
         cdef mq_liveness_file liveness_file = mq_liveness_file(NULL, -1, 0, 0)

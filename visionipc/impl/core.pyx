@@ -1,0 +1,28 @@
+"""Leases and the work of each frame: one module. The parts are included in dependency order."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport PyObject, PyTypeObject
+from cython cimport no_gc_clear
+from libc.errno cimport errno
+from libc.string cimport memcpy, memset
+from posix.stat cimport fstat, struct_stat
+
+from msgq.impl.base.core cimport (
+    CLOSED, mq_clock_ns, mq_copy_in, MQ_DEAD, mq_liveness, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe,
+    mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_now_ns, mq_owner_liveness,
+    mq_process_liveness, View,
+)
+from msgq.impl.base.process cimport fork_generation, this_process
+from msgq.impl.ring.core cimport mq_ring_publisher_stock_possible, PubSocket, SubSocket
+
+import os
+
+from msgq.errors import (
+    ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, IpcError, MessageSizeError,
+    SegmentError, StateError,
+)
+
+include "leases.pxi"
+include "transfer.pxi"
