@@ -26,14 +26,16 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=DEADLINE)
 
 
-def chosen(name: str) -> str:
+def import_with_backend(name: str) -> str:
     """Return code that imports msgq with this backend asked for."""
     return f"import os; os.environ['MSGQ_BACKEND'] = {name!r}; import msgq, msgq.api, msgq.ipc_pyx\n"
 
 
 class TestBadName:
     def test_it_does_not_break_the_import(self) -> None:
-        result = run_python("-c", chosen("pigeons") + "print(msgq.__version__, msgq.stats.topics('none-has-this'))")
+        result = run_python(
+            "-c", import_with_backend("pigeons") + "print(msgq.__version__, msgq.stats.topics('none-has-this'))"
+        )
         assert result.stderr == ""
         assert result.stdout == f"{msgq.__version__} []\n"
 
@@ -41,7 +43,7 @@ class TestBadName:
     def test_it_is_told_in_one_line_at_the_first_use(self, use: str) -> None:
         code = f"try:\n    {use}\nexcept msgq.MsgqError as error:\n    print(type(error).__name__, error)"
         text = "BackendNotAvailableError MSGQ_BACKEND='pigeons': not available; there is msgq, zmq, fake\n"
-        assert run_python("-c", chosen("pigeons") + code).stdout == text
+        assert run_python("-c", import_with_backend("pigeons") + code).stdout == text
 
     def test_it_is_told_again_and_may_be_mended(self) -> None:
         code = """
@@ -52,7 +54,7 @@ for name in ("pigeons", "pigeons", "fake"):
     except ImportError as error:
         print("no")
 """
-        assert run_python("-c", chosen("pigeons") + code).stdout == "no\nno\nmsgq.impl.fake.publisher\n"
+        assert run_python("-c", import_with_backend("pigeons") + code).stdout == "no\nno\nmsgq.impl.fake.publisher\n"
 
 
 @pytest.mark.parametrize("name", ["msgq", "zmq", "fake"])
@@ -70,7 +72,7 @@ os.environ["MSGQ_BACKEND"] = "pigeons"
 assert msgq.PubSocket is PubSocket
 print("well")
 """
-    result = run_python("-c", chosen(name) + code)
+    result = run_python("-c", import_with_backend(name) + code)
     assert result.stdout == "well\n", result.stderr
 
 
@@ -84,7 +86,10 @@ class TestModules:
 
     @pytest.mark.parametrize("module", MODULES)
     def test_dir_has_all_names_before_they_are_used(self, module: str) -> None:
-        code = chosen("pigeons") + f"import sys; m = sys.modules[{module!r}]; print(set(m.__all__) - set(dir(m)))"
+        code = (
+            import_with_backend("pigeons")
+            + f"import sys; m = sys.modules[{module!r}]; print(set(m.__all__) - set(dir(m)))"
+        )
         assert run_python("-c", code).stdout == "set()\n"
 
     @pytest.mark.parametrize("module", MODULES)
@@ -129,20 +134,20 @@ try:
 except ImportError:
     print("none")
 """
-        assert run_python("-c", chosen("pigeons") + code).stdout == "msgq.impl.fake.publisher\nnone\n"
+        assert run_python("-c", import_with_backend("pigeons") + code).stdout == "msgq.impl.fake.publisher\nnone\n"
 
     def test_a_lookup_that_another_thread_overtakes_leaves_nothing_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = {"__name__": "program"}
         find, _ = backend.lazy(names)
         former = backend.current()
 
-        def chosen_meanwhile() -> object:
+        def choose_meanwhile() -> object:
             assert backend.choose(fake) is former
             return former
 
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(backend, "chosen", chosen_meanwhile)
+                patch.setattr(backend, "current", choose_meanwhile)
                 assert find("PubSocket") is former.PubSocket
             assert "PubSocket" not in names
             assert find("PubSocket") is fake.PubSocket
@@ -168,7 +173,7 @@ except ImportError:
 
 def test_a_missing_library_is_one_line_of_the_command() -> None:
     code = "import sys; sys.modules['zmq'] = None; from msgq.cli import main; main(['pub', 'e', 'x'])"
-    result = run_python("-c", chosen("zmq") + code)
+    result = run_python("-c", import_with_backend("zmq") + code)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert "pip install 'msgq-bus[zmq]'" in result.stderr
