@@ -34,7 +34,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         places.append(block.offset)
         return content(self, block)
 
-    monkeypatch.setattr(McapFile, "content", noted)
+    monkeypatch.setattr(McapFile, "read_block", noted)
     return places
 
 
@@ -136,7 +136,7 @@ def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_
 
 
 def test_what_an_index_does_not_tell_of_is_said(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogIndex, "_channels", lambda *_: {1})
+    monkeypatch.setattr(LogIndex, "_block_channels", lambda *_: {1})
     path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 1, b"2"))
     with Player(path) as player:
         assert player.endpoints == ("a",)

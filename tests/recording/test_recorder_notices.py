@@ -320,12 +320,12 @@ def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
     prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class NoMore:
-        def take(self) -> None:
+        def poll(self) -> None:
             raise OSError(28, "No space left on device")
 
     sources = RecordedEndpoints(Capture(), Selection(), None)
     sources.rescan()
-    monkeypatch.setattr(sources, "_arrivals", NoMore())
+    monkeypatch.setattr(sources, "_file_watcher", NoMore())
     with msgq.pub_sock("e"):
         assert sources.handle_changes()
         assert set(sources.losses()) == {"e"}
