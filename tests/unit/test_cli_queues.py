@@ -351,7 +351,7 @@ def test_the_doctor_calls_nonsense_wrong(prefix: str) -> None:
     write_nonsense("jobs")
     status, text = checked("--fix")
     assert status == "error"
-    assert text.startswith("queue/jobs has 1 places that nobody can use: another program wrote there")
+    assert text.startswith("queue/jobs has 1 slots that nobody can use: another program wrote there")
     assert stats.queue("jobs").corrupt_slots == 1, "nobody knows what it was"
 
 
