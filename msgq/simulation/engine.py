@@ -63,7 +63,7 @@ class Engine(Bus):
         """Note whose socket this is."""
         self._current.sockets.append(weakref.ref(socket))
 
-    def inform(self, handle: BusMember, call: Callable[[], object]) -> None:
+    def notify(self, handle: BusMember, call: Callable[[], object]) -> None:
         """Call it in the name of the node that has the handle. At the end there is nobody to tell."""
         if self._ended:
             return
@@ -215,10 +215,10 @@ class Engine(Bus):
 
     # ---- the scheduler ----
 
-    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, label: str) -> None:
+    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
         """Let the others go on until `ready`, or so long. See `Bus.wait`."""
         deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
-        wait = Wait(ready, deadline_ns, label)
+        wait = Wait(ready, deadline_ns, subject)
         if self._current is not self.main:
             self._current.block(wait)
         elif not self.run(ready, deadline_ns) and deadline_ns is None:
