@@ -172,6 +172,7 @@ RECORDS = {
     simulation.Fault: "kind endpoint message at delay",
     simulation.Faults: "drop delay duplicate reorder lap restart delay_max",
     visionipc.Geometry: "format width height stride uv_offset size channels",
+    visionipc.ClientStats: "lost dropped connections buffers",
     visionipc.StreamStats: "endpoint geometry buffers held published dropped clients taken_back",
     simulation.Exploration: "orders complete choices error",
     recording.PlayerStats: "messages bytes passes position late_ns late_max_ns unplayed by_kind",
@@ -295,7 +296,9 @@ VISIONIPC = {
     },
     visionipc.VisionIpcClient: {
         "": "(name, type, conflate, context=None)",
+        "areceive": "(self)",
         "arecv": "(self)",
+        "stats": "(self)",
         "available_streams": "(name, block=True)",
         "close": "(self)",
         "connect": "(self, blocking)",
@@ -516,7 +519,16 @@ def test_masters_and_their_signatures(kind: Any) -> None:
 
 
 def test_names_of_visionipc() -> None:
-    named = {"FrameFormat", "FrameSync", "Geometry", "OutgoingFrame", "StreamStats", "VisionBuf", "VisionIpcClient"}
+    named = {
+        "ClientStats",
+        "FrameFormat",
+        "FrameSync",
+        "Geometry",
+        "OutgoingFrame",
+        "StreamStats",
+        "VisionBuf",
+        "VisionIpcClient",
+    }
     functions = {"get_endpoint_name", "to_rgb"}
     assert set(visionipc.__all__) == named | {"VisionIpcServer", "VisionStreamType"} | functions
     formats = ["NV12", "YUV420P", "RGB24", "BGR24", "RGBA", "GRAY8", "GRAY16", "BAYER8", "FLOAT32", "RAW"]

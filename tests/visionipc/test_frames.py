@@ -36,7 +36,7 @@ from msgq.visionipc import (
 from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
 from tests.unit import liveness_children
 from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, SOCKETS, WIDTH
-from visionipc import memfd
+from visionipc import ClientStats, memfd
 from visionipc.memfd import is_there
 from visionipc.server import SPARE_BUFFERS
 
@@ -462,6 +462,15 @@ def test_spare_buffer_has_no_memory_until_clients_hold_all_others(server: Any, c
         held.append(receive(client))
     assert server.stats(0).buffers == BUFFERS + 1
     assert held[-1].idx == BUFFERS
+
+
+def test_client_stats_tell_losses_and_connections(server: Any, connect: Any) -> None:
+    client = connect()
+    publish(server, 1)
+    assert receive(client) is not None
+    assert client.stats() == ClientStats(0, 0, 1, client.num_buffers)
+    client.close()
+    assert client.stats().buffers == 0
 
 
 def test_spare_buffer_without_memory_drops_the_frame(server: Any, connect: Any, monkeypatch: Any) -> None:
