@@ -8,10 +8,10 @@ defines one *part*: an object of a fixed name and type, which is imported when i
 | names.py | KIND | `Kind` | everything that takes names of endpoints |
 | stats.py | STATS | `msgq.kinds.stats.KindStats` | msgq.stats, list, info, top, stat, check, doctor |
 | source.py | SOURCE | `msgq.kinds.source.KindSource` | recorder, echo, hz, bw, delay, check |
-| playback.py | PLAYBACK | `msgq.kinds.playback.KindPlayback` | player, pub, simulation |
+| playback.py | PLAYBACK | `msgq.kinds.playback.KindPlayback` | player, comparison, simulation |
+| publish.py | PUBLISH | `msgq.kinds.publish.KindPublish` | pub |
 | cleanup.py | CLEANUP | `msgq.kinds.cleanup.KindCleanup` | clean, doctor |
 | simulation.py | SIMULATION | `msgq.kinds.simulation.KindSimulation` | simulation |
-| bridge.py | BRIDGE | `msgq.kinds.bridge.KindBridge` | bridge |
 
 A kind may lack a part; the generic code then leaves out its endpoints, or refuses them with a text that names the
 kind. Functions of parts take *bare names* (without the name prefix of the kind) and prefixes as `naming.resolve_prefix`
@@ -36,6 +36,8 @@ from msgq.errors import InvalidValueError
 if TYPE_CHECKING:
     from msgq.kinds.cleanup import KindCleanup
     from msgq.kinds.playback import KindPlayback
+    from msgq.kinds.publish import KindPublish
+    from msgq.kinds.simulation import KindSimulation
     from msgq.kinds.source import KindSource
     from msgq.kinds.stats import KindStats
 
@@ -75,7 +77,7 @@ class Kind:
     keeps_values : its messages are changes of values, each of which replaces one before; a reader that misses some has
         lost nothing.
     names_senders : recordings say the publisher or key of its messages.
-    crosses_bridges : has the part `bridge`.
+    crosses_bridges : a bridge can carry its endpoints.
     announced_by, recorded_as : expressions for whole names: of the endpoints of another kind that announce this one,
         and of its own endpoints in recordings. None: there are none, or all names with its prefix.
     carrier : takes a bare name; returns the endpoint from whose file its messages are read. None: its own.
@@ -137,6 +139,18 @@ class Kind:
     def playback(self) -> KindPlayback:
         """How recorded messages are sent again."""
         part: KindPlayback = self._part("playback")
+        return part
+
+    @property
+    def simulation(self) -> KindSimulation:
+        """How its endpoints take part in a simulation."""
+        part: KindSimulation = self._part("simulation")
+        return part
+
+    @property
+    def publish(self) -> KindPublish:
+        """How messages are published from the command line."""
+        part: KindPublish = self._part("publish")
         return part
 
     def _part(self, file: str) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
+from msgq import stats
 from msgq.common import naming
+from msgq.common.schema import Schema
+from msgq.errors import SegmentError
 from msgq.impl.meter import Meter
 from msgq.impl.sources import Source
 from msgq.kinds import find_kind, kind_of, validate_endpoint
@@ -68,3 +72,13 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
     if target.backend == "zmq" and not kind.playback.on_zmq:
         raise UnplayableError("ZMQ has topics only")
     return kind.playback.open_writer(spec, target, shared)
+
+
+def existing_schema(endpoint: str) -> Schema | None:
+    """Return the schema of an endpoint; None: it has none, or will be created."""
+    try:
+        return stats.endpoint(endpoint).schema
+    except SegmentError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return None

@@ -2,9 +2,9 @@
 
 from msgq.common.message_source import MessageSource
 from msgq.kinds.playback import PlaybackMessage
+from msgq.kinds.simulation import SentMessage
 from msgq.simulation.explore import Exploration, explore
 from msgq.simulation.faults import Fault, Faults
-from msgq.simulation.sent_messages import SentMessage
 from msgq.simulation.simulation import Simulation
 
 __all__ = ["Exploration", "Fault", "Faults", "MessageSource", "PlaybackMessage", "SentMessage", "Simulation", "explore"]

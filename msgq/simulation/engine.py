@@ -22,13 +22,10 @@ from msgq.impl.fake.bus import Bus, BusMember, Delivery, EndpointState, Entry, I
 from msgq.kinds import kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
-from msgq.records.names import KIND as RECORDS
+from msgq.kinds.simulation import FaultKind, KindSimulation, SentMessage
 from msgq.simulation.choices import ChoiceSequence
-from msgq.simulation.endpoints import consume, observe, subscribe, to_playback
-from msgq.simulation.faults import OF_QUEUES, OF_RECORDS, Injector, Kind
+from msgq.simulation.faults import Injector
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
-from msgq.simulation.sent_messages import SentMessage, describe_sent_entry
-from msgq.workqueue.names import KIND as QUEUE
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
@@ -40,6 +37,7 @@ class Engine(Bus):
     def __init__(self, order: ChoiceSequence, injector: Injector) -> None:
         super().__init__()
         self.sent_messages: list[SentMessage] = []
+        self._parts: dict[str, KindSimulation] = {}  # by endpoint
         self.main = self._current = Node("main")
         self._thread = threading.get_ident()
         self._order, self._injector = order, injector
@@ -85,16 +83,22 @@ class Engine(Bus):
 
     def handle(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
         """Let a function take what comes to this endpoint."""
-        kind = kind_of(endpoint)
-        if kind is QUEUE:
-            self.start(GeneratorNode(name, partial(consume, endpoint, function), self.clock.time_ns))
-            return
-        if kind is RECORDS:
-            self.start(GeneratorNode(name, partial(observe, endpoint, self, function), self.clock.time_ns))
+        bare_name, simulated = kind_of(endpoint).bare_name(endpoint), self._simulated(endpoint)
+        subscribe, follow = simulated.subscribe, simulated.follow
+        if subscribe is None:
+            if follow is not None:
+                self.start(GeneratorNode(name, partial(follow, bare_name, self, function), self.clock.time_ns))
             return
         node = FunctionNode(name, function)
-        self._act(node, lambda: node.listen(subscribe(endpoint, name)))
+        self._act(node, lambda: node.listen(subscribe(bare_name, name)))
         self._handlers[node.arrivals()] = node
+
+    def _simulated(self, endpoint: str) -> KindSimulation:
+        """Return the part of an endpoint's kind; it is looked up once."""
+        known = self._parts.get(endpoint)
+        if known is None:
+            known = self._parts[endpoint] = kind_of(endpoint).simulation
+        return known
 
     def start(self, program: Program) -> None:
         """Run a program to its first wait; from then on it takes part."""
@@ -131,12 +135,14 @@ class Engine(Bus):
     def _publish(self, source: EndpointState[Any], entry: Entry) -> None:
         now_ns = self.clock.now_ns
         if not source.derived:  # what it tells of was said, and it has ids of this process
-            self.sent_messages.extend(describe_sent_entry(now_ns, self._current.name, source, entry))
+            self.sent_messages.extend(
+                self._simulated(source.endpoint).describe_sent(now_ns, self._current.name, source, entry)
+            )
         if source.exact:
-            self._send_exact(source, entry, OF_QUEUES)
+            self._send_exact(source, entry, self._simulated(source.endpoint).faults)
             return
         if source.shared:
-            self._send_exact(source, entry, OF_RECORDS)
+            self._send_exact(source, entry, self._simulated(source.endpoint).faults)
             self._restart_if(
                 source, self._injector.scheduled_faults(source.endpoint, source.messages, now_ns, ("restart",))
             )
@@ -155,7 +161,7 @@ class Engine(Bus):
                 inbox.overwrite_unread()
         self._restart_if(source, scheduled)
 
-    def _send_exact(self, source: EndpointState[Any], entry: Entry, kinds: tuple[Kind, ...]) -> None:
+    def _send_exact(self, source: EndpointState[Any], entry: Entry, kinds: tuple[FaultKind, ...]) -> None:
         """Put a message into a queue, or a write into records: at once, unless it is late or behind one that is."""
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
@@ -187,7 +193,7 @@ class Engine(Bus):
             self._restarting.append(taker)
         taker.halt(Wait(lambda: False, None, "its restart"))
 
-    def _restart_if(self, source: EndpointState[Any], scheduled: Collection[Kind]) -> None:
+    def _restart_if(self, source: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
         """Restart whoever sent the newest message there, if a fault says so."""
         must = "restart" in scheduled
         if not must and (source.derived or not self._injector.random_faults(restart=True)):
@@ -339,7 +345,7 @@ class Engine(Bus):
         return True
 
     def _send(self, item: PlaybackInput) -> None:
-        message = item if isinstance(item, PlaybackMessage) else to_playback(*item, self)
+        message = item if isinstance(item, PlaybackMessage) else self._simulated(item[1]).to_playback(*item, self)
         endpoint, source = message.endpoint, message.source
         try:
             if endpoint not in self._writers:

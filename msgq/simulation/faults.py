@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
-from msgq.records.names import KIND as RECORDS
+from msgq.kinds.simulation import FAULT_KINDS, FaultKind
 from msgq.simulation.choices import Random
-from msgq.workqueue.names import KIND as QUEUE
 
 #: drop: it never arrives, and the subscriber counts it as lost. delay: it arrives later, and what follows it on its
 #: topic after it. duplicate: it arrives twice. reorder: all that can happen at its time on other topics comes before
@@ -20,11 +18,8 @@ from msgq.workqueue.names import KIND as QUEUE
 #: delay and reorder, and restart of the node that takes it: what it has taken and not acknowledged comes back. Of a
 #: write to a vector or board there are drop, delay and reorder (its writer was killed, or held up, in the middle), and
 #: restart of the node that writes.
-Kind = Literal["drop", "delay", "duplicate", "reorder", "lap", "restart"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-OF_QUEUES: tuple[Kind, ...] = ("delay", "reorder", "restart")
-OF_RECORDS: tuple[Kind, ...] = ("drop", *OF_QUEUES)
-_LIMITED = {QUEUE: ("message of a queue", OF_QUEUES), RECORDS: ("write to records", OF_RECORDS)}
+Kind = FaultKind
+KINDS = FAULT_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +51,9 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(KINDS)}", self.endpoint)
-        unit, possible = _LIMITED.get(kind_of(self.endpoint), ("message", KINDS))
-        if self.kind not in possible:
-            text = f"a {self.kind} cannot happen to a {unit}; there is {', '.join(possible)}"
+        simulated = kind_of(self.endpoint).simulation
+        if self.kind not in simulated.faults:
+            text = f"a {self.kind} cannot happen to a {simulated.unit}; there is {', '.join(simulated.faults)}"
             raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
             raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)

@@ -18,11 +18,11 @@ from msgq.impl.base.core import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage
+from msgq.kinds.simulation import SentMessage
 from msgq.simulation.choices import ChoiceSequence
 from msgq.simulation.engine import Engine, PlaybackInput
 from msgq.simulation.faults import Fault, Faults, Injector
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
-from msgq.simulation.sent_messages import SentMessage
 
 
 class Simulation:

@@ -52,10 +52,11 @@ LAYERS = [
     {"msgq.impl.workqueue"},  # whose events are messages of a channel
     {"msgq.impl.meter", "msgq.impl.sources"},
     {"msgq.impl", "msgq.backend"},
-    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.cleanup"},
+    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.cleanup", "msgq.kinds.playback", "msgq.kinds.publish"},
+    {"msgq.kinds.simulation"},
     {"msgq.kinds"},
     {"msgq.stats"},
-    {"msgq.kinds.persistent", "msgq.kinds.playback"},
+    {"msgq.kinds.persistent", "msgq.kinds.opening"},
     {"msgq.api", "msgq.topic", "msgq.channel", "msgq.fake_events"},
     {"msgq.workqueue"},  # whose events are messages of a channel
     {"msgq.records", "msgq.bridge"},
@@ -65,7 +66,7 @@ LAYERS = [
     {"msgq.visionipc"},
     {"msgq.masters"},
     {"msgq"},
-    {"msgq.kinds.maintenance", "msgq.kinds.opening"},
+    {"msgq.kinds.maintenance"},
     {"msgq.simulation"},
     {"msgq.recording.mcap_io"},
     {"msgq.recording.repair", "msgq.recording.reader"},

@@ -10,36 +10,18 @@ from typing import Any
 
 import click
 
-from msgq.channel.names import KIND as CHANNEL
 from msgq.cli.common import options
 from msgq.cli.common.payload import encode
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
-from msgq.cli.pub.targets import (
-    ChannelTarget,
-    PublishOptions,
-    PublishTarget,
-    QueueTarget,
-    TopicTarget,
-    open_records_target,
-)
 from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
 from msgq.impl.workqueue.options import PRIORITY_MAX
-from msgq.kinds import Kind, kind_of, validate_endpoint
-from msgq.records.names import KIND as RECORDS
-from msgq.topic.names import KIND as TOPIC
-from msgq.workqueue.names import KIND as QUEUE
+from msgq.kinds import kind_of, stored_kinds, validate_endpoint
+from msgq.kinds.publish import PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
 
 Encode = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
-
-_TARGETS: dict[Kind, Callable[[PublishOptions], PublishTarget]] = {
-    TOPIC: TopicTarget,
-    CHANNEL: ChannelTarget,
-    QUEUE: QueueTarget,
-    RECORDS: open_records_target,
-}
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
@@ -111,10 +93,13 @@ def command(
     """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")
-    wanted = PublishOptions(validate_endpoint(endpoint), message_format == "json", force, priority, index, key, timeout)
-    wanted.check()
-    with naming.overrides(prefix):
-        target = _TARGETS[kind_of(endpoint)](wanted)
+    endpoint = validate_endpoint(endpoint)
+    kind, is_json = kind_of(endpoint), message_format == "json"
+    given = {"force": force, "priority": priority is not None, "index": index is not None, "key": key is not None}
+    _check_options(endpoint, {option for option, is_given in given.items() if is_given})
+    wanted = PublishOptions(endpoint, kind.bare_name(endpoint), is_json, force, priority, index, key, timeout)
+    with naming.overrides(prefix), _refusals():
+        target = kind.publish.open_target(wanted)
         encode = _encoder(message_format or ("json" if _packs(target.schema) else "text"), target.schema)
         if message is not None:
             encode(message, target.former())  # an error comes before the first message
@@ -127,6 +112,25 @@ def command(
                 _publish(target, payloads, rate, _most(count, rate, lines))
             if as_json:
                 echo_json(target.summary())
+
+
+def _check_options(endpoint: str, given: set[str]) -> None:
+    """Refuse options that are for endpoints of another kind."""
+    for option in sorted(given - kind_of(endpoint).publish.options):
+        (kind, *_) = (one for one in stored_kinds() if option in one.publish.options)
+        where = kind.endpoint("NAME") if kind.name_prefix else kind.plural
+        raise click.UsageError(f"--{option} is for {where}")
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Let what a kind refuses be an error of the command."""
+    try:
+        yield
+    except PublishUsageError as error:
+        raise click.UsageError(str(error)) from None
+    except PublishRefusedError as error:
+        raise click.ClickException(str(error)) from None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,51 @@
+"""Publishing on channels from the command line."""
+
+from __future__ import annotations
+
+import time
+
+from msgq.common import naming
+from msgq.errors import WaitTimeoutError
+from msgq.impl.channel import open_channel_file, open_publisher
+from msgq.kinds.opening import existing_schema
+from msgq.kinds.publish import NODE, KindPublish, PublishOptions, PublishTarget
+
+_POOL_BYTES_MAX = 1 << 30
+_LOOK_S = 0.02  # between two looks for subscribers
+
+
+class ChannelTarget(PublishTarget):
+    """A channel, whichever backend is chosen: its files. It is made if it is not there."""
+
+    def __init__(self, wanted: PublishOptions) -> None:
+        super().__init__(wanted, existing_schema(wanted.endpoint))
+
+    def _open(self) -> None:
+        self._channel_file = open_channel_file(
+            self._name, naming.resolve_prefix(None), None, writable=True, creator=NODE
+        )
+        if self._claims is not None:
+            self._channel_file.describe(self._claims, False)
+        self._publisher = open_publisher(self._channel_file, NODE, None, None, _POOL_BYTES_MAX)
+
+    def _send(self, data: bytes) -> None:
+        self._publisher.send(data, timeout=self._wanted.timeout)
+
+    def _close(self) -> None:
+        self._publisher.close()
+        self._channel_file.close()
+
+    def wait(self, readers: int) -> None:
+        """Wait until so many subscribers are listed; passive ones never are."""
+        began_s = time.monotonic()
+        while (
+            sum(subscriber.participant.alive is not False for subscriber in self._channel_file.stats().subscribers)
+            < readers
+        ):
+            timeout = self._wanted.timeout
+            if timeout is not None and time.monotonic() - began_s >= timeout:
+                raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._wanted.endpoint)
+            time.sleep(_LOOK_S)
+
+
+PUBLISH = KindPublish(ChannelTarget)

@@ -1,0 +1,46 @@
+"""Channels in virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+from msgq.channel.channel import Channel
+from msgq.channel.names import KIND
+from msgq.common.message_source import MessageSource
+from msgq.impl.base.process import process_name
+from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.channel import Subscriber
+from msgq.impl.fake.channel_order import ChannelState
+from msgq.kinds.playback import PlaybackMessage
+from msgq.kinds.simulation import KindSimulation, SentMessage
+
+
+def _subscribe(name: str, node: str) -> Subscriber:
+    return cast("Subscriber", Channel(name, node=node).subscriber())
+
+
+def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+    return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
+
+
+def _describe_sent(time_ns: int, node: str, channel: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+    if isinstance(channel, ChannelState):
+        source = _channel_source(channel, entry, node)
+        yield SentMessage(time_ns, node, channel.endpoint, entry[1], source, channel.schema)
+
+
+def _channel_source(channel: ChannelState, entry: Entry, node: str) -> MessageSource:
+    pool = channel.order.at(entry[0]).pool
+    name = "" if pool is None else pool.node
+    options = {
+        "capacity": channel.config["capacity"],
+        "slot_bytes": 0 if pool is None else pool.slot_bytes,
+        "stamps": channel.config["stamps"],
+    }
+    # Who gave no name has the process's, which is another one in each process.
+    return MessageSource(KIND.name, node if name in ("", process_name()) else name, options=json.dumps(options))
+
+
+SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent, subscribe=_subscribe)

@@ -1,0 +1,82 @@
+"""Endpoints of a kind in virtual time. Interface of the file simulation.py of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.schema import Schema
+from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.kinds.playback import PlaybackMessage
+
+if TYPE_CHECKING:
+    from msgq.impl.fake.channel import Subscriber
+    from msgq.impl.fake.subscriber import SubSocket
+
+FaultKind = Literal["drop", "delay", "duplicate", "reorder", "lap", "restart"]
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+
+
+class SentMessage(NamedTuple):
+    """A message that was sent.
+
+    Attributes
+    ----------
+    time_ns : when, in virtual time.
+    node : by which node; "main": the test itself, "play": a recording.
+    endpoint : where to, with the mark of its kind.
+    data : what. Of a vector a change of one element, as `msgq.common.record_changes` has it: a call that writes
+        several elements is several messages. Of a board the value, of a work queue the message.
+    source : its kind, publisher, key and options.
+    schema : what the data mean; of a work queue, what its messages are.
+    priority : of a message of a work queue.
+    """
+
+    time_ns: int
+    node: str
+    endpoint: str
+    data: bytes
+    source: MessageSource = TOPIC
+    schema: Schema | None = None
+    priority: int = 0
+
+    @property
+    def kind(self) -> str:
+        """Of its endpoint: "topic", "frames", "channel", "records" or "queue"."""
+        return self.source.kind
+
+    @property
+    def publisher(self) -> str:
+        """Who published it: of a channel its node's name, where none was given that of the simulation's node."""
+        return self.source.publisher
+
+    @property
+    def key(self) -> str:
+        """Of a board; else ""."""
+        return self.source.key
+
+
+@dataclass(frozen=True, slots=True)
+class KindSimulation:
+    """How endpoints of a kind take part in a simulation. All calls are in the simulation's thread.
+
+    Attributes
+    ----------
+    subscribe : takes a bare name and a node's name; returns a subscriber whose messages the simulation delivers one by
+        one. None: `follow` is used.
+    follow : takes a bare name, the bus and a function; returns a generator, as programs are, that gives the function
+        what comes.
+    to_playback : takes a time, an endpoint, bytes and the bus; returns the message that `Simulation.play` sends.
+    describe_sent : takes a time, a node's name, the state of an endpoint on the bus and an entry that was sent; gives
+        the messages of `Simulation.sent_messages`.
+    faults, unit : the kinds of faults that can happen, and what they happen to, in words.
+    """
+
+    to_playback: Callable[[int, str, bytes, Bus], PlaybackMessage]
+    describe_sent: Callable[[int, str, EndpointState[Any], Entry], Iterator[SentMessage]]
+    subscribe: Callable[[str, str], SubSocket | Subscriber] | None = None
+    follow: Callable[[str, Bus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
+    faults: tuple[FaultKind, ...] = FAULT_KINDS
+    unit: str = "message"

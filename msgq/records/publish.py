@@ -1,0 +1,90 @@
+"""Writing elements of vectors and values of boards from the command line."""
+
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+
+from msgq.common.dtypes import struct_schema
+from msgq.errors import BoardKeyError, RecordMismatchError, SegmentError
+from msgq.impl.records import Board, SeqlockVector
+from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
+
+
+class VectorTarget(PublishTarget):
+    """An element of a vector that is there."""
+
+    def __init__(self, wanted: PublishOptions, vector: SeqlockVector) -> None:
+        super().__init__(wanted, struct_schema(vector.dtype))
+        self._vector = vector
+        if wanted.key is not None:
+            raise PublishUsageError(f"{wanted.endpoint} is a vector, which has no keys; give --index")
+        if wanted.index is None and len(vector) > 1:
+            raise PublishUsageError(
+                f"{wanted.endpoint} has {len(vector)} elements; give --index, 0 to {len(vector) - 1}"
+            )
+        self._index = wanted.index or 0
+
+    def _open(self) -> None:
+        self._vector.claim()
+
+    def former(self) -> bytes | None:
+        """Return the element, if it was ever written."""
+        written = self._vector.counts([self._index])[0]
+        return self._vector.read([self._index]).tobytes() if written else None
+
+    def _send(self, data: bytes) -> None:
+        dtype = self._vector.dtype
+        if len(data) != dtype.itemsize:
+            text = f"{self._wanted.endpoint} has elements of {dtype.itemsize} bytes, and this message has {len(data)}"
+            raise PublishRefusedError(text)
+        row = np.frombuffer(data, dtype)
+        self._vector.write([self._index], row, timeout=self._wanted.timeout)
+
+    def _close(self) -> None:
+        self._vector.close()
+
+
+class BoardTarget(PublishTarget):
+    """A value of a board that is there."""
+
+    def __init__(self, wanted: PublishOptions, board: Board) -> None:
+        super().__init__(wanted, board.schema)
+        self._board = board
+        if wanted.key is None:
+            text = "a board, which has no indexes" if wanted.index is not None else "a board"
+            raise PublishUsageError(f"{wanted.endpoint} is {text}; give --key")
+        self._key = wanted.key
+
+    def _open(self) -> None:
+        self._entry = self._board.declare(self._key)
+
+    def former(self) -> bytes | None:
+        """Return the key's value, if it was ever written."""
+        try:
+            return self._board[self._key]
+        except BoardKeyError:
+            return None
+
+    def _send(self, data: bytes) -> None:
+        self._entry.write(data)
+
+    def _close(self) -> None:
+        self._board.close()
+
+
+def open_target(wanted: PublishOptions) -> PublishTarget:
+    """Return a vector or board. PublishRefusedError: there is none, and of a message nobody knows what to make."""
+    try:
+        return VectorTarget(wanted, SeqlockVector(wanted.name, create=False))
+    except RecordMismatchError:
+        return BoardTarget(wanted, Board(wanted.name, create=False))
+    except SegmentError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        text = f"{wanted.endpoint} not found; a message does not tell its dtype or sizes. Create it with"
+        raise PublishRefusedError(f"{text} msgq.SeqlockVector or msgq.Board") from None
+
+
+PUBLISH = KindPublish(open_target, frozenset({"index", "key"}))

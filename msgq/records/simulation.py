@@ -1,0 +1,71 @@
+"""Vectors and boards in virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from msgq.common import naming, record_changes
+from msgq.common.message_source import MessageSource
+from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.records import Board, SeqlockVector
+from msgq.impl.fake.records_store import BoardStore, VectorStore
+from msgq.kinds.playback import PlaybackMessage
+from msgq.kinds.simulation import KindSimulation, SentMessage
+from msgq.records.names import KIND
+
+
+def _follow(name: str, bus: Bus, function: Callable[[Any], object]) -> Generator[Board | SeqlockVector, Any, None]:
+    """Give what changed in a vector or board to a function: `Changes`, or a dict of `Value` by key.
+
+    Raises
+    ------
+    SegmentError : it is not there.
+    """
+    handle = Board(name, create=False) if _is_board(bus, name) else SeqlockVector(name)
+    while True:
+        changes = yield handle
+        function(changes)
+
+
+def _is_board(bus: Bus, name: str) -> bool:
+    return isinstance(bus.records.get((naming.prefix(), name)), BoardStore)
+
+
+def _to_playback(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> PlaybackMessage:
+    """Return a change of a vector, or a value of a board, whose key stands before it and a zero byte."""
+    key = b""
+    if _is_board(bus, KIND.bare_name(endpoint)):
+        key, _, data = data.partition(b"\0")
+    return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name, key=key.decode()))
+
+
+def _describe_sent(time_ns: int, node: str, store: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+    if isinstance(store, BoardStore):
+        key, data, _ = store.pending(entry)
+        form = {"form": "board", "keys": store.capacity, "value_bytes": store.value_bytes}
+        source = MessageSource(KIND.name, key=key, options=json.dumps(form))
+        yield SentMessage(time_ns, node, store.endpoint, data, source, store.schema)
+    elif isinstance(store, VectorStore):
+        yield from _changes(time_ns, node, store, entry)
+
+
+def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Iterator[SentMessage]:
+    indices, rows, _ = store.pending(entry)
+    form = {"form": "vector", "length": len(store.items), "copies": store.copies, "exclusive": store.exclusive}
+    said = MessageSource(KIND.name, options=json.dumps(form))
+    schema = record_changes.change_schema(store.dtype)
+    for place, index in enumerate(indices.tolist()):
+        change = record_changes.Change(index, store.begin(index), time_ns)
+        data = record_changes.pack(change, rows[place].tobytes())
+        yield SentMessage(time_ns, node, store.endpoint, data, said, schema)
+
+
+SIMULATION = KindSimulation(
+    to_playback=_to_playback,
+    describe_sent=_describe_sent,
+    follow=_follow,
+    faults=("drop", "delay", "reorder", "restart"),
+    unit="write to records",
+)

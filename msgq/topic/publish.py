@@ -1,0 +1,59 @@
+"""Publishing on topics from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from msgq import stats
+from msgq.common.schema import Schema
+from msgq.errors import SegmentError
+from msgq.impl.base.core import Context
+from msgq.impl.ring import PubSocket
+from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError, PublishTarget
+from msgq.topic.stats import describe_publisher
+
+
+class TopicTarget(PublishTarget):
+    """A topic, unless somebody who lives publishes there."""
+
+    def __init__(self, wanted: PublishOptions) -> None:
+        super().__init__(wanted, _schema_of_free_topic(wanted.endpoint, wanted.force))
+        self._socket = PubSocket()
+
+    def _open(self) -> None:
+        self._socket.connect(Context(), self._name, schema=self._claims)
+
+    def _send(self, data: bytes) -> None:
+        self._socket.send(data)
+
+    def _close(self) -> None:
+        self._socket.close()
+
+    def wait(self, readers: int) -> None:
+        """Wait until so many have subscribed."""
+        self._socket.wait_for_readers(self._wanted.timeout, n=readers)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was published, by former publishers as well."""
+        return asdict(self._socket.stats())
+
+
+def _schema_of_free_topic(endpoint: str, force: bool) -> Schema | None:
+    """Return the topic's schema, and refuse when somebody publishes there."""
+    try:
+        existing = stats.topic(endpoint)
+    except SegmentError as error:
+        if error.errno is not None:  # there is none yet
+            return None
+        raise
+    alive = existing.publisher_kind == "stock" or (
+        existing.publisher is not None and existing.publisher.alive is not False
+    )
+    if alive and not force:
+        text = f"{endpoint} is published by {describe_publisher(existing)}, which this would cut off"
+        raise PublishRefusedError(f"{text}; --force does it all the same")
+    return existing.schema
+
+
+PUBLISH = KindPublish(TopicTarget, frozenset({"force"}))

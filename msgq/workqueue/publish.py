@@ -1,0 +1,26 @@
+"""Sending into work queues from the command line."""
+
+from __future__ import annotations
+
+from msgq.impl.workqueue import MessageQueue
+from msgq.kinds.opening import existing_schema
+from msgq.kinds.publish import KindPublish, PublishOptions, PublishTarget
+
+
+class QueueTarget(PublishTarget):
+    """A work queue, whichever backend is chosen: its file. It is made if it is not there."""
+
+    def __init__(self, wanted: PublishOptions) -> None:
+        super().__init__(wanted, existing_schema(wanted.endpoint))
+
+    def _open(self) -> None:
+        self._queue = MessageQueue(self._name, read=False, schema=self._claims)
+
+    def _send(self, data: bytes) -> None:
+        self._queue.send(data, self._wanted.priority or 0, timeout=self._wanted.timeout)
+
+    def _close(self) -> None:
+        self._queue.close()
+
+
+PUBLISH = KindPublish(QueueTarget, frozenset({"priority"}))

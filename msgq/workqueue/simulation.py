@@ -1,0 +1,45 @@
+"""Work queues in virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from msgq.common.message_source import MessageSource
+from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.workqueue import MessageQueue
+from msgq.impl.fake.workqueue_store import Queue
+from msgq.kinds.playback import PlaybackMessage
+from msgq.kinds.simulation import KindSimulation, SentMessage
+from msgq.workqueue.names import KIND
+from msgq.workqueue.playback import sent_event
+
+
+def _follow(name: str, _bus: Bus, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
+    """Give what comes to a queue to a function, beside others that take from it."""
+    queue = MessageQueue(name)
+    while True:
+        received = yield queue
+        function(received.data)
+
+
+def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+    return PlaybackMessage(time_ns, endpoint, sent_event(data, 0, 0, time_ns), source=MessageSource(KIND.name))
+
+
+def _describe_sent(time_ns: int, node: str, queue: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+    if isinstance(queue, Queue):
+        sizes = {"max_messages": queue.max_messages, "max_message_size": queue.max_message_size}
+        source = MessageSource(KIND.name, node, options=json.dumps(sizes))
+        priority = queue.delayed_message(entry).priority
+        yield SentMessage(time_ns, node, queue.endpoint, entry[1], source, queue.schema, priority)
+
+
+SIMULATION = KindSimulation(
+    to_playback=_to_playback,
+    describe_sent=_describe_sent,
+    follow=_follow,
+    faults=("delay", "reorder", "restart"),
+    unit="message of a queue",
+)

@@ -1,0 +1,31 @@
+"""Blobs: names, and files in /dev/shm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgq.common import naming
+from msgq.kinds import Kind
+
+
+def blob_files(prefix: str) -> tuple[str, str]:
+    """Return the directory of a prefix's blobs, and the beginning of their file names."""
+    return f"{naming.SHARED_MEMORY}/msgqblob_{prefix}", ""
+
+
+def blob_path(name: str, prefix: str) -> Path:
+    """Return the path of a blob."""
+    directory, start = blob_files(prefix)
+    return Path(directory, start + name)
+
+
+KIND = Kind(
+    name="blob",
+    package="tests.blob_kind",
+    validate=naming.endpoint_name,
+    name_prefix="blob/",
+    plural="blobs",
+    heading="blobs",
+    files=blob_files,
+    names_senders=False,
+)

@@ -1,0 +1,25 @@
+"""Recorded messages are appended to a blob again."""
+
+from __future__ import annotations
+
+from msgq.kinds.playback import EndpointSpec, EndpointWriter, KindPlayback, PlaybackMessage, PlaybackTarget
+from tests.blob_kind.names import KIND
+from tests.blob_kind.stats import append
+
+
+class BlobWriter(EndpointWriter):
+    """Appends to a blob. See `EndpointWriter`."""
+
+    def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
+        super().__init__(spec)
+        self._name, self._prefix = KIND.bare_name(spec.endpoint), target.prefix
+
+    def send(self, message: PlaybackMessage) -> None:
+        """See `EndpointWriter`."""
+        append(self._name, self._prefix, message.data)
+
+    def close(self) -> None:
+        """See `EndpointWriter`."""
+
+
+PLAYBACK = KindPlayback(open_writer=lambda spec, target, _: BlobWriter(spec, target))

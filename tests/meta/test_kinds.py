@@ -1,0 +1,45 @@
+"""Generic code uses the interface of kinds (`msgq.kinds`), and never asks which kind an endpoint has."""
+
+from __future__ import annotations
+
+import re
+
+from msgq import kinds
+from tests.meta.sources import ROOT, imports, modules
+
+#: Modules outside of a kind's folder that name a kind. The list may only become shorter.
+NAME_A_KIND = {
+    "msgq.bridge.bridge",
+    "msgq.bridge.channels",
+    "msgq.demo.endpoint_roles",  # an example that uses each kind on purpose
+    "msgq.demo.recording",
+    "msgq.lake.metrics.queues",  # tables of one kind
+    "msgq.spark.tables.queues",
+}
+FOLDERS = {"topic": "msgq.topic", "channel": "msgq.channel", "records": "msgq.records", "queue": "msgq.workqueue"}
+FOLDERS |= {"frames": "visionipc"}
+
+
+def test_each_kind_is_a_folder_with_its_parts() -> None:
+    assert {kind.name: kind.package for kind in kinds.all_kinds()} == FOLDERS
+    for kind in kinds.stored_kinds():
+        assert all((kind.stats, kind.source, kind.playback, kind.cleanup, kind.simulation, kind.publish))
+    assert all(kind.playback for kind in kinds.all_kinds())
+
+
+def test_no_module_outside_of_its_folder_names_a_kind() -> None:
+    names = {f"{package}.names" for package in FOLDERS.values()}
+    users = {
+        module
+        for module, paths in modules().items()
+        for path in paths
+        for found in imports(path)
+        if found.module in names and not any(module.startswith(f"{package}.") for package in FOLDERS.values())
+    }
+    assert users == NAME_A_KIND
+
+
+def test_no_generic_module_compares_the_name_of_a_kind() -> None:
+    compared = re.compile(r"\bkind(\.name)? (==|!=|in|is) \(?\"(topic|channel|records|queue|frames)\"")
+    paths = [path for module, paths in modules().items() if not module.startswith("msgq.demo") for path in paths]
+    assert not [str(path.relative_to(ROOT)) for path in paths if compared.search(path.read_text())]

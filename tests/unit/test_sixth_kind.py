@@ -1,0 +1,85 @@
+"""A kind that the library does not know: one folder, `tests/blob_kind`, and one call of `register`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgq import kinds, stats
+from msgq.common.message_source import MessageSource
+from msgq.recording import LogReader, Player, Writer, compare
+from msgq.recording.mcap_io import metadata_keys
+from tests import command
+from tests.blob_kind.names import KIND, blob_path
+from tests.blob_kind.stats import append, read_messages
+
+MESSAGES = [b"first", b"second"]
+
+
+@pytest.fixture(autouse=True)
+def blob_kind(monkeypatch: pytest.MonkeyPatch, prefix: str) -> Iterator[None]:
+    monkeypatch.setattr(kinds, "_registered", list(kinds.all_kinds()))
+    kinds.register(KIND)
+    yield
+    for path in blob_path("x", prefix).parent.glob("*"):
+        path.unlink()
+    if blob_path("x", prefix).parent.exists():
+        blob_path("x", prefix).parent.rmdir()
+
+
+@pytest.fixture
+def blob(prefix: str) -> str:
+    for message in MESSAGES:
+        append("notes", prefix, message)
+    return "blob/notes"
+
+
+def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
+
+
+def test_a_blob_is_listed_and_counted(blob: str, prefix: str) -> None:
+    (row,) = lines("list", "--interval", "0")
+    assert (row["endpoint"], row["kind"], row["messages"], row["memory"]) == (blob, "blob", 2, 11)
+    (line,) = lines("stat", "--once", "--interval", "0.01")
+    assert (line["blobs"], line["topics"]) == (1, 0)
+    assert "messages     2" in command.run("info", blob).output
+    one = stats.endpoint(blob)
+    assert (one.kind, one.messages, one.bytes) == ("blob", 2, 11)
+    assert [found.endpoint for found in stats.endpoints()] == [blob]
+
+
+def test_a_blob_is_echoed(blob: str) -> None:
+    assert [line["hex"] for line in lines("echo", blob, "-n", "2")] == [message.hex() for message in MESSAGES]
+
+
+def test_a_blob_is_diagnosed_and_cleaned(blob: str, prefix: str) -> None:
+    append("empty", prefix, b"")
+    checks = {check["check"]: check for check in lines("doctor", code=None)}
+    assert checks["blobs"]["text"].startswith("2 blobs, ")
+    assert [one["action"] for one in lines("clean", blob)] == ["removed"]
+    assert not blob_path("notes", prefix).exists()
+
+
+def log_of_blob(path: Path) -> Path:
+    """Write a log as a recorder would."""
+    with Writer(path) as writer:
+        metadata = metadata_keys.channel_metadata(0, metadata_keys.RECEIVED, source=MessageSource("blob"))
+        channel = writer.channel("blob/notes", None, metadata=metadata)
+        for number, message in enumerate(MESSAGES):
+            writer.write(channel, message, 1_000_000 * (number + 1), sequence=number)
+    return path
+
+
+def test_recorded_blobs_are_read_played_back_and_compared(tmp_path: Path, prefix: str) -> None:
+    path = log_of_blob(tmp_path / "log.mcap")
+    log = LogReader(path)
+    assert {name: info.kind for name, info in log.endpoints.items()} == {"blob/notes": "blob"}
+    with Player(log, rate=1000.0) as player:
+        player.run()
+    assert read_messages("notes", prefix) == MESSAGES
+    assert compare(path, path)
