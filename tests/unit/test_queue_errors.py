@@ -86,7 +86,7 @@ def test_another_layout_is_told(endpoint: str) -> None:
     data = bytearray(file_of(endpoint).read_bytes())
     data[12:16] = struct.pack("<I", 3)
     file_of(endpoint).write_bytes(data)
-    with pytest.raises(LayoutVersionError, match="version 2"):
+    with pytest.raises(LayoutVersionError, match="version 1"):
         MessageQueue(endpoint)
 
 
