@@ -12,7 +12,6 @@ def relaxed(path: str, edge: str, old: str, new: str) -> Mutant:
 
 _QUEUE = "msgq/impl/workqueue"
 _RING = "msgq/impl/ring"
-_BASE = "msgq/impl/base"
 
 MUTANTS = [
     relaxed(
