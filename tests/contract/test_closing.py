@@ -60,7 +60,7 @@ def _calls(row: Row, kind: str) -> list[str]:
 def _opener(row: Row) -> str:
     function = row.open
     if isinstance(function, functools.partial):
-        return f"{function.func.__name__} {function.keywords['mode']}"
+        return f"{function.func.__name__} {function.keywords['producers']}"
     return function.__name__
 
 

@@ -133,5 +133,6 @@ class Records(System):
         return self.kept[-1]
 
     def _queue(self) -> Any:
-        self.kept.append(self.msgq.RecordQueue(self.topic.name, self.dtype, self.topic.depth, mode=self.topic.kind))
+        producers = "single" if self.topic.kind == "spmc" else "multiple"
+        self.kept.append(self.msgq.RecordQueue(self.topic.name, self.dtype, self.topic.depth, producers=producers))
         return self.kept[-1]
