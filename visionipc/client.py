@@ -198,16 +198,16 @@ class VisionIpcClient(Receiver):
         socket = self._socket()
         deadline = began + timeout_ms / 1000
         while packet is not None:
-            taken = self._accept(packet)
-            if isinstance(taken, VisionBuf):
-                return taken
+            received = self._accept(packet)
+            if isinstance(received, VisionBuf):
+                return received
             if timeout_ms >= 0:
-                left = deadline - time.monotonic()
-                if left < -_PASSING_OVER_S:
-                    self._stale += taken is not None  # taken from the ring, and given up
+                seconds_left = deadline - time.monotonic()
+                if seconds_left < -_PASSING_OVER_S:
+                    self._stale += received is not None  # taken from the ring, and given up
                     return None
-                socket.setTimeout(max(0, math.ceil(left * 1000)))
-            packet = socket.receive(timeout_ms == 0) if taken is None else taken
+                socket.setTimeout(max(0, math.ceil(seconds_left * 1000)))
+            packet = socket.receive(timeout_ms == 0) if received is None else received
         return None
 
     def _recv_disconnected(self, timeout_ms: float) -> None:

@@ -70,10 +70,10 @@ def _unix_socket() -> socket.socket:
 
 
 def _seconds_left(until: float) -> float:
-    left = until - time.monotonic()
-    if left <= 0:
+    remaining = until - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError
-    return left
+    return remaining
 
 
 def _connect(connection: socket.socket, path: str, until: float) -> None:
@@ -188,11 +188,11 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
         if data:
             return _make_stream(name, request, data, fds, kind)
         _close(fds)
-        there = streams(name, within)
-        if there is None:
+        available = streams(name, within)
+        if available is None:
             return None
-        if kind not in there:
-            raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(there)}", name)
+        if kind not in available:
+            raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(available)}", name)
     text = f"{MAX_CLIENTS} clients hold places in it, or the server has no descriptors left"
     raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
 

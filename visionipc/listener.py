@@ -161,8 +161,8 @@ class Listener:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
 
     def _in_use_error(self, pid: int) -> MultiplePublishersError:
-        who = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
-        text = f"{who} serves {self._path}; stop it, or take another name"
+        owner = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
+        text = f"{owner} serves {self._path}; stop it, or take another name"
         return MultiplePublishersError(text, self._name)
 
     def _bind(self) -> socket.socket:

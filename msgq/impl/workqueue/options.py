@@ -93,12 +93,12 @@ class OpenRequest(NamedTuple):
         """
         if not self.strict:
             return
-        there: dict[str, object] = {"max_messages": max_messages, "max_message_size": max_message_size}
-        there["events"] = EVENTS[events]
-        for what, value in there.items():
-            asked = getattr(self, what)
+        existing: dict[str, object] = {"max_messages": max_messages, "max_message_size": max_message_size}
+        existing["events"] = EVENTS[events]
+        for option, value in existing.items():
+            asked = getattr(self, option)
             if asked not in (None, value):
-                text = f"has {what}={value!r}, and {what}={asked!r} was asked for"
+                text = f"has {option}={value!r}, and {option}={asked!r} was asked for"
                 text = f"{text}; leave it out to take what is there, or unlink the queue"
                 raise QueueMismatchError(text, self.name)
 
@@ -260,11 +260,12 @@ def wait_ns(
             text = f"the deadline is {deadline!r}, of type {type(deadline).__name__}; give a time of time.monotonic()"
             raise InvalidTypeError(f"{text}, or None to wait for ever", name)
         huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
-        left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
-        if not left <= _LONGEST_S:  # most of all a time of the wall clock, which would wait for decades
-            text = f"the deadline {deadline} is {left:.6g} s away; give one of time.monotonic(), up to {_LONGEST_S} s"
+        seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
+        if not seconds_left <= _LONGEST_S:  # most of all a time of the wall clock, which would wait for decades
+            text = f"the deadline {deadline} is {seconds_left:.6g} s away"
+            text = f"{text}; give one of time.monotonic(), up to {_LONGEST_S} s"
             raise InvalidValueError(f"{text} away, or None to wait for ever", name)
-        patience = math.ceil(max(left, 0.0) * NS_PER_S)
+        patience = math.ceil(max(seconds_left, 0.0) * NS_PER_S)
     return patience if block else 0
 
 
