@@ -11,4 +11,4 @@ def get_include() -> str:
     A program includes ``<msgq.h>`` or one of ``<msgq/topic.h>``, ``<msgq/channel.h>``, ``<msgq/queue.h>`` and
     ``<msgq/records.h>``; with this folder in PKG_CONFIG_PATH, ``pkg-config msgq`` says the rest.
     """
-    return os.path.join(os.path.dirname(__file__), "include")
+    return os.path.join(os.path.dirname(os.path.dirname(__file__)), "include")
