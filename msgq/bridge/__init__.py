@@ -1,6 +1,6 @@
 """Forwards topics and channels between this host and ZMQ, so that a bus reaches other hosts (docs/bridge.md)."""
 
 from msgq.bridge.bridge import Bridge
-from msgq.bridge.link import FORWARDING, FlowStats
+from msgq.kinds.bridge import FORWARDING, FlowStats
 
 __all__ = ["FORWARDING", "Bridge", "FlowStats"]

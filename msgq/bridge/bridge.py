@@ -11,18 +11,13 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Any, Self
 
-from msgq import stats
-from msgq.bridge.channels import ChannelIn, ChannelOut
-from msgq.bridge.checks import check_bind_host
-from msgq.bridge.link import FlowStats, HostState, Link, Loop
-from msgq.bridge.topics import TopicIn, TopicOut
-from msgq.channel.names import KIND as CHANNEL
+from msgq.bridge.checks import check_bind_host, check_source
 from msgq.common.selection import EndpointPattern, Selection, parse_pattern
 from msgq.errors import InvalidValueError
-from msgq.kinds import kind_of, validate_endpoint
-from msgq.topic.names import KIND as TOPIC
+from msgq.kinds import Kind, kind_of, stored_kinds, validate_endpoint
+from msgq.kinds.bridge import FlowStats, Link, Loop
 
 POLL_SECONDS = 1.0  # between two looks at what there is, and who publishes it
 
@@ -155,32 +150,39 @@ class Bridge:
 
     def _make_in_link(self, topic: str, host: str) -> Link:
         kind = kind_of(validate_endpoint(topic))
-        if kind is CHANNEL:
-            return ChannelIn(self._loop, topic, host)
-        if kind is not TOPIC:
-            raise InvalidValueError(f"{topic} cannot come in: only topics and channels cross a bridge")
-        return TopicIn(self._loop, topic, host, self._segment_size)
+        if not kind.crosses_bridges:
+            raise InvalidValueError(f"{topic} cannot come in: only {_bridged_plurals()} cross a bridge")
+        check_source(kind.bare_name(topic), host)
+        return kind.bridge.open_in(self._loop, topic, host, self._segment_size)
 
     def _poll(self) -> None:
         """See what there is and who publishes it; begin and end what follows from that."""
-        host_state = HostState({topic.endpoint: topic for topic in stats.topics()}, stats.channel_inodes())
-        for name in host_state.topics:  # before channels: a topic has its own name
-            if name not in self._links and name in self._out:
-                self._links[name] = TopicOut(self._loop, name, self._zmq_names)
-        for name in (CHANNEL.name_prefix + plain for plain in host_state.channels):
-            if name not in self._links and name in self._out:
-                self._links[name] = ChannelOut(self._loop, name, self._zmq_names)
-        for link in self._links.values():
-            link.poll(host_state)
+        states: dict[str, Any] = {}
+        for kind in _bridged_kinds():  # topics first: a topic has its own name
+            found = kind.bridge.find_states()
+            for name in found:
+                if name not in self._links and name in self._out:
+                    self._links[name] = kind.bridge.open_out(self._loop, name, self._zmq_names)
+            states |= found
+        for name, link in self._links.items():
+            link.poll(states.get(name))
+
+
+def _bridged_kinds() -> list[Kind]:
+    return [kind for kind in stored_kinds() if kind.crosses_bridges]
+
+
+def _bridged_plurals() -> str:
+    return " and ".join(kind.plural for kind in _bridged_kinds())
 
 
 def _check_names(out: Iterable[EndpointPattern]) -> None:
-    """A topic and a channel that are named must not be one for ZMQ."""
+    """Two endpoints that are named must not be one for ZMQ."""
     names: dict[str, str] = {}
     for name in (name for name in out if isinstance(name, str)):
         kind = kind_of(name)
-        if kind not in (TOPIC, CHANNEL):
-            raise InvalidValueError(f"{name} cannot go out: only topics and channels cross a bridge")
+        if not kind.crosses_bridges:
+            raise InvalidValueError(f"{name} cannot go out: only {_bridged_plurals()} cross a bridge")
         other = names.setdefault(kind.bare_name(name), name)
         if other != name:
             raise InvalidValueError(f"{other} and {name} cannot both go out: both are {kind.bare_name(name)!r} for ZMQ")

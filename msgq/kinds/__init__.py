@@ -12,6 +12,7 @@ defines one *part*: an object of a fixed name and type, which is imported when i
 | publish.py | PUBLISH | `msgq.kinds.publish.KindPublish` | pub |
 | cleanup.py | CLEANUP | `msgq.kinds.cleanup.KindCleanup` | clean, doctor |
 | simulation.py | SIMULATION | `msgq.kinds.simulation.KindSimulation` | simulation |
+| bridge.py | BRIDGE | `msgq.kinds.bridge.KindBridge` | bridge |
 
 A kind may lack a part; the generic code then leaves out its endpoints, or refuses them with a text that names the
 kind. Functions of parts take *bare names* (without the name prefix of the kind) and prefixes as `naming.resolve_prefix`
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from msgq.kinds.bridge import KindBridge
     from msgq.kinds.cleanup import KindCleanup
     from msgq.kinds.playback import KindPlayback
     from msgq.kinds.publish import KindPublish
@@ -77,7 +79,7 @@ class Kind:
     keeps_values : its messages are changes of values, each of which replaces one before; a reader that misses some has
         lost nothing.
     names_senders : recordings say the publisher or key of its messages.
-    crosses_bridges : a bridge can carry its endpoints.
+    crosses_bridges : a bridge can carry its endpoints; the kind has the part `bridge`.
     announced_by, recorded_as : expressions for whole names: of the endpoints of another kind that announce this one,
         and of its own endpoints in recordings. None: there are none, or all names with its prefix.
     carrier : takes a bare name; returns the endpoint from whose file its messages are read. None: its own.
@@ -151,6 +153,12 @@ class Kind:
     def publish(self) -> KindPublish:
         """How messages are published from the command line."""
         part: KindPublish = self._part("publish")
+        return part
+
+    @property
+    def bridge(self) -> KindBridge:
+        """How its endpoints cross a bridge, if `crosses_bridges`."""
+        part: KindBridge = self._part("bridge")
         return part
 
     def _part(self, file: str) -> Any:

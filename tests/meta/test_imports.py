@@ -52,7 +52,8 @@ LAYERS = [
     {"msgq.impl.workqueue"},  # whose events are messages of a channel
     {"msgq.impl.meter", "msgq.impl.sources"},
     {"msgq.impl", "msgq.backend"},
-    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.cleanup", "msgq.kinds.playback", "msgq.kinds.publish"},
+    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.cleanup", "msgq.kinds.playback"},
+    {"msgq.kinds.publish", "msgq.kinds.bridge"},
     {"msgq.kinds.simulation"},
     {"msgq.kinds"},
     {"msgq.stats"},

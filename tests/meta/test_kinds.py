@@ -9,8 +9,6 @@ from tests.meta.sources import ROOT, imports, modules
 
 #: Modules outside of a kind's folder that name a kind. The list may only become shorter.
 NAME_A_KIND = {
-    "msgq.bridge.bridge",
-    "msgq.bridge.channels",
     "msgq.demo.endpoint_roles",  # an example that uses each kind on purpose
     "msgq.demo.recording",
     "msgq.lake.metrics.queues",  # tables of one kind

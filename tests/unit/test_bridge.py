@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from msgq import backend, stats
-from msgq.bridge import FORWARDING, Bridge, FlowStats, topics
-from msgq.bridge.link import Loop, open_socket
+from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl.ring.core import TopicObserver
+from msgq.kinds.bridge import Loop, open_socket
+from msgq.topic import bridge as topics
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 from tests.unit import children
 
@@ -271,7 +272,7 @@ class TestIn:
             return SimpleNamespace(send=partial(send, socket), close=socket.close)
 
         plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
-        monkeypatch.setattr(sys.modules["msgq.bridge.topics"], "open_socket", opened)
+        monkeypatch.setattr(sys.modules["msgq.topic.bridge"], "open_socket", opened)
         crossing = here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
         with caplog.at_level(logging.WARNING):

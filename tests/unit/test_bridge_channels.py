@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from msgq import stats
-from msgq.bridge import FORWARDING, Bridge, FlowStats, channels
+from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.channel import Channel
+from msgq.channel import bridge as channels
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from tests.command import Process, start

@@ -1,4 +1,7 @@
-"""What one endpoint's way through a bridge is: its two sockets, its counts, and the loop that waits for all of them."""
+"""One endpoint on its way through a bridge to ZMQ, and back. Interface of the file bridge.py of each kind.
+
+A bridge carries endpoints of the kinds that have this part.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,17 @@ import math
 import os
 import select
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgq import backend, stats
-from msgq.bridge.checks import check_source
+from msgq import backend
 from msgq.errors import InvalidValueError, IpcError, MessageSizeError
-from msgq.kinds import kind_of
 
 FORWARDING = "forwarding"
 BATCH = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)
 
 _log = logging.getLogger(__name__)
-
-
-class HostState(NamedTuple):
-    """What there is on this host.
-
-    Attributes
-    ----------
-    topics : by name.
-    channels : inodes of their files, by name without mark; another one when a channel is made anew.
-    """
-
-    topics: dict[str, stats.TopicStats]
-    channels: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +96,7 @@ class Link(ABC):
     """
 
     direction = ""
+    name_prefix = ""  # of its kind
 
     def __init__(self, loop: Loop, topic: str, host: str) -> None:
         self._loop, self._topic, self._host = loop, topic, host
@@ -119,8 +108,8 @@ class Link(ABC):
         self._fd = -1
 
     @abstractmethod
-    def poll(self, host_state: HostState) -> None:
-        """Once a second: begin or end, as what there is on this host demands."""
+    def poll(self, state: Any) -> None:
+        """Once a second: begin or end, as the state in `KindBridge.find_states` demands. None: it is not there."""
 
     @abstractmethod
     def forward(self) -> None:
@@ -129,7 +118,7 @@ class Link(ABC):
     @property
     def _zmq_name(self) -> str:
         """What ZMQ calls it: the name without the mark of its kind."""
-        return kind_of(self._topic).bare_name(self._topic)
+        return self._topic.removeprefix(self.name_prefix)
 
     def flow(self) -> FlowStats:
         """Return what the topic has come to."""
@@ -231,7 +220,6 @@ class In(Link):
     def __init__(self, loop: Loop, topic: str, host: str) -> None:
         super().__init__(loop, topic, host)
         self._lost = None
-        check_source(self._zmq_name, host)
         self._sub = open_socket("zmq", "SubSocket", self._zmq_name, host)
         self._wait_for_sub()
 
@@ -247,6 +235,22 @@ class In(Link):
             else:
                 self._messages += 1
                 self._bytes += len(message)
+
+
+@dataclass(frozen=True, slots=True)
+class KindBridge:
+    """How endpoints of a kind cross a bridge. All calls are in the thread that runs the bridge.
+
+    Attributes
+    ----------
+    find_states : returns what is known of each endpoint of this host under the prefix in force, by its full name.
+    open_out : takes the loop, an endpoint, and the endpoints of the bridge by their names for ZMQ; returns its link.
+    open_in : takes the loop, an endpoint, the host of its publisher, and the bytes of a new ring; returns its link.
+    """
+
+    find_states: Callable[[], dict[str, Any]]
+    open_out: Callable[[Loop, str, dict[str, str]], Link]
+    open_in: Callable[[Loop, str, str, int], Link]
 
 
 def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> Any:

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from msgq import stats
-from msgq.bridge.link import BATCH, FORWARDING, HostState, In, Loop, Out, open_socket
 from msgq.common import naming
 from msgq.errors import (
     CorruptSegmentError,
@@ -19,6 +18,7 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.ring.core import TopicObserver
+from msgq.kinds.bridge import BATCH, FORWARDING, In, KindBridge, Loop, Out, open_socket
 
 TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
 
@@ -38,9 +38,9 @@ class TopicOut(Out):
     def _subscriber(self) -> Any:
         return open_socket("msgq", "SubSocket", self._topic)
 
-    def poll(self, host_state: HostState) -> None:
+    def poll(self, state: Any) -> None:
         """Begin or end, as the topic's publisher demands."""
-        self._check_publisher(host_state.topics.get(self._topic))
+        self._check_publisher(state)
 
     def _check_publisher(self, topic: stats.TopicStats | None) -> None:
         if topic is None:
@@ -79,11 +79,11 @@ class TopicIn(In):
         super().__init__(loop, topic, host)
         self._segment_size = segment_size
 
-    def poll(self, host_state: HostState) -> None:
+    def poll(self, state: Any) -> None:
         """Become the ring's publisher when it has none: nobody who publishes here is ever pushed aside."""
         if self._pub is not None:
             return
-        topic = host_state.topics.get(self._topic)
+        topic = state
         if topic is not None and _has_publisher(topic):
             self._set_state(f"cannot come in: {_describe(topic.publisher)} publishes it here")
             return
@@ -133,3 +133,8 @@ def _has_publisher(topic: stats.TopicStats) -> bool:
 
 def _describe(publisher: stats.Participant | None) -> str:
     return "a stock process" if publisher is None else f"{publisher.name} {publisher.pid}"
+
+
+BRIDGE = KindBridge(
+    find_states=lambda: {topic.endpoint: topic for topic in stats.topics()}, open_out=TopicOut, open_in=TopicIn
+)

@@ -9,8 +9,8 @@ import errno
 import logging
 from typing import Any
 
-from msgq.bridge.link import BATCH, FORWARDING, HostState, In, Out
-from msgq.channel.names import KIND as CHANNEL
+from msgq import stats
+from msgq.channel.names import KIND
 from msgq.common import naming
 from msgq.errors import (
     InvalidValueError,
@@ -21,6 +21,7 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, open_subscriber
+from msgq.kinds.bridge import BATCH, FORWARDING, In, KindBridge, Out
 
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
 POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
@@ -36,17 +37,19 @@ class ChannelOut(Out):
     It looks on only: the channel gets no trace of it, and it takes no place of a subscriber.
     """
 
+    name_prefix = KIND.name_prefix
+
     _channel_file: ChannelFile | None = None
     _broken: SegmentError | None = None
 
     def _subscriber(self) -> Any:
-        channel_file = self._channel_file = open_channel_file(CHANNEL.bare_name(self._topic), naming.prefix())
+        channel_file = self._channel_file = open_channel_file(self._zmq_name, naming.prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
         return open_subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
 
-    def poll(self, host_state: HostState) -> None:
+    def poll(self, state: Any) -> None:
         """Begin, and begin anew when the channel was made anew."""
-        inode = host_state.channels.get(CHANNEL.bare_name(self._topic))
+        inode = state
         if inode is None:
             return  # it was removed; whoever makes it anew is found
         if self._channel_file is not None and self._pub is not None and self._channel_file.inode != inode:
@@ -87,20 +90,18 @@ class ChannelOut(Out):
 class ChannelIn(In):
     """From ZMQ to a channel, as one more publisher of it, whose node is called NODE."""
 
+    name_prefix = KIND.name_prefix
+
     _channel_file: ChannelFile | None = None
 
-    def poll(self, host_state: HostState) -> None:
+    def poll(self, state: Any) -> None:
         """Join the channel, or make it; and join it anew when it was removed."""
-        if self._channel_file is not None and self._channel_file.inode != host_state.channels.get(
-            CHANNEL.bare_name(self._topic)
-        ):
+        if self._channel_file is not None and self._channel_file.inode != state:
             self._leave()
         if self._pub is not None:
             return
         try:
-            self._channel_file = open_channel_file(
-                CHANNEL.bare_name(self._topic), naming.prefix(), None, writable=True, creator=NODE
-            )
+            self._channel_file = open_channel_file(self._zmq_name, naming.prefix(), None, writable=True, creator=NODE)
             self._pub = open_publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
         except InvalidValueError:
             raise
@@ -132,3 +133,14 @@ class ChannelIn(In):
         """Close both sides; the counts stay."""
         super().close()
         self._leave()
+
+
+def _find_states() -> dict[str, int]:
+    return {KIND.endpoint(name): inode for name, inode in stats.channel_inodes().items()}
+
+
+BRIDGE = KindBridge(
+    find_states=_find_states,
+    open_out=ChannelOut,
+    open_in=lambda loop, channel, host, _: ChannelIn(loop, channel, host),
+)
