@@ -43,7 +43,7 @@ class File:
     def __init__(self, name: str, slots: int) -> None:
         self.path, self.slots = SHM / f"msgqjobs_{name}", slots
 
-    def words(self) -> list[int]:
+    def slot_states(self) -> list[int]:
         """Return the word of each slot."""
         at = HEADER + 64 * -(-self.slots // 512)
         data = self.path.read_bytes()[at : at + 8 * self.slots]

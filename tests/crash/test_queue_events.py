@@ -67,7 +67,7 @@ def test_a_taker_killed_before_its_events(slot: Place) -> None:
     events are missing.
     """
     steps = kill_taker(slot, 0)
-    assert "mq_queue_take: exchanged &h->parts.slot_states[found.slot]" in steps
+    assert "mq_queue_take: exchanged &h->parts.slot_states[best.slot]" in steps
     assert "mq_queue_free_slot: exchanged &h->parts.slot_states[delivery->slot]" in steps
     problems = []
     for at, step in enumerate(steps, 1):

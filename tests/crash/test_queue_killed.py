@@ -49,8 +49,8 @@ SENDERS = {
     "send without room": ProcessGroup("join ready arm send:200", before=SLOTS),
     "send to the slot of a dead one": ProcessGroup("enter ready arm send:200", before=SLOTS - 1, former="join hold"),
     "wait for room": ProcessGroup("join ready arm waitroom:5", before=SLOTS),
-    "wait for room, with a turn": ProcessGroup("join ready arm waitsend:5:200", before=SLOTS),
-    "send, with a turn": ProcessGroup("join ready arm waitsend:5:200", before=1),
+    "wait for room, with a handoff": ProcessGroup("join ready arm waitsend:5:200", before=SLOTS),
+    "send, with a handoff": ProcessGroup("join ready arm waitsend:5:200", before=1),
     "join": ProcessGroup("ready arm join send:200", before=1),
     "join where another died": ProcessGroup(
         "ready arm join send:200", before=1, former="join notify lie crave watch hold", heir=True
@@ -84,16 +84,16 @@ NAMED = {
         "mq_queue_reclaim: exchanged &h->parts.slot_states[slot]",
     ],
     "receive": [
-        "mq_queue_take: exchanged &h->parts.slot_states[found.slot]",
+        "mq_queue_take: exchanged &h->parts.slot_states[best.slot]",
         "mq_queue_read_header: stored &header->deliveries",
         "copy: half copied from payload",
         "mq_queue_free_slot: exchanged &h->parts.slot_states[delivery->slot]",
     ],
-    "wait, with a turn": [
-        "mq_queue_wait_begin: counted &h->parts.queue->tickets",
-        "mq_queue_prepare_sleep: stored &h->row->since[kind]",
-        "mq_queue_handoff_request: exchanged turn",
-        "mq_queue_handoff_end: exchanged &parts->queue->handoff_ticket[kind]",
+    "wait, with a handoff": [
+        "mq_queue_wait_begin: counted &h->parts.queue->last_ticket",
+        "mq_queue_prepare_sleep: stored &h->row->oldest_ticket[role]",
+        "mq_queue_handoff_request: exchanged handoff",
+        "mq_queue_handoff_end: exchanged &parts->queue->handoff_ticket[role]",
     ],
     "receive beside one who waits for room": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
     "take, give back": ["mq_queue_requeue: exchanged &h->parts.slot_states[slot]"],
@@ -179,8 +179,8 @@ RECEIVERS = {
     "wait in vain": ProcessGroup("join ready arm wait:5"),
     "wait": ProcessGroup("join ready arm wait:5", before=2),
     "wait, where others want to be told": ProcessGroup("join notify ready arm wait:5", before=3),
-    "wait, with a turn": ProcessGroup("join ready arm wait:5:2", before=2),
-    "wait in vain, with a turn": ProcessGroup("join ready arm wait:5:2"),
+    "wait, with a handoff": ProcessGroup("join ready arm wait:5:2", before=2),
+    "wait in vain, with a handoff": ProcessGroup("join ready arm wait:5:2"),
     "give up": ProcessGroup("join ready arm giveup:1", before=1),
     "leave": ProcessGroup("join ready take:2 lie arm leave", before=4),
     "look for the dead": ProcessGroup(

@@ -48,7 +48,7 @@ def begin(slot: Place, scene: ProcessGroup, at: int, number: int = signal.SIGKIL
     victim = slot.driver(scene.operations, at=at, number=number)
     until_ready(victim)
     assert not any(word >> 63 for word in slot.slot_states())
-    notice.taken()
+    notice.consume()
     victim.proceed()
     return notice, victim
 
@@ -64,7 +64,7 @@ def kill(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
     slot.handle()  # it looks for the dead, and stays: who leaves tells in any case
     left = [word for word in slot.slot_states() if word >> 63]
     assert left or at or scene.later == 0
-    assert notice.taken() or not left, "a message is there, and nobody was told"
+    assert notice.consume() or not left, "a message is there, and nobody was told"
     be_told_no_more(slot, notice)
     slot.drain()
     life_goes_on(slot)
@@ -105,9 +105,9 @@ def test_who_was_to_tell_stops_at_every_step(slot: Place, scene: str) -> None:
             assert victim.wait_stopped_or_ended()
             for number in range(1000, 1010):
                 round_.drain()
-                notice.taken()
+                notice.consume()
                 round_.send(number)
-                assert notice.taken(), f"step {at}"
+                assert notice.consume(), f"step {at}"
             victim.go_on()
             victim.ended(0)
             round_.drain()
@@ -118,8 +118,8 @@ def test_who_takes_the_row_of_one_who_was_to_tell(slot: Place) -> None:
     """It tells, though it looks for nobody; afterwards nothing would show that there was something to tell."""
     notice = QueueNotification(slot.other)
     slot.driver("join arm send:200", "mq_queue_commit*: stored &h->parts.slot_states*").ended(-signal.SIGKILL)
-    assert not notice.taken()
+    assert not notice.consume()
     slot.kill_free_rows()
     slot.waiting("enter")
-    assert notice.taken()
+    assert notice.consume()
     be_told_no_more(slot, notice)
