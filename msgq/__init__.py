@@ -1,28 +1,29 @@
 """Publish and subscribe between the processes of one machine, through shared memory."""
 
-from msgq import backend, errors
-from msgq.api import NO_TRAVERSAL_LIMIT, drain_sock_raw, pub_sock, sub_sock, zeromq_address
+from msgq import errors
 from msgq.common.naming import delete_fake_prefix, set_fake_prefix, toggle_fake_events
 from msgq.errors import Again, IpcError, MsgqError, MultiplePublishersError
+from msgq.impl import backend
 from msgq.impl.sockets.checks import NOBLOCK, POLLERR, POLLIN, POLLOUT
+from msgq.topic.api import NO_TRAVERSAL_LIMIT, drain_sock_raw, pub_sock, sub_sock, zeromq_address
 
 TYPE_CHECKING = False  # type checkers know it by its name; to import `typing` for it takes as long as all the rest
 if TYPE_CHECKING:
     from msgq import stats
-    from msgq.api import Context, Poller, PubSocket, SubSocket, context
     from msgq.channel import Channel, Node
     from msgq.common.native import get_include
     from msgq.common.schema import Schema
-    from msgq.fake_events import Event, SocketEventHandle, fake_event_handle, get_fake_prefix, wait_for_one_event
-    from msgq.masters import PubMaster, SubMaster
     from msgq.records import Blackboard, Board, RecordQueue, Seqlock, SeqlockVector, StageTracer, tracked
+    from msgq.topic.api import Context, Poller, PubSocket, SubSocket, context
+    from msgq.topic.fake_events import Event, SocketEventHandle, fake_event_handle, get_fake_prefix, wait_for_one_event
+    from msgq.topic.masters import PubMaster, SubMaster
     from msgq.workqueue import MessageQueue
 else:
     _EVENTS = ("Event", "SocketEventHandle", "fake_event_handle", "get_fake_prefix", "wait_for_one_event")
     _ELSEWHERE = dict.fromkeys(("Channel", "Node"), "msgq.channel")
     _ELSEWHERE |= dict.fromkeys(("RecordQueue", "StageTracer", "tracked"), "msgq.records")
-    _ELSEWHERE |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.masters")
-    _ELSEWHERE |= dict.fromkeys(_EVENTS, "msgq.fake_events")
+    _ELSEWHERE |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.topic.masters")
+    _ELSEWHERE |= dict.fromkeys(_EVENTS, "msgq.topic.fake_events")
     _ELSEWHERE |= {"Schema": "msgq.common.schema", "get_include": "msgq.common.native", "stats": "msgq.stats"}
     _PIECES = ("Blackboard", "Board", "MessageQueue", "Seqlock", "SeqlockVector")
     __getattr__, __dir__ = backend.lazy(globals(), _ELSEWHERE, pieces=_PIECES)

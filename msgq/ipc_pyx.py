@@ -1,8 +1,8 @@
 """What stock has in an extension module of this name, for programs that import it from there: objects of `msgq`."""
 
-from msgq import backend
 from msgq.errors import IpcError, MultiplePublishersError
-from msgq.fake_events import (
+from msgq.impl import backend
+from msgq.topic.fake_events import (
     Event,
     SocketEventHandle,
     delete_fake_prefix,
@@ -14,7 +14,7 @@ from msgq.fake_events import (
 
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
-    from msgq.api import Context, Poller, PubSocket, SubSocket
+    from msgq.topic.api import Context, Poller, PubSocket, SubSocket
 else:
     __getattr__, __dir__ = backend.lazy(globals())
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from msgq import backend
+from msgq.impl import backend
 
 _load_fake: Callable[[], ModuleType] | None = None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from msgq import backend
 from msgq.common import naming
 from msgq.errors import InvalidValueError
+from msgq.impl import backend
 
 
 def check_bind_host() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from msgq import backend as backends
 from msgq.common import naming
 from msgq.common.queue_events import SUFFIX
 from msgq.common.schema import Schema, require_schema, schema_diff
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
+from msgq.impl import backend as backends
 from msgq.impl.base.process import process_name
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ import stat
 import threading
 from collections.abc import Iterator
 
+from msgq.common.environment import environment
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
-from msgq.impl.base.process import environment
 
 SHARED_MEMORY = "/dev/shm"
 RING = "msgq_"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from msgq import backend
 from msgq.errors import InvalidValueError, IpcError, MessageSizeError
+from msgq.impl import backend
 
 FORWARDING = "forwarding"
 BATCH = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)

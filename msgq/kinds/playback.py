@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from msgq import backend as backends
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
+from msgq.impl import backend as backends
 from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from msgq.backend import MODULES, load
 from msgq.common import naming
 from msgq.errors import MsgqError
+from msgq.impl.backend import MODULES, load
 
 SHM = Path(naming.SHARED_MEMORY)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from msgq import backend
+from msgq.impl import backend
 
 if TYPE_CHECKING:
     from msgq.impl.records import Blackboard, Board, Seqlock, SeqlockVector

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from msgq import backend as backends
 from msgq.common import record_changes
 from msgq.common.record_changes import HEAD_BYTES, INDEX_BYTES
 from msgq.errors import InvalidValueError, RecordMismatchError, SegmentError
+from msgq.impl import backend as backends
 from msgq.impl.base.origin import origin_time, set_origin
 from msgq.impl.records import arrays
 from msgq.kinds.playback import (

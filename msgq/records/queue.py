@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from msgq import backend as backends
 from msgq.channel.channel import Channel
 from msgq.common import naming
 from msgq.common.dtypes import record_dtype
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
+from msgq.impl import backend as backends
 from msgq.impl.base import event_loop
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.records.arrays import STAMPS, is_tracked, rows

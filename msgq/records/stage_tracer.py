@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from msgq import backend as backends
 from msgq.common import naming
 from msgq.common.timing import SCHEMA, timing_topic
 from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
+from msgq.impl import backend as backends
 from msgq.impl.records.core import Span, Spans, SpanStack
 from msgq.impl.sockets.checks import timeout_ms, timeout_ns
 from msgq.records.clocks import HostClock, clock_of

@@ -7,12 +7,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from msgq import backend as backends
 from msgq import stats
 from msgq.common import naming
 from msgq.common.dtypes import struct_schema
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
+from msgq.impl import backend as backends
 from msgq.impl.sockets.checks import not_connected_error, timeout_ms, timeout_ns
 from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
 

@@ -10,10 +10,9 @@ from operator import index
 from types import TracebackType
 from typing import Any, Self
 
-from msgq import backend
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, StateError
-from msgq.impl import fake
+from msgq.impl import backend, fake
 from msgq.impl.base.core import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
 from msgq.impl.fake.clock import Clock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgq import backend as backends
 from msgq import stats
 from msgq.common import naming
 from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
+from msgq.impl import backend as backends
 from msgq.kinds.playback import (
     EndpointSpec,
     EndpointWriter,

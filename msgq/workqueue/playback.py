@@ -6,11 +6,11 @@ import errno
 import struct
 from typing import TYPE_CHECKING
 
-from msgq import backend as backends
 from msgq.common import queue_events
 from msgq.common.queue_events import HEAD_BYTES, Event
 from msgq.common.schema import Schema
 from msgq.errors import QueueMismatchError, SegmentError
+from msgq.impl import backend as backends
 from msgq.impl.workqueue.options import O_CREX
 from msgq.kinds.playback import (
     ComparedMessage,

@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Any
 
 import msgq
-from msgq import backend as backends
 from msgq import stats
 from msgq.errors import EndpointClosedError, ForkedSocketError, MultiplePublishersError
+from msgq.impl import backend as backends
 from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
 

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 import msgq
-from msgq import backend as backends
-from msgq import fake_events
 from msgq.bridge import Bridge
 from msgq.channel import Channel
 from msgq.errors import EndpointClosedError, EventError
+from msgq.impl import backend as backends
 from msgq.posix_ipc import O_CREAT, ExistentialError
 from msgq.posix_ipc import MessageQueue as PosixQueue
 from msgq.recording import Player, PlayerStats
+from msgq.topic import fake_events
 from tests.recording.logs import write_log
 from tests.unit.recordfile import RecordFile
 from visionipc import FrameSync, VisionIpcClient, VisionIpcServer

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from msgq import backend as backends
 from msgq.channel import Channel, Node
 from msgq.channel.channel import ReservedChannel
 from msgq.errors import SegmentError
+from msgq.impl import backend as backends
 from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 from tests.contract import posix_children, posix_programs, record_children

@@ -268,7 +268,7 @@ class TestReceiving:
         assert list(itertools.islice(sub, 2)) == [b"1", b"2"]
 
     def test_a_poller_takes_channels_and_topics(self, channels: Channels, endpoint: str) -> None:
-        from msgq import backend
+        from msgq.impl import backend
 
         sockets = backend.load(channels.name)
         pub, sub = channels.pair()

@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 import pytest
 
+from msgq.cli.demo.control_loop import STEP
+from msgq.cli.demo.plan import OTHER_KINDS, PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.common.timing import FIELDS, parse_timing_topic
-from msgq.demo.control_loop import STEP
-from msgq.demo.plan import OTHER_KINDS, PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
 from msgq.recording import LogReader
 from msgq.stats import channels, queues, records, topics
 from tests.support import SHM, wait_until

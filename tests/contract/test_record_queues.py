@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq import backend as backends
 from msgq.channel import Channel
 from msgq.errors import (
     ConcurrentUseError,
@@ -28,6 +27,7 @@ from msgq.errors import (
     SegmentSizeError,
     StateError,
 )
+from msgq.impl import backend as backends
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.ring.core import unlink_topic

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq import fake_events
 from msgq.errors import InvalidTypeError, InvalidValueError, MsgqError
+from msgq.topic import fake_events
 from tests.contract import close_cases
 from tests.contract.close_cases import ALL, OURS, RING, Place, place_on
 from tests.contract.test_closing import BASES, INTERNAL, PARTS

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import api
 from msgq.errors import EndpointClosedError, InvalidTypeError, InvalidValueError
+from msgq.topic import api
 from tests.contract.conftest import Backend
 
 SHORT = 0.05

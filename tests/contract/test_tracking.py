@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq import backend as backends
 from msgq.channel import Channel
 from msgq.common.timing import parse_timing_topic, timing_topic
 from msgq.errors import ConcurrentUseError, EndpointClosedError, EndpointNameError, InvalidValueError
+from msgq.impl import backend as backends
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.bus import current_bus
 from msgq.records import RecordQueue, StageTracer, tracked

@@ -16,8 +16,8 @@ import zmq
 import zmq.auth
 from zmq.utils.monitor import recv_monitor_message
 
-from msgq import backend as backends
 from msgq.errors import BackendNotAvailableError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
+from msgq.impl import backend as backends
 from msgq.impl.zeromq import publisher
 from msgq.impl.zeromq.addresses import publisher_address
 from tests.contract import children, zmq_children

@@ -18,6 +18,7 @@ from tests.meta.sources import ROOT, code, header_name, headers, imports, module
 LAYERS = [
     {
         "msgq.errors",
+        "msgq.common.environment",
         "msgq.common.units",
         "msgq.common.formatting",
         "msgq.common.texts",
@@ -51,21 +52,21 @@ LAYERS = [
     },
     {"msgq.impl.workqueue"},  # whose events are messages of a channel
     {"msgq.impl.meter", "msgq.impl.sources"},
-    {"msgq.impl", "msgq.backend"},
+    {"msgq.impl", "msgq.impl.backend"},
     {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.cleanup", "msgq.kinds.playback"},
     {"msgq.kinds.publish", "msgq.kinds.bridge"},
     {"msgq.kinds.simulation"},
     {"msgq.kinds"},
     {"msgq.stats"},
     {"msgq.kinds.persistent", "msgq.kinds.opening"},
-    {"msgq.api", "msgq.topic", "msgq.channel", "msgq.fake_events"},
+    {"msgq.topic", "msgq.channel"},
     {"msgq.workqueue"},  # whose events are messages of a channel
     {"msgq.records", "msgq.bridge"},
     {"msgq.ipc_pyx"},
     {"msgq.decoding"},
     {"visionipc"},
     {"msgq.visionipc"},
-    {"msgq.masters"},
+    {"msgq.topic.masters"},
     {"msgq"},
     {"msgq.kinds.maintenance"},
     {"msgq.simulation"},
@@ -78,9 +79,9 @@ LAYERS = [
     {"msgq.lake"},
     {"msgq.spark"},
     {"pyspark_msgq", "pyspark_msgq_daemon"},
-    {"msgq.demo", "msgq.monitor"},
+    {"msgq.monitor"},
     {"msgq.cli.common"},
-    {"msgq.cli.bag", "msgq.cli.lake", "msgq.cli.frames"},
+    {"msgq.cli.bag", "msgq.cli.demo", "msgq.cli.lake", "msgq.cli.frames"},
     {"msgq.cli"},
     {"msgq.__main__"},
 ]
@@ -165,12 +166,12 @@ OUTSIDE = {
         *("msgq.impl.ring.core", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *("msgq.common.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
         *("msgq.records", "msgq.common.record_changes"),
-        *("msgq.cli", "msgq.decoding", "msgq.demo", "msgq.lake", "msgq.monitor", "msgq.recording", "msgq.spark"),
+        *("msgq.cli", "msgq.decoding", "msgq.cli.demo", "msgq.lake", "msgq.monitor", "msgq.recording", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
     "click": {"msgq.cli"},
     "rich": {"msgq.cli"},
-    "psutil": {"msgq.cli", "msgq.demo"},
+    "psutil": {"msgq.cli", "msgq.cli.demo"},
     "zmq": {"msgq.impl.zeromq"},
     "mcap": {"msgq.recording", "msgq.spark"},
     "zstandard": {"msgq.recording"},
@@ -275,7 +276,7 @@ def test_library_imports_nothing_heavy() -> None:
 
 
 def test_importing_msgq_loads_no_backend() -> None:
-    loaded = loaded_by("import msgq, msgq.api, msgq.ipc_pyx, msgq.stats, msgq.cli")
+    loaded = loaded_by("import msgq, msgq.topic.api, msgq.ipc_pyx, msgq.stats, msgq.cli")
     late = ("msgq.channel", "msgq.impl.ring", "msgq.impl.channel", "msgq.impl.fake")
     assert not {name for name in loaded if any(within(name, one) for one in late)}
 
@@ -284,7 +285,7 @@ def test_importing_msgq_and_its_sockets_loads_nothing_slow() -> None:
     """Each of these takes as long as the sockets with all that they need, and no socket needs it."""
     loaded = loaded_by("import msgq; msgq.PubSocket; msgq.SubSocket; msgq.Poller") - loaded_by("pass")
     assert not loaded & {"dataclasses", "inspect", "logging", "pathlib", "re", "socket", "tempfile", "typing"}
-    assert not {name for name in loaded if within(name, "msgq.common.stats") or within(name, "msgq.masters")}
+    assert not {name for name in loaded if within(name, "msgq.common.stats") or within(name, "msgq.topic.masters")}
 
 
 def test_nobody_imports_the_zmq_backend_by_name() -> None:
@@ -326,7 +327,7 @@ def test_library_does_not_print_assert_or_read_the_environment(path: Path) -> No
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
-    readers = ("naming.py", "process.pyx", "process.pyi")  # the last two are how naming reads it
+    readers = ("naming.py", "environment.pyx", "environment.pyi")  # the last two are how naming reads it
     if path.name not in readers and not str(path).endswith(SPARKS):  # not ours
         assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.common.naming is the only reader"
 

@@ -9,8 +9,8 @@ from tests.meta.sources import ROOT, imports, modules
 
 #: Modules outside of a kind's folder that name a kind. The list may only become shorter.
 NAME_A_KIND = {
-    "msgq.demo.endpoint_roles",  # an example that uses each kind on purpose
-    "msgq.demo.recording",
+    "msgq.cli.demo.endpoint_roles",  # an example that uses each kind on purpose
+    "msgq.cli.demo.recording",
     "msgq.lake.metrics.queues",  # tables of one kind
     "msgq.spark.tables.queues",
 }
@@ -39,5 +39,5 @@ def test_no_module_outside_of_its_folder_names_a_kind() -> None:
 
 def test_no_generic_module_compares_the_name_of_a_kind() -> None:
     compared = re.compile(r"\bkind(\.name)? (==|!=|in|is) \(?\"(topic|channel|records|queue|frames)\"")
-    paths = [path for module, paths in modules().items() if not module.startswith("msgq.demo") for path in paths]
+    paths = [path for module, paths in modules().items() if not module.startswith("msgq.cli.demo") for path in paths]
     assert not [str(path.relative_to(ROOT)) for path in paths if compared.search(path.read_text())]

@@ -14,20 +14,13 @@ import pytest
 
 import msgq
 import visionipc
-from msgq import (
-    api,
-    backend,
-    bridge,
-    errors,
-    fake_events,
-    recording,
-    simulation,
-    stats,
-)
+from msgq import bridge, errors, recording, simulation, stats
 from msgq.common import selection
 from msgq.common import stats as stat_values
 from msgq.common.stats import channel, endpoint, meter, records, topic, workqueue
+from msgq.impl import backend
 from msgq.impl.base import core
+from msgq.topic import api, fake_events
 
 TOP = {
     "NOBLOCK",

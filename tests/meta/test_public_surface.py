@@ -36,7 +36,7 @@ def test_dir_lists_public_names_only_before_and_after_use(package: str, token: s
 
 def public_callables() -> Iterator[tuple[str, Any]]:
     """Return the functions, classes and methods of the packages' public names, by their names."""
-    for module in (*PACKAGES, errors, stats, importlib.import_module("msgq.fake_events")):
+    for module in (*PACKAGES, errors, stats, importlib.import_module("msgq.topic.fake_events")):
         public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
         for name in public:
             value = getattr(module, name)

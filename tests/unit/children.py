@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgq
-from msgq import backend
 from msgq.channel import Channel
 from msgq.common import naming
 from msgq.common.timing import timing_topic
 from msgq.errors import ForkedSocketError, IpcError
+from msgq.impl import backend
 from msgq.impl.base.process import identity
 from tests.contract.children import in_fork
 from tests.support import hear, say

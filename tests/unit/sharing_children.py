@@ -13,8 +13,8 @@ from typing import Any
 from click.testing import CliRunner
 
 import msgq
-import msgq.fake_events
 import msgq.impl.ring.core
+import msgq.topic.fake_events
 import visionipc
 from msgq.cli.app import app
 from msgq.errors import IpcError

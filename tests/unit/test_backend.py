@@ -10,14 +10,14 @@ from importlib import import_module
 import pytest
 
 import msgq
-from msgq import api, backend
 from msgq.errors import BackendNotAvailableError
-from msgq.impl import fake
+from msgq.impl import backend, fake
+from msgq.topic import api
 from tests.support import DEADLINE
 
-MODULES = ("msgq", "msgq.api", "msgq.ipc_pyx")
+MODULES = ("msgq", "msgq.topic.api", "msgq.ipc_pyx")
 USES = (
-    *("msgq.Context", "msgq.PubSocket", "msgq.SubSocket", "msgq.Poller", "msgq.context", "msgq.api.PubSocket"),
+    *("msgq.Context", "msgq.PubSocket", "msgq.SubSocket", "msgq.Poller", "msgq.context", "msgq.topic.api.PubSocket"),
     *("msgq.pub_sock('e')", "msgq.sub_sock('e')", "msgq.PubMaster(['e'])", "msgq.SubMaster(['e'])"),
 )
 
@@ -28,7 +28,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def import_with_backend(name: str) -> str:
     """Return code that imports msgq with this backend asked for."""
-    return f"import os; os.environ['MSGQ_BACKEND'] = {name!r}; import msgq, msgq.api, msgq.ipc_pyx\n"
+    return f"import os; os.environ['MSGQ_BACKEND'] = {name!r}; import msgq, msgq.topic.api, msgq.ipc_pyx\n"
 
 
 class TestBadName:
@@ -61,11 +61,12 @@ for name in ("pigeons", "pigeons", "fake"):
 def test_the_names_are_of_the_chosen_backend(name: str, prefix: str) -> None:
     code = f"""
 os.environ["OPENPILOT_PREFIX"] = {prefix!r}
-from msgq import Context, Poller, PubSocket, SubSocket, backend
+from msgq import Context, Poller, PubSocket, SubSocket
+from msgq.impl import backend
 module = backend.load({name!r})
 assert (Context, Poller, PubSocket, SubSocket) == (module.Context, module.Poller, module.PubSocket, module.SubSocket)
-assert msgq.ipc_pyx.PubSocket is msgq.api.PubSocket is PubSocket
-assert isinstance(msgq.context, Context) and msgq.context is msgq.api.context
+assert msgq.ipc_pyx.PubSocket is msgq.topic.api.PubSocket is PubSocket
+assert isinstance(msgq.context, Context) and msgq.context is msgq.topic.api.context
 with msgq.pub_sock("e") as pub, msgq.sub_sock("e") as sub:
     assert (type(pub), type(sub)) == (PubSocket, SubSocket)
 os.environ["MSGQ_BACKEND"] = "pigeons"

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from msgq import backend, stats
+from msgq import stats
 from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
+from msgq.impl import backend
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds.bridge import Loop, open_socket
 from msgq.topic import bridge as topics

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from msgq.cli.demo import virtual
+from msgq.cli.demo.meter import Meter
+from msgq.cli.demo.plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
+from msgq.cli.demo.summary import Summary, summarize
 from msgq.common.histogram import Histogram
-from msgq.demo import virtual
-from msgq.demo.meter import Meter
-from msgq.demo.plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
-from msgq.demo.summary import Summary, summarize
 
 FLOW = Flow(100.0, 6400.0, 10.0, 20.0)
 

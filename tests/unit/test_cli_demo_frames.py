@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from msgq.demo.picture import LoadPicture
+from msgq.cli.demo.picture import LoadPicture
 from visionipc import FrameFormat
 from visionipc.formats import geometry
 

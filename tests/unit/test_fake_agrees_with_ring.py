@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from msgq import backend
 from msgq.errors import MessageTooLargeError
+from msgq.impl import backend
 
 SIZES = [0, 1, 8, 60, 64, 100, 200, 330, 336, 400]
 

@@ -463,7 +463,7 @@ def test_waiting_for_readers_shares_one_time_out(monkeypatch: pytest.MonkeyPatch
             given.append(timeout)
             now[0] += 0.75
 
-    monkeypatch.setattr("msgq.masters.pubmaster.api.pub_sock", lambda *_, **__: Socket())
+    monkeypatch.setattr("msgq.topic.masters.pubmaster.api.pub_sock", lambda *_, **__: Socket())
     pm = PubMaster(["a", "b", "c"])
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     pm.wait_for_readers(timeout=1.0)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import backend
 from msgq.common import naming
 from msgq.errors import BackendNotAvailableError, EndpointNameError, InvalidValueError, SegmentError
+from msgq.impl import backend
 from tests.support import SHM
 
 

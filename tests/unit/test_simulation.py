@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq import api, backend
 from msgq.errors import (
     ConcurrentUseError,
     DeadlockError,
@@ -20,7 +19,9 @@ from msgq.errors import (
     StateError,
     WaitTimeoutError,
 )
+from msgq.impl import backend
 from msgq.simulation import SentMessage, Simulation
+from msgq.topic import api
 from tests.support import SHM, Task
 
 S = 10**9

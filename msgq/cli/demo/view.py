@@ -9,10 +9,10 @@ from rich.live import Live
 from rich.table import Table
 
 from msgq.cli.common.render import style_text
+from msgq.cli.demo.endpoint_roles import WorkFigures
+from msgq.cli.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
+from msgq.cli.demo.summary import Summary
 from msgq.common.formatting import in_bytes, in_units
-from msgq.demo.endpoint_roles import WorkFigures
-from msgq.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
-from msgq.demo.summary import Summary
 
 _PERIOD_S = 0.25
 

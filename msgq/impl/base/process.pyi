@@ -49,9 +49,3 @@ def process_name() -> str:
 
 def identity() -> tuple[int, int, int]:
     """Return this process's (pid, start time, PID namespace)."""
-
-def environment(name: str) -> str | None:
-    """Return a variable of this process's environment as `os.environ` has it; None when it is not set.
-
-    For `msgq.common.naming`, which alone knows the names.
-    """

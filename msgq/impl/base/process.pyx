@@ -139,12 +139,6 @@ cdef class LockFile:
         self._liveness_token = NULL
 
 
-def environment(str name):
-    # Of C, which os.environ keeps up to date: 20 times faster, and each connect asks for several.
-    cdef const char *value = getenv(name.encode())
-    return None if value == NULL else (<bytes> value).decode(errors="surrogateescape")
-
-
 def process_name():
     return this_process().name.decode(errors="replace")
 

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from msgq import backend
 from msgq.common import naming
 from msgq.common.selection import EndpointPattern, Selection
 from msgq.errors import InvalidValueError, SegmentError
+from msgq.impl import backend
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel

@@ -21,7 +21,7 @@ class OursZmq(System):
         super().__init__(topic)
         import os
 
-        from msgq import backend
+        from msgq.impl import backend
 
         os.environ["MSGQ_ZMQ_TRANSPORT"] = "ipc"
         os.environ["MSGQ_ZMQ_HWM"] = "0" if topic.lossless else "1000"

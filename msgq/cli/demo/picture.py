@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from msgq.cli.demo import plan
+from msgq.cli.demo.meter import Meter
 from msgq.common import naming
 from msgq.common.rate_loop import rate_loop
-from msgq.demo import plan
-from msgq.demo.meter import Meter
 from msgq.impl.ring.core import unlink_topic
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import msgq
+from msgq.cli.demo import endpoint_roles, plan
 from msgq.common.units import NS_PER_S
-from msgq.demo import endpoint_roles, plan
 from msgq.kinds import kind_of
 from msgq.recording import LogReader, compare, replay
 from visionipc import VisionIpcClient

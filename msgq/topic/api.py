@@ -6,8 +6,8 @@ of the classes, `context` or a function that makes a socket is used first.
 
 from __future__ import annotations
 
-from msgq import backend as backends
 from msgq.common import naming
+from msgq.impl import backend as backends
 
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
-from msgq import api
-from msgq.masters.topic_names import ByTopic, check_callables, in_topic, rates_of
+from msgq.topic import api
+from msgq.topic.masters.topic_names import ByTopic, check_callables, in_topic, rates_of
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -17,10 +17,10 @@ import numpy as np
 import msgq
 from msgq import stats
 from msgq.channel.names import KIND as CHANNEL
+from msgq.cli.demo import plan
+from msgq.cli.demo.meter import Meter
 from msgq.common.dtypes import struct_schema
 from msgq.common.rate_loop import Stop, rate_loop
-from msgq.demo import plan
-from msgq.demo.meter import Meter
 from msgq.errors import MsgqError, SegmentError
 from msgq.records.names import KIND as RECORDS
 from msgq.workqueue.names import KIND as QUEUE

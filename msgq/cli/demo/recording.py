@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msgq.channel.names import KIND as CHANNEL
+from msgq.cli.demo import plan
 from msgq.common.queue_events import Event
-from msgq.demo import plan
 from msgq.recording import EndpointInfo, FrameStream, LogReader, Recorder
 from msgq.records.names import KIND as RECORDS
 from msgq.workqueue.names import KIND as QUEUE

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 import msgq
+from msgq.cli.demo import plan
 from msgq.common.dtypes import struct_schema
 from msgq.common.rate_loop import Stop, rate_loop
-from msgq.demo import plan
 
 _SAID = np.dtype([("published_ns", "<u8"), ("sequence", "<u8"), ("pid", "<u8"), ("value", "<f8")])  # as all say it
 STEP = msgq.tracked(_SAID)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from msgq import api
 from msgq.errors import EndpointClosedError, InvalidValueError
-from msgq.masters.rate_check import RateCheck, make_rate_check
-from msgq.masters.topic_names import ByTopic, check_callables, check_rate, in_topic, rates_of
+from msgq.topic import api
+from msgq.topic.masters.rate_check import RateCheck, make_rate_check
+from msgq.topic.masters.topic_names import ByTopic, check_callables, check_rate, in_topic, rates_of
 
 _log = logging.getLogger(__name__)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -60,7 +60,7 @@ class SubMaster:
     while `poll` is None) at nearly its rate, less than a factor of 2 apart, may come at half the lower limit, because
     two clocks that drift make an update find two messages, the next one none. Of a topic in `keep_all`, its own rate
     is expected. The windows, their borders, and what silence does: see
-    `msgq.masters.rate_check.RateCheck`.
+    `msgq.topic.masters.rate_check.RateCheck`.
 
     A message that cannot be decoded (the decoder or the validator raises an `Exception`) is as if it had not come, but
     that `valid` is False until the next good one, and that `decode_errors` counts it. The first one of each topic is

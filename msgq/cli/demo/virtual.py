@@ -12,11 +12,11 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from msgq.demo import plan
-from msgq.demo.roles import publish, subscribe
-from msgq.demo.run import ReportCollector
-from msgq.demo.summary import Summary, summarize
-from msgq.demo.telemetry import SOURCES
+from msgq.cli.demo import plan
+from msgq.cli.demo.roles import publish, subscribe
+from msgq.cli.demo.run import ReportCollector
+from msgq.cli.demo.summary import Summary, summarize
+from msgq.cli.demo.telemetry import SOURCES
 from msgq.impl.fake.clock import Clock
 from msgq.simulation import Fault, Simulation
 

@@ -1,6 +1,6 @@
 """Many topics at once: a subscriber that knows how often each should come, and a publisher."""
 
-from msgq.masters.pubmaster import PubMaster
-from msgq.masters.submaster import SubMaster
+from msgq.topic.masters.pubmaster import PubMaster
+from msgq.topic.masters.submaster import SubMaster
 
 __all__ = ["PubMaster", "SubMaster"]

@@ -2,8 +2,8 @@
 
 import time
 
+from msgq.cli.demo.plan import EXACT, Flow, Reading, Restart
 from msgq.common.histogram import Histogram
-from msgq.demo.plan import EXACT, Flow, Reading, Restart
 
 # published_ns (CLOCK_MONOTONIC, the same clock in every process), sequence, pid of the publisher
 Stamp = tuple[int, int, int]

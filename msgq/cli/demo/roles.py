@@ -1,4 +1,4 @@
-"""The processes of the demo, each a fresh Python: `python -m msgq.demo.roles RUN publish|subscribe NAME`.
+"""The processes of the demo, each a fresh Python: `python -m msgq.cli.demo.roles RUN publish|subscribe NAME`.
 
 Standard input is the lifeline. The parent writes a word to it when the role shall come to its end; when it closes
 without one, the parent is dead, and the role removes what the run left in /dev/shm before it ends itself.
@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 import msgq
 from msgq import stats
+from msgq.cli.demo import control_loop, endpoint_roles, picture, plan
+from msgq.cli.demo.meter import Meter, Stamp
 from msgq.common.parent_watch import ParentWatch
 from msgq.common.rate_loop import Stop, rate_loop
 from msgq.common.terminal import escape_terminal
-from msgq.demo import control_loop, endpoint_roles, picture, plan
-from msgq.demo.meter import Meter, Stamp
 from msgq.errors import MsgqError, WaitTimeoutError
 from msgq.impl.ring.core import unlink_topic
 
@@ -76,7 +76,7 @@ def sweep(run: str) -> None:
 
 def look(name: str) -> Any:
     """Look at the machine. Roles without telemetry need not import what that takes."""
-    from msgq.demo.telemetry import SOURCES
+    from msgq.cli.demo.telemetry import SOURCES
 
     return SOURCES[name]()
 

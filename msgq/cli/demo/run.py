@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 import msgq
-from msgq.demo import endpoint_roles, plan, recording
-from msgq.demo.endpoint_roles import KilledWorker
-from msgq.demo.processes import ProcessGroup
-from msgq.demo.roles import sweep
-from msgq.demo.summary import Summary, summarize
+from msgq.cli.demo import endpoint_roles, plan, recording
+from msgq.cli.demo.endpoint_roles import KilledWorker
+from msgq.cli.demo.processes import ProcessGroup
+from msgq.cli.demo.roles import sweep
+from msgq.cli.demo.summary import Summary, summarize
 from msgq.recording import Recorder
 from msgq.stats import TopicStats, topics
 

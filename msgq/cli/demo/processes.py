@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
-from msgq.demo.plan import SUBSCRIBERS
+from msgq.cli.demo.plan import SUBSCRIBERS
 
 _PATIENCE_S = 20.0  # more than a role gives itself
 
@@ -23,7 +23,7 @@ class ProcessGroup:
         """Start the roles of these names; in a session of their own, where Ctrl-C is not meant for them."""
         for name in names:
             role = "subscribe" if name in SUBSCRIBERS else "publish"
-            command = [sys.executable, "-m", "msgq.demo.roles", self._run, role, name]
+            command = [sys.executable, "-m", "msgq.cli.demo.roles", self._run, role, name]
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True
             )

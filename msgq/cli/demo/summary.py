@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgq.demo.endpoint_roles import WorkFigures
-from msgq.demo.plan import ALL_KINDS, BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
-from msgq.demo.recording import RecordedFigures
+from msgq.cli.demo.endpoint_roles import WorkFigures
+from msgq.cli.demo.plan import ALL_KINDS, BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
+from msgq.cli.demo.recording import RecordedFigures
 
 _NOTES = (
     *(("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()),

@@ -1,1 +1,0 @@
-"""What `msgq demo` runs: this machine's telemetry between processes, measured."""
