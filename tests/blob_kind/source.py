@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from msgq.errors import SegmentError
+from msgq.impl.sources import PolledSource
 from msgq.kinds.source import Feed, Item, KindSource, PayloadTime
+from tests.blob_kind.names import blob_path
 from tests.blob_kind.stats import read_messages
 
 
@@ -24,12 +26,28 @@ class BlobFeed(Feed):
         return [Item(message, {"number": self._shown}) for message in messages]
 
 
-def _refuse_source(name: str, _prefix: str, _whole: bool, _files: Mapping[str, int] | None) -> NoReturn:
-    raise SegmentError("has no source that the recorder could read in C", f"blob/{name}")
+class BlobSource(PolledSource):
+    """The messages of a blob for the recorder: from now on, or all."""
+
+    def __init__(self, name: str, prefix: str, whole: bool) -> None:
+        super().__init__(f"blob/{name}", "blob", prefix, blob_path(name, prefix).stat().st_ino)
+        self._name, self._in_prefix = name, prefix
+        self._read = 0 if whole else len(read_messages(name, prefix))
+
+    def poll(self) -> list[tuple[bytes, int]]:
+        """See `PolledSource`."""
+        messages = read_messages(self._name, self._in_prefix)[self._read :]
+        self._read += len(messages)
+        return [(message, 0) for message in messages]
+
+
+def _open_source(name: str, prefix: str, whole: bool, _files: Mapping[str, int] | None) -> BlobSource:
+    read_messages(name, prefix)
+    return BlobSource(name, prefix, whole)
 
 
 def _refuse_meter(name: str, _prefix: str, _payload_time: PayloadTime | None) -> NoReturn:
     raise SegmentError("has no meter", f"blob/{name}")
 
 
-SOURCE = KindSource(open=_refuse_source, open_feed=BlobFeed, open_meter=_refuse_meter)
+SOURCE = KindSource(open=_open_source, open_feed=BlobFeed, open_meter=_refuse_meter)

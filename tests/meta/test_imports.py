@@ -156,7 +156,7 @@ HEADER_LAYERS = [
     {"workqueue/recovery.h", "c/topicfile.h", "c/channelfile.h", "c/recordfile.h"},
     {"workqueue/poll_state.h", "c/queueevents.h"},
     {"sources/message.h", "recorder/file_watcher.h"},
-    {"sources/channel.h", "sources/records.h"},
+    {"sources/channel.h", "sources/records.h", "sources/polled.h"},
     {"sources/source.h"},
     {"recorder/capture.h"},
 ]

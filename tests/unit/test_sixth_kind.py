@@ -11,11 +11,14 @@ import pytest
 
 from msgq import kinds, stats
 from msgq.common.message_source import MessageSource
-from msgq.recording import LogReader, Player, Writer, compare
+from msgq.errors import InvalidValueError
+from msgq.recording import LogReader, Player, Recorder, Writer, compare
 from msgq.recording.mcap_io import metadata_keys
+from msgq.simulation import Fault, Simulation
 from tests import command
 from tests.blob_kind.names import KIND, blob_path
 from tests.blob_kind.stats import append, read_messages
+from tests.support import wait_until
 
 MESSAGES = [b"first", b"second"]
 
@@ -83,3 +86,22 @@ def test_recorded_blobs_are_read_played_back_and_compared(tmp_path: Path, prefix
         player.run()
     assert read_messages("notes", prefix) == MESSAGES
     assert compare(path, path)
+
+
+def test_a_blob_is_recorded(blob: str, prefix: str, tmp_path: Path) -> None:
+    with Recorder(tmp_path / "log", [blob]) as recorder:
+        append("notes", prefix, b"third")
+        wait_until(lambda: recorder.stats().messages == 1)
+    log = LogReader(tmp_path / "log")
+    assert [(message.kind, message.data) for message in log] == [("blob", b"third")]
+
+
+def test_a_blob_is_played_in_a_simulation(prefix: str) -> None:
+    with Simulation() as sim:
+        sim.play([(1.0, "blob/notes", b"first"), (2.0, "blob/notes", b"second")])
+        sim.run(1.5)
+        assert read_messages("notes", prefix) == [b"first"]
+        sim.run_until_idle()
+    assert read_messages("notes", prefix) == MESSAGES
+    with pytest.raises(InvalidValueError, match="there is"):
+        Fault("vanish", "blob/notes", message=1)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Messages of endpoints, read passively: the ground of recorder and meters."""
 
 from msgq.impl.sources.source import (
+    PolledSource,
     Source,
     open_channel_source,
     open_events_source,
@@ -8,4 +9,11 @@ from msgq.impl.sources.source import (
     open_topic_source,
 )
 
-__all__ = ["Source", "open_channel_source", "open_events_source", "open_record_source", "open_topic_source"]
+__all__ = [
+    "PolledSource",
+    "Source",
+    "open_channel_source",
+    "open_events_source",
+    "open_record_source",
+    "open_topic_source",
+]

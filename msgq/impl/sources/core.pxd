@@ -49,15 +49,26 @@ cdef extern from "sources/records.h" nogil:
     bint mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns)
 
 
+cdef extern from "sources/polled.h" nogil:
+    ctypedef struct mq_polled_source:
+        const uint8_t *data
+        const uint64_t *ends
+        const int64_t *publish_times
+        uint64_t count, next, taken
+    bint mq_polled_source_has_pending(const mq_polled_source *p)
+
+
 cdef extern from "sources/source.h" nogil:
     ctypedef enum mq_source_kind:
         MQ_SOURCE_RING
         MQ_SOURCE_CHANNEL
         MQ_SOURCE_RECORDS
+        MQ_SOURCE_POLLED
     ctypedef struct mq_source:
         mq_source_kind kind
         mq_ring_subscriber *ring
         mq_channel_source *channel
+        mq_polled_source *polled
         mq_record_source *records
         uint64_t schema_seq_seen
     bint mq_source_schema_is_seen(const mq_source *source)

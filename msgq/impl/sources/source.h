@@ -9,9 +9,10 @@
 
 #include "ring/sleeper.h"
 #include "sources/channel.h"
+#include "sources/polled.h"
 #include "sources/records.h"
 
-typedef enum { MQ_SOURCE_RING, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS } mq_source_kind;
+typedef enum { MQ_SOURCE_RING, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_POLLED } mq_source_kind;
 
 typedef struct {
     mq_source_kind kind;
@@ -19,6 +20,7 @@ typedef struct {
         mq_ring_subscriber *ring; /* passive */
         mq_channel_source *channel;
         mq_record_source *records;
+        mq_polled_source *polled;
     };
     uint64_t schema_seq_seen; /* the schema's sequence when it was read last */
 } mq_source;
@@ -83,12 +85,16 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take(con
         return mq_ring_source_take(source->ring, room, message);
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_take(source->channel, room, message);
+    if (source->kind == MQ_SOURCE_POLLED)
+        return mq_polled_source_take(source->polled, room, message);
     return mq_record_source_take(source->records, room, message);
 }
 
 /* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is
  * not older than that: who publishes has described before. */
 static inline uint64_t mq_source_schema_seq(const mq_source *source) {
+    if (source->kind == MQ_SOURCE_POLLED)
+        return 0;
     const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.header->schema.seq
                          : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.header->schema.seq
                          : source->ring->side                ? &source->ring->side->schema_seq
@@ -105,6 +111,8 @@ static inline bool mq_source_schema_is_seen(const mq_source *source) {
 static inline bool mq_source_has_pending(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return true;
+    if (source->kind == MQ_SOURCE_POLLED)
+        return mq_polled_source_has_pending(source->polled);
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_has_pending(source->channel);
     return mq_ring_subscriber_has_more(source->ring);
@@ -112,7 +120,7 @@ static inline bool mq_source_has_pending(const mq_source *source) {
 
 /* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */
 static inline bool mq_source_near_overrun(const mq_source *source) {
-    if (source->kind == MQ_SOURCE_RECORDS)
+    if (source->kind == MQ_SOURCE_RECORDS || source->kind == MQ_SOURCE_POLLED)
         return false;
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_near_overrun(source->channel);
@@ -127,6 +135,8 @@ static inline bool mq_source_near_overrun(const mq_source *source) {
 static inline const mq_u32 *mq_source_word(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return &source->records->parts.header->eventcount;
+    if (source->kind == MQ_SOURCE_POLLED)
+        return (const mq_u32 *)&source->polled->futex_word;
     if (source->kind == MQ_SOURCE_CHANNEL)
         return &source->channel->from.header->eventcount;
     return mq_ring_subscriber_attention(source->ring);

@@ -1,7 +1,7 @@
 from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.records.core cimport RecordFile
 from msgq.impl.ring.core cimport SubSocket
-from msgq.impl.sources.core cimport mq_channel_source, mq_record_source, mq_source
+from msgq.impl.sources.core cimport mq_channel_source, mq_polled_source, mq_record_source, mq_source
 
 
 cdef class Source:
@@ -30,3 +30,8 @@ cdef class ChannelSource(Source):
 cdef class RecordSource(Source):
     cdef RecordFile _file
     cdef mq_record_source _from
+
+
+cdef class PolledSource(Source):
+    cdef mq_polled_source _from
+    cdef object _batch          # what `_from` points into

@@ -83,6 +83,23 @@ class ChannelSource(Source):
 class RecordSource(Source):
     """A vector or board, which is looked through for changes."""
 
+@disjoint_base
+class PolledSource(Source):
+    """Messages that Python fetches: for kinds whose files C cannot read. A subclass has `poll`.
+
+    Parameters
+    ----------
+    endpoint, kind, prefix : see `Source`.
+    inode : of the file.
+    """
+
+    def __init__(self, endpoint: str, kind: str, prefix: str, inode: int) -> None: ...
+    def over(self, since_ns: int) -> bool: ...
+    def poll(self) -> list[tuple[bytes, int]]:
+        """Return the messages that came since the last call, each with its publish time by the host's clock (0: not
+        known). Called before each run of a recorder or reader, in its thread.
+        """
+
 def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
     """Return a source of a topic. See `msgq.kinds.source.KindSource.open`."""
 

@@ -3,7 +3,7 @@
 from cython cimport no_gc_clear
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport ENOENT
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from msgq.impl.channel.core cimport MQ_CHANNEL_PUBLISHERS, mq_channel_join, mq_channel_skip, mq_channel_has_publisher
@@ -19,10 +19,12 @@ from msgq.impl.ring.core cimport (
 )
 from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
-    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_RING, mq_channel_source_skip_pending,
+    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending, MQ_SOURCE_RING, mq_channel_source_skip_pending,
     mq_channel_source_has_pending, mq_record_source_has_scanned_since, mq_source_schema_seq,
 )
 
+from array import array
+from itertools import accumulate
 import json
 import os
 
@@ -350,3 +352,35 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
         raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.config.length} elements")
     source.c.kind, source.c.records = MQ_SOURCE_RECORDS, &source._from
     return _set_endpoint(source, endpoint, "records", in_prefix)
+
+
+# ---- kinds whose files C cannot read ----
+
+@no_gc_clear  # C reads the batch
+cdef class PolledSource(Source):
+    """See source.pyi."""
+
+    def __init__(self, str endpoint, str kind, str prefix, inode):
+        memset(&self._from, 0, sizeof(self._from))
+        self.c.kind, self.c.polled, self.inode = MQ_SOURCE_POLLED, &self._from, inode
+        _set_endpoint(self, endpoint, kind, prefix)
+
+    def poll(self):
+        return []
+
+    def over(self, int64_t since_ns):
+        return not mq_polled_source_has_pending(&self._from)
+
+    cdef int prepare(self) except -1:
+        if mq_polled_source_has_pending(&self._from):
+            return 0
+        messages = self.poll()
+        data = b"".join([payload for payload, _ in messages])
+        ends = array("Q", accumulate([len(payload) for payload, _ in messages]))
+        times = array("q", [time_ns for _, time_ns in messages])
+        self._batch = data, ends, times
+        self._from.data = <const uint8_t *> <const char *> data
+        self._from.ends = <const uint64_t *> <size_t> ends.buffer_info()[0]
+        self._from.publish_times = <const int64_t *> <size_t> times.buffer_info()[0]
+        self._from.next, self._from.count = 0, len(messages)
+        return 0

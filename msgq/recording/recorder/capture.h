@@ -232,6 +232,7 @@ static inline mq_capture_end mq_capture_take(mq_capture *c, mq_tap *tap, mq_log_
     switch (tap->from.kind) {
     case MQ_SOURCE_RING: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_RING);
     case MQ_SOURCE_CHANNEL: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_CHANNEL);
+    case MQ_SOURCE_POLLED: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_POLLED);
     default: return mq_capture_take_kind(c, tap, chunk, MQ_SOURCE_RECORDS);
     }
 }

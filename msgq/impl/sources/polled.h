@@ -1,0 +1,33 @@
+/* Messages that Python has fetched: the source of a kind whose files C cannot read. */
+#ifndef MQ_SOURCES_POLLED_H
+#define MQ_SOURCES_POLLED_H
+
+#include "sources/message.h"
+
+typedef struct {
+    const uint8_t *data;        /* payloads of a batch, one after the other */
+    const uint64_t *ends;       /* of each payload in `data` */
+    const int64_t *publish_times; /* host's clock, ns; 0: not known */
+    uint64_t count, next;       /* messages of the batch; the next of them */
+    uint64_t taken;             /* messages of all batches */
+    uint32_t futex_word;        /* nobody changes it: only a poll finds messages */
+} mq_polled_source;
+
+static inline bool mq_polled_source_has_pending(const mq_polled_source *p) { return p->next < p->count; }
+
+static inline mq_source_status mq_polled_source_take(mq_polled_source *p, const mq_source_buffer *room,
+                                                     mq_source_message *message) {
+    if (!mq_polled_source_has_pending(p))
+        return MQ_SOURCE_EMPTY;
+    uint64_t begin = p->next ? p->ends[p->next - 1] : 0, size = p->ends[p->next] - begin;
+    message->size = size;
+    if (room->all_or_nothing && size > room->bytes)
+        return MQ_SOURCE_FULL;
+    mq_source_buffer_fill(room, p->data + begin, size);
+    *message = (mq_source_message){
+        .size = size, .sequence = p->taken++, .counted = true, .publish_time = p->publish_times[p->next]};
+    p->next++;
+    return MQ_SOURCE_OK;
+}
+
+#endif

@@ -1,0 +1,23 @@
+"""Blobs in virtual time: what is played is appended at its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgq.common.message_source import MessageSource
+from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.kinds.playback import PlaybackMessage
+from msgq.kinds.simulation import KindSimulation, SentMessage
+from tests.blob_kind.names import KIND
+
+
+def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+    return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
+
+
+def _describe_sent(time_ns: int, node: str, blob: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+    yield SentMessage(time_ns, node, blob.endpoint, entry[1], MessageSource(KIND.name))
+
+
+SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent)
