@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 
 from msgq import kinds, stats
-from msgq.common.message_source import MessageSource
 from msgq.errors import InvalidValueError
-from msgq.recording import LogReader, Player, Recorder, Writer, compare
-from msgq.recording.mcap_io import metadata_keys
+from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.simulation import Fault, Simulation
 from tests import command
+from tests.blob_kind.logs import MESSAGES, write_log
 from tests.blob_kind.names import KIND, blob_path
 from tests.blob_kind.stats import append, read_messages
 from tests.support import wait_until
-
-MESSAGES = [b"first", b"second"]
 
 
 @pytest.fixture(autouse=True)
@@ -68,18 +65,8 @@ def test_a_blob_is_diagnosed_and_cleaned(blob: str, prefix: str) -> None:
     assert not blob_path("notes", prefix).exists()
 
 
-def log_of_blob(path: Path) -> Path:
-    """Write a log as a recorder would."""
-    with Writer(path) as writer:
-        metadata = metadata_keys.channel_metadata(0, metadata_keys.RECEIVED, source=MessageSource("blob"))
-        channel = writer.channel("blob/notes", None, metadata=metadata)
-        for number, message in enumerate(MESSAGES):
-            writer.write(channel, message, 1_000_000 * (number + 1), sequence=number)
-    return path
-
-
 def test_recorded_blobs_are_read_played_back_and_compared(tmp_path: Path, prefix: str) -> None:
-    path = log_of_blob(tmp_path / "log.mcap")
+    path = write_log(tmp_path / "log.mcap")
     log = LogReader(path)
     assert {name: info.kind for name, info in log.endpoints.items()} == {"blob/notes": "blob"}
     with Player(log, rate=1000.0) as player:
