@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
 
-from msgq.errors import SegmentError
+from msgq.impl.meter import PolledMeter
 from msgq.impl.sources import PolledSource
-from msgq.kinds.source import Feed, Item, KindSource, PayloadTime
+from msgq.kinds.source import Feed, Item, KindSource
 from tests.blob_kind.names import blob_path
 from tests.blob_kind.stats import read_messages
 
@@ -46,8 +45,19 @@ def _open_source(name: str, prefix: str, whole: bool, _files: Mapping[str, int] 
     return BlobSource(name, prefix, whole)
 
 
-def _refuse_meter(name: str, _prefix: str, _payload_time: PayloadTime | None) -> NoReturn:
-    raise SegmentError("has no meter", f"blob/{name}")
+class BlobMeter(PolledMeter):
+    """Counts the messages of a blob from now on."""
+
+    def __init__(self, name: str, prefix: str) -> None:
+        super().__init__(f"blob/{name}")
+        self._name, self._prefix = name, prefix
+        self._read = len(read_messages(name, prefix))
+
+    def poll(self) -> list[int]:
+        """See `PolledMeter`."""
+        messages = read_messages(self._name, self._prefix)[self._read :]
+        self._read += len(messages)
+        return [len(message) for message in messages]
 
 
-SOURCE = KindSource(open=_open_source, open_feed=BlobFeed, open_meter=_refuse_meter)
+SOURCE = KindSource(open=_open_source, open_feed=BlobFeed, open_meter=lambda name, prefix, _: BlobMeter(name, prefix))

@@ -11,6 +11,8 @@ import pytest
 
 from msgq import kinds, stats
 from msgq.errors import InvalidValueError
+from msgq.impl.meter import watch
+from msgq.kinds.opening import open_meter
 from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.simulation import Fault, Simulation
 from tests import command
@@ -92,3 +94,11 @@ def test_a_blob_is_played_in_a_simulation(prefix: str) -> None:
     assert read_messages("notes", prefix) == MESSAGES
     with pytest.raises(InvalidValueError, match="there is"):
         Fault("vanish", "blob/notes", message=1)  # type: ignore[arg-type]
+
+
+def test_messages_of_a_blob_are_metered(blob: str, prefix: str) -> None:
+    meter = open_meter(blob)
+    append("notes", prefix, b"third")
+    watch([meter], 0.0)
+    reading = meter.reading()
+    assert (reading.endpoint, reading.messages, reading.bytes, reading.lost) == (blob, 1, 5, 0)

@@ -31,6 +31,9 @@ cdef extern from "meter/counting.h" nogil:
         int64_t (*sample)(mq_meter *m, void *reader) noexcept nogil
         const uint32_t *(*futex_word)(void *reader) noexcept nogil
         uint32_t (*prepare_wait)(void *reader) noexcept nogil
+    void mq_histogram_add(mq_histogram *h, uint64_t value, uint64_t times)
+    void mq_meter_count_messages(mq_meter *m, int64_t now_ns, uint64_t found)
+    int64_t mq_meter_wall_ns(const mq_meter *m)
     double mq_histogram_percentile(const mq_histogram *h, double share)
 
 

@@ -120,3 +120,16 @@ class TopicMeter(Meter):
     def __init__(
         self, context: Context, endpoint: str | bytes, stamp_offset: int | None = None, clock: str = "host"
     ) -> None: ...
+
+@disjoint_base
+class PolledMeter(Meter):
+    """Counts messages whose files C cannot read: Python fetches their sizes, about every 50 ms. A subclass has `poll`.
+
+    Parameters
+    ----------
+    endpoint : the endpoint's name, with its name prefix.
+    """
+
+    def __init__(self, endpoint: str) -> None: ...
+    def poll(self) -> list[int]:
+        """Return the sizes of the messages that came since the last call, in bytes."""

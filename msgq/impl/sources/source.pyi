@@ -94,7 +94,9 @@ class PolledSource(Source):
     """
 
     def __init__(self, endpoint: str, kind: str, prefix: str, inode: int) -> None: ...
-    def over(self, since_ns: int) -> bool: ...
+    def over(self, since_ns: int) -> bool:
+        """Return whether all fetched messages were taken. since_ns : CLOCK_MONOTONIC, not used."""
+
     def poll(self) -> list[tuple[bytes, int]]:
         """Return the messages that came since the last call, each with its publish time by the host's clock (0: not
         known). Called before each run of a recorder or reader, in its thread.
