@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from msgq.common import file_permissions, naming
-from msgq.common.naming import CHANNEL_MARK
+from msgq.common.naming import CHANNEL_NAME_PREFIX
 from msgq.common.queue_events import parse_events_channel
 from msgq.common.texts import some
 from msgq.common.units import NS_PER_S
@@ -68,7 +68,7 @@ def remove_unused(names: Iterable[str], prefix: str, *, remove: bool = True, for
         except SegmentError as error:
             if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
                 path = naming.channel_path(name, prefix)
-                yield Removal(CHANNEL_MARK + name, prefix, path, 0, str(error), removed=False)
+                yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
 
 
 def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal:
@@ -84,7 +84,13 @@ def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal
     living, unknown = users(seen[-1])
     size = seen[-1].hub_bytes + seen[-1].pool_bytes
     return Removal(
-        CHANNEL_MARK + name, prefix, channel_file.path, size, reason(living, unknown), goes, not goes and not living
+        CHANNEL_NAME_PREFIX + name,
+        prefix,
+        channel_file.path,
+        size,
+        reason(living, unknown),
+        goes,
+        not goes and not living,
     )
 
 
@@ -130,11 +136,11 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
         try:
             status = os.lstat(path)
             if file_permissions.trusts(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
-                yield Removal(CHANNEL_MARK + name, prefix, path, status.st_size, "a pool whose channel is gone")
+                yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "a pool whose channel is gone")
         except FileNotFoundError:  # somebody else removed it meanwhile
             continue
         except SegmentError as error:
-            yield Removal(CHANNEL_MARK + name, prefix, path, 0, str(error), removed=False)
+            yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
     if remove and prefix:
         remove_directories(*naming.channel_directories(prefix))
 
@@ -146,7 +152,7 @@ def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
     if lost and remove:
         lost = orphaned_pools(open_channel_file(name, prefix, writable=True).clear_pools())
     for path, why in lost.items():
-        yield Removal(CHANNEL_MARK + name, prefix, path, sizes.get(path, 0), why)
+        yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), why)
 
 
 def find_orphans(prefix: str) -> list[Issue]:
@@ -161,7 +167,7 @@ def find_orphans(prefix: str) -> list[Issue]:
 
 def diagnose(channel: ChannelStats) -> list[Issue]:
     """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
-    name = CHANNEL_MARK + channel.name
+    name = CHANNEL_NAME_PREFIX + channel.name
     dead = by_role((role, who) for role, who in channel.participants if who.alive is False)
     issues = [f"{name}: {who} ({_FATE})" for who in dead.values()]
     pools = [f"{path}, {why}" for path, why in orphaned_pools(channel).items()]
@@ -185,7 +191,7 @@ def _kept_long(viewer: ViewHolder) -> str:
 
 def _full(channel: ChannelStats) -> list[str]:
     """Say which rows are all in use, so that nobody more can join."""
-    name, full = CHANNEL_MARK + channel.name, []
+    name, full = CHANNEL_NAME_PREFIX + channel.name, []
     own = [one for one in channel.publishers if one.participant.alive and not one.superseded]
     if len(own) >= (channel.max_publishers or PUBLISHERS_MAX):
         full.append(f"{name} has {len(own)} publishers, as many as it may")

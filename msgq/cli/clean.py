@@ -114,7 +114,7 @@ def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
         selection, kind = Selection(choices([text])), kind_of(text)
         # a pattern means those that stay until they are named only if it begins with their mark
         selected = {
-            name for name in every if name in selection and (kind_of(name) is kind or kind_of(name) not in stay)
+            name for name in every if name in selection and (kind_of(name) == kind or kind_of(name) not in stay)
         }
         meant |= selected
         missing += [] if selected else [text]

@@ -42,12 +42,12 @@ GATE = "msgqgate_"
 CLOCK = "msgqclock"
 ORIGIN = "msgqorigin"
 CHANNEL = "msgqchan_"
-CHANNEL_MARK = "channel/"  # before a channel's name, where topics have theirs; no topic has a "/"
+CHANNEL_NAME_PREFIX = "channel/"  # before a channel's name, where topics have theirs; no topic has a "/"
 POOL = "msgqpool_"
 QUEUE = "msgqjobs_"
-QUEUE_MARK = "queue/"  # before a work queue's name, where topics have theirs
+QUEUE_NAME_PREFIX = "queue/"  # before a work queue's name, where topics have theirs
 RECORDS = "msgqrec_"
-RECORDS_MARK = "records/"  # before the name of vectors and boards, where topics have theirs
+RECORDS_NAME_PREFIX = "records/"  # before the name of vectors and boards, where topics have theirs
 FILE_BYTES_MAX = 255  # of a file's name
 NAME_BYTES_MAX = FILE_BYTES_MAX - len(SIDE)
 POOL_UID_DIGITS = 16
@@ -80,7 +80,11 @@ def endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: int = NAM
 
 
 #: Classes that open the endpoints whose names have a mark in other tools.
-_OPENED_BY = {CHANNEL_MARK: "Channel", QUEUE_MARK: "MessageQueue", RECORDS_MARK: "SeqlockVector or Board"}
+_OPENED_BY = {
+    CHANNEL_NAME_PREFIX: "Channel",
+    QUEUE_NAME_PREFIX: "MessageQueue",
+    RECORDS_NAME_PREFIX: "SeqlockVector or Board",
+}
 
 
 def _advice(name: str) -> str:

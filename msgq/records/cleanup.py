@@ -10,7 +10,7 @@ What the dead held is taken over by whoever writes next. Nobody needs to repair 
 from __future__ import annotations
 
 from msgq.common import naming
-from msgq.common.naming import RECORDS_MARK
+from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.texts import plural, some
 from msgq.impl.records.core import remove_record
 from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup
@@ -27,7 +27,7 @@ def _values(record: RecordStats) -> str:
 
 RECORDS = PersistentKind(
     noun="vector or board",
-    name_prefix=RECORDS_MARK,
+    name_prefix=RECORDS_NAME_PREFIX,
     file=naming.records_path,
     directories=naming.records_directories,
     every=records,
@@ -41,7 +41,7 @@ RECORDS = PersistentKind(
 
 def diagnose(record: RecordStats) -> list[Issue]:
     """Return what a supervisor should know: the dead, what they left, full rows."""
-    name = RECORDS_MARK + record.name
+    name = RECORDS_NAME_PREFIX + record.name
     issues = []
     if sum(one.participant.alive is not False for one in record.writers) >= WRITERS_MAX:
         issues.append(Issue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", severity=ERROR))

@@ -135,7 +135,7 @@ class RecordQueue:
     @property
     def endpoint(self) -> str:
         """The name, with its mark where the queue is a channel: as `msgq list` has it."""
-        return naming.CHANNEL_MARK + self.name if self.producers == "multiple" else self.name
+        return naming.CHANNEL_NAME_PREFIX + self.name if self.producers == "multiple" else self.name
 
     @property
     def capacity(self) -> int:

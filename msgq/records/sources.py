@@ -50,10 +50,10 @@ def source_of(source: Any, timeout: float | None, backend: ModuleType) -> Source
         stamps = _record_stamps if tracked else _stamps_by(reader)
         return Source(source.endpoint, source.receive, stamps, reader)
     if hasattr(source, "receive_view"):  # of a channel
-        endpoint = naming.CHANNEL_MARK + source.endpoint
+        endpoint = naming.CHANNEL_NAME_PREFIX + source.endpoint
         return Source(endpoint, source.receive, _stamps_by(source), source)
     if hasattr(source, "max_message_size"):  # a work queue
-        endpoint = naming.QUEUE_MARK + source.name
+        endpoint = naming.QUEUE_NAME_PREFIX + source.name
         return Source(endpoint, source.receive, _message_stamps)
     if hasattr(source, "changes"):  # a vector
         return Source(source.endpoint, partial(_changes, source), _changes_stamps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 
 from msgq.common import naming
-from msgq.common.naming import QUEUE_MARK
+from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.texts import plural, some
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.core import MessageQueue, remove_queue
@@ -28,7 +28,7 @@ def _waiting(queue: QueueStats) -> str:
 
 QUEUES = PersistentKind(
     noun="queue",
-    name_prefix=QUEUE_MARK,
+    name_prefix=QUEUE_NAME_PREFIX,
     file=naming.queue_path,
     directories=naming.queue_directories,
     every=queues,
@@ -48,7 +48,7 @@ def repair(prefix: str) -> Repairs:
             continue
         try:
             MessageQueue(one.name, 0, prefix=prefix).close()  # whoever comes puts it right
-            done.append(f"put right {QUEUE_MARK}{one.name}: {some(left)}")
+            done.append(f"put right {QUEUE_NAME_PREFIX}{one.name}: {some(left)}")
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody removed it meanwhile
                 failed.append(str(error))
@@ -73,7 +73,7 @@ def _left(queue: QueueStats) -> list[str]:
 
 def diagnose(queue: QueueStats) -> list[Issue]:
     """Return what a supervisor should know: what the dead left, places that mean nothing, full rows."""
-    name = QUEUE_MARK + queue.name
+    name = QUEUE_NAME_PREFIX + queue.name
     issues = []
     if queue.corrupt_slots:
         text = f"{name} has {queue.corrupt_slots} slots that nobody can use: another program wrote there"

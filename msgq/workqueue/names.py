@@ -8,23 +8,23 @@ from msgq.kinds import Kind, Subject
 
 
 def _carrier(queue: str) -> str:
-    return naming.CHANNEL_MARK + events_channel(queue)
+    return naming.CHANNEL_NAME_PREFIX + events_channel(queue)
 
 
 def _find_subject(endpoint: str) -> Subject | None:
     queue = (
-        parse_events_channel(endpoint.removeprefix(naming.CHANNEL_MARK))
-        if endpoint.startswith(naming.CHANNEL_MARK)
+        parse_events_channel(endpoint.removeprefix(naming.CHANNEL_NAME_PREFIX))
+        if endpoint.startswith(naming.CHANNEL_NAME_PREFIX)
         else None
     )
-    return None if queue is None else Subject("channels of queues' events", naming.QUEUE_MARK + queue)
+    return None if queue is None else Subject("channels of queues' events", naming.QUEUE_NAME_PREFIX + queue)
 
 
 KIND = Kind(
     name="queue",
     package="msgq.workqueue",
     validate=naming.queue_name,
-    name_prefix=naming.QUEUE_MARK,
+    name_prefix=naming.QUEUE_NAME_PREFIX,
     plural="queues",
     heading="queues",
     files=naming.queue_files,

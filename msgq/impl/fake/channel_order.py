@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from msgq.common.naming import CHANNEL_MARK
+from msgq.common.naming import CHANNEL_NAME_PREFIX
 from msgq.common.schema import Schema
 from msgq.errors import (
     ChannelMismatchError,
@@ -220,7 +220,7 @@ class ChannelState(EndpointState[Inbox]):
     def __init__(
         self, bus: Bus, name: str, creator: tuple[str, int], route: Callable[[EndpointState[Any]], Any]
     ) -> None:
-        super().__init__(f"{CHANNEL_MARK}{name}", route)
+        super().__init__(f"{CHANNEL_NAME_PREFIX}{name}", route)
         self.bus, self.name, self.creator = bus, name, creator
         self.created_ns = bus.clock.now_ns
         self.order = Order()

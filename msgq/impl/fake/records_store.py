@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgq.common.dtypes import struct_schema
-from msgq.common.naming import RECORDS_MARK
+from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.schema import Schema
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.bus import Bus, EndpointState, Entry, Inbox
@@ -99,7 +99,7 @@ class Store(EndpointState[Inbox]):
 
     def __init__(self, bus: Bus, name: str, mode: int, schema: Schema | None) -> None:
         private = partial(Bus.route, bus)  # no simulation sees it
-        super().__init__(f"{RECORDS_MARK}{name}", bus.route if name else private)
+        super().__init__(f"{RECORDS_NAME_PREFIX}{name}", bus.route if name else private)
         self.bus, self.name, self.mode, self.schema = bus, name, mode, schema
         self.identity = (0, next(_numbers))
         self.created_ns = bus.clock.now_ns

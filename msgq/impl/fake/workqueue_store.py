@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgq.common.naming import QUEUE_MARK
+from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.queue_events import Event
 from msgq.common.schema import Schema
 from msgq.impl.base.process import process_name
@@ -191,7 +191,7 @@ class Queue(EndpointState[Inbox]):
     exact = True
 
     def __init__(self, bus: Bus, request: options.OpenRequest) -> None:
-        super().__init__(f"{QUEUE_MARK}{request.name}", bus.route)
+        super().__init__(f"{QUEUE_NAME_PREFIX}{request.name}", bus.route)
         self.bus, self.name, self.mode = bus, request.name, request.mode
         self.identity = (0, next(_numbers))
         self.max_messages, self.max_message_size = request.new_sizes()

@@ -47,7 +47,7 @@ cdef class ChannelMeter(_SubscriberMeter):
     """See core.pyi."""
 
     def __init__(self, str name not None, str in_prefix not None, stamp_offset=None, str clock="host"):
-        self.endpoint = naming.CHANNEL_MARK + name
+        self.endpoint = naming.CHANNEL_NAME_PREFIX + name
         self._set_timestamp_source(stamp_offset, clock)
         self._subscribe(name, in_prefix, 0)
         self.c.sample = mq_meter_channel_sample
@@ -60,7 +60,7 @@ cdef class EventsMeter(_SubscriberMeter):
     cdef bint _closed
 
     def __init__(self, str queue not None, str in_prefix not None):
-        self.endpoint = naming.QUEUE_MARK + queue
+        self.endpoint = naming.QUEUE_NAME_PREFIX + queue
         self._name, self._prefix = events_channel(queue), in_prefix
         self.c.sample = _sample_nothing
         self._subscribe_events(0)

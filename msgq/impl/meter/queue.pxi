@@ -8,7 +8,7 @@ cdef class QueueMeter(Meter):
     cdef mq_meter_queue _queue
 
     def __init__(self, str name not None, str in_prefix not None):
-        self.endpoint = naming.QUEUE_MARK + name
+        self.endpoint = naming.QUEUE_NAME_PREFIX + name
         cdef QueueFile file = queue_file(name, in_prefix, None, None)
         if not file.open(False):
             raise file.missing_error()

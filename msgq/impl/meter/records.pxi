@@ -8,7 +8,7 @@ cdef class RecordsMeter(Meter):
     cdef mq_meter_records _records
 
     def __init__(self, str name not None, str in_prefix not None):
-        self.endpoint = naming.RECORDS_MARK + name
+        self.endpoint = naming.RECORDS_NAME_PREFIX + name
         cdef RecordFile file = record_file(name, in_prefix, None, None)
         if not file.open(False):
             raise file.missing_error()

@@ -100,7 +100,7 @@ def open_topic_source(str name, str prefix, bint whole, files=None):
 def open_channel_source(str name, str prefix, bint whole, files=None):
     former = override_open_files(files)
     try:
-        return _open_channel(naming.CHANNEL_MARK + name, "channel", name, prefix, whole)
+        return _open_channel(naming.CHANNEL_NAME_PREFIX + name, "channel", name, prefix, whole)
     finally:
         override_open_files(former)
 
@@ -108,7 +108,7 @@ def open_channel_source(str name, str prefix, bint whole, files=None):
 def open_events_source(str queue, str prefix, bint whole, files=None):
     former = override_open_files(files)
     try:
-        return _open_channel(naming.QUEUE_MARK + queue, "queue", events_channel(queue), prefix, whole)
+        return _open_channel(naming.QUEUE_NAME_PREFIX + queue, "queue", events_channel(queue), prefix, whole)
     finally:
         override_open_files(former)
 
@@ -116,7 +116,7 @@ def open_events_source(str queue, str prefix, bint whole, files=None):
 def open_record_source(str name, str prefix, bint whole, files=None):
     former = override_open_files(files)
     try:
-        return _open_records(naming.RECORDS_MARK + name, name, prefix)
+        return _open_records(naming.RECORDS_NAME_PREFIX + name, name, prefix)
     finally:
         override_open_files(former)
 
@@ -216,8 +216,8 @@ cdef class ChannelSource(Source):
 
     @property
     def options(self):
-        if self.endpoint.startswith(naming.QUEUE_MARK):
-            return _queue_options(self.endpoint.removeprefix(naming.QUEUE_MARK), self.prefix)
+        if self.endpoint.startswith(naming.QUEUE_NAME_PREFIX):
+            return _queue_options(self.endpoint.removeprefix(naming.QUEUE_NAME_PREFIX), self.prefix)
         capacity, _, _, stamps = self._channel_file.config
         facts = {"capacity": capacity, "slot_bytes": self.largest_message or None, "stamps": stamps}
         return json.dumps({name: value for name, value in facts.items() if value is not None})
