@@ -74,13 +74,13 @@ def remove_unused(names: Iterable[str], prefix: str, *, remove: bool = True, for
 def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal:
     seen: list[ChannelStats] = []
 
-    def unused(channel: ChannelStats) -> bool:
+    def is_unused(channel: ChannelStats) -> bool:
         seen.append(channel)
         living, unknown = users(channel)
         return not living and (force or not unknown)
 
     channel_file = open_channel_file(name, prefix)  # passive: so it is not taken for one who uses it
-    goes = channel_file.unlink(unused) if remove else unused(channel_file.stats())
+    goes = channel_file.unlink(is_unused) if remove else is_unused(channel_file.stats())
     living, unknown = users(seen[-1])
     size = seen[-1].hub_bytes + seen[-1].pool_bytes
     return Removal(
@@ -100,7 +100,9 @@ def remove_dead(prefix: str) -> Iterator[Removal]:
     Gives what was removed, and what could not be though it should. Channels that nobody ever entered stay as well, and
     those of the events of queues that are there.
     """
-    only_dead = [one.name for one in channels(prefix) if any(who.alive is False for _, who in one.participants)]
+    only_dead = [
+        one.name for one in channels(prefix) if any(participant.alive is False for _, participant in one.participants)
+    ]
     queues = queue_inodes(prefix)
     for one in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
         if one.removed:
@@ -108,7 +110,7 @@ def remove_dead(prefix: str) -> Iterator[Removal]:
     yield from clear_pools(prefix)
 
 
-def orphaned_pools(channel: ChannelStats) -> dict[str, str]:
+def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
     """Return the paths of a channel's pools that lead nowhere, each with the reason why nobody needs it any more."""
     lost = dict.fromkeys(channel.orphans, "a pool that belongs to no publisher")
     for publisher in channel.publishers:
@@ -126,9 +128,9 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
     ----------
     remove : False: only say what would be done.
     """
-    there = channel_inodes(prefix)
-    lost = [(name, uid) for name, uid in naming.pools(prefix) if name not in there]
-    for name in there:
+    existing = channel_inodes(prefix)
+    lost = [(name, uid) for name, uid in naming.pools(prefix) if name not in existing]
+    for name in existing:
         with contextlib.suppress(SegmentError, EndpointNameError):  # damaged, another user's, or just removed
             yield from _clear_pools_of(name, prefix, remove)
     for name, uid in lost:
@@ -147,40 +149,40 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
 
 def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
     channel = read_channel(name, prefix)
-    lost = orphaned_pools(channel)
+    lost = find_orphaned_pools(channel)
     sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
     if lost and remove:
-        lost = orphaned_pools(open_channel_file(name, prefix, writable=True).clear_pools())
+        lost = find_orphaned_pools(open_channel_file(name, prefix, writable=True).clear_pools())
     for path, why in lost.items():
         yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), why)
 
 
 def find_orphans(prefix: str) -> list[Issue]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
-    there = channel_inodes(prefix)
-    paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in there]
+    existing = channel_inodes(prefix)
+    paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in existing]
     if not paths:
         return []
-    what = f"{paths[0]} is a pool" if len(paths) == 1 else f"{some(paths)} are pools"
-    return [Issue(f"{what} whose channel is gone (`msgq clean` removes it)", severity=WARNING)]
+    text = f"{paths[0]} is a pool" if len(paths) == 1 else f"{some(paths)} are pools"
+    return [Issue(f"{text} whose channel is gone (`msgq clean` removes it)", severity=WARNING)]
 
 
 def diagnose(channel: ChannelStats) -> list[Issue]:
     """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
     name = CHANNEL_NAME_PREFIX + channel.name
-    dead = by_role((role, who) for role, who in channel.participants if who.alive is False)
-    issues = [f"{name}: {who} ({_FATE})" for who in dead.values()]
-    pools = [f"{path}, {why}" for path, why in orphaned_pools(channel).items()]
+    dead = by_role((role, participant) for role, participant in channel.participants if participant.alive is False)
+    issues = [f"{name}: {participant} ({_FATE})" for participant in dead.values()]
+    pools = [f"{path}, {why}" for path, why in find_orphaned_pools(channel).items()]
     if pools:
         issues.append(f"{name} has {some(pools, separator='; ')} (`msgq clean` removes pools without use)")
-    kept = [text for one in channel.viewers if (text := _kept_long(one))]
+    kept = [text for one in channel.viewers if (text := _describe_long_view(one))]
     if kept:
         issues.append(f"{name}: {some(kept)}; its publishers lack these slots")
     full = _full(channel)
     return [*(Issue(text, severity=ERROR) for text in full), *(Issue(text, severity=WARNING) for text in issues)]
 
 
-def _kept_long(viewer: ViewHolder) -> str:
+def _describe_long_view(viewer: ViewHolder) -> str:
     """Return a text if a subscriber keeps views of old messages for long; else ""."""
     kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
     if not viewer.outdated or kept_s <= KEPT_LONG_S:

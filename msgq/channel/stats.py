@@ -28,18 +28,20 @@ class ChannelRow(Row[ChannelStats, EndpointCounts]):
     @property
     def publishers(self) -> list[str]:
         """Who publishes, with the names of nodes."""
-        return [f"{one.node} {one.participant}" for one in self.stats.publishers if not one.left]
+        return [
+            f"{publisher.node} {publisher.participant}" for publisher in self.stats.publishers if not publisher.left
+        ]
 
     @property
     def subscribers(self) -> list[str]:
         """Who subscribes, with the names of nodes."""
-        return [f"{one.node} {one.participant}" for one in self.stats.subscribers]
+        return [f"{subscriber.node} {subscriber.participant}" for subscriber in self.stats.subscribers]
 
     @property
     def publishing(self) -> int:
         """How many publish, each once."""
-        rows = [one for one in self.stats.publishers if not one.left and not one.superseded]
-        return sum(one.participant.alive is not False for one in rows)
+        rows = [row for row in self.stats.publishers if not row.left and not row.superseded]
+        return sum(row.participant.alive is not False for row in rows)
 
     @property
     def tolerance_s(self) -> float | None:

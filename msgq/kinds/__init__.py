@@ -171,8 +171,8 @@ _registered: list[Kind] = []
 def register(kind: Kind) -> None:
     """Add a kind, or replace the one of the same name. Its name prefix must not be the beginning of another's name."""
     _load_built_in()
-    others = [one for one in _registered if one != kind]
-    _registered[:] = [*others, kind]
+    remaining = [known for known in _registered if known != kind]
+    _registered[:] = [*remaining, kind]
 
 
 @lru_cache(maxsize=1)

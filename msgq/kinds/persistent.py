@@ -63,20 +63,25 @@ class PersistentKind(Generic[_Stats]):
     contents: Callable[[_Stats], str]
     nobody: str = "nobody uses it"
 
-    def users(self, one: _Stats) -> Users:
+    def users(self, stats: _Stats) -> Users:
         """Return who has one open."""
-        found = list(self.participants(one))
-        living = [str(who) for who in found if who.alive]
-        unknown = [str(who) for who in found if who.alive is None]
+        participants = list(self.participants(stats))
+        living = [str(participant) for participant in participants if participant.alive]
+        unknown = [str(participant) for participant in participants if participant.alive is None]
         return Users(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
 
     def keep_reasons(self, prefix: str) -> Iterator[Removal]:
         """Say of each that a prefix has why it stays when nobody names it."""
-        for one in self.every(prefix):
-            living, _ = self.users(one)
+        for stats in self.every(prefix):
+            living, _ = self.users(stats)
             why = reason(living, ()) if living else f"a {self.noun} goes only when it is named"
             yield Removal(
-                self.name_prefix + one.name, prefix, one.path, one.bytes, why + self.contents(one), removed=False
+                self.name_prefix + stats.name,
+                prefix,
+                stats.path,
+                stats.bytes,
+                why + self.contents(stats),
+                removed=False,
             )
 
     def remove_unused(
@@ -108,13 +113,13 @@ class PersistentKind(Generic[_Stats]):
     def _remove_unused(self, name: str, prefix: str, remove: bool, force: bool) -> Removal:
         seen: list[_Stats] = []
 
-        def unused(one: _Stats) -> bool:
-            seen.append(one)
-            living, unknown = self.users(one)
+        def is_unused(stats: _Stats) -> bool:
+            seen.append(stats)
+            living, unknown = self.users(stats)
             return not living and (force or not unknown)
 
-        goes = self.remove(name, prefix, unused) if remove else unused(self.read(name, prefix))
-        one = seen[-1]
-        living, unknown = self.users(one)
-        why = reason(living, unknown, self.nobody) + self.contents(one)
-        return Removal(self.name_prefix + name, prefix, one.path, one.bytes, why, goes, not goes and not living)
+        goes = self.remove(name, prefix, is_unused) if remove else is_unused(self.read(name, prefix))
+        stats = seen[-1]
+        living, unknown = self.users(stats)
+        why = reason(living, unknown, self.nobody) + self.contents(stats)
+        return Removal(self.name_prefix + name, prefix, stats.path, stats.bytes, why, goes, not goes and not living)

@@ -160,8 +160,8 @@ class Row(Generic[_Stats, _Counts]):
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` shows of it."""
-        what = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
-        return {**dataclasses.asdict(self.stats), **self._own(), **{name: getattr(self, name) for name in what}}  # type: ignore[call-overload]
+        fields = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
+        return {**dataclasses.asdict(self.stats), **self._own(), **{name: getattr(self, name) for name in fields}}  # type: ignore[call-overload]
 
     def _own(self) -> dict[str, Any]:
         """What `--json` shows of this kind alone, or in another way than its stats have it."""

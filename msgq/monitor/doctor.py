@@ -85,7 +85,7 @@ def _check_of(check: str, issues: Sequence[Issue], good: str) -> Check:
 
 def _orphans_of_prefixes(prefix: str) -> list[Issue]:
     """Say what prefixes have of side segments without a ring, if none is in force. It blocks no process: a warning."""
-    prefixes = [] if prefix else topic_cleanup.orphaned_prefixes()
+    prefixes = [] if prefix else topic_cleanup.find_orphaned_prefixes()
     if not prefixes:
         return []
     orphans = [

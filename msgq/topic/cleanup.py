@@ -152,7 +152,7 @@ def orphans(prefix: str) -> list[str]:
     return [name for name in found if not os.path.lexists(naming.ring_path(name, prefix))]
 
 
-def orphaned_prefixes() -> list[str]:
+def find_orphaned_prefixes() -> list[str]:
     """Return the prefixes with side segments that have no rings, or with nothing but an empty directory for them."""
     return [prefix for prefix in naming.prefixes() if _is_trusted_place(prefix) and (orphans(prefix) or _bare(prefix))]
 

@@ -42,7 +42,7 @@ class TopicWriter(EndpointWriter):
         self._target = target
         with naming.overrides(target.prefix):
             self._check_free()
-            self.socket: PubSocket = self._connected()
+            self.socket: PubSocket = self._connect()
 
     def _check_free(self) -> None:
         """Refuse to take an endpoint from a living publisher, which would be told at its next send, too late."""
@@ -57,7 +57,7 @@ class TopicWriter(EndpointWriter):
             text = f"{publisher.name} (process {publisher.pid}) publishes it, and playing would end that"
             raise MultiplePublishersError(f"{text}; remap it, choose another prefix, or take it over", name)
 
-    def _connected(self) -> PubSocket:
+    def _connect(self) -> PubSocket:
         name, target, needed = self.spec.endpoint, self._target, ring_bytes(self.spec.largest)
         socket: PubSocket = target.module.PubSocket()
         context = target.module.Context()

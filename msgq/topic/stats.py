@@ -27,8 +27,8 @@ class TopicRow(Row[TopicStats, TopicCounts]):
     @property
     def publishers(self) -> list[str]:
         """Who publishes; stock publishers leave no name."""
-        who = describe_publisher(self.stats)
-        return [] if who == "-" else [who]
+        name = describe_publisher(self.stats)
+        return [] if name == "-" else [name]
 
     @property
     def subscribers(self) -> list[str]:

@@ -43,7 +43,7 @@ def repair(prefix: str) -> Repairs:
     """Put right what the dead left in queues, and return what was done, and what could not be, a text a queue."""
     done, failed = [], []
     for one in queues(prefix):
-        left = _left(one)
+        left = _describe_left(one)
         if not left:
             continue
         try:
@@ -55,7 +55,7 @@ def repair(prefix: str) -> Repairs:
     return Repairs(done, failed)
 
 
-def _left(queue: QueueStats) -> list[str]:
+def _describe_left(queue: QueueStats) -> list[str]:
     """Say what the dead left, and leases that are over: the next who opens the queue puts it right."""
     left = []
     for one in queue.handles:
@@ -80,7 +80,7 @@ def diagnose(queue: QueueStats) -> list[Issue]:
         issues.append(Issue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
         issues.append(Issue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))
-    left = _left(queue)
+    left = _describe_left(queue)
     if left:
         issues.append(Issue(f"{name}: {some(left)} (repaired when a process opens it, or by --fix)", severity=WARNING))
     return issues

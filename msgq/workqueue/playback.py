@@ -46,11 +46,11 @@ def has_payload(event: bytes) -> bool:
     return True
 
 
-def sent_event(data: bytes, priority: int, number: int, time_ns: int) -> bytes:
+def encode_sent_event(data: bytes, priority: int, number: int, time_ns: int) -> bytes:
     """Return the event that says that a message was sent, by nobody in particular."""
-    told = {"event": Event.SENT, "priority": priority, "number": number, "size": len(data)}
-    told |= {"publish_time": time_ns, "sent_time": time_ns}
-    return _HEAD.pack(*(told.get(name, 0) for name in _PLACES)) + data
+    fields = {"event": Event.SENT, "priority": priority, "number": number, "size": len(data)}
+    fields |= {"publish_time": time_ns, "sent_time": time_ns}
+    return _HEAD.pack(*(fields.get(name, 0) for name in _PLACES)) + data
 
 
 def payload(event: bytes) -> tuple[bytes, int]:
@@ -119,7 +119,7 @@ class EventSample:
 
 
 def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema]:
-    return sent_event(data, priority, number, time_ns), queue_events.SCHEMA
+    return encode_sent_event(data, priority, number, time_ns), queue_events.SCHEMA
 
 
 def _compare(event: bytes, _key: str) -> ComparedMessage | None:

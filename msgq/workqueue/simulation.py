@@ -13,7 +13,7 @@ from msgq.impl.fake.workqueue_store import Queue
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from msgq.workqueue.names import KIND
-from msgq.workqueue.playback import sent_event
+from msgq.workqueue.playback import encode_sent_event
 
 
 def _follow(name: str, _bus: Bus, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
@@ -25,7 +25,7 @@ def _follow(name: str, _bus: Bus, function: Callable[[bytes], object]) -> Genera
 
 
 def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
-    return PlaybackMessage(time_ns, endpoint, sent_event(data, 0, 0, time_ns), source=MessageSource(KIND.name))
+    return PlaybackMessage(time_ns, endpoint, encode_sent_event(data, 0, 0, time_ns), source=MessageSource(KIND.name))
 
 
 def _describe_sent(time_ns: int, node: str, queue: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:

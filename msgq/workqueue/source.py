@@ -35,15 +35,15 @@ class QueueFeed(Feed):
     def take(self, most: int | None) -> list[Item]:
         """Show what waits and was not shown before. It is counted what was sent, to know of what was not seen."""
         counted, self._sent = self._sent, self._browser.sent
-        found = self._browser.unseen(most)
+        items = self._browser.unseen(most)
         if self._before is None:
             self._before = self._sent = self._browser.sent
         else:
-            self._shown += len(found)
+            self._shown += len(items)
             # By what was sent when we looked last: a message is counted a moment before it can be seen.
             self._missed = max(self._missed, counted - self._before - self._shown)
         schema = self._browser.schema
-        return [_waiting(message, schema) for message in found]
+        return [_waiting(message, schema) for message in items]
 
     def complaint(self) -> str:
         """Return how many messages were taken unseen, at most once a second."""
@@ -77,19 +77,19 @@ class EventsFeed(Feed):
     def take(self, most: int | None) -> list[Item]:
         """Show what waits at first, then events, but not that a message was sent that was shown as waiting."""
         schema = self._browser.schema
-        found: list[Item] = []
+        items: list[Item] = []
         if self._there is None:
             waited = self._browser.messages(most)
             self._there = {(message.number, message.sent_time) for message in waited}
-            found = [_waiting(message, schema) for message in waited]
+            items = [_waiting(message, schema) for message in waited]
         if self._events is None:
             self._attend(_ALL)  # it was not there before, so all that is in it came since
-        events = [] if self._events is None else self._events.take(None if most is None else most - len(found))
+        events = [] if self._events is None else self._events.take(None if most is None else most - len(items))
         for event in (_event(item, schema) for item in events):
             known = (event.facts.get("number"), event.facts.get("sent_time")) in self._there
             if not known or event.facts["event"] != "sent":
-                found.append(event)
-        return found
+                items.append(event)
+        return items
 
     def complaint(self) -> str:
         """Return how many events were lost."""

@@ -112,12 +112,12 @@ def test_orphans_of_a_prefix_that_ended(prefix: str) -> None:
     shutil.rmtree(naming.directories(prefix)[0])
     size = os.stat(path := naming.side_path("topic", prefix)).st_size
     wanted = [Removal("topic", prefix, path, size, "a side segment that has no ring")]
-    assert prefix in cleanup.orphaned_prefixes()
+    assert prefix in cleanup.find_orphaned_prefixes()
     assert list(cleanup.clear_orphans(prefix, remove=False)) == wanted
     assert os.path.exists(path)
     assert list(cleanup.clear_orphans(prefix)) == wanted
     assert not [place for place in naming.directories(prefix) if os.path.exists(place)]
-    assert prefix not in cleanup.orphaned_prefixes()
+    assert prefix not in cleanup.find_orphaned_prefixes()
 
 
 def test_modes_that_are_too_open_are_strange(alive: msgq.PubSocket, prefix: str) -> None:

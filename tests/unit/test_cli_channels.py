@@ -132,7 +132,7 @@ def test_info_of_a_channel_that_nobody_has_published_in(prefix: str) -> None:
     with Channel("scans", subscribers=1) as channel, channel.subscriber():
         text = command.run("info", "channel/scans", "--interval", "0.01").output
     assert "pubsub, publishers: any number, subscribers: at most 1\n" in text
-    assert "not settled" in text
+    assert "not set yet" in text
     assert "subscribers  1\n" in text
 
 

@@ -12,7 +12,7 @@ import msgq
 from msgq.common.record_changes import Change, change_schema, pack
 from msgq.errors import InvalidValueError, KeyTakenError, MultipleWritersError, SegmentError
 from msgq.simulation import Fault, MessageSource, PlaybackMessage, Simulation
-from msgq.workqueue.playback import sent_event
+from msgq.workqueue.playback import encode_sent_event
 
 S = 1_000_000_000
 VECTOR = '{"form": "vector", "length": 4, "copies": 2, "exclusive": false}'
@@ -56,7 +56,7 @@ class TestPlaying:
                     PlaybackMessage(
                         2, "records/board", b"on", None, MessageSource("records", key="mode", options=BOARD)
                     ),
-                    PlaybackMessage(3, "queue/jobs", sent_event(b"job", 5, 1, 3), None, MessageSource("queue")),
+                    PlaybackMessage(3, "queue/jobs", encode_sent_event(b"job", 5, 1, 3), None, MessageSource("queue")),
                     PlaybackMessage(
                         4, "channel/scans", b"scan", None, MessageSource("channel", "lidar", options='{"capacity": 8}')
                     ),
