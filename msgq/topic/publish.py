@@ -8,21 +8,22 @@ from typing import Any
 from msgq import stats
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
-from msgq.impl.base.core import Context
+from msgq.impl import backend as backends
 from msgq.impl.ring import PubSocket
 from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError, PublishTarget
 from msgq.topic.stats import describe_publisher
 
 
 class TopicTarget(PublishTarget):
-    """A topic, unless somebody who lives publishes there."""
+    """A topic, whichever backend is chosen: its ring. An error if a living process publishes there."""
 
     def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, _schema_of_free_topic(wanted.endpoint, wanted.force))
+        backends.current()  # an error if MSGQ_BACKEND names none that is available
         self._socket = PubSocket()
 
     def _open(self) -> None:
-        self._socket.connect(Context(), self._name, schema=self._claims)
+        self._socket.connect(backends.context, self._name, schema=self._claims)
 
     def _send(self, data: bytes) -> None:
         self._socket.send(data)

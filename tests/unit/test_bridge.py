@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import shutil
-import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -397,29 +396,6 @@ class TestNoLoops:
         assert going.flow("other").state == FORWARDING
         assert len(opened) == 1
         assert [is_bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
-
-    @pytest.mark.parametrize(
-        ("name", "said", "is_one"),
-        [
-            (b"msgq bridge", "nothing", True),
-            (b"python", "nothing", False),
-            (b"python", "yes", True),
-            (b"msgq bridge", "no", False),
-            (b"msgq bridge", "of another", True),
-        ],
-    )
-    def test_the_name_counts_where_nothing_is_said_as_in_the_release_before(
-        self, here: Host, name: bytes, said: str, is_one: bool
-    ) -> None:
-        here.pub()
-        path = SHM / f"msgqside_{here.prefix}" / TOPIC
-        entry = path.read_bytes()[256:384]
-        (uid,) = struct.unpack_from("<Q", entry)
-        word = {"nothing": 0, "yes": uid, "no": ~uid & (1 << 64) - 1, "of another": uid ^ 1 << 40}[said]
-        with path.open("r+b") as file:
-            os.pwrite(file.fileno(), name.ljust(16, b"\0"), 256 + 40)
-            os.pwrite(file.fileno(), struct.pack("<Q", word), 256 + 88)
-        assert is_bridged(here) == is_one
 
 
 def test_stop_ends_a_run_that_waits(here: Host) -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgq import stats
 from msgq.common import naming
 from msgq.common.queue_events import events_channel
-from msgq.impl.workqueue import removal, snapshot
+from msgq.impl.workqueue import core, removal
 from msgq.workqueue import MessageQueue
 
 
@@ -23,10 +23,10 @@ def test_events_go_while_the_queue_has_its_name(prefix: str, monkeypatch: pytest
         there.append(os.path.exists(naming.queue_path(name, in_prefix)))
         remove(name, in_prefix)
 
-    monkeypatch.setattr(snapshot, "remove_events", watched)
-    assert not snapshot.remove_queue("jobs", prefix, lambda stats: False)
+    monkeypatch.setattr(core, "remove_events", watched)
+    assert not core.remove_queue("jobs", prefix, lambda stats: False)
     assert os.path.exists(naming.channel_path(events_channel("jobs"), prefix))
-    assert snapshot.remove_queue("jobs", prefix, lambda stats: True)
+    assert core.remove_queue("jobs", prefix, lambda stats: True)
     assert there == [True]
     assert not os.path.exists(naming.channel_path(events_channel("jobs"), prefix))
     assert [one.endpoint for one in stats.endpoints()] == []

@@ -447,7 +447,7 @@ class TestValues:
         tracked = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "f8")])
         assert arrays.is_tracked(tracked)
         rows = np.ones(2, tracked)
-        assert arrays.stamped(rows, 5, 3).tolist() == [(5, 3, 1.0)] * 2
+        assert arrays.stamp_copy(rows, 5, 3).tolist() == [(5, 3, 1.0)] * 2
         assert rows["publish_time"].tolist() == [1, 1]
 
     @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_meter_counts_payloads_and_dates_them_by_their_stamps(endpoint: str) -
         watch([meter], 0.01)
         reading = meter.reading()
         after = clock.time_ns()
-    assert (reading.messages, reading.bytes, reading.undated, reading.negative_delays) == (2, 30, 0, 0)
+    assert (reading.messages, reading.bytes, reading.without_timestamp, reading.negative_delays) == (2, 30, 0, 0)
     assert reading.delays_us is not None
     assert reading.delays_us.count == 2
     assert 0 <= reading.delays_us.max <= (after - before) / 1000

@@ -5,12 +5,12 @@
 #include "sources/message.h"
 
 typedef struct {
-    const uint8_t *data;        /* payloads of a batch, one after the other */
-    const uint64_t *ends;       /* of each payload in `data` */
+    const uint8_t *data;          /* payloads of a batch, one after the other */
+    const uint64_t *ends;         /* of each payload in `data` */
     const int64_t *publish_times; /* host's clock, ns; 0: not known */
-    uint64_t count, next;       /* messages of the batch; the next of them */
-    uint64_t taken;             /* messages of all batches */
-    uint32_t futex_word;        /* nobody changes it: only a poll finds messages */
+    uint64_t count, next;         /* messages of the batch; the next of them */
+    uint64_t taken;               /* messages of all batches */
+    uint32_t futex_word;          /* nobody changes it: only a poll finds messages */
 } mq_polled_source;
 
 static inline bool mq_polled_source_has_pending(const mq_polled_source *p) { return p->next < p->count; }
