@@ -15,7 +15,7 @@ from tests.meta.test_public_names import plain_signature, public
 
 OPENING = (
     "(name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True, write=True, schema=None, "
-    "prefix=None, trust=None, spin_us=None, events=None)"
+    "prefix=None, trust=None, spin_us=None, events=None, create=None)"
 )
 # Methods; "" is a property.
 QUEUE = {
@@ -26,13 +26,14 @@ QUEUE = {
     "areceive": "(self)",
     "close": "(self)",
     "fileno": "(self)",
-    "notify": "(self, how, once=False, *, exclusive=False)",
+    "notify": "(self, target, once=False, *, exclusive=False)",
     "peek": "(self, limit=None)",
     "receive": "(self, timeout=None, *, deadline=None)",
     "receive_into": "(self, buffer, timeout=None, *, deadline=None)",
     "receive_many": "(self, limit=None)",
     "send": "(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0)",
     "send_many": "(self, messages, priority=0, *, timeout=None, deadline=None)",
+    "stats": "(self)",
     "take": "(self, timeout=None, *, deadline=None, lease=None)",
     "unlink": "(self)",
     "unlink_name": "(name, prefix=None)",

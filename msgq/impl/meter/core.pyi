@@ -121,7 +121,6 @@ class TopicMeter(Meter):
         self, context: Context, endpoint: str | bytes, stamp_offset: int | None = None, clock: str = "host"
     ) -> None: ...
 
-@disjoint_base
 class PolledMeter(Meter):
     """Counts messages whose files C cannot read: Python fetches their sizes, about every 50 ms. A subclass has `poll`.
 

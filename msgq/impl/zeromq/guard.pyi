@@ -164,12 +164,13 @@ class Receiver(SocketGuard):
     def _receive_one(self, non_blocking: bool) -> bytes:
         """Return the next message, waiting as long as the time-out says; raises `would_block`. The ticket is ours."""
 
-    def receive(self, non_blocking: bool = False) -> bytes | None:
-        """Take the next message, or the newest if the socket conflates.
+    def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
+        """Take the next message, or the newest if the socket conflates; waits at most `timeout` seconds.
 
         Parameters
         ----------
         non_blocking : do not wait, whatever the time-out.
+        timeout : seconds to wait, 0 to 2147483; None: as `setTimeout` says, without end unless it was called.
 
         Returns
         -------
