@@ -4,7 +4,7 @@ from msgq import errors
 from msgq.common.naming import delete_fake_prefix, set_fake_prefix, toggle_fake_events
 from msgq.errors import Again, IpcError, MsgqError, MultiplePublishersError
 from msgq.impl import backend
-from msgq.impl.sockets.checks import NOBLOCK, POLLERR, POLLIN, POLLOUT
+from msgq.impl.base.argument_checks import NOBLOCK, POLLERR, POLLIN, POLLOUT
 from msgq.topic.api import NO_TRAVERSAL_LIMIT, drain_sock_raw, pub_sock, sub_sock, zeromq_address
 
 TYPE_CHECKING = False  # type checkers know it by its name; to import `typing` for it takes as long as all the rest

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from typing import Any
-
 from msgq.common import naming
 from msgq.common.stats import Participant
 from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
@@ -14,8 +10,8 @@ from msgq.common.stats.meter import Distribution, MeterReading
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 from msgq.common.stats.topic import PublisherStats, SubscriberInfo, SubscriberStats, TopicCounts, TopicStats
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueMessage, QueueStats
-from msgq.errors import EndpointNameError, SegmentError
-from msgq.kinds import Kind, announced_kind, get_kind, kind_of, stored_kinds
+from msgq.kinds import get_kind
+from msgq.kinds.snapshots import endpoint, endpoint_inodes, endpoints, list_inodes, read, read_all
 
 __all__ = [
     "ChannelPublisher",
@@ -64,7 +60,7 @@ def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     ------
     SegmentError : there is no such topic, or its files cannot be read.
     """
-    stats: TopicStats = _read(get_kind("topic"), endpoint, prefix)
+    stats: TopicStats = read(get_kind("topic"), endpoint, prefix)
     return stats
 
 
@@ -77,7 +73,7 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
 
     Files that are no topics are left out; what cannot be read (another user's) as well.
     """
-    return _read_all(get_kind("topic"), prefix)
+    return read_all(get_kind("topic"), prefix)
 
 
 def topic_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -87,7 +83,7 @@ def topic_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(get_kind("topic"), prefix)
+    return list_inodes(get_kind("topic"), prefix)
 
 
 def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
@@ -102,7 +98,7 @@ def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
     ------
     SegmentError : there is no such channel, or its files cannot be read.
     """
-    stats: ChannelStats = _read(get_kind("channel"), name, prefix)
+    stats: ChannelStats = read(get_kind("channel"), name, prefix)
     return stats
 
 
@@ -115,7 +111,7 @@ def channels(prefix: str | None = None) -> list[ChannelStats]:
 
     Files that are no channels are left out; what cannot be read (another user's) as well.
     """
-    return _read_all(get_kind("channel"), prefix)
+    return read_all(get_kind("channel"), prefix)
 
 
 def channel_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -125,7 +121,7 @@ def channel_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(get_kind("channel"), prefix)
+    return list_inodes(get_kind("channel"), prefix)
 
 
 def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
@@ -140,7 +136,7 @@ def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
     ------
     SegmentError : there is no such queue, or its file cannot be read.
     """
-    stats: QueueStats = _read(get_kind("queue"), name, prefix)
+    stats: QueueStats = read(get_kind("queue"), name, prefix)
     return stats
 
 
@@ -153,7 +149,7 @@ def queues(prefix: str | None = None) -> list[QueueStats]:
 
     Files that are no queues are left out; what cannot be read (another user's) as well.
     """
-    return _read_all(get_kind("queue"), prefix)
+    return read_all(get_kind("queue"), prefix)
 
 
 def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | None = None) -> list[QueueMessage]:
@@ -188,7 +184,7 @@ def queue_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(get_kind("queue"), prefix)
+    return list_inodes(get_kind("queue"), prefix)
 
 
 def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
@@ -203,7 +199,7 @@ def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
     ------
     SegmentError : there is no such vector or board, or its file cannot be read.
     """
-    stats: RecordStats = _read(get_kind("records"), name, prefix)
+    stats: RecordStats = read(get_kind("records"), name, prefix)
     return stats
 
 
@@ -217,7 +213,7 @@ def records(prefix: str | None = None) -> list[RecordStats]:
     Files that are none are left out; what cannot be read (another user's) as well. All elements are looked at: of a
     vector with millions of them that takes some tenths of a second.
     """
-    return _read_all(get_kind("records"), prefix)
+    return read_all(get_kind("records"), prefix)
 
 
 def record_inodes(prefix: str | None = None) -> dict[str, int]:
@@ -227,87 +223,4 @@ def record_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as in `topics`. No file is opened.
     """
-    return _inodes(get_kind("records"), prefix)
-
-
-def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
-    """Return a snapshot of one endpoint of whatever kind.
-
-    Parameters
-    ----------
-    name : with its mark: `channel/NAME`, `queue/NAME`, `records/NAME`; without one it is a topic's.
-    prefix : as in `topics`.
-
-    Raises
-    ------
-    EndpointNameError : no endpoint can be called so.
-    SegmentError : there is no such endpoint, or its files cannot be read.
-    """
-    text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
-    kind = kind_of(text)
-    return _summarize(kind, kind.bare_name(text), prefix)
-
-
-def endpoints(prefix: str | None = None) -> list[EndpointStats]:
-    """Return a snapshot of every endpoint, of all kinds: topics first, then channels, records, queues; sorted in each.
-
-    Parameters
-    ----------
-    prefix : as in `topics`.
-
-    Files that are no endpoints are left out; what cannot be read (another user's) as well. It takes as long as
-    `topics`, `channels`, `records` and `queues` together.
-    """
-    where = naming.resolve_prefix(prefix)
-    snapshots = []
-    for kind in stored_kinds():
-        for name in _inodes(kind, where):
-            with contextlib.suppress(SegmentError, EndpointNameError):
-                snapshots.append(_summarize(kind, name, where))
-    return snapshots
-
-
-def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be endpoints, of all kinds, with their marks, in the order of `endpoints`.
-
-    Each comes with the inode of its file: of a topic its ring, of a channel its hub.
-
-    Parameters
-    ----------
-    prefix : as in `topics`. No file is opened.
-    """
-    return {kind.endpoint(name): inode for kind in stored_kinds() for name, inode in _inodes(kind, prefix).items()}
-
-
-def _read(kind: Kind, name: str | bytes, prefix: str | None) -> Any:
-    """Return the statistics of an endpoint, as the dataclass of its kind."""
-    return kind.stats.watch(kind.validate(name), naming.resolve_prefix(prefix)).stats()
-
-
-def _summarize(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
-    stats = _read(kind, bare_name, prefix)
-    endpoint = kind.endpoint(kind.validate(bare_name))
-    size, messages, lost = kind.stats.totals(stats)
-    figures = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
-    return EndpointStats(announced_kind(endpoint).name, endpoint, *figures, stats)
-
-
-def _read_all(kind: Kind, prefix: str | None) -> list[Any]:
-    """Return the statistics of all endpoints of a kind that can be read."""
-    where = naming.resolve_prefix(prefix)
-    snapshots = []
-    for name in _inodes(kind, where):
-        with contextlib.suppress(SegmentError, EndpointNameError):
-            snapshots.append(_read(kind, name, where))
-    return snapshots
-
-
-def _inodes(kind: Kind, prefix: str | None) -> dict[str, int]:
-    if kind.files is None:
-        return {}
-    directory, start = kind.files(naming.resolve_prefix(prefix))
-    try:
-        files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it
-        return {}
-    return {name[len(start) :]: inode for name, inode in sorted(files) if name.startswith(start) and name != start}
+    return list_inodes(get_kind("records"), prefix)

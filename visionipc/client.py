@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgq.common import naming
 from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, StreamNotFoundError, WaitTimeoutError
+from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from msgq.impl.ring import Context, SubSocket
-from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
 from visionipc.buffers import VisionBuf

@@ -20,11 +20,11 @@ from msgq.errors import (
     StateError,
     StreamNotFoundError,
 )
+from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket
-from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
 from visionipc import image_messages, wire
 from visionipc.buffers import VisionBuf
 from visionipc.client import VisionIpcClient

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, Self
 
 from msgq.errors import InvalidValueError
-from msgq.impl.sockets.checks import timeout_ms as check_timeout_ms
+from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from visionipc.buffers import VisionBuf
 
 

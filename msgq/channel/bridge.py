@@ -9,7 +9,6 @@ import errno
 import logging
 from typing import Any
 
-from msgq import stats
 from msgq.channel.names import KIND
 from msgq.common import naming
 from msgq.errors import (
@@ -22,6 +21,7 @@ from msgq.errors import (
 )
 from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, open_subscriber
 from msgq.kinds.bridge import BATCH, FORWARDING, In, KindBridge, Out
+from msgq.kinds.snapshots import list_inodes
 
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
 POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
@@ -136,7 +136,7 @@ class ChannelIn(In):
 
 
 def _find_states() -> dict[str, int]:
-    return {KIND.endpoint(name): inode for name, inode in stats.channel_inodes().items()}
+    return {KIND.endpoint(name): inode for name, inode in list_inodes(KIND).items()}
 
 
 BRIDGE = KindBridge(

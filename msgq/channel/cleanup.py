@@ -12,14 +12,17 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
+from msgq.channel.names import KIND
 from msgq.common import file_permissions, naming
 from msgq.common.naming import CHANNEL_NAME_PREFIX
 from msgq.common.queue_events import parse_events_channel
+from msgq.common.stats.channel import ChannelStats, ViewHolder
 from msgq.common.texts import some
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
 from msgq.impl.channel.core import open_channel_file, remove_orphan
+from msgq.kinds import get_kind
 from msgq.kinds.cleanup import (
     ERROR,
     WARNING,
@@ -32,8 +35,7 @@ from msgq.kinds.cleanup import (
     reason,
     remove_directories,
 )
-from msgq.stats import ChannelStats, ViewHolder, channel_inodes, channels, queue_inodes
-from msgq.stats import channel as read_channel
+from msgq.kinds.snapshots import list_inodes, read, read_all
 
 KEPT_LONG_S = 10.0  # a view of a message that has left the order is then worth a note
 _FATE = (
@@ -101,9 +103,11 @@ def remove_dead(prefix: str) -> Iterator[Removal]:
     those of the events of queues that are there.
     """
     only_dead = [
-        one.name for one in channels(prefix) if any(participant.alive is False for _, participant in one.participants)
+        one.name
+        for one in read_all(KIND, prefix)
+        if any(participant.alive is False for _, participant in one.participants)
     ]
-    queues = queue_inodes(prefix)
+    queues = list_inodes(get_kind("queue"), prefix)
     for one in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
         if one.removed:
             yield dataclasses.replace(one, reason="only the dead used it")
@@ -128,7 +132,7 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
     ----------
     remove : False: only say what would be done.
     """
-    existing = channel_inodes(prefix)
+    existing = list_inodes(KIND, prefix)
     lost = [(name, uid) for name, uid in naming.pools(prefix) if name not in existing]
     for name in existing:
         with contextlib.suppress(SegmentError, EndpointNameError):  # damaged, another user's, or just removed
@@ -148,7 +152,7 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
 
 
 def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
-    channel = read_channel(name, prefix)
+    channel = read(KIND, name, prefix)
     lost = find_orphaned_pools(channel)
     sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
     if lost and remove:
@@ -159,7 +163,7 @@ def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
 
 def find_orphans(prefix: str) -> list[Issue]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
-    existing = channel_inodes(prefix)
+    existing = list_inodes(KIND, prefix)
     paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in existing]
     if not paths:
         return []

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgq.common.stats.endpoint import EndpointStats
 from msgq.kinds import Kind, stored_kinds
 from msgq.kinds.cleanup import ERROR, Issue, Repairs, read_issues
-from msgq.stats import EndpointStats, endpoint
+from msgq.kinds.snapshots import endpoint
 
 
 def repair(prefix: str) -> Repairs:

@@ -6,13 +6,12 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-from msgq import stats
 from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
 from msgq.impl.meter import Meter
 from msgq.impl.sources import Source
-from msgq.kinds import find_kind, kind_of, validate_endpoint
+from msgq.kinds import find_kind, kind_of, snapshots, validate_endpoint
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackTarget, UnplayableError
 from msgq.kinds.source import Feed, PayloadTime
 
@@ -77,7 +76,7 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
 def existing_schema(endpoint: str) -> Schema | None:
     """Return the schema of an endpoint; None: it has none, or will be created."""
     try:
-        return stats.endpoint(endpoint).schema
+        return snapshots.endpoint(endpoint).schema
     except SegmentError as error:
         if error.errno != errno.ENOENT:
             raise

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from msgq.common.stats import Participant
 from msgq.errors import SegmentError
 from msgq.kinds.cleanup import Removal, Users, reason
-from msgq.stats import Participant
 
 
 class FileStats(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channel
 from msgq.common.dtypes import struct_schema
 from msgq.errors import ChannelMismatchError, InvalidValueError
-from msgq.impl.sockets.checks import not_connected_error
+from msgq.impl.base.argument_checks import not_connected_error
 from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
 
 if TYPE_CHECKING:

@@ -9,14 +9,17 @@ What the dead held is taken over by whoever writes next. Nobody needs to repair 
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgq.common import naming
 from msgq.common.naming import RECORDS_NAME_PREFIX
+from msgq.common.stats.records import RecordStats
 from msgq.common.texts import plural, some
 from msgq.impl.records.core import remove_record
 from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup
 from msgq.kinds.persistent import PersistentKind
-from msgq.stats import RecordStats, records
-from msgq.stats import record as read_record
+from msgq.kinds.snapshots import read, read_all
+from msgq.records.names import KIND
 
 WRITERS_MAX = 128  # rows
 
@@ -30,8 +33,8 @@ RECORDS = PersistentKind(
     name_prefix=RECORDS_NAME_PREFIX,
     file=naming.records_path,
     directories=naming.records_directories,
-    every=records,
-    read=read_record,
+    every=partial(read_all, KIND),
+    read=partial(read, KIND),
     remove=remove_record,
     participants=lambda record: [one.participant for one in record.writers],
     contents=_values,

@@ -11,8 +11,8 @@ from msgq.common.timing import SCHEMA, timing_topic
 from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
 from msgq.impl import backend as backends
+from msgq.impl.base.argument_checks import timeout_ms, timeout_ns
 from msgq.impl.records.core import Span, Spans, SpanStack
-from msgq.impl.sockets.checks import timeout_ms, timeout_ns
 from msgq.records.clocks import HostClock, clock_of
 from msgq.records.sources import source_of, stamps_of
 

@@ -7,13 +7,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from msgq import stats
 from msgq.common import naming
 from msgq.common.dtypes import struct_schema
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
 from msgq.impl import backend as backends
-from msgq.impl.sockets.checks import not_connected_error, timeout_ms, timeout_ns
+from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns
+from msgq.kinds import get_kind
+from msgq.kinds.snapshots import read
 from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ def read_topic(backend: ModuleType, name: str, prefix: str) -> Any:
     SegmentError : there is no such topic.
     """
     if backend.__name__ == RING:
-        return stats.topic(name, prefix)
+        return read(get_kind("topic"), name, prefix)
     if backend.__name__ != FAKE:
         return None
     return import_module("msgq.impl.fake.bus").current_bus().existing_topic(name)

@@ -6,8 +6,9 @@ import logging
 import time
 from typing import Any
 
-from msgq import stats
 from msgq.common import naming
+from msgq.common.stats import Participant
+from msgq.common.stats.topic import TopicStats
 from msgq.errors import (
     CorruptSegmentError,
     InvalidValueError,
@@ -19,6 +20,8 @@ from msgq.errors import (
 )
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds.bridge import BATCH, FORWARDING, In, KindBridge, Loop, Out, open_socket
+from msgq.kinds.snapshots import read, read_all
+from msgq.topic.names import KIND
 
 TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
 
@@ -42,7 +45,7 @@ class TopicOut(Out):
         """Begin or end, as the topic's publisher demands."""
         self._check_publisher(state)
 
-    def _check_publisher(self, topic: stats.TopicStats | None) -> None:
+    def _check_publisher(self, topic: TopicStats | None) -> None:
         if topic is None:
             return  # it was removed; whoever makes it anew is found
         if _is_bridged(self._topic):
@@ -109,9 +112,10 @@ class TopicIn(In):
         return False
 
 
-def _topic(name: str) -> stats.TopicStats | None:
+def _topic(name: str) -> TopicStats | None:
     try:
-        return stats.topic(name)
+        topic: TopicStats = read(KIND, name)
+        return topic
     except SegmentError:
         return None
 
@@ -124,17 +128,17 @@ def _is_bridged(topic: str) -> bool:
         return False
 
 
-def _has_publisher(topic: stats.TopicStats) -> bool:
+def _has_publisher(topic: TopicStats) -> bool:
     """Whether somebody may publish it. Of stock publishers nobody knows whether they live."""
     if topic.publisher is None:
         return topic.publisher_kind != "none"
     return topic.publisher.alive is not False
 
 
-def _describe(publisher: stats.Participant | None) -> str:
+def _describe(publisher: Participant | None) -> str:
     return "a stock process" if publisher is None else f"{publisher.name} {publisher.pid}"
 
 
 BRIDGE = KindBridge(
-    find_states=lambda: {topic.endpoint: topic for topic in stats.topics()}, open_out=TopicOut, open_in=TopicIn
+    find_states=lambda: {topic.endpoint: topic for topic in read_all(KIND)}, open_out=TopicOut, open_in=TopicIn
 )

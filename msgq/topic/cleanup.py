@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgq.common import file_permissions, naming
+from msgq.common.stats import Participant
+from msgq.common.stats.topic import TopicStats
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.cleanup import (
@@ -28,8 +30,8 @@ from msgq.kinds.cleanup import (
     reason,
     remove_directories,
 )
-from msgq.stats import Participant, TopicStats, topics
-from msgq.stats import topic as read_topic
+from msgq.kinds.snapshots import read, read_all
+from msgq.topic.names import KIND
 
 _FATE = {
     "publisher": "the next publisher that starts removes it",
@@ -101,7 +103,7 @@ def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> Remov
     with TopicLock(endpoint, prefix) as there:  # who connects now waits, and then makes the topic anew
         if not there:
             return None
-        topic = read_topic(endpoint, prefix)
+        topic = read(KIND, endpoint, prefix)
         living, unknown = users(topic)
         goes = not living and (force or not unknown)
         if goes and remove:
@@ -116,7 +118,7 @@ def remove_dead(prefix: str) -> Iterator[Removal]:
     Gives what was removed, and what could not be though it should. Topics that nobody ever entered stay as well.
     """
     yield from clear_orphans(prefix)
-    for found in topics(prefix):
+    for found in read_all(KIND, prefix):
         path = naming.ring_path(found.endpoint, prefix)
         try:
             removal = _clear_topic(found.endpoint, prefix, True, False) if dead(found) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgq import stats
 from msgq.common import naming
 from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
 from msgq.impl import backend as backends
@@ -17,6 +16,8 @@ from msgq.kinds.playback import (
     UnplayableError,
     usable_schema,
 )
+from msgq.kinds.snapshots import read
+from msgq.topic.names import KIND
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
@@ -50,7 +51,7 @@ class TopicWriter(EndpointWriter):
         if target.backend != "msgq" or target.take_over:
             return
         try:
-            publisher = stats.topic(name, target.prefix).publisher
+            publisher = read(KIND, name, target.prefix).publisher
         except SegmentError:
             return
         if publisher is not None and publisher.alive is not False:
@@ -68,7 +69,7 @@ class TopicWriter(EndpointWriter):
             socket.connect(context, name, target.segment_size or max(RING_BYTES, needed + 4095 & ~4095), **options)
         except SegmentSizeError:  # it exists; its subscribers decided
             socket.connect(context, name, **options)
-        there = stats.topic(name, target.prefix).data_bytes if target.backend == "msgq" else needed
+        there = read(KIND, name, target.prefix).data_bytes if target.backend == "msgq" else needed
         if there < needed:
             socket.close()
             text = f"the ring has {there} bytes, and a message of {self.spec.largest} bytes needs {needed}"

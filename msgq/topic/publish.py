@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from msgq import stats
 from msgq.common.schema import Schema
+from msgq.common.stats.topic import TopicStats
 from msgq.errors import SegmentError
 from msgq.impl import backend as backends
 from msgq.impl.ring import PubSocket
 from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError, PublishTarget
+from msgq.kinds.snapshots import read
+from msgq.topic.names import KIND
 from msgq.topic.stats import describe_publisher
 
 
@@ -43,7 +45,7 @@ class TopicTarget(PublishTarget):
 def _schema_of_free_topic(endpoint: str, force: bool) -> Schema | None:
     """Return the topic's schema, and refuse when somebody publishes there."""
     try:
-        existing = stats.topic(endpoint)
+        existing: TopicStats = read(KIND, endpoint)
     except SegmentError as error:
         if error.errno is not None:  # there is none yet
             return None

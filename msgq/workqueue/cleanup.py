@@ -8,17 +8,19 @@ What the dead left in a queue is put right by whoever opens it. Nobody needs to 
 from __future__ import annotations
 
 import errno
+from functools import partial
 
 from msgq.common import naming
 from msgq.common.naming import QUEUE_NAME_PREFIX
+from msgq.common.stats.workqueue import QueueStats
 from msgq.common.texts import plural, some
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.core import MessageQueue, remove_queue
 from msgq.impl.workqueue.options import HANDLES_MAX
 from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup, Repairs
 from msgq.kinds.persistent import PersistentKind
-from msgq.stats import QueueStats, queues
-from msgq.stats import queue as read_queue
+from msgq.kinds.snapshots import read, read_all
+from msgq.workqueue.names import KIND
 
 
 def _waiting(queue: QueueStats) -> str:
@@ -31,8 +33,8 @@ QUEUES = PersistentKind(
     name_prefix=QUEUE_NAME_PREFIX,
     file=naming.queue_path,
     directories=naming.queue_directories,
-    every=queues,
-    read=read_queue,
+    every=partial(read_all, KIND),
+    read=partial(read, KIND),
     remove=remove_queue,
     participants=lambda queue: [one.participant for one in queue.handles],
     contents=_waiting,
@@ -42,7 +44,7 @@ QUEUES = PersistentKind(
 def repair(prefix: str) -> Repairs:
     """Put right what the dead left in queues, and return what was done, and what could not be, a text a queue."""
     done, failed = [], []
-    for one in queues(prefix):
+    for one in read_all(KIND, prefix):
         left = _describe_left(one)
         if not left:
             continue

@@ -20,7 +20,7 @@ from msgq.errors import (
     SocketOptionError,
     StateError,
 )
-from msgq.impl.sockets.checks import NOBLOCK, POLLIN, POLLOUT
+from msgq.impl.base.argument_checks import NOBLOCK, POLLIN, POLLOUT
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task
 

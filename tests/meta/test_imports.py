@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -13,152 +14,38 @@ import pytest
 
 from tests.meta.sources import ROOT, code, header_name, headers, imports, modules
 
-# From the bottom up: a place may import what stands on a line above it, never its own line's or one below. A name is
-# a module or a folder; the longest that fits counts.
+#: The boxes of the library from the bottom up: a box may import the boxes of the rows above its own, and no other. A
+#: box is a module or a folder directly under msgq, or the package visionipc.
 LAYERS = [
-    {
-        "msgq.errors",
-        "msgq.common.environment",
-        "msgq.common.units",
-        "msgq.common.formatting",
-        "msgq.common.texts",
-        "msgq.common.schema",
-        "msgq.common.message_source",
-        "msgq.common.native",
-    },
-    {
-        "msgq.impl.base.process",
-        "msgq.common.stats",
-        "msgq.common.dtypes",
-        "msgq.common.timing",
-        "msgq.common.queue_events",
-    },
-    {
-        "msgq.common.naming",
-        "msgq.common.selection",
-        "msgq.common.record_changes",
-        "msgq.common.optional",
-        "msgq.impl.base.event_loop",
-    },
-    {"msgq.common.file_permissions", "msgq.impl.sockets"},
-    {
-        *("msgq.impl.base", "msgq.impl.workqueue.options", "msgq.impl.workqueue.message"),
-        *("msgq.impl.records.options", "msgq.impl.records.arrays", "msgq.impl.records.values"),
-    },
-    {"msgq.impl.gate"},
-    {
-        *("msgq.impl.ring", "msgq.impl.channel", "msgq.impl.records", "msgq.impl.zeromq"),
-        "msgq.impl.fake",
-    },
-    {"msgq.impl.workqueue"},  # whose events are messages of a channel
-    {"msgq.impl.meter", "msgq.impl.sources"},
-    {"msgq.impl", "msgq.impl.backend"},
-    {"msgq.kinds.source", "msgq.kinds.stats", "msgq.kinds.cleanup", "msgq.kinds.playback"},
-    {"msgq.kinds.publish", "msgq.kinds.bridge"},
-    {"msgq.kinds.simulation"},
+    {"msgq.errors"},
+    {"msgq.common"},
+    {"msgq.impl", "msgq.decoding"},
     {"msgq.kinds"},
-    {"msgq.stats"},
-    {"msgq.kinds.persistent", "msgq.kinds.opening"},
-    {"msgq.topic", "msgq.channel"},
-    {"msgq.workqueue"},  # whose events are messages of a channel
-    {"msgq.records", "msgq.bridge"},
-    {"msgq.ipc_pyx"},
-    {"msgq.decoding"},
-    {"visionipc"},
-    {"msgq.visionipc"},
-    {"msgq.topic.masters"},
-    {"msgq"},
-    {"msgq.kinds.maintenance"},
-    {"msgq.simulation"},
-    {"msgq.recording.mcap_io"},
-    {"msgq.recording.repair", "msgq.recording.reader"},
-    {"msgq.recording.export"},
-    {"msgq.recording.log_reader"},
-    {"msgq.recording.merge", "msgq.recording.comparison", "msgq.recording.recorder", "msgq.recording.player"},
-    {"msgq.recording"},
+    {"msgq.topic", "msgq.channel", "visionipc", "msgq.stats", "msgq.simulation", "msgq.bridge"},
+    {"msgq.workqueue", "msgq.records"},  # events of queues, and samples of several producers, are messages of channels
+    {"msgq", "msgq.ipc_pyx", "msgq.visionipc", "msgq.posix_ipc"},
+    {"msgq.recording", "msgq.monitor"},
     {"msgq.lake"},
     {"msgq.spark"},
-    {"pyspark_msgq", "pyspark_msgq_daemon"},
-    {"msgq.monitor"},
-    {"msgq.cli.common"},
-    {"msgq.cli.bag", "msgq.cli.demo", "msgq.cli.lake", "msgq.cli.frames"},
     {"msgq.cli"},
     {"msgq.__main__"},
 ]
+#: The names by which users and stock's programs import the library: they hand names on, and count as one box.
+FACES = {"msgq", "msgq.__main__", "msgq.ipc_pyx", "msgq.visionipc"}
+#: The folders of msgq.impl, in the same way. Each backend stands on the base and knows no other backend.
+IMPL_LAYERS = [
+    {"base"},
+    {"sockets", "gate"},
+    {"ring", "channel", "records", "zeromq"},
+    {"workqueue"},  # whose events are messages of a channel
+    {"fake", "meter", "sources", "backend"},
+]
+#: The folders of C headers, in the same way; msgq/ and include/ are what C programs include.
 HEADER_LAYERS = [
-    {"mcap_io/tally.h"},
-    {
-        "msgq/common.h",
-        "base/atomics.h",
-        "base/thread.h",
-        "mcap_io/chunk_buffer.h",
-        "mcap_io/crc.h",
-        "mcap_io/scan.h",
-        "decoding/cdr_columns.h",
-    },
-    {"msgq/topic.h", "msgq/channel.h", "msgq/queue.h", "msgq/records.h"},
-    {
-        "base/layout.h",
-        "base/populate.h",
-        "base/truncation.h",
-        "base/futex.h",
-        "base/mapguard.h",
-        "leases.h",
-        "include/msgq.h",
-    },
-    {
-        "channel/index_ring.h",
-        "base/origin.h",
-        "base/eventcount.h",
-        "base/process_info.h",
-        "base/schema.h",
-        "ring/layout.h",
-        "gate/layout.h",
-        "meter/counting.h",
-    },
-    {
-        *(
-            "channel/pool.h",
-            "base/poll_ops.h",
-            "base/liveness_lock.h",
-            "ring/position.h",
-            "ring/stamps.h",
-            "ring/canary.h",
-        ),
-        "records/layout.h",
-    },
-    {"base/row_table.h", "base/watcher.h", "records/cell.h"},
-    {"c/file.h"},
-    {
-        "ring/reader_slots.h",
-        "ring/walk.h",
-        "ring/signal_thread.h",
-        "gate/gate.h",
-        "channel/layout.h",
-        "workqueue/layout.h",
-    },
-    {"records/writer.h"},
-    {"records/vector.h"},
-    {"records/board.h"},
-    {"ring/publisher.h", "channel/header.h", "channel/publisher.h", "workqueue/slot_state.h", "records/snapshot.h"},
-    {"workqueue/events.h"},
-    {"ring/subscriber.h", "channel/subscriber.h", "workqueue/handle.h", "workqueue/peek.h"},
-    {"ring/sleeper.h"},
-    {
-        *("ring/registry.h", "ring/batch.h", "ring/seek.h"),
-        *("channel/snapshot.h", "workqueue/handoff.h", "workqueue/snapshot.h"),
-    },
-    {
-        *("ring/snapshot.h", "workqueue/sender.h"),
-        *("meter/topic.h", "meter/channel.h", "meter/records.h", "meter/queue.h"),
-    },
-    {"workqueue/receiver.h"},
-    {"workqueue/recovery.h", "c/topicfile.h", "c/channelfile.h", "c/recordfile.h"},
-    {"workqueue/poll_state.h", "c/queueevents.h"},
-    {"sources/message.h", "recorder/file_watcher.h"},
-    {"sources/channel.h", "sources/records.h", "sources/polled.h"},
-    {"sources/source.h"},
-    {"recorder/capture.h"},
+    {"base", "msgq", "mcap_io", "decoding"},
+    {"ring", "channel", "records", "workqueue", "gate", "visionipc", "include"},
+    {"sources", "meter", "c"},
+    {"recorder"},
 ]
 OUTSIDE = {
     "numpy": {
@@ -183,42 +70,56 @@ OUTSIDE = {
 }
 
 
-def place(module: str) -> str:
-    """Return the line of LAYERS that a module is on: its own name, or the nearest folder's."""
-    named = set().union(*LAYERS)
-    while module not in named:
-        module, dot, _ = module.rpartition(".")
-        assert dot, "say where it belongs"
-    return module
+def box(module: str) -> str:
+    """Return the box of a module: `msgq.NAME`, or `visionipc`."""
+    parts = module.split(".")
+    return parts[0] if parts[0] == "visionipc" else ".".join(parts[:2])
 
 
 def level(layers: list[set[str]], name: str) -> int:
-    found = [i for i, layer in enumerate(layers) if name in layer]
-    assert len(found) == 1, f"{name} is in no layer: say where it belongs"
-    return found[0]
+    levels = [i for i, layer in enumerate(layers) if name in layer]
+    assert len(levels) == 1, f"{name} is in no layer: say where it belongs"
+    return levels[0]
 
 
 def within(module: str, folder: str) -> bool:
     return module == folder or module.startswith(f"{folder}.")
 
 
-def ours(module: str) -> bool:
-    return module.partition(".")[0] in ("msgq", "visionipc")
+def our_imports() -> set[tuple[str, str]]:
+    """Return which module imports which, of ours."""
+    return {
+        (module, found.module)
+        for module, paths in modules().items()
+        for path in paths
+        for found in imports(path)
+        if found.module.partition(".")[0] in ("msgq", "visionipc")
+    }
 
 
-def wrong_ways() -> list[tuple[str, str]]:
-    """Return who imports what from beside or above."""
-    found = []
-    for module, paths in modules().items():
-        for there in {found.module for path in paths for found in imports(path) if ours(found.module)}:
-            here_is, there_is = place(module), place(there)
-            if here_is != there_is and level(LAYERS, there_is) >= level(LAYERS, here_is):
-                found.append((module, there))
-    return found
+def upward(layers: list[set[str]], edges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the edges between two boxes that do not lead down."""
+    return sorted((a, b) for a, b in set(edges) if a != b and level(layers, b) >= level(layers, a))
 
 
-def test_modules_import_from_below_only() -> None:
-    assert not wrong_ways()
+def test_boxes_import_from_below_only() -> None:
+    assert not upward(LAYERS, ((box(module), box(imported)) for module, imported in our_imports()))
+
+
+def test_the_picture_has_at_most_20_boxes() -> None:
+    boxes = {box(module) for module in modules()}
+    assert len(boxes - FACES) + 1 <= 20
+    assert set().union(*LAYERS) == boxes
+    assert len(LAYERS) <= 12
+
+
+def test_backends_do_not_know_each_other() -> None:
+    inner = [
+        (module.split(".")[2], imported.split(".")[2])
+        for module, imported in our_imports()
+        if module.startswith("msgq.impl.") and imported.startswith("msgq.impl.")
+    ]
+    assert not upward(IMPL_LAYERS, [edge for edge in inner if "utilities" not in edge])
 
 
 def test_there_are_no_circles_of_files() -> None:
@@ -231,13 +132,20 @@ def test_there_are_no_circles_of_files() -> None:
 
 
 def test_headers_include_from_below_only() -> None:
-    wrong = []
-    for header in headers():
-        name = header_name(header)
-        for included in re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE):
-            if level(HEADER_LAYERS, included) >= level(HEADER_LAYERS, name):
-                wrong.append(f"{name} includes {included}")
-    assert not wrong
+    includes = {
+        header_name(header): set(re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE))
+        for header in headers()
+    }
+    folders = [(header_folder(a), header_folder(b)) for a, included in includes.items() for b in included]
+    assert not upward(HEADER_LAYERS, folders)
+    try:
+        TopologicalSorter(includes).prepare()
+    except CycleError as circle:
+        pytest.fail(" <- ".join(circle.args[1]))
+
+
+def header_folder(name: str) -> str:
+    return name.rpartition("/")[0] or "visionipc"
 
 
 @pytest.mark.parametrize("package", OUTSIDE)

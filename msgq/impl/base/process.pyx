@@ -2,7 +2,6 @@
 
 from libc.errno cimport ESTALE, errno
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport getenv
 from libc.string cimport memset, strncpy
 
 import contextlib

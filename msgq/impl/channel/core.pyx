@@ -42,7 +42,7 @@ from msgq.errors import (
     LayoutVersionError, LostMessagesError, MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError,
     SegmentError, StateError, TooManyPublishersError, TooManySubscribersError, TooManyViewsError,
 )
-from msgq.impl.sockets.checks import pickle_error, timeout_ns
+from msgq.impl.base.argument_checks import pickle_error, timeout_ns
 
 include "snapshot.pxi"
 include "channelfile.pxi"

@@ -17,12 +17,12 @@ from msgq.errors import (
     PoolExhaustedError,
     StateError,
 )
+from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import EndpointState
 from msgq.impl.fake.channel_counters import publisher_stats
 from msgq.impl.fake.channel_order import ChannelFile, Pool, pool_stride
 from msgq.impl.fake.memory import Memory, copy_of
-from msgq.impl.sockets.checks import not_connected_error, timeout_ns
 
 if TYPE_CHECKING:
     from msgq.common.stats.channel import ChannelPublisher

@@ -17,6 +17,7 @@ from msgq.errors import (
     StateError,
     TooManyViewsError,
 )
+from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
 from msgq.impl.fake.bus import fork_error
 from msgq.impl.fake.channel_counters import subscriber_stats
 from msgq.impl.fake.channel_cursor import Cursor
@@ -24,7 +25,6 @@ from msgq.impl.fake.channel_order import ChannelFile, Entry, Pool, Slot
 from msgq.impl.fake.memory import Memory
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable, wait_ready
-from msgq.impl.sockets.checks import not_connected_error, timeout_ns
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,6 +11,15 @@ from msgq.common.schema import Schema, require_schema
 from msgq.common.stats.topic import PublisherStats
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublishersError
+from msgq.impl.base.argument_checks import (
+    check_linger,
+    check_origin,
+    check_readers_wait,
+    check_send_flags,
+    not_connected_error,
+    not_tracked_error,
+    tracking_mismatch_error,
+)
 from msgq.impl.base.core import Context
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import (
@@ -25,15 +34,6 @@ from msgq.impl.fake.bus import (
     frame_bytes,
 )
 from msgq.impl.fake.socket import Socket, check_connect
-from msgq.impl.sockets.checks import (
-    check_linger,
-    check_origin,
-    check_readers_wait,
-    check_send_flags,
-    not_connected_error,
-    not_tracked_error,
-    tracking_mismatch_error,
-)
 from msgq.impl.sockets.publishing import Reservation, has_enough_readers, messages_of, missing_readers_error
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, SendsAtOnce
 

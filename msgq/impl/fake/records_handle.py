@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import file_permissions, naming
 from msgq.errors import EndpointClosedError
+from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
 from msgq.impl.fake.bus import Bus, EndpointState, current_bus, fork_error
 from msgq.impl.fake.records_stats import record_stats
 from msgq.impl.fake.records_store import Row, Store
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.records import options
 from msgq.impl.records.values import Watch
-from msgq.impl.sockets.checks import not_connected_error, timeout_ns
 
 if TYPE_CHECKING:
     from msgq.common.schema import Schema

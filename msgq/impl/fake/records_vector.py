@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from msgq.impl.base.argument_checks import timeout_ns
 from msgq.impl.base.origin import origin_time
 from msgq.impl.fake.records_handle import Handle
 from msgq.impl.fake.records_store import VectorRow, VectorStore, open_store
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes
-from msgq.impl.sockets.checks import timeout_ns
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,11 +11,7 @@ from msgq.common import naming
 from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import FOR_EVER, NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.impl.base.core import Context
-from msgq.impl.fake.bus import Entry, Inbox, TopicInbox, current_bus, fork_error, frame_bytes
-from msgq.impl.fake.socket import check_connect
-from msgq.impl.fake.waiting import Waitable, wait_ready
-from msgq.impl.sockets.checks import (
+from msgq.impl.base.argument_checks import (
     check_before_connect,
     check_linger,
     check_non_blocking,
@@ -25,6 +21,10 @@ from msgq.impl.sockets.checks import (
     timeout_ms,
     timeout_ns,
 )
+from msgq.impl.base.core import Context
+from msgq.impl.fake.bus import Entry, Inbox, TopicInbox, current_bus, fork_error, frame_bytes
+from msgq.impl.fake.socket import check_connect
+from msgq.impl.fake.waiting import Waitable, wait_ready
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
 
 if TYPE_CHECKING:

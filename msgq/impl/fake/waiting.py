@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgq.common.units import NS_PER_MS
 from msgq.errors import ConcurrentUseError, EndpointClosedError
+from msgq.impl.base.argument_checks import timeout_ms
 from msgq.impl.fake.bus import Inbox, current_bus
 from msgq.impl.fake.socket import Socket
 from msgq.impl.sockets.async_receiver import AsyncReceiver
-from msgq.impl.sockets.checks import timeout_ms
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 
 if TYPE_CHECKING:

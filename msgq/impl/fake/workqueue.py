@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from msgq.common import file_permissions, naming
 from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
+from msgq.impl.base.argument_checks import not_connected_error
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import Bus, current_bus, fork_error
 from msgq.impl.fake.memory import copy_of
@@ -26,7 +27,6 @@ from msgq.impl.fake.waiting import Waitable
 from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, find_queue, new_row
-from msgq.impl.sockets.checks import not_connected_error
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
 

@@ -22,7 +22,7 @@ from msgq.errors import (
     ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, LayoutVersionError,
     SegmentSizeError, StateError,
 )
-from msgq.impl.sockets.checks import check_seconds
+from msgq.impl.base.argument_checks import check_seconds
 
 include "gatefile.pxi"
 include "gate.pxi"

@@ -37,7 +37,7 @@ from msgq.errors import (
 )
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value, Watch
-from msgq.impl.sockets.checks import timeout_ns
+from msgq.impl.base.argument_checks import timeout_ns
 
 include "scalars.pxi"
 include "recordfile.pxi"

@@ -35,7 +35,7 @@ from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, IpcError, LayoutVersionError, MessageSizeError,
     MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, StateError,
 )
-from msgq.impl.sockets.checks import (
+from msgq.impl.base.argument_checks import (
     check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
     check_sndtimeo, NOBLOCK as _NOBLOCK, not_tracked_error, option_error, pickle_error, timeout_ms, timeout_ns,
     tracking_mismatch_error,

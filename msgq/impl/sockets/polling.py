@@ -11,7 +11,7 @@ from types import GenericAlias
 
 from msgq.common.units import FOR_EVER
 from msgq.errors import InvalidValueError
-from msgq.impl.sockets.checks import POLLERR, POLLIN, POLLOUT, POLLPRI, not_connected_error, timeout_ms
+from msgq.impl.base.argument_checks import POLLERR, POLLIN, POLLOUT, POLLPRI, not_connected_error, timeout_ms
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:

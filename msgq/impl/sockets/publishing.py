@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from msgq.errors import StateError, WaitTimeoutError
-from msgq.impl.sockets.checks import check_readers_wait
+from msgq.impl.base.argument_checks import check_readers_wait
 
 
 def wait_for_readers(

@@ -7,7 +7,7 @@ import functools
 import sys
 
 from msgq.errors import Again
-from msgq.impl.sockets.checks import NOBLOCK, check_linger, check_sndhwm, check_sndtimeo, option_error
+from msgq.impl.base.argument_checks import NOBLOCK, check_linger, check_sndhwm, check_sndtimeo, option_error
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:

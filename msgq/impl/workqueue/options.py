@@ -28,7 +28,7 @@ from msgq.errors import (
     StateError,
     TooManyHandlesError,
 )
-from msgq.impl.sockets.checks import is_number, timeout_ns
+from msgq.impl.base.argument_checks import is_number, timeout_ns
 
 #: Flags of `MessageQueue`, which are the system's.
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK

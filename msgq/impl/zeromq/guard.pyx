@@ -25,7 +25,7 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.sockets.checks import (
+from msgq.impl.base.argument_checks import (
     check_non_blocking, check_send_flags, no_tracking_error, option_error, pickle_error, timeout_ns,
 )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import zmq
 
-from msgq.impl.sockets.checks import check_linger
+from msgq.impl.base.argument_checks import check_linger
 
 _T = TypeVar("_T")
 

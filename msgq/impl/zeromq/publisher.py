@@ -13,8 +13,14 @@ from msgq.common import naming
 from msgq.common.schema import Schema, require_schema
 from msgq.common.stats.topic import PublisherStats
 from msgq.errors import InvalidValueError, IpcError
+from msgq.impl.base.argument_checks import (
+    check_before_connect,
+    check_linger,
+    check_sndhwm,
+    check_sndtimeo,
+    no_tracking_error,
+)
 from msgq.impl.base.core import Context
-from msgq.impl.sockets.checks import check_before_connect, check_linger, check_sndhwm, check_sndtimeo, no_tracking_error
 from msgq.impl.sockets.publishing import Reservation, messages_of, wait_for_readers
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address

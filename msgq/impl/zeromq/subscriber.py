@@ -16,9 +16,7 @@ from msgq.common import naming
 from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
-from msgq.impl.base.core import Context
-from msgq.impl.sockets.async_receiver import AsyncReceiver
-from msgq.impl.sockets.checks import (
+from msgq.impl.base.argument_checks import (
     check_before_connect,
     check_linger,
     check_non_blocking,
@@ -26,6 +24,8 @@ from msgq.impl.sockets.checks import (
     no_tracking_error,
     timeout_ms,
 )
+from msgq.impl.base.core import Context
+from msgq.impl.sockets.async_receiver import AsyncReceiver
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 from msgq.impl.sockets.pyzmq_names import PyzmqReceiver
 from msgq.impl.zeromq import process

@@ -1,0 +1,101 @@
+"""Statistics of endpoints of any kind, read at one moment without a trace; `msgq.stats` is the public face."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from msgq.common import naming
+from msgq.common.stats.endpoint import EndpointStats
+from msgq.errors import EndpointNameError, SegmentError
+from msgq.kinds import Kind, announced_kind, kind_of, stored_kinds
+
+
+def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
+    """Return a snapshot of one endpoint of whatever kind.
+
+    Parameters
+    ----------
+    name : with its name prefix: `channel/NAME`, `queue/NAME`, `records/NAME`; without one it is a topic's.
+    prefix : as of `msgq.stats.topics`.
+
+    Raises
+    ------
+    EndpointNameError : no endpoint can be called so.
+    SegmentError : there is no such endpoint, or its files cannot be read.
+    """
+    text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
+    kind = kind_of(text)
+    return _summarize(kind, kind.bare_name(text), prefix)
+
+
+def endpoints(prefix: str | None = None) -> list[EndpointStats]:
+    """Return a snapshot of every endpoint, of all kinds: topics first, then channels, records, queues; sorted in each.
+
+    Parameters
+    ----------
+    prefix : as of `msgq.stats.topics`.
+
+    Files that are no endpoints are left out, and so are files that cannot be read (another user's).
+    """
+    where = naming.resolve_prefix(prefix)
+    snapshots = []
+    for kind in stored_kinds():
+        for name in list_inodes(kind, where):
+            with contextlib.suppress(SegmentError, EndpointNameError):
+                snapshots.append(_summarize(kind, name, where))
+    return snapshots
+
+
+def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
+    """Return the names that may be endpoints, of all kinds, with their name prefixes, in the order of `endpoints`.
+
+    Each comes with the inode of its file: of a topic its ring, of a channel its file.
+
+    Parameters
+    ----------
+    prefix : as of `endpoints`. No file is opened.
+    """
+    return {kind.endpoint(name): inode for kind in stored_kinds() for name, inode in list_inodes(kind, prefix).items()}
+
+
+def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
+    """Return the statistics of an endpoint, as the dataclass of its kind.
+
+    Raises
+    ------
+    EndpointNameError : no endpoint can have this name.
+    SegmentError : there is no such endpoint, or its files cannot be read.
+    """
+    return kind.stats.watch(kind.validate(name), naming.resolve_prefix(prefix)).stats()
+
+
+def _summarize(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
+    stats = read(kind, bare_name, prefix)
+    endpoint = kind.endpoint(kind.validate(bare_name))
+    size, messages, lost = kind.stats.totals(stats)
+    common = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
+    return EndpointStats(announced_kind(endpoint).name, endpoint, *common, stats)
+
+
+def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:
+    """Return the statistics of all endpoints of a kind that can be read, sorted by name."""
+    where = naming.resolve_prefix(prefix)
+    snapshots = []
+    for name in list_inodes(kind, where):
+        with contextlib.suppress(SegmentError, EndpointNameError):
+            snapshots.append(read(kind, name, where))
+    return snapshots
+
+
+def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
+    """Return the names of files that may be endpoints of a kind, each with its inode. No file is opened."""
+    if kind.files is None:
+        return {}
+    directory, start = kind.files(naming.resolve_prefix(prefix))
+    try:
+        files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it
+        return {}
+    return {name[len(start) :]: inode for name, inode in sorted(files) if name.startswith(start) and name != start}
