@@ -218,7 +218,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
         assert not list(SHM.glob(f"msgq*_{prefix}/*"))
 
 
-@pytest.mark.parametrize("step", ["TopicLock", "read_topic", "unlink_topic"])
+@pytest.mark.parametrize("step", ["TopicLock", "read", "unlink_topic"])
 def test_a_topic_that_vanishes_at_any_step(prefix: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Right before each of the steps that a clean takes for one topic."""
     for endpoint in ("here", "stays"):
