@@ -275,6 +275,7 @@ RECEIVES: dict[str, Call] = {
     "SubSocket.receive_array": lambda sub: sub.receive_array("u1", wait_for_one=True),
     "SubSocket.recv": lambda sub: sub.recv(),
     "SubSocket.recv_into": lambda sub: sub.recv_into(bytearray(8)),
+    "SubSocket.__next__": next,
     "drain_sock_raw": lambda sub: msgq.drain_sock_raw(sub, wait_for_one=True),
 }
 ARRIVALS: dict[str, Call] = {
@@ -289,7 +290,11 @@ TABLE = [
         ALL,
         _sub,
         RECEIVES,
-        {"SubSocket.arecv": lambda sub: sub.arecv(), "SubSocket.__anext__": anext},
+        {
+            "SubSocket.areceive": lambda sub: sub.areceive(),
+            "SubSocket.arecv": lambda sub: sub.arecv(),
+            "SubSocket.__anext__": anext,
+        },
         polled=True,
     ),
     Row(RING, _sub, {"SubSocket.receive_tracked": lambda sub: sub.receive_tracked()}),
@@ -356,8 +361,16 @@ TABLE = [
         Row(
             OURS,
             opener,
-            {f"{kind}.wait": lambda one: one.wait(), f"{kind}.receive": lambda one: one.receive()},
-            {f"{kind}.areceive": lambda one: one.areceive(), f"{kind}.arecv": lambda one: one.arecv()}
+            {
+                f"{kind}.wait": lambda handle: handle.wait(),
+                f"{kind}.receive": lambda handle: handle.receive(),
+                f"{kind}.watch": lambda handle: next(handle.watch()),
+            },
+            {
+                f"{kind}.areceive": lambda handle: handle.areceive(),
+                f"{kind}.arecv": lambda handle: handle.arecv(),
+                "Watch.__anext__": lambda handle: anext(handle.watch()),
+            }
             | ({} if kind == "Board" else {f"{kind}.__anext__": anext}),
             polled=True,
         )
@@ -381,7 +394,11 @@ TABLE = [
                 "RecordQueue.__next__": next,
             }
             | ({"RecordQueue.consume_with_publishers": lambda queue: queue.consume_with_publishers()} if many else {}),
-            {"RecordQueue.aconsume": lambda queue: queue.aconsume(), "RecordQueue.__anext__": anext},
+            {
+                "RecordQueue.aconsume": lambda queue: queue.aconsume(),
+                "RecordQueue.areceive": lambda queue: queue.areceive(),
+                "RecordQueue.__anext__": anext,
+            },
             polled=True,
         )
         for producers, backends, many in (("single", ALL, False), ("multiple", OURS, True))
@@ -423,6 +440,7 @@ APART = {
     "VisionIpcClient.available_streams": "a static method",
     "SeqlockVector.snapshot": "reads until its time-out; it does not sleep",
     "Seqlock.snapshot": "the same",
+    "Watch.__next__": "what `watch` of each class returns",
     "SubSocket.setTimeout": "sets a time-out",
     "SubSocket.rcvtimeo": "sets a time-out",
 }

@@ -17,7 +17,7 @@ from tests.contract.conftest import Channels, channels_of
 SEEDS = pytest.mark.seeds(2, 6, 50)
 SIZES = [0, 1, 3, 8, 8, 8, 30, 64]
 SCHEMAS = [Schema("one", "text"), Schema("two", "text")]
-SUBSCRIBED = ("lost", "received", "resets", "position", "held", "closed", "passive")
+SUBSCRIBED = ("lost", "received", "resets", "position", "views_held", "closed", "passive")
 DIAGNOSED = ("node", "slots", "slot_bytes", "sent", "bytes", "refused", "evicted", "messages", "left", "superseded")
 PUBLISHED = ("sent", "bytes", "refused", "evicted", "slots", "slot_bytes", "closed")
 
@@ -191,7 +191,7 @@ def diagnosis(channel: Any) -> Any:
     stats = channel.diagnose()
     publishers = [[getattr(one, name) for name in DIAGNOSED] for one in stats.publishers]
     subscribers = [
-        [getattr(one, name) for name in ("node", "lag", "received", "lost", "held")] for one in stats.subscribers
+        [getattr(one, name) for name in ("node", "lag", "received", "lost", "views_held")] for one in stats.subscribers
     ]
     viewers = [(one.node, one.views, one.outdated) for one in stats.viewers]
     geometry = stats.capacity, stats.max_publishers, stats.max_subscribers, stats.stamps, stats.schema, stats.messages

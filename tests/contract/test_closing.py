@@ -15,7 +15,7 @@ from msgq.errors import EndpointClosedError
 from tests.contract.close_cases import APART, POLLS, TABLE, Place, Row, place_on
 from tests.support import DEADLINE, ROOT, Task
 
-#: Folders whose classes are not for users to wait with.
+#: Folders and files whose classes are not for users to wait with.
 INTERNAL = (
     "cli",
     "spark",
@@ -23,7 +23,11 @@ INTERNAL = (
     "report",
     "demo",
     "decoding",
-    "outlets",
+    "kinds",
+    "playback.py",
+    "publish.py",
+    "repair",
+    "mcap_io",
     "common",
     "fake",
     "zeromq",
@@ -32,8 +36,8 @@ INTERNAL = (
 )
 #: Classes there are none of in users' programs: parts of the public ones, protocols, files.
 PARTS = {
-    "Awaitable", "Capture", "ChannelSide", "Clock", "GeneratorNode", "Pollable", "PythonPoller", "PyzmqPoller",
-    "PyzmqReceiver", "Readable", "Receiver", "Reserving", "Rounds", "Side", "Stop", "TopicSide", "Waitable", "Walk",
+    "AsyncReceiver", "Capture", "ChannelSide", "Clock", "Pollable", "PythonPoller", "PyzmqPoller", "PyzmqReceiver",
+    "Readable", "Receiver", "Replay", "Reserving", "Side", "Spans", "TopicSide", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.
 BASES = {"Vector": ("SeqlockVector", "Seqlock"), "Handle": ("SeqlockVector", "Seqlock", "Board")}

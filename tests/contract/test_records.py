@@ -626,7 +626,7 @@ def calls_of(vector: Any) -> list[Any]:
         lambda: vector.changes(),
         lambda: vector.wait(0),
         lambda: vector.fileno(),
-        lambda: vector.receive(True),
+        lambda: vector.receive(0),
         lambda: vector.__setitem__(0, 1),
         lambda: vector.write([0], 1),
         lambda: vector.claim(),

@@ -77,6 +77,7 @@ def _set_rcvtimeo(sub: Any, time: Any) -> None:
 TABLE = [
     Timed("SubSocket.setTimeout", ALL, close_cases._sub, lambda sub, time: sub.setTimeout(time), MS),
     Timed("SubSocket.rcvtimeo", ALL, close_cases._sub, _set_rcvtimeo, MS),
+    Timed("SubSocket.receive", ALL, close_cases._sub, lambda sub, time: sub.receive(timeout=time), S),
     Timed("sub_sock", ALL, _subs, lambda place, time: msgq.sub_sock(place.name, timeout=time).close(), MS, True),
     Timed("Poller.poll", ALL, _polls, lambda poller, time: poller.poll(time), MS, True),
     Timed("Poller.apoll", ALL, _polls, lambda poller, time: asyncio.run(_awaited(poller.apoll, time)), MS),
@@ -105,7 +106,12 @@ TABLE = [
         }.items()
     ),
     *(
-        Timed(f"{kind}.wait", OURS, opener, lambda one, time: one.wait(time), S)
+        Timed(f"{kind}.{name}", OURS, opener, call, S)
+        for name, call in {
+            "wait": lambda handle, time: handle.wait(time),
+            "receive": lambda handle, time: handle.receive(time),
+            "watch": lambda handle, time: list(handle.watch(time)),
+        }.items()
         for kind, opener in {
             "SeqlockVector": close_cases._vector,
             "Seqlock": close_cases._seqlock,
