@@ -74,7 +74,7 @@ def test_python_blocks_print_what_the_document_says(environment: dict[str, str],
 
 
 def test_the_guide_to_channels_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
-    check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/channels.md", without="diagnose")
+    check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/channels.md", without="hub_bytes")
 
 
 def test_the_guide_to_queues_holds_on_the_fake_backend(environment: dict[str, str]) -> None:

@@ -94,7 +94,7 @@ class PolledSource(Source):
     """
 
     def __init__(self, endpoint: str, kind: str, prefix: str, inode: int) -> None: ...
-    def over(self, since_ns: int) -> bool:
+    def is_finished(self, since_ns: int) -> bool:
         """Return whether all fetched messages were taken. since_ns : CLOCK_MONOTONIC, not used."""
 
     def poll(self) -> list[tuple[bytes, int]]:

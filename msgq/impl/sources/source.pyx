@@ -368,7 +368,7 @@ cdef class PolledSource(Source):
     def poll(self):
         return []
 
-    def over(self, int64_t since_ns):
+    def is_finished(self, int64_t since_ns):
         return not mq_polled_source_has_pending(&self._from)
 
     cdef int prepare(self) except -1:
