@@ -9,7 +9,7 @@ from msgq.cli.common.endpoint_selection import EndpointSelection, LeftOutError
 from msgq.cli.common.meters import Column, Wanted, measure, measuring, spin, spread
 from msgq.common import naming
 from msgq.common.formatting import in_rate, in_units, in_us
-from msgq.decoding.stamps import time_offset
+from msgq.decoding.stamps import find_time_offset
 from msgq.impl.meter import Meter
 from msgq.kinds import announced_kind, kind_of, stored_kinds
 from msgq.kinds.opening import open_meter
@@ -73,7 +73,7 @@ def _payload_offset(name: str, given: int | None, stamps: TimeStamps) -> int | N
     """Return the byte at which payloads have their publish time; None: it is beside them."""
     if given is not None or stamps.beside_payload:
         return given
-    offset = time_offset(stamps.schema, FIELD)
+    offset = find_time_offset(stamps.schema, FIELD)
     if offset is None:
         text = f"{name} has no stamps, and no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
         if hint := announced_kind(name).delay_hint:

@@ -18,9 +18,9 @@ from msgq.decoding.json_values import json_text
 
 _DEPTH_MAX = 16  # of objects and lists in each other; what is deeper is text
 _FIELDS_MAX = 1000  # of an object; what has more has names that are values
-_LISTS = {list, tuple, np.ndarray}
-UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_SCALARS = (
+_LIST_TYPES = {list, tuple, np.ndarray}
+CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_SCALAR_CHECKS = (
     kinds.is_boolean,
     kinds.is_integer,
     kinds.is_floating,
@@ -33,7 +33,7 @@ _SCALARS = (
 )
 
 
-def value_column(values: list[Any], depth: int = 0) -> pa.Array:
+def build_value_column(values: list[Any], depth: int = 0) -> pa.Array:
     """Return values as a column of their own type: dictionaries as structs, whose fields may be missing, lists as
     lists. Of the type null where nothing is known: all are None, or empty.
     """
@@ -42,20 +42,20 @@ def value_column(values: list[Any], depth: int = 0) -> pa.Array:
     made = None
     if present and depth < _DEPTH_MAX:
         if types == {dict}:
-            made = _struct(values, present, depth)
-        elif types <= _LISTS:
-            made = _list(values, present, depth)
-    if made is None and not types & {dict, *_LISTS}:
+            made = _build_struct_column(values, present, depth)
+        elif types <= _LIST_TYPES:
+            made = _build_list_column(values, present, depth)
+    if made is None and not types & {dict, *_LIST_TYPES}:
         try:
             made = pa.array(values)
-        except UNFIT:
-            made = _whole_numbers(present, values) if types == {int} else None
-        if made is not None and not any(is_kind(made.type) for is_kind in _SCALARS):
+        except CONVERSION_ERRORS:
+            made = _build_wide_integers(present, values) if types == {int} else None
+        if made is not None and not any(is_kind(made.type) for is_kind in _SCALAR_CHECKS):
             made = None
-    return text_column(values) if made is None else made
+    return build_text_column(values) if made is None else made
 
 
-def _whole_numbers(present: list[int], values: list[int | None]) -> pa.Array | None:
+def _build_wide_integers(present: list[int], values: list[int | None]) -> pa.Array | None:
     """Return numbers of which some are beyond int64: as uint64, or decimals if others are negative."""
     if min(present) < -(2**63) or max(present) >= 2**64:
         return None
@@ -64,26 +64,26 @@ def _whole_numbers(present: list[int], values: list[int | None]) -> pa.Array | N
     return pa.array([None if value is None else Decimal(value) for value in values], pa.decimal128(20, 0))
 
 
-def _struct(values: list[Any], present: list[dict[Any, Any]], depth: int) -> pa.Array | None:
+def _build_struct_column(values: list[Any], present: list[dict[Any, Any]], depth: int) -> pa.Array | None:
     names = list(dict.fromkeys(chain.from_iterable(present)))
     if len(names) > _FIELDS_MAX:
         return None
     columns = {
-        name: value_column([None if value is None else value.get(name) for value in values], depth + 1)
+        name: build_value_column([None if value is None else value.get(name) for value in values], depth + 1)
         for name in names
     }
     known = {name: array for name, array in columns.items() if not kinds.is_null(array.type)}
     if not known:
         return pa.nulls(len(values))
     missing = pa.array([value is None for value in values])
-    return pa.StructArray.from_arrays(list(known.values()), distinct_names(map(str, known)), mask=missing)
+    return pa.StructArray.from_arrays(list(known.values()), make_distinct_names(map(str, known)), mask=missing)
 
 
-def _list(values: list[Any], present: list[Any], depth: int) -> pa.Array:
+def _build_list_column(values: list[Any], present: list[Any], depth: int) -> pa.Array:
     if _is_one_kind(present):
-        inner = arrow_array(np.concatenate(present))
+        inner = build_arrow_array(np.concatenate(present))
     else:
-        inner = value_column(list(chain.from_iterable(present)), depth + 1)
+        inner = build_value_column(list(chain.from_iterable(present)), depth + 1)
     if kinds.is_null(inner.type):
         return pa.nulls(len(values))
     ends = np.cumsum([0] + [0 if value is None else len(value) for value in values], dtype=np.int32)
@@ -97,29 +97,31 @@ def _is_one_kind(arrays: list[Any]) -> bool:
     return shapes == {(getattr(arrays[0], "dtype", None), 1)}
 
 
-def arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
+def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
     """Return the elements along the first axis: structs as structs, arrays as lists of a fixed size."""
     dtype = array.dtype
     if array.ndim > 1:
         each = array.shape[1]
-        inner = arrow_array(array.reshape(-1, *array.shape[2:]))
+        inner = build_arrow_array(array.reshape(-1, *array.shape[2:]))
         if each == 0:
             return pa.ListArray.from_arrays(pa.array(np.zeros(len(array) + 1, np.int32)), inner)
         return pa.FixedSizeListArray.from_arrays(inner, each)
     if dtype.names is not None:
-        return pa.StructArray.from_arrays([arrow_array(array[name]) for name in dtype.names], list(dtype.names))
+        return pa.StructArray.from_arrays([build_arrow_array(array[name]) for name in dtype.names], list(dtype.names))
     if dtype.kind == "f":  # halves are not known everywhere, longer ones than 8 bytes nowhere
         return pa.array(array.astype(np.float64 if dtype.itemsize >= 8 else np.float32))
     if dtype.kind in "mM":
         return pa.array(array.astype(f"{dtype.kind}8[ns]"))
     if dtype.kind == "c":
-        return pa.StructArray.from_arrays([arrow_array(array.real), arrow_array(array.imag)], ["real", "imag"])
+        return pa.StructArray.from_arrays(
+            [build_arrow_array(array.real), build_arrow_array(array.imag)], ["real", "imag"]
+        )
     if dtype.kind in "SV":
         return pa.array([bytes(value) for value in array.tolist()], pa.binary())
     return pa.array(np.ascontiguousarray(array).astype(dtype.newbyteorder("=")))
 
 
-def distinct_names(names: Any, reserved: Any = ()) -> list[str]:
+def make_distinct_names(names: Any, reserved: Any = ()) -> list[str]:
     """Return names that SQL tells apart, whatever their case, and from those that are taken: with _ behind them."""
     known = {name.lower() for name in reserved} | {""}
     distinct = []
@@ -136,18 +138,18 @@ def field_names(value: pa.DataType, reserved: Any) -> list[str]:
     if kinds.is_null(value):
         return []
     if not kinds.is_struct(value):
-        return distinct_names(["value"], reserved)
-    return distinct_names([field.name for field in value], reserved)
+        return make_distinct_names(["value"], reserved)
+    return make_distinct_names([field.name for field in value], reserved)
 
 
-def field_arrays(value: pa.Array) -> list[pa.Array]:
+def build_field_arrays(value: pa.Array) -> list[pa.Array]:
     """Return the columns that a value becomes, in the order of `field_names`."""
     if kinds.is_null(value.type):
         return []
     return list(value.flatten()) if kinds.is_struct(value.type) else [value]
 
 
-def text_column(values: list[Any]) -> pa.Array:
+def build_text_column(values: list[Any]) -> pa.Array:
     """Return values as text."""
     try:
         return pa.array([v if v is None or isinstance(v, str) else text(v) for v in values], pa.string())
@@ -165,7 +167,7 @@ def text(value: Any) -> str:
         return "(nested too deep to be shown)"
 
 
-def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+def find_common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     """Return the type that has the values of both: the wider number, all fields; text where there is none."""
     if first == second:
         return first
@@ -182,12 +184,12 @@ def common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
         return pa.string()
 
 
-def common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
+def find_common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
     """Return the columns of both, by their names in any case, each of a type that has all its values."""
     by_name = {field.name.lower(): field for field in first}
     for field in second:
         known = by_name.get(field.name.lower(), field)
-        by_name[field.name.lower()] = pa.field(known.name, common_type(known.type, field.type))
+        by_name[field.name.lower()] = pa.field(known.name, find_common_type(known.type, field.type))
     return pa.schema(list(by_name.values()))
 
 
@@ -200,9 +202,9 @@ def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """
     if rows.schema.equals(columns):
         return rows
-    by_name = {name.lower(): _one_chunk(rows.column(name)) for name in rows.column_names}
+    by_name = {name.lower(): _combine_chunks(rows.column(name)) for name in rows.column_names}
     arrays = [
-        cast_to(by_name[field.name.lower()], field.type)
+        cast_array(by_name[field.name.lower()], field.type)
         if field.name.lower() in by_name
         else pa.nulls(rows.num_rows, field.type)
         for field in columns
@@ -210,11 +212,11 @@ def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def cast_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def cast_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return the same values as another type: fields by their names, those that are not there null.
 
     Raises
@@ -228,14 +230,14 @@ def cast_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if kinds.is_struct(wanted) and kinds.is_struct(array.type):
         fields = {field.name: part for field, part in zip(array.type, array.flatten(), strict=True)}
         parts = [
-            cast_to(fields[field.name], field.type) if field.name in fields else pa.nulls(len(array), field.type)
+            cast_array(fields[field.name], field.type) if field.name in fields else pa.nulls(len(array), field.type)
             for field in wanted
         ]
         return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=array.is_null())
     if _is_list(wanted) and _is_list(array.type):
-        return _cast_list_to(array, wanted)
+        return _cast_list_array(array, wanted)
     if kinds.is_string(wanted) and not kinds.is_string(array.type):
-        return text_column(array.to_pylist())
+        return build_text_column(array.to_pylist())
     return array.cast(wanted, safe=not kinds.is_floating(wanted))
 
 
@@ -243,11 +245,11 @@ def _is_list(arrow_type: pa.DataType) -> bool:
     return bool(kinds.is_list(arrow_type) or kinds.is_fixed_size_list(arrow_type))
 
 
-def _cast_list_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast_list_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return lists as lists of another type. Those that are null take no room but in lists of a fixed size."""
     valid = np.asarray(array.is_valid())
     sizes = np.where(valid, np.asarray(pc.list_value_length(array).fill_null(0)), 0)
-    inner = cast_to(array.flatten(), wanted.value_type)
+    inner = cast_array(array.flatten(), wanted.value_type)
     if kinds.is_list(wanted):
         ends = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(ends, mask=np.append(~valid, False)), inner)

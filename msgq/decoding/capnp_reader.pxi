@@ -68,7 +68,7 @@ cdef inline uint64_t _capnp_word(CapnpPayload *p, int64_t at):
 cdef inline int _capnp_need(CapnpPayload *p, int64_t segment, int64_t at, int64_t words) except -1:
     """Check that words are within a segment."""
     if at < p.begins[segment] or words > p.ends[segment] - at:
-        raise FaultError(f"{words} words at word {at} are not in segment {segment}")
+        raise MalformedPayloadError(f"{words} words at word {at} are not in segment {segment}")
     return 0
 
 
@@ -76,9 +76,9 @@ cdef inline int _capnp_spend(CapnpPayload *p, int64_t values, int64_t size) exce
     p.values_left -= values
     p.bytes_left -= size
     if p.values_left < 0:
-        raise FaultError(f"the message has more than {VALUES_MAX} values")
+        raise MalformedPayloadError(f"the message has more than {VALUES_MAX} values")
     if p.bytes_left < 0:
-        raise FaultError(f"the message has its own bytes more than {TIMES_MAX} times")
+        raise MalformedPayloadError(f"the message has its own bytes more than {TIMES_MAX} times")
     return 0
 
 
@@ -93,7 +93,7 @@ cdef CapnpPointer _capnp_follow(CapnpPayload *p, int64_t segment, int64_t at) ex
         is_double = (pointer >> 2) & 1
         segment = pointer >> 32
         if segment >= p.segments:
-            raise FaultError(f"it leads to segment {segment} of {p.segments}")
+            raise MalformedPayloadError(f"it leads to segment {segment} of {p.segments}")
         at = p.begins[segment] + ((pointer >> 3) & 0x1FFFFFFF)
         _capnp_need(p, segment, at, 2 if is_double else 1)
         pad = _capnp_word(p, at)
@@ -101,7 +101,7 @@ cdef CapnpPointer _capnp_follow(CapnpPayload *p, int64_t segment, int64_t at) ex
             pointer = _capnp_word(p, at + 1)
             segment = pad >> 32
             if pad & 7 != FAR or segment >= p.segments:
-                raise FaultError("it leads to what leads nowhere")
+                raise MalformedPayloadError("it leads to what leads nowhere")
             target.at = p.begins[segment] + ((pad >> 3) & 0x1FFFFFFF)
             target.pointer, target.segment = pointer, segment
             return target
@@ -117,7 +117,7 @@ cdef bint _capnp_struct_place(CapnpPayload *p, int64_t segment, int64_t at, Capn
     if not target.pointer:
         return False
     if target.pointer & 3 != TO_STRUCT:
-        raise FaultError("it is no struct")
+        raise MalformedPayloadError("it is no struct")
     cdef int64_t words = (target.pointer >> 32) & 0xFFFF
     place.segment, place.data, place.data_bits = target.segment, target.at * WORD * 8, words * WORD * 8
     place.pointers, place.pointer_count = target.at + words, target.pointer >> 48
@@ -132,7 +132,7 @@ cdef bint _capnp_list_place(CapnpPayload *p, int64_t segment, int64_t at, CapnpL
     if not target.pointer:
         return False
     if target.pointer & 3 != TO_LIST:
-        raise FaultError("it is no list")
+        raise MalformedPayloadError("it is no list")
     elements.segment, elements.at = target.segment, target.at
     elements.kind, elements.count = (target.pointer >> 32) & 7, target.pointer >> 35
     elements.data_words, elements.pointer_count = 0, elements.kind == OF_POINTER
@@ -146,7 +146,7 @@ cdef bint _capnp_list_place(CapnpPayload *p, int64_t segment, int64_t at, CapnpL
     elements.count, elements.data_words = (tag & 0xFFFFFFFF) >> 2, (tag >> 32) & 0xFFFF
     elements.pointer_count = tag >> 48
     if tag & 3 != TO_STRUCT or elements.count * (elements.data_words + elements.pointer_count) > words:
-        raise FaultError("a list's elements are more than its words")
+        raise MalformedPayloadError("a list's elements are more than its words")
     return True
 
 
@@ -210,17 +210,17 @@ cdef class _CapnpText(_CapnpValueReader):
         if number >= place.pointer_count or not _capnp_list_place(p, place.segment, place.pointers + number, &elements):
             return _capnp_nothing
         if elements.kind != OF_1:
-            raise FaultError("it is no text" if self.is_text else "it is no data")
+            raise MalformedPayloadError("it is no text" if self.is_text else "it is no data")
         _capnp_spend(p, 1, elements.count)
         cdef const char *begin = <const char *> p.bytes + elements.at * WORD
         if not self.is_text:
             return PyBytes_FromStringAndSize(begin, elements.count)
         if not elements.count or begin[elements.count - 1]:
-            raise FaultError("a text lacks the NUL at its end")
+            raise MalformedPayloadError("a text lacks the NUL at its end")
         try:
             return PyUnicode_DecodeUTF8(begin, elements.count - 1, NULL)
         except UnicodeDecodeError as error:
-            raise FaultError(f"a text is no UTF-8: {error.reason}") from None
+            raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
 
     cdef object nothing(self, CapnpPayload *p, bytes message):
         return "" if self.is_text else b""
@@ -260,7 +260,7 @@ cdef class _CapnpStruct(_CapnpValueReader):
         _capnp_spend(p, len(self.names) + 1, 0)
         p.levels_left -= 1
         if p.levels_left < 0:
-            raise FaultError(f"it is nested deeper than {CAPNP_LEVELS_MAX} levels")
+            raise MalformedPayloadError(f"it is nested deeper than {CAPNP_LEVELS_MAX} levels")
         if 0 <= self.union_bits <= place.data_bits - 16:
             has = take_bits(p.bytes + ((place.data + self.union_bits) >> 3), 2, _is_swapped)
         try:
@@ -272,7 +272,7 @@ cdef class _CapnpStruct(_CapnpValueReader):
                         fields[self.names[i]] = value
                     elif member >= 0:  # that it is this one, is what the message says
                         fields[self.names[i]] = (<_CapnpValueReader> self.readers[i]).nothing(p, message)
-        except FaultError as fault:
+        except MalformedPayloadError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         p.levels_left += 1
@@ -302,9 +302,9 @@ cdef class _CapnpList(_CapnpValueReader):
             return _capnp_nothing
         if isinstance(self.element, _CapnpStruct):
             if elements.kind == OF_BIT:
-                raise FaultError("structs are no list of bits")
+                raise MalformedPayloadError("structs are no list of bits")
         elif elements.kind != self.kind and elements.kind != OF_STRUCT:
-            raise FaultError(f"a list's elements are of the size {elements.kind} and not {self.kind}")
+            raise MalformedPayloadError(f"a list's elements are of the size {elements.kind} and not {self.kind}")
         if self.dtype is None or elements.kind == OF_STRUCT:
             return self.one_by_one(p, &elements, message)
         if self.are_octets:
@@ -333,7 +333,7 @@ cdef class _CapnpList(_CapnpValueReader):
                 else:
                     value = self.element.read(p, &place, 0, message)
                 values.append(None if value is _capnp_nothing else value)
-        except FaultError as fault:
+        except MalformedPayloadError as fault:
             fault.path.append(f"[{i}]")
             raise
         return np.array(values, self.dtype.newbyteorder("=")) if self.dtype is not None else values
@@ -381,8 +381,8 @@ cdef class CapnpReader:
             _capnp_begin(&p, message)
             if _capnp_struct_place(&p, 0, p.begins[0], &root):
                 return self._root.read_at(&p, &root, message)
-            raise FaultError("it has no root")
-        except FaultError as fault:
+            raise MalformedPayloadError("it has no root")
+        except MalformedPayloadError as fault:
             raise fault.with_path() from None
 
 
@@ -392,15 +392,15 @@ cdef int _capnp_begin(CapnpPayload *p, bytes message) except -1:
     p.bytes = <const uint8_t *> PyBytes_AS_STRING(message)
     p.values_left, p.bytes_left, p.levels_left = VALUES_MAX, TIMES_MAX * size + BYTES_FREE, CAPNP_LEVELS_MAX
     if size < WORD:
-        raise FaultError(f"it has {size} bytes, and at least {WORD} are needed")
+        raise MalformedPayloadError(f"it has {size} bytes, and at least {WORD} are needed")
     p.segments = <int64_t> take_bits(p.bytes, 4, _is_swapped) + 1
     at = p.segments // 2 + 1
     if p.segments > SEGMENTS_MAX or at * WORD > size:
-        raise FaultError(f"it has {p.segments} segments, and {size} bytes")
+        raise MalformedPayloadError(f"it has {p.segments} segments, and {size} bytes")
     for i in range(p.segments):
         length = take_bits(p.bytes + 4 * (i + 1), 4, _is_swapped)
         if length > size // WORD - at:
-            raise FaultError(f"its segment {i} ends behind its {size} bytes")
+            raise MalformedPayloadError(f"its segment {i} ends behind its {size} bytes")
         p.begins[i], p.ends[i] = at, at + length
         at += length
     return 0

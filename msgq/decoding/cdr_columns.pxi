@@ -1,26 +1,26 @@
 """Messages taken apart into columns, below Python: see cdr_columns.h."""
 
 
-DEPTH = MQ_UNPACK_DEPTH
-FIXED = MQ_STEP_FIXED
-SEQUENCE = MQ_STEP_SEQUENCE
-TEXT = MQ_STEP_TEXT
-REPEAT = MQ_STEP_REPEAT
-AGAIN = MQ_STEP_AGAIN
-_STEP_FIELDS = sizeof(mq_step) // sizeof(int64_t)
+STEP_DEPTH_MAX = MQ_CDR_DEPTH_MAX
+STEP_FIXED = MQ_STEP_FIXED
+STEP_SEQUENCE = MQ_STEP_SEQUENCE
+STEP_TEXT = MQ_STEP_TEXT
+STEP_REPEAT = MQ_STEP_REPEAT
+STEP_AGAIN = MQ_STEP_AGAIN
+_STEP_FIELDS = sizeof(mq_cdr_step) // sizeof(int64_t)
 _SLOT_FIELDS = sizeof(mq_column_buffer) // sizeof(int64_t)
 
 
-def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1] data, const int32_t[::1] borders):
+def unpack_columns(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1] data, const int32_t[::1] borders):
     cdef int64_t rows = borders.shape[0] - 1
     cdef int64_t row
-    cdef mq_plan plan
+    cdef mq_cdr_plan plan
     if steps.shape[0] < 1 or steps.shape[1] != _STEP_FIELDS or rows < 1:
         raise InvalidValueError(f"{steps.shape[0]} steps and {rows} messages; give some of both")
     for row in range(rows):
         if not 0 <= borders[row] <= borders[row + 1] <= data.shape[0]:
             raise InvalidValueError(f"message {row} is not within the {data.shape[0]} bytes")
-    plan.steps, plan.count = <const mq_step *> &steps[0, 0], steps.shape[0]
+    plan.steps, plan.count = <const mq_cdr_step *> &steps[0, 0], steps.shape[0]
     plan.slots, plan.is_cdr = len(are_ends), is_cdr
     # One slot more than there are: the address of the first one is asked for.
     cdef int64_t[:, ::1] slots = np.zeros((plan.slots + 1, _SLOT_FIELDS), np.int64)
@@ -30,7 +30,7 @@ def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1
     failures = np.zeros(rows, np.uint8)
     cdef uint8_t[::1] failed = failures
     with nogil:
-        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
+        mq_cdr_unpack_messages(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
     arrays = []
     cdef uint8_t[::1] column
     cdef int64_t slot, before
@@ -43,5 +43,5 @@ def unpack(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1
             columns[slot].bytes = &column[before]
         columns[slot].used = columns[slot].total = 0
     with nogil:
-        mq_unpack(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
+        mq_cdr_unpack_messages(&plan, first, &borders[0], rows, columns, <mq_column_buffer *> &kept[0, 0], &failed[0])
     return arrays, failures.view(np.bool_)

@@ -46,8 +46,8 @@ cdef inline int _cdr_need(CdrPayload *p, Py_ssize_t count, Py_ssize_t size) exce
     """Check that so many elements are still there; neither the sum nor the product can overflow."""
     if p.at > p.size or count > (p.size - p.at) // size:
         if count == 1:
-            raise FaultError(f"it ends after {p.size + p.offset} bytes")
-        raise FaultError(f"{count} elements of {size} bytes are not in the {max(p.size - p.at, 0)} bytes that are left")
+            raise MalformedPayloadError(f"it ends after {p.size + p.offset} bytes")
+        raise MalformedPayloadError(f"{count} elements of {size} bytes are not in the {max(p.size - p.at, 0)} bytes that are left")
     return 0
 
 
@@ -75,7 +75,7 @@ cdef inline int _cdr_end_delimited(CdrPayload *p, Py_ssize_t size) except -1:
 cdef inline int _cdr_spend(CdrPayload *p, Py_ssize_t values) except -1:
     p.left -= values
     if p.left < 0:
-        raise FaultError(f"the message has more than {VALUES_MAX} values")
+        raise MalformedPayloadError(f"the message has more than {VALUES_MAX} values")
     return 0
 
 
@@ -123,7 +123,7 @@ cdef class _CdrText(_CdrValueReader):
         try:
             return PyUnicode_DecodeUTF8(place, length, NULL)
         except UnicodeDecodeError as error:
-            raise FaultError(f"a text is no UTF-8: {error.reason}") from None
+            raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
 
 
 cdef class _CdrWideText(_CdrValueReader):
@@ -140,7 +140,7 @@ cdef class _CdrWideText(_CdrValueReader):
                 content = content[:max(len(content) - 2, 0)]
             return content.decode(f"utf-16-{order}")
         except UnicodeDecodeError as error:
-            raise FaultError(f"a wide text is no UTF-16: {error.reason}") from None
+            raise MalformedPayloadError(f"a wide text is no UTF-16: {error.reason}") from None
 
 
 cdef class _CdrElements(_CdrValueReader):
@@ -217,7 +217,7 @@ cdef class _CdrList(_CdrElements):
                 value = self.element.read(p, message)
                 Py_INCREF(value)  # the list takes it over
                 PyList_SET_ITEM(values, i, value)
-        except FaultError as fault:
+        except MalformedPayloadError as fault:
             del values[i:]
             fault.path.append(f"[{i}]")
             raise
@@ -244,7 +244,7 @@ cdef class _CdrStruct(_CdrValueReader):
         try:
             for i in range(len(self.names)):
                 fields[self.names[i]] = (<_CdrValueReader> self.readers[i]).read(p, message)
-        except FaultError as fault:
+        except MalformedPayloadError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         if has_end:
@@ -269,7 +269,7 @@ cdef _CdrValueReader _cdr_reader(object schema_type):
     else:
         of_numbers = isinstance(schema_type.value_type, type_model.Number)
         reader = _CdrNumbers(schema_type) if of_numbers else _CdrList(schema_type)
-    size = type_model.bounds(schema_type)
+    size = type_model.measure_type(schema_type)
     reader.least, reader.fields = size.least, size.fields
     return reader
 
@@ -297,7 +297,7 @@ cdef class CdrReader:
         for wide in self._widths:
             try:
                 value = self._read(message, wide)
-            except FaultError as fault:
+            except MalformedPayloadError as fault:
                 first = first or fault
                 continue
             if first is not None:
@@ -315,17 +315,17 @@ cdef class CdrReader:
             _cdr_begin(&p)
         value = self._root.read(&p, message)
         if p.size - p.at > (PADDING_MAX if self._is_cdr else 0):
-            raise FaultError(f"{p.size - p.at} of its {p.size + p.offset} bytes are left")
+            raise MalformedPayloadError(f"{p.size - p.at} of its {p.size + p.offset} bytes are left")
         return value
 
 
 cdef int _cdr_begin(CdrPayload *p) except -1:
     if p.size < ENCAPSULATION:
-        raise FaultError(f"it has {p.size} bytes, and CDR begins with {ENCAPSULATION}")
+        raise MalformedPayloadError(f"it has {p.size} bytes, and CDR begins with {ENCAPSULATION}")
     cdef int kind = p.bytes[0] << 8 | p.bytes[1]
     form = _CDR_FORMS.get(kind & ~1)
     if form is None:
-        raise FaultError(f"its form 0x{kind:04x} is neither CDR nor XCDR2 without numbered members")
+        raise MalformedPayloadError(f"its form 0x{kind:04x} is neither CDR nor XCDR2 without numbered members")
     p.is_second, p.is_delimited = form
     p.swap = (kind & 1) != _is_little
     p.bytes += ENCAPSULATION

@@ -101,15 +101,15 @@ class CdrReader:
         """
 
 #: Repetitions that may be within each other.
-DEPTH: int
+STEP_DEPTH_MAX: int
 #: What a step does; see cdr_columns.h.
-FIXED: int
-SEQUENCE: int
-TEXT: int
-REPEAT: int
-AGAIN: int
+STEP_FIXED: int
+STEP_SEQUENCE: int
+STEP_TEXT: int
+STEP_REPEAT: int
+STEP_AGAIN: int
 
-def unpack(
+def unpack_columns(
     steps: np.ndarray[Any, np.dtype[np.int64]],
     are_ends: Sequence[bool],
     is_cdr: bool,
@@ -120,7 +120,7 @@ def unpack(
 
     Parameters
     ----------
-    steps : of a plan, shape (n, 6): kind, size, count, values, ends, other, valid as `mq_step` in cdr_columns.h
+    steps : of a plan, shape (n, 6): kind, size, count, values, ends, other, valid as `mq_cdr_step` in cdr_columns.h
         requires. They are not checked here.
     are_ends : of each column, whether it has ends of elements.
     is_cdr : else the messages are of ROS 1.

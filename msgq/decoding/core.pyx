@@ -15,7 +15,7 @@ import numpy as np
 
 from msgq.decoding import type_model
 from msgq.decoding.capnproto import schema_types as capnproto
-from msgq.decoding.fault import FaultError
+from msgq.decoding.malformed_payload import MalformedPayloadError
 from msgq.decoding.flatbuffer import schema_types as flatbuffer
 from msgq.errors import InvalidValueError
 

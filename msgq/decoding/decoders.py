@@ -15,17 +15,17 @@ import numpy as np
 from msgq.common import queue_events
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
-from msgq.decoding.capnproto.schema import struct_of
+from msgq.decoding.capnproto.schema import read_struct_type
 from msgq.decoding.core import CapnpReader, CdrReader, FlatBufferReader
-from msgq.decoding.flatbuffer.schema import table_of
+from msgq.decoding.flatbuffer.schema import read_table_type
 from msgq.decoding.json_values import json_value
-from msgq.decoding.structs import schema_struct
+from msgq.decoding.structs import parse_schema_struct
 
-Decode = Callable[[bytes], Any]
+DecodeFunction = Callable[[bytes], Any]
 NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself
-_SHARED = b"\x1d"  # in CBOR, however long it is written
+_SHARED_VALUE_TAG = b"\x1d"  # in CBOR, however long it is written
 _REASON_MAX = 500  # characters
-_LEAVES = (str, int, float, bytes, type(None))
+_LEAF_TYPES = (str, int, float, bytes, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,21 @@ class Decoders:
     """Decodes messages of any schemas; makes a decoder for each schema once. One thread at a time."""
 
     def __init__(self) -> None:
-        self._known: dict[Schema, Decode | str] = {}
+        self._decode_functions: dict[Schema, DecodeFunction | str] = {}
 
     def value(self, schema: Schema | None, data: bytes) -> Any:
         """Return what a payload says: itself where there is no encoding, `Undecoded` where that fails."""
         if schema is None or not schema.encoding:
             return data
-        decode = self._known.get(schema)
+        decode = self._decode_functions.get(schema)
         if decode is None:
-            decode = self._known[schema] = _decoder(schema)
+            decode = self._decode_functions[schema] = _make_decoder(schema)
         if isinstance(decode, str):
             return Undecoded(data, decode)
         try:
             return decode(data)
         except Exception as error:  # whatever the library of an encoding raises for bytes that make no sense
-            return Undecoded(data, _cut(f"{schema.encoding}: {error or type(error).__name__}"))
+            return Undecoded(data, _shorten_reason(f"{schema.encoding}: {error or type(error).__name__}"))
 
 
 def as_json(value: Any, data: bytes) -> Any:
@@ -82,13 +82,13 @@ def is_deep(value: Any) -> bool:
     """Return whether a value is nested deeper than NESTING_MAX levels."""
     level = [value]
     for _ in range(NESTING_MAX):
-        level = [part for item in level for part in _parts(item) if not isinstance(part, _LEAVES)]
+        level = [part for item in level for part in _child_values(item) if not isinstance(part, _LEAF_TYPES)]
         if not level:
             return False
     return True
 
 
-def _parts(value: Any) -> Iterable[Any]:
+def _child_values(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return chain(value, value.values())
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -96,8 +96,8 @@ def _parts(value: Any) -> Iterable[Any]:
     return (value.value,) if hasattr(value, "tag") and hasattr(value, "value") else ()  # CBOR's
 
 
-def _decoder(schema: Schema) -> Decode | str:
-    make = _MAKERS.get(schema.encoding)
+def _make_decoder(schema: Schema) -> DecodeFunction | str:
+    make = _DECODER_MAKERS.get(schema.encoding)
     if make is None:
         return f"nothing here decodes {schema.encoding!r}"
     try:
@@ -105,30 +105,30 @@ def _decoder(schema: Schema) -> Decode | str:
     except ModuleNotFoundError as missing:
         return f"{schema.encoding} needs the package {missing.name}, which is not installed"
     except Exception as error:  # whatever the library of an encoding raises for a schema that makes no sense
-        return _cut(f"the schema {schema.name!r} makes no sense: {error or type(error).__name__}")
+        return _shorten_reason(f"the schema {schema.name!r} makes no sense: {error or type(error).__name__}")
 
 
-def nonsense(schema: Schema) -> str:
+def find_schema_error(schema: Schema) -> str:
     """Return why a schema is invalid; "" if it is valid, or if the package that checks it is not installed."""
     try:
-        _MAKERS[schema.encoding](schema)
+        _DECODER_MAKERS[schema.encoding](schema)
     except ModuleNotFoundError:
         return ""
-    except Exception as error:  # as in `_decoder`
-        return _cut(str(error) or type(error).__name__)
+    except Exception as error:  # as in `_make_decoder`
+        return _shorten_reason(str(error) or type(error).__name__)
     return ""
 
 
-def _cut(reason: str) -> str:
+def _shorten_reason(reason: str) -> str:
     """Return a reason that does not repeat all that somebody sent."""
     return reason if len(reason) <= _REASON_MAX else f"{reason[:_REASON_MAX]}..."
 
 
-def _json(_schema: Schema) -> Decode:
+def _make_json_decoder(_schema: Schema) -> DecodeFunction:
     return _check_depth(json.loads)
 
 
-def _check_depth(decode: Decode) -> Decode:
+def _check_depth(decode: DecodeFunction) -> DecodeFunction:
     """Return a decoder that refuses what is nested too deeply: where messages say how deep they are."""
 
     def decode_bounded(data: bytes) -> Any:
@@ -140,40 +140,40 @@ def _check_depth(decode: Decode) -> Decode:
     return decode_bounded
 
 
-def _msgpack(_schema: Schema) -> Decode:
+def _make_msgpack_decoder(_schema: Schema) -> DecodeFunction:
     import msgpack
 
     return _check_depth(lambda data: msgpack.unpackb(data, strict_map_key=False))
 
 
-def _cbor(_schema: Schema) -> Decode:
+def _make_cbor_decoder(_schema: Schema) -> DecodeFunction:
     import cbor2
 
     def decode(data: bytes) -> Any:
         value = cbor2.loads(data)
-        if _SHARED in data and _has_twice(value, set()):
+        if _SHARED_VALUE_TAG in data and _has_shared_value(value, set()):
             raise ValueError("it refers to a value within it (tag 29); what does so may have no end")
         return value
 
     return _check_depth(decode)
 
 
-def _has_twice(value: Any, seen: set[int]) -> bool:
+def _has_shared_value(value: Any, seen: set[int]) -> bool:
     """Return whether a list or mapping, unless it is empty, is in a value more than once, or in itself."""
     if not isinstance(value, (Mapping, list, tuple)) or not value:
         return False
     if id(value) in seen:
         return True
     seen.add(id(value))
-    return any(_has_twice(part, seen) for part in (value.values() if isinstance(value, Mapping) else value))
+    return any(_has_shared_value(part, seen) for part in (value.values() if isinstance(value, Mapping) else value))
 
 
-def _struct(schema: Schema) -> Decode:
+def _make_struct_decoder(schema: Schema) -> DecodeFunction:
     dtype = struct_dtype(schema)
 
     def decode(data: bytes) -> Any:
         values = np.frombuffer(data, dtype)
-        for text in _texts(values):
+        for text in _iter_text_arrays(values):
             codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
             if codes.max(initial=0) > sys.maxunicode:  # NumPy takes any bits for a character
                 raise ValueError("a text has what is no character")
@@ -182,19 +182,19 @@ def _struct(schema: Schema) -> Decode:
     return decode
 
 
-def _texts(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+def _iter_text_arrays(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
     for name in values.dtype.names or ():
-        yield from _texts(values[name])
+        yield from _iter_text_arrays(values[name])
     if values.dtype.kind == "U" and values.dtype.itemsize:
         yield values
 
 
-def _protobuf(schema: Schema) -> Decode:
-    decode: Decode = protobuf_class(schema).FromString
+def _make_protobuf_decoder(schema: Schema) -> DecodeFunction:
+    decode: DecodeFunction = load_protobuf_class(schema).FromString
     return decode
 
 
-def protobuf_class(schema: Schema) -> Any:
+def load_protobuf_class(schema: Schema) -> Any:
     """Return the class of a message of Protocol Buffers.
 
     Raises
@@ -218,23 +218,23 @@ def protobuf_class(schema: Schema) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.name))
 
 
-def _cdr(schema: Schema) -> Decode:
-    return CdrReader(schema_struct(schema), is_cdr=True).read
+def _make_cdr_decoder(schema: Schema) -> DecodeFunction:
+    return CdrReader(parse_schema_struct(schema), is_cdr=True).read
 
 
-def _ros1(schema: Schema) -> Decode:
-    return CdrReader(schema_struct(schema), is_cdr=False).read
+def _make_ros1_decoder(schema: Schema) -> DecodeFunction:
+    return CdrReader(parse_schema_struct(schema), is_cdr=False).read
 
 
-def _flatbuffer(schema: Schema) -> Decode:
-    return FlatBufferReader(table_of(schema.name, schema.data)).read
+def _make_flatbuffer_decoder(schema: Schema) -> DecodeFunction:
+    return FlatBufferReader(read_table_type(schema.name, schema.data)).read
 
 
-def _capnproto(schema: Schema) -> Decode:
-    return CapnpReader(struct_of(schema.name, schema.data)).read
+def _make_capnproto_decoder(schema: Schema) -> DecodeFunction:
+    return CapnpReader(read_struct_type(schema.name, schema.data)).read
 
 
-def _queue_event(_schema: Schema) -> Decode:
+def _make_queue_event_decoder(_schema: Schema) -> DecodeFunction:
     names = [name for name, _ in queue_events.FIELDS]
 
     def decode(data: bytes) -> dict[str, Any]:
@@ -245,18 +245,18 @@ def _queue_event(_schema: Schema) -> Decode:
     return decode
 
 
-_MAKERS: dict[str, Callable[[Schema], Decode]] = {
-    "json": _json,
-    "msgpack": _msgpack,
-    "cbor": _cbor,
-    "struct": _struct,
-    "protobuf": _protobuf,
-    "cdr": _cdr,
-    "ros1": _ros1,
-    "flatbuffer": _flatbuffer,
-    "capnproto": _capnproto,
-    queue_events.ENCODING: _queue_event,
+_DECODER_MAKERS: dict[str, Callable[[Schema], DecodeFunction]] = {
+    "json": _make_json_decoder,
+    "msgpack": _make_msgpack_decoder,
+    "cbor": _make_cbor_decoder,
+    "struct": _make_struct_decoder,
+    "protobuf": _make_protobuf_decoder,
+    "cdr": _make_cdr_decoder,
+    "ros1": _make_ros1_decoder,
+    "flatbuffer": _make_flatbuffer_decoder,
+    "capnproto": _make_capnproto_decoder,
+    queue_events.ENCODING: _make_queue_event_decoder,
 }
 #: What can be decoded here, and of that what needs no schema's text.
-ENCODINGS = frozenset(_MAKERS)
-SELF_DESCRIBING = frozenset(("json", "msgpack", "cbor", queue_events.ENCODING))
+ENCODINGS = frozenset(_DECODER_MAKERS)
+SELF_DESCRIBING_ENCODINGS = frozenset(("json", "msgpack", "cbor", queue_events.ENCODING))

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from msgq.common.queue_events import ENCODING, FIELDS, HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import arrow_array
+from msgq.decoding.arrow_types import build_arrow_array
 from msgq.decoding.fixed_headers import heads
 
-HEAD = np.dtype(list(FIELDS))
+EVENT_HEAD_DTYPE = np.dtype(list(FIELDS))
 #: By the number of an event what it is; "": there is none of this number.
-NAMES = np.array([Event(number).name.lower() if number in set(Event) else "" for number in range(256)])
+EVENT_NAMES = np.array([Event(number).name.lower() if number in set(Event) else "" for number in range(256)])
 
 
 def is_event(schema: Schema | None) -> bool:
@@ -23,35 +23,35 @@ def is_event(schema: Schema | None) -> bool:
     return schema is not None and schema.encoding == ENCODING
 
 
-def other_layout(schema: Schema) -> str | None:
+def explain_other_layout(schema: Schema) -> str | None:
     """Return why heads cannot be read: the schema says that they are others than those known here; None: they can."""
     if not schema.data or schema.data == SCHEMA.data:
         return None
     return "its schema describes a head of events that this release does not know"
 
 
-def event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return which payloads are events, and the heads of those that are, `HEAD`."""
-    whole, heads_found = heads(data, HEAD)
-    known = NAMES[heads_found["event"]] != ""
+def read_event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return which payloads are events, and the heads of those that are, `EVENT_HEAD_DTYPE`."""
+    whole, heads_found = heads(data, EVENT_HEAD_DTYPE)
+    known = EVENT_NAMES[heads_found["event"]] != ""
     whole[whole] = known
     return whole, heads_found[known]
 
 
 def event_names(event_rows: np.ndarray[Any, Any]) -> pa.Array:
     """Return what happened, of each head."""
-    return pa.array(NAMES[event_rows["event"]], pa.string())
+    return pa.array(EVENT_NAMES[event_rows["event"]], pa.string())
 
 
-def event_payloads(data: pa.BinaryArray) -> pa.Array:
+def read_event_payloads(data: pa.BinaryArray) -> pa.Array:
     """Return what is behind the head of each event."""
     return pc.binary_slice(data, HEAD_BYTES, np.iinfo(np.int32).max)
 
 
-def event_values(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:
+def read_event_values(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:
     """Return events of queues: the fields of their heads, what happened as text, and `payload`: what is behind them."""
     names = list(heads.dtype.names or ())
-    fields = {name: arrow_array(heads[name]) for name in names}
+    fields = {name: build_arrow_array(heads[name]) for name in names}
     number = pa.array(heads["number"].astype(np.int64))  # as in `work`: 63 bits are not used up
-    made = fields | {"event": event_names(heads), "number": number, "payload": event_payloads(data)}
+    made = fields | {"event": event_names(heads), "number": number, "payload": read_event_payloads(data)}
     return pa.StructArray.from_arrays(list(made.values()), list(made))

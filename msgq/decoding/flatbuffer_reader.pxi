@@ -22,7 +22,7 @@ cdef struct FlatPayload:
 cdef inline int _flat_need(FlatPayload *p, Py_ssize_t at, Py_ssize_t count, Py_ssize_t size) except -1:
     """Check that so many elements are at a place."""
     if at < 0 or at > p.size or count > (p.size - at) // size:
-        raise FaultError(f"{count} elements of {size} bytes are not at byte {at} of {p.size}")
+        raise MalformedPayloadError(f"{count} elements of {size} bytes are not at byte {at} of {p.size}")
     return 0
 
 
@@ -40,9 +40,9 @@ cdef inline int _flat_spend(FlatPayload *p, Py_ssize_t values, Py_ssize_t size) 
     p.values_left -= values
     p.bytes_left -= size
     if p.values_left < 0:
-        raise FaultError(f"the message has more than {VALUES_MAX} values")
+        raise MalformedPayloadError(f"the message has more than {VALUES_MAX} values")
     if p.bytes_left < 0:
-        raise FaultError(f"the message has its own bytes more than {TIMES_MAX} times")
+        raise MalformedPayloadError(f"the message has its own bytes more than {TIMES_MAX} times")
     return 0
 
 
@@ -86,7 +86,7 @@ cdef class _FlatString(_FlatValueReader):
         try:
             return PyUnicode_DecodeUTF8(<const char *> p.bytes + at + 4, length, NULL)
         except UnicodeDecodeError as error:
-            raise FaultError(f"a text is no UTF-8: {error.reason}") from None
+            raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
 
 
 cdef class _FlatElements(_FlatValueReader):
@@ -131,7 +131,7 @@ cdef class _FlatElements(_FlatValueReader):
         try:
             for i in range(count):
                 values.append(self.element.read(p, at + i * self.element.size, message))
-        except FaultError as fault:
+        except MalformedPayloadError as fault:
             fault.path.append(f"[{i}]")
             raise
         return values
@@ -168,7 +168,7 @@ cdef class _FlatUnion(_FlatValueReader):
     cdef object take_kind(self, FlatPayload *p, Py_ssize_t at, bytes message, int kind):
         reader = self.kinds.get(kind)
         if reader is None:
-            raise FaultError(f"it has the type {kind}, which the schema does not know")
+            raise MalformedPayloadError(f"it has the type {kind}, which the schema does not know")
         if isinstance(reader, _FlatFixedStruct):
             at += _flat_u32(p, at)
             _flat_need(p, at, 1, (<_FlatValueReader> reader).size)
@@ -196,12 +196,12 @@ cdef class _FlatTable(_FlatValueReader):
         _flat_spend(p, len(self.names) + 1, 0)
         p.levels_left -= 1
         if p.levels_left < 0:
-            raise FaultError(f"it is nested deeper than {FLAT_LEVELS_MAX} levels")
+            raise MalformedPayloadError(f"it is nested deeper than {FLAT_LEVELS_MAX} levels")
         try:
             for i in range(len(self.names)):
                 place = self.places[i]
                 fields[self.names[i]] = self.field(p, at, vtable, size, place, i, message)
-        except FaultError as fault:
+        except MalformedPayloadError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         p.levels_left += 1
@@ -274,5 +274,5 @@ cdef class FlatBufferReader:
         p.values_left, p.bytes_left, p.levels_left = VALUES_MAX, TIMES_MAX * p.size + BYTES_FREE, FLAT_LEVELS_MAX
         try:
             return self._root.read(&p, 0, message)
-        except FaultError as fault:
+        except MalformedPayloadError as fault:
             raise fault.with_path() from None

@@ -11,7 +11,7 @@ Constant: TypeAlias = int | float | str
 
 _BITS_MAX = 64
 _NESTING_MAX = 50
-_TOKEN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r"""
     (?P<skip> \s+ | //[^\n]* | /\*.*?\*/ | ^[ \t]*\#[^\n]* | ^={3,}[ \t]*\r?\n[ \t]*IDL:[^\n]* )
     | (?P<token> (?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)* | 0[xX][0-9a-fA-F]+
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
 )
-_WORDS = {"TRUE": 1, "FALSE": 0}
+_BOOLEAN_WORDS = {"TRUE": 1, "FALSE": 0}
 #: How tightly an operator binds, and what it does.
 _OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "|": (1, operator.or_),
@@ -36,7 +36,7 @@ _OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
 _OPENING, _CLOSING = frozenset("([{<"), frozenset(")]}>")
 
 
-class Tokens:
+class TokenReader:
     """Goes through the words of a text.
 
     Attributes
@@ -55,7 +55,7 @@ class Tokens:
         self._all: list[str] = []
         place = 0
         while place < len(text):
-            match = _TOKEN.match(text, place)
+            match = _TOKEN_PATTERN.match(text, place)
             if match is None:
                 raise ValueError(f"it is no IDL: {text[place : place + 40]!r}")
             if match["token"]:
@@ -144,7 +144,7 @@ class Tokens:
         """
         if not levels:
             raise ValueError(f"it has an expression of more than {_NESTING_MAX} levels")
-        value = self._operand(constant, levels)
+        value = self._read_operand(constant, levels)
         while (operator := _OPERATORS.get(self.peek())) and operator[0] > binding:
             sign, (tighter, combine) = self.take(), operator
             other = self.expression(constant, tighter, levels - 1)
@@ -157,7 +157,7 @@ class Tokens:
                 raise ValueError(f"it has a number of more than {_BITS_MAX} bits")
         return value
 
-    def _operand(self, constant: Callable[[str], Constant], levels: int) -> Constant:
+    def _read_operand(self, constant: Callable[[str], Constant], levels: int) -> Constant:
         word = self.take()
         if word == "(":
             value = self.expression(constant, 0, levels - 1)
@@ -171,11 +171,11 @@ class Tokens:
         if word[0] in "\"'":
             return word
         if word[0].isdigit() or word[0] == ".":
-            return _number(word)
-        return _WORDS[word] if word in _WORDS else constant(word)
+            return _parse_number(word)
+        return _BOOLEAN_WORDS[word] if word in _BOOLEAN_WORDS else constant(word)
 
 
-def _number(word: str) -> int | float:
+def _parse_number(word: str) -> int | float:
     if word[:2] in ("0x", "0X"):
         value = int(word[:18], 16)
     elif word.isdigit():

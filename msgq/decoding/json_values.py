@@ -48,49 +48,49 @@ def json_value(value: Any) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return _integer(value)
+        return _convert_integer(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else _not_finite(value)
+        return value if math.isfinite(value) else _convert_not_finite(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if hasattr(value, "dtype"):
-        return _of_numpy(value)
+        return _convert_numpy_value(value)
     if isinstance(value, Mapping):
-        return _object((key, json_value(item)) for key, item in value.items())
+        return _build_object((key, json_value(item)) for key, item in value.items())
     if isinstance(value, Sequence):
         return [json_value(item) for item in value]
     if hasattr(value, "ListFields"):
-        return _of_protobuf(value)
+        return _convert_protobuf_message(value)
     return str(value)
 
 
-def _integer(value: int) -> int:
+def _convert_integer(value: int) -> int:
     if value.bit_length() > _INT_BITS_MAX:
         raise ValueError(f"it has an integer of {value.bit_length()} bits")
     return value
 
 
-def _not_finite(value: float) -> str:
+def _convert_not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _object(members: Any) -> dict[str, Any]:
+def _build_object(members: Any) -> dict[str, Any]:
     """Return an object of keys, which may be of any kind, and values made of what JSON has."""
     made: dict[str, Any] = {}
     for key, member in members:
-        name = _key(key)
+        name = _convert_key(key)
         if name in made:
             raise ValueError(f"two of its keys are {name[:100]!r} in JSON")
         made[name] = member
     return made
 
 
-def _key(key: Any) -> str:
+def _convert_key(key: Any) -> str:
     text = json_value(key)
     return text if isinstance(text, str) else json.dumps(text)
 
 
-def _of_numpy(value: Any) -> Any:
+def _convert_numpy_value(value: Any) -> Any:
     if value.shape:
         return value.tolist() if _is_plain(value) else [json_value(item) for item in value]
     if value.dtype.names is not None:
@@ -107,27 +107,27 @@ def _is_plain(array: Any) -> bool:
     return kind in "biu" or (kind == "f" and array.dtype.itemsize <= 8 and bool(np.isfinite(array).all()))
 
 
-def _of_protobuf(message: Any) -> Any:
-    if message.DESCRIPTOR.full_name == "google.protobuf.Timestamp" and (time := _time(message)) is not None:
+def _convert_protobuf_message(message: Any) -> Any:
+    if message.DESCRIPTOR.full_name == "google.protobuf.Timestamp" and (time := _format_timestamp(message)) is not None:
         return time
-    return {field.name: _field(field, value) for field, value in message.ListFields()}
+    return {field.name: _convert_field(field, value) for field, value in message.ListFields()}
 
 
-def _field(field: Any, value: Any) -> Any:
+def _convert_field(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         value_field = field.message_type.fields_by_name["value"]
-        return _object((key, _single(value_field, value[key])) for key in value)
+        return _build_object((key, _convert_single_value(value_field, value[key])) for key in value)
     if isinstance(value, MutableSequence):
-        return [_single(field, item) for item in value]
-    return _single(field, value)
+        return [_convert_single_value(field, item) for item in value]
+    return _convert_single_value(field, value)
 
 
-def _single(field: Any, value: Any) -> Any:
+def _convert_single_value(field: Any, value: Any) -> Any:
     named = None if field.enum_type is None else field.enum_type.values_by_number.get(value)
     return json_value(value) if named is None else named.name
 
 
-def _time(stamp: Any) -> str | None:
+def _format_timestamp(stamp: Any) -> str | None:
     """Return a Timestamp as text; None: it is none, or no calendar has the day."""
     try:
         time = _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)

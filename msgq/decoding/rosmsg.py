@@ -10,23 +10,23 @@ import re
 
 from msgq.decoding.type_model import PLACEHOLDER, Array, Number, Sequence, Struct, Text, Type
 
-_NUMBERS = {
+_NUMBER_TYPES = {
     **{f"{sign}int{8 * size}": Number(f"{sign or 'i'}{size}") for sign in ("", "u") for size in (1, 2, 4, 8)},
     **{"bool": Number("b1"), "char": Number("u1"), "float32": Number("f4"), "float64": Number("f8")},
 }
-_SEPARATOR = re.compile(r"^={3,}[ \t]*$", re.MULTILINE)
-_NAME = re.compile(r"\s*MSG:[ \t]*(\S+)[ \t]*(?:\n|$)")
+_SEPARATOR_PATTERN = re.compile(r"^={3,}[ \t]*$", re.MULTILINE)
+_NAME_PATTERN = re.compile(r"\s*MSG:[ \t]*(\S+)[ \t]*(?:\n|$)")
 #: A type, its bound, whether it is an array and of how many; a name; what follows: "=" if it is a constant.
-_LINE = re.compile(
+_FIELD_PATTERN = re.compile(
     r"([A-Za-z][\w/]*)(?:<=\d+)?(\[(?:(?:<=)?(\d+))?\])?[ \t]+([A-Za-z]\w*)[ \t]*([=#]|$|(?<=[ \t]).)", re.ASCII
 )
-_ANNOTATION = re.compile(r"@\w+(\([^()]*\))?[ \t]*", re.ASCII)
-_TIME = "int32 sec\nuint32 nanosec"
+_ANNOTATION_PATTERN = re.compile(r"@\w+(\([^()]*\))?[ \t]*", re.ASCII)
+_TIME_DEFINITION = "int32 sec\nuint32 nanosec"
 #: What some writers take for granted.
-_KNOWN_2 = {"builtin_interfaces/Time": _TIME, "builtin_interfaces/Duration": _TIME}
+_ROS2_BUILTINS = {"builtin_interfaces/Time": _TIME_DEFINITION, "builtin_interfaces/Duration": _TIME_DEFINITION}
 
 
-def ros1_struct(name: str, text: str) -> Struct:
+def parse_ros1_struct(name: str, text: str) -> Struct:
     """Return what a message of ROS 1 is made of.
 
     Parameters
@@ -41,10 +41,10 @@ def ros1_struct(name: str, text: str) -> Struct:
     moment = Struct("time", (("secs", Number("u4")), ("nsecs", Number("u4"))))
     span = Struct("duration", (("secs", Number("i4")), ("nsecs", Number("i4"))))
     builtin: dict[str, Type] = {"byte": Number("i1"), "string": Text(), "time": moment, "duration": span}
-    return _Definitions(name, text, _NUMBERS | builtin, {}, False).struct(_short(name), ())
+    return _RosParser(name, text, _NUMBER_TYPES | builtin, {}, False).struct(_shorten_name(name), ())
 
 
-def ros2_struct(name: str, text: str) -> Struct:
+def parse_ros2_struct(name: str, text: str) -> Struct:
     """Return what a message of ROS 2 is made of.
 
     Parameters
@@ -57,10 +57,10 @@ def ros2_struct(name: str, text: str) -> Struct:
     ValueError : the text is no definition, or one that needs others that are not there; it is too large.
     """
     builtin: dict[str, Type] = {"byte": Number("u1"), "string": Text(), "wstring": Text(wide=True)}
-    return _Definitions(name, text, _NUMBERS | builtin, _KNOWN_2, True).struct(_short(name), ())
+    return _RosParser(name, text, _NUMBER_TYPES | builtin, _ROS2_BUILTINS, True).struct(_shorten_name(name), ())
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     """Return a name without what stands between package and message: "msg", and further folders."""
     package, slash, type_name = name.partition("/")
     return f"{package}/{type_name.rpartition('/')[2]}" if slash else name
@@ -73,30 +73,30 @@ def split_definitions(name: str, text: str) -> dict[str, str]:
     ------
     ValueError : behind a separator stands no name.
     """
-    first, *sections = _SEPARATOR.split(text.replace("\r\n", "\n"))
+    first, *sections = _SEPARATOR_PATTERN.split(text.replace("\r\n", "\n"))
     definitions = {}
     for section in sections:
-        if said := _NAME.match(section):
-            definitions[_short(said[1])] = section[said.end() :]
+        if said := _NAME_PATTERN.match(section):
+            definitions[_shorten_name(said[1])] = section[said.end() :]
         elif section.strip():
             raise ValueError(f"after a separator, expected 'MSG:' and a name, got {section.strip()[:40]!r}")
-    return definitions | {_short(name): first}
+    return definitions | {_shorten_name(name): first}
 
 
-def candidates(within: str, kind: str) -> tuple[str, ...]:
+def list_candidate_names(within: str, kind: str) -> tuple[str, ...]:
     """Return the short names that a field's type may stand for, in a definition of a short name."""
     package = within.partition("/")[0]
-    return (_short(kind),) if "/" in kind else (f"{package}/{kind}", f"std_msgs/{kind}")
+    return (_shorten_name(kind),) if "/" in kind else (f"{package}/{kind}", f"std_msgs/{kind}")
 
 
 def list_dependencies(text: str) -> list[str]:
     """Return the types of the fields of one definition, each once."""
-    lines = (_ANNOTATION.sub("", line.strip()) for line in text.split("\n"))
-    fields = (_LINE.match(line) for line in lines)
+    lines = (_ANNOTATION_PATTERN.sub("", line.strip()) for line in text.split("\n"))
+    fields = (_FIELD_PATTERN.match(line) for line in lines)
     return list(dict.fromkeys(field[1] for field in fields if field is not None and field[5] != "="))
 
 
-class _Definitions:
+class _RosParser:
     """The definitions of one text, each made into a struct once."""
 
     def __init__(self, name: str, text: str, builtin: dict[str, Type], known: dict[str, str], filled: bool) -> None:
@@ -117,32 +117,32 @@ class _Definitions:
             raise ValueError(f"{name} is within itself")
         if name not in self._structs:
             lines = enumerate(self._texts[name].split("\n"), 1)
-            fields = [field for number, line in lines if (field := self._field(line, number, (*within, name)))]
+            fields = [field for number, line in lines if (field := self._read_field(line, number, (*within, name)))]
             if not fields and self._filled:
                 fields = [(PLACEHOLDER, Number("u1"))]
             self._structs[name] = Struct(name, tuple(fields))
         return self._structs[name]
 
-    def _field(self, line: str, number: int, within: tuple[str, ...]) -> tuple[str, Type] | None:
+    def _read_field(self, line: str, number: int, within: tuple[str, ...]) -> tuple[str, Type] | None:
         """Return the field that a line says; None: it says none."""
-        line = _ANNOTATION.sub("", line.strip())
+        line = _ANNOTATION_PATTERN.sub("", line.strip())
         if not line or line.startswith("#"):
             return None
-        match = _LINE.match(line)
+        match = _FIELD_PATTERN.match(line)
         if match is None:
             raise ValueError(f"{within[-1]} has in line {number} no field: {line[:80]!r}")
         kind, brackets, count, name, behind = match.groups()
         if behind == "=":
             return None
-        value_type = self._type(kind, within)
+        value_type = self._read_type(kind, within)
         if brackets:
             value_type = Array(value_type, int(count)) if count and "<" not in brackets else Sequence(value_type)
         return name, value_type
 
-    def _type(self, name: str, within: tuple[str, ...]) -> Type:
+    def _read_type(self, name: str, within: tuple[str, ...]) -> Type:
         if name in self._builtin:
             return self._builtin[name]
-        for full in candidates(within[-1], name):
+        for full in list_candidate_names(within[-1], name):
             if full in self._texts:
                 return self.struct(full, within)
         raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")

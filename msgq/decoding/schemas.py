@@ -10,12 +10,12 @@ from pathlib import Path
 from msgq.common.schema import Schema, schema_of
 from msgq.common.selection import EndpointPattern, Selection, parse_pattern
 from msgq.decoding.capnproto.compiler import compile_file
-from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING, nonsense
-from msgq.decoding.imports import with_includes, with_messages
+from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING_ENCODINGS, find_schema_error
+from msgq.decoding.schema_imports import append_imported_messages, append_included_files
 from msgq.errors import InvalidValueError
 
-_FORM = "[ENDPOINT=]ENCODING:FILE:NAME"
-_EVERY = re.compile("")
+_ARGUMENT_FORM = "[ENDPOINT=]ENCODING:FILE:NAME"
+_EVERY_ENDPOINT = re.compile("")
 
 
 class Schemas:
@@ -62,29 +62,29 @@ class Schemas:
                 raise InvalidValueError(f"the import path {str(folder)!r} is not a folder; give one that has the files")
         for text in texts:
             endpoint, equals, named = text.rpartition("=")
-            schemas.setdefault(parse_pattern(endpoint) if equals else _EVERY, _schema(named, folders))
+            schemas.setdefault(parse_pattern(endpoint) if equals else _EVERY_ENDPOINT, _parse_argument(named, folders))
         return cls(schemas)
 
     def of(self, endpoint: str, schema: Schema | None) -> Schema | None:
         """Return the schema of an endpoint that says this of itself."""
-        if schema is not None and schema.encoding and (schema.data or schema.encoding in SELF_DESCRIBING):
+        if schema is not None and schema.encoding and (schema.data or schema.encoding in SELF_DESCRIBING_ENCODINGS):
             return schema
         return next((choice for selection, choice in self._chosen if endpoint in selection), schema)
 
 
-def _schema(text: str, folders: Sequence[Path]) -> Schema:
+def _parse_argument(text: str, folders: Sequence[Path]) -> Schema:
     encoding, _, location = text.partition(":")
     file, _, name = location.partition(":")
     if encoding not in ENCODINGS:
         known = ", ".join(sorted(ENCODINGS))
-        raise InvalidValueError(f"{text!r} has the encoding {encoding!r}; give {_FORM}, of {known}")
-    if encoding in SELF_DESCRIBING:
+        raise InvalidValueError(f"{text!r} has the encoding {encoding!r}; give {_ARGUMENT_FORM}, of {known}")
+    if encoding in SELF_DESCRIBING_ENCODINGS:
         return Schema(encoding, encoding)
     if not file or not name:
-        raise InvalidValueError(f"{text!r} lacks the file or the message's name; give {_FORM}")
+        raise InvalidValueError(f"{text!r} lacks the file or the message's name; give {_ARGUMENT_FORM}")
     path = Path(file)
     try:
-        data = _definition(path, encoding, name, folders)
+        data = _load_definition(path, encoding, name, folders)
     except OSError as error:
         raise InvalidValueError(f"cannot read the schema {file}: {error.strerror}") from None
     if encoding == "flatbuffer" and data[4:8] != b"BFBS":
@@ -95,19 +95,19 @@ def _schema(text: str, folders: Sequence[Path]) -> Schema:
         how = "`protoc --include_imports --descriptor_set_out=FILE`"
         raise InvalidValueError(f"{file} is a text; msgq needs the binary schema with all imports: {how} makes it")
     schema = schema_of(name, encoding, data, "ros2idl" if _is_idl(path, encoding) else "")
-    if reason := nonsense(schema):
+    if reason := find_schema_error(schema):
         raise InvalidValueError(f"{file} does not define {name!r}: {reason}")
     return schema
 
 
-def _definition(path: Path, encoding: str, name: str, folders: Sequence[Path]) -> bytes:
+def _load_definition(path: Path, encoding: str, name: str, folders: Sequence[Path]) -> bytes:
     """Return a definition with all that it imports."""
     if encoding == "capnproto":
         return compile_file(path, folders)
     if _is_idl(path, encoding):
-        return with_includes(path, folders)
+        return append_included_files(path, folders)
     if encoding in ("cdr", "ros1"):
-        return with_messages(path, name, folders)
+        return append_imported_messages(path, name, folders)
     return path.read_bytes()
 
 

@@ -71,7 +71,7 @@ class Array:
     def __post_init__(self) -> None:
         if not 0 < self.length <= ARRAY_MAX:
             raise ValueError(f"it has an array of {self.length} elements")
-        element = _of_element(self.value_type)
+        element = _measure_element(self.value_type)
         object.__setattr__(self, "bounds", Bounds(element.least * self.length, element.fields, element.levels + 1))
 
 
@@ -88,7 +88,7 @@ class Sequence:
     bounds: Bounds = field(init=False)
 
     def __post_init__(self) -> None:
-        element = _of_element(self.value_type)
+        element = _measure_element(self.value_type)
         object.__setattr__(self, "bounds", Bounds(4, element.fields, element.levels + 1))
 
 
@@ -115,7 +115,7 @@ class Struct:
     def __post_init__(self) -> None:
         if len(dict(self.fields)) < len(self.fields):
             raise ValueError(f"{self.name} has two fields of one name")
-        parts = [bounds(kind) for _, kind in self.fields]
+        parts = [measure_type(kind) for _, kind in self.fields]
         fields = sum(part.fields for part in parts) + 1
         if fields > FIELDS_MAX:
             raise ValueError(f"{self.name} has more than {FIELDS_MAX} fields, with those within it")
@@ -157,21 +157,21 @@ class Bounds:
             raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
 
 
-_NUMBERS = {size: Bounds(size, 1, 1) for size in (1, 2, 4, 8)}
+_NUMBER_BOUNDS = {size: Bounds(size, 1, 1) for size in (1, 2, 4, 8)}
 
 
-def bounds(value_type: Type) -> Bounds:
+def measure_type(value_type: Type) -> Bounds:
     """Return how large a type is."""
     match value_type:
         case Number():
-            return _NUMBERS[int(value_type.code[1:])]
+            return _NUMBER_BOUNDS[int(value_type.code[1:])]
         case Array() | Sequence() | Struct():
             return value_type.bounds
-    return _NUMBERS[4]
+    return _NUMBER_BOUNDS[4]
 
 
-def _of_element(value_type: Type) -> Bounds:
-    element = bounds(value_type)
+def _measure_element(value_type: Type) -> Bounds:
+    element = measure_type(value_type)
     if not element.least:
         raise ValueError("it has elements without bytes")
     return element

@@ -9,7 +9,7 @@ import numpy as np
 
 from msgq.common import timing
 from msgq.common.units import NS_PER_S
-from msgq.decoding.stamps import stamp_dtype
+from msgq.decoding.stamps import make_stamp_dtype
 from msgq.impl.base import clock
 from msgq.monitor.passive_topics import STAMPED, STAMPS, PassiveTopic, TopicFollower
 from msgq.monitor.sliding_window import Rows, SlidingWindow, percentile
@@ -77,7 +77,7 @@ class _StampedTopic:
             batch = self._topic.take_stamps()
             return batch.rows, batch.lost, 0
         known, before = self._topic.is_known, self.dtype
-        self.dtype = stamp_dtype(self._topic.schema(), STAMPS)
+        self.dtype = make_stamp_dtype(self._topic.schema(), STAMPS)
         if self.dtype is None:
             return [], 0, 0
         batch = self._topic.take(self.dtype)

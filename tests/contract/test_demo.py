@@ -72,11 +72,11 @@ def text_of(path: Path) -> str:
 
 def flowing(prefix: str) -> bool:
     """Whether everything that the demo publishes has messages."""
-    with_messages = {topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages}
-    with_messages |= {one.node for channel in channels(prefix) for one in channel.publishers if one.sent}
-    with_messages |= {one.name.rpartition("-")[2] for one in records(prefix) if one.written}
-    with_messages |= {queue.name.rpartition("-")[2] for queue in queues(prefix) if queue.sent}
-    return {f"{name}_{STREAM}" if topic.frames else name for name, topic in TOPICS.items()} <= with_messages
+    append_imported_messages = {topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages}
+    append_imported_messages |= {one.node for channel in channels(prefix) for one in channel.publishers if one.sent}
+    append_imported_messages |= {one.name.rpartition("-")[2] for one in records(prefix) if one.written}
+    append_imported_messages |= {queue.name.rpartition("-")[2] for queue in queues(prefix) if queue.sent}
+    return {f"{name}_{STREAM}" if topic.frames else name for name, topic in TOPICS.items()} <= append_imported_messages
 
 
 def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path: Path) -> None:

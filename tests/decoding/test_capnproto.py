@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
 from msgq.decoding.capnproto.compiler import compile_file
-from msgq.decoding.capnproto.schema import struct_of
+from msgq.decoding.capnproto.schema import read_struct_type
 from msgq.decoding.capnproto.schema_types import Field, List, Scalar, Struct, Void
 from msgq.decoding.core import CapnpReader
 from msgq.decoding.decoders import Decoders, Undecoded
@@ -80,7 +80,7 @@ def event(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def reader(schema: bytes) -> CapnpReader:
-    return CapnpReader(struct_of("Event", schema))
+    return CapnpReader(read_struct_type("Event", schema))
 
 
 def pycapnp(event: Any, data: bytes) -> Any:
@@ -164,7 +164,7 @@ def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
         "@0x8e2af1e708af8b8b;\nstruct A { x @0 :Int16 = 3; list @1 :List(B); more @2 :Int64 = 9; text @3 :Text; }\n"
         "struct B { y @0 :Int32; z @1 :Text; w @2 :Int64 = 4; }\n"
     )
-    old, new = (CapnpReader(struct_of("A", compile_file(tmp_path / f"{name}.capnp"))) for name in ("old", "new"))
+    old, new = (CapnpReader(read_struct_type("A", compile_file(tmp_path / f"{name}.capnp"))) for name in ("old", "new"))
     writers = [capnp.load(str(tmp_path / f"{name}.capnp")).A for name in ("old", "new")]
     of_old = writers[0].new_message(x=1, list=[5, 6]).to_bytes()
     of_new = writers[1].new_message(x=1, list=[{"y": 5, "z": "a"}, {"y": 6}], more=2, text="t").to_bytes()
@@ -175,11 +175,11 @@ def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
 
 
 def test_names_of_structs(schema: bytes) -> None:
-    assert struct_of("log.capnp:Event", schema).name == "log.capnp:Event"
-    assert struct_of("Map.Entry", schema).name == "log.capnp:Map.Entry"
-    assert struct_of("CarState", schema).name == "car.capnp:CarState"
+    assert read_struct_type("log.capnp:Event", schema).name == "log.capnp:Event"
+    assert read_struct_type("Map.Entry", schema).name == "log.capnp:Map.Entry"
+    assert read_struct_type("CarState", schema).name == "car.capnp:CarState"
     with pytest.raises(ValueError, match="it has no struct Events"):
-        struct_of("Events", schema)
+        read_struct_type("Events", schema)
 
 
 @pytest.mark.parametrize(

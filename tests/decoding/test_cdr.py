@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.cdr_writing import cdr_bytes
+from msgq.decoding.cdr_writing import encode_cdr
 from msgq.decoding.core import CdrReader
 from msgq.decoding.decoders import Decoders, Undecoded
-from msgq.decoding.idl import idl_struct
-from msgq.decoding.rosmsg import ros1_struct, ros2_struct
+from msgq.decoding.idl import parse_idl_struct
+from msgq.decoding.rosmsg import parse_ros1_struct, parse_ros2_struct
 from tests.decoding.random_values import random_value, same
 
 LINE = "=" * 80
@@ -33,7 +33,7 @@ TYPES = ["sensor_msgs/msg/Imu", "sensor_msgs/msg/PointCloud2", "sensor_msgs/msg/
 
 
 def read(text: str, message: bytes) -> Any:
-    return CdrReader(ros2_struct("pkg/msg/Name", text), is_cdr=True).read(message)
+    return CdrReader(parse_ros2_struct("pkg/msg/Name", text), is_cdr=True).read(message)
 
 
 def of_rosbags(store: Any, name: str, value: dict[str, Any]) -> Any:
@@ -64,27 +64,27 @@ def store_of(text: str, name: str) -> Any:
 @pytest.mark.parametrize("little", [True, False])
 @pytest.mark.parametrize("seed", range(5))
 def test_what_rosbags_writes(little: bool, seed: int) -> None:
-    defined, store = ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
+    defined, store = parse_ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
     value = random_value(defined, random.Random(seed))
     message = of_rosbags(store, "pkg/msg/Every", value)
     data = bytes(store.serialize_cdr(message, "pkg/msg/Every", little_endian=little))
     assert same(CdrReader(defined, is_cdr=True).read(data), value)
-    first = ros1_struct("pkg/Every", EVERY)
+    first = parse_ros1_struct("pkg/Every", EVERY)
     data = bytes(store.serialize_ros1(message, "pkg/msg/Every"))
     assert same(CdrReader(first, is_cdr=False).read(data), value)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_written_here_is_what_rosbags_reads_and_writes(seed: int) -> None:
-    defined, store = ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
+    defined, store = parse_ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
     value = random_value(defined, random.Random(seed))
-    data = cdr_bytes(defined, value)
+    data = encode_cdr(defined, value)
     assert data == bytes(store.serialize_cdr(of_rosbags(store, "pkg/msg/Every", value), "pkg/msg/Every"))
     assert same(CdrReader(defined, is_cdr=True).read(data), value)
 
 
 def test_what_cannot_be_written() -> None:
-    defined = ros2_struct("pkg/msg/Name", "uint8 x\nuint8[2] y\nint16[] z")
+    defined = parse_ros2_struct("pkg/msg/Name", "uint8 x\nuint8[2] y\nint16[] z")
     for value in (
         {"x": 1, "y": b"ab"},
         {"x": 256, "y": b"ab", "z": []},
@@ -93,7 +93,7 @@ def test_what_cannot_be_written() -> None:
         {"x": 1, "y": b"ab", "z": b"ab"},
     ):
         with pytest.raises(ValueError):  # noqa: PT011  # of whatever
-            cdr_bytes(defined, value)
+            encode_cdr(defined, value)
 
 
 def before_2038(value: Any) -> Any:
@@ -116,7 +116,7 @@ def test_all_types_of_a_distribution(first: bool) -> None:
         text = store.generate_msgdef(name, ros_version=1 if first else 2)[0]
         if " byte" in f" {text}".replace("\n", " "):
             continue  # which rosbags takes for a signed one in ROS 2
-        defined = (ros1_struct if first else ros2_struct)(name, text)
+        defined = (parse_ros1_struct if first else parse_ros2_struct)(name, text)
         reader = CdrReader(defined, is_cdr=not first)
         value = before_2038(random_value(defined, chance))
         message = of_rosbags(store, name, value)
@@ -142,7 +142,7 @@ def test_files_of_the_writer_of_mcap_ros2(seed: int, tmp_path: Any) -> None:
 
     from msgq.recording import LogReader
 
-    value = random_value(ros2_struct("pkg/msg/Every", EVERY), random.Random(seed))
+    value = random_value(parse_ros2_struct("pkg/msg/Every", EVERY), random.Random(seed))
     with (tmp_path / "a.mcap").open("wb") as file:
         writer: Any = Writer(file)  # it has types in part
         schema = writer.register_msgdef("pkg/msg/Every", EVERY)
@@ -191,7 +191,7 @@ def test_padding_at_the_end_is_no_part_of_a_message() -> None:
     with pytest.raises(ValueError, match="4 of its 9 bytes are left"):
         read("uint8 x", b"\0\1\0\0\x05" + bytes(4))
     with pytest.raises(ValueError, match="1 of its 2 bytes are left"):
-        CdrReader(ros1_struct("pkg/Name", "uint8 x"), is_cdr=False).read(b"\x05\0")
+        CdrReader(parse_ros1_struct("pkg/Name", "uint8 x"), is_cdr=False).read(b"\x05\0")
 
 
 def test_an_empty_text_may_lack_its_end() -> None:
@@ -214,7 +214,7 @@ def test_wide_texts_are_read_in_each_of_the_ways_in_which_they_are_written(littl
         for message in (way, way + bytes(-len(way) % 4) + way):
             definition = "wstring x" if message == way else "wstring x\nwstring y"
             assert set(read(definition, head + message).values()) == {text}
-    reader = CdrReader(ros2_struct("pkg/msg/Name", "wstring x"), is_cdr=True)
+    reader = CdrReader(parse_ros2_struct("pkg/msg/Name", "wstring x"), is_cdr=True)
     for way in (*ways, *ways):
         assert reader.read(head + way) == {"x": text}, "each message may be another one's"
 
@@ -242,7 +242,7 @@ def test_xcdr2() -> None:
             content += (struct.pack("<I", 12) if delimited else b"") + pair + b"\x09"
             if delimited:
                 content = struct.pack("<I", len(content)) + content
-            found = CdrReader(idl_struct("A", IDL), is_cdr=True).read(bytes((0, kind, 0, 0)) + content)
+            found = CdrReader(parse_idl_struct("A", IDL), is_cdr=True).read(bytes((0, kind, 0, 0)) + content)
             assert (found["first"], found["second"]) == (1, 0.5)
             assert found["fixed"] == found["grown"] == found["open"] == value
             assert found["several"] == [value, value]
@@ -251,7 +251,7 @@ def test_xcdr2() -> None:
 
 
 def test_a_number_without_a_name_is_that_number() -> None:
-    reader = CdrReader(idl_struct("A", "enum C { ONE }; struct A { C x; };"), is_cdr=True)
+    reader = CdrReader(parse_idl_struct("A", "enum C { ONE }; struct A { C x; };"), is_cdr=True)
     assert reader.read(b"\0\1\0\0\0\0\0\0") == {"x": "ONE"}
     assert reader.read(b"\0\1\0\0\xff\xff\xff\xff") == {"x": -1}
 
@@ -317,11 +317,11 @@ def test_elements_of_no_cost_in_bytes() -> None:
 
 
 READERS = {
-    "cdr": CdrReader(ros2_struct("pkg/msg/Every", EVERY), is_cdr=True),
-    "ros1": CdrReader(ros1_struct("pkg/Every", EVERY), is_cdr=False),
+    "cdr": CdrReader(parse_ros2_struct("pkg/msg/Every", EVERY), is_cdr=True),
+    "ros1": CdrReader(parse_ros1_struct("pkg/Every", EVERY), is_cdr=False),
 }
-GOOD = cdr_bytes(
-    ros2_struct("pkg/msg/Every", EVERY), random_value(ros2_struct("pkg/msg/Every", EVERY), random.Random(2))
+GOOD = encode_cdr(
+    parse_ros2_struct("pkg/msg/Every", EVERY), random_value(parse_ros2_struct("pkg/msg/Every", EVERY), random.Random(2))
 )
 
 

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from msgq.common.schema import Schema
 from msgq.decoding.core import FlatBufferReader
 from msgq.decoding.decoders import Decoders, Undecoded
-from msgq.decoding.flatbuffer.schema import table_of
+from msgq.decoding.flatbuffer.schema import read_table_type
 from msgq.decoding.flatbuffer.schema_types import FixedArray, FixedStruct, Scalar, String, Table, Type, Union, Vector
 from tests.decoding.random_values import same
 
 FILES = Path(__file__).parent / "files"
 SCHEMA = (FILES / "every.bfbs").read_bytes()
 MESSAGE = (FILES / "every.bin").read_bytes()
-EVERY = FlatBufferReader(table_of("tests.Every", SCHEMA))
+EVERY = FlatBufferReader(read_table_type("tests.Every", SCHEMA))
 
 
 def point(x: float, y: float, z: int) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def test_unions_of_structs_and_texts() -> None:
 
 
 def test_by_its_name_or_the_root() -> None:
-    assert table_of("tests.Tag", SCHEMA).name == "tests.Tag"
-    assert table_of("whatever", SCHEMA).name == "tests.Every"
+    assert read_table_type("tests.Tag", SCHEMA).name == "tests.Tag"
+    assert read_table_type("whatever", SCHEMA).name == "tests.Every"
     with pytest.raises(ValueError, match="Point is no table"):
-        table_of("tests.Point", SCHEMA)
+        read_table_type("tests.Point", SCHEMA)
 
 
 def why(message: bytes, schema: bytes = SCHEMA) -> str:

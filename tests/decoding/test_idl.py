@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from msgq.decoding.idl import idl_struct
+from msgq.decoding.idl import parse_idl_struct
 from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, Unknown
 
 ROS = """\
@@ -52,7 +52,7 @@ lines */ struct Part { boolean truth; }; }; };
 
 
 def fields(text: str, name: str = "A") -> dict[str, Type]:
-    return dict(idl_struct(name, text).fields)
+    return dict(parse_idl_struct(name, text).fields)
 
 
 def test_files_of_ros() -> None:
@@ -83,12 +83,12 @@ def test_names_are_those_of_the_innermost_module() -> None:
 
 def test_what_xcdr2_has_to_know() -> None:
     text = "@{} struct A {{ octet x; }};"
-    assert idl_struct("A", text.format("final")).appendable is False
-    assert idl_struct("A", text.format("appendable")).appendable is True
-    assert idl_struct("A", text.format("extensibility(APPENDABLE)")).appendable is True
-    assert idl_struct("A", text.format("nested")).appendable is None
+    assert parse_idl_struct("A", text.format("final")).appendable is False
+    assert parse_idl_struct("A", text.format("appendable")).appendable is True
+    assert parse_idl_struct("A", text.format("extensibility(APPENDABLE)")).appendable is True
+    assert parse_idl_struct("A", text.format("nested")).appendable is None
     with pytest.raises(ValueError, match="A is no struct"):
-        idl_struct("A", text.format("mutable"))
+        parse_idl_struct("A", text.format("mutable"))
 
 
 def test_a_struct_has_the_fields_of_its_base() -> None:
@@ -142,7 +142,7 @@ def test_what_is_not_decoded_hinders_only_messages_that_have_it(member: str, wha
 )
 def test_texts_that_make_no_sense(text: str, why: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011  # its text is looked at below
-        idl_struct("A", text)
+        parse_idl_struct("A", text)
     assert why in str(error.value)
 
 
@@ -171,5 +171,5 @@ def test_texts_that_make_no_sense(text: str, why: str) -> None:
 def test_texts_that_would_cost_much_are_refused_soon(text: str) -> None:
     begin = time.process_time()
     with pytest.raises(ValueError):  # noqa: PT011  # for whatever reason
-        idl_struct("A", text)
+        parse_idl_struct("A", text)
     assert time.process_time() - begin < 5

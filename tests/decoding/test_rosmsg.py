@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from msgq.decoding.rosmsg import ros1_struct, ros2_struct
+from msgq.decoding.rosmsg import parse_ros1_struct, parse_ros2_struct
 from msgq.decoding.type_model import PLACEHOLDER, Array, Number, Sequence, Struct, Text, is_octets
 
 LINE = "=" * 80
 
 
 def fields(text: str) -> dict[str, object]:
-    return dict(ros2_struct("pkg/msg/Name", text).fields)
+    return dict(parse_ros2_struct("pkg/msg/Name", text).fields)
 
 
 def test_every_kind_of_line() -> None:
@@ -66,13 +66,13 @@ def test_other_definitions_are_found_by_their_names() -> None:
 
 
 def test_a_message_without_fields() -> None:
-    assert ros2_struct("std_msgs/msg/Empty", "").fields == ((PLACEHOLDER, Number("u1")),), "as in CDR"
-    assert ros1_struct("std_msgs/Empty", "# nothing\n").fields == ()
+    assert parse_ros2_struct("std_msgs/msg/Empty", "").fields == ((PLACEHOLDER, Number("u1")),), "as in CDR"
+    assert parse_ros1_struct("std_msgs/Empty", "# nothing\n").fields == ()
 
 
 def test_what_ros_1_has_of_its_own() -> None:
     found = dict(
-        ros1_struct("pkg/Name", "byte b\nchar c\ntime stamp\nduration[2] spans\nstring NOTE=# no comment").fields
+        parse_ros1_struct("pkg/Name", "byte b\nchar c\ntime stamp\nduration[2] spans\nstring NOTE=# no comment").fields
     )
     assert list(found) == ["b", "c", "stamp", "spans"]
     assert (found["b"], found["c"]) == (Number("i1"), Number("u1"))
@@ -80,7 +80,7 @@ def test_what_ros_1_has_of_its_own() -> None:
     assert found["stamp"].fields == (("secs", Number("u4")), ("nsecs", Number("u4")))
     assert isinstance(found["spans"], Array)
     with pytest.raises(ValueError, match="needs wstring"):
-        ros1_struct("pkg/Name", "wstring x")
+        parse_ros1_struct("pkg/Name", "wstring x")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_definitions_are_bounded() -> None:
         fields(f"{wide}\n{LINE}\nMSG: pkg/B12\nbool x")
     nothing = f"{LINE}\nMSG: pkg/None_\n# nothing"
     with pytest.raises(ValueError, match="elements without bytes"):
-        ros1_struct("pkg/Name", f"None_[] x\n{nothing}")
+        parse_ros1_struct("pkg/Name", f"None_[] x\n{nothing}")
 
 
 @pytest.mark.ci
@@ -151,6 +151,6 @@ def test_all_types_of_all_distributions_are_what_rosbags_says() -> None:
         store, first = get_typestore(which), "ROS1" in which.name
         for name in store.fielddefs:
             text = store.generate_msgdef(name, ros_version=1 if first else 2)[0]
-            compare(store, name, (ros1_struct if first else ros2_struct)(name, text))
+            compare(store, name, (parse_ros1_struct if first else parse_ros2_struct)(name, text))
             compared += 1
     assert compared > 1000

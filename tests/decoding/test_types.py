@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from msgq.common.schema import Schema, schema_of
 from msgq.decoding import columns as decoding
 from msgq.decoding.capnproto.compiler import compile_file
-from msgq.decoding.cdr_writing import cdr_bytes
+from msgq.decoding.cdr_writing import encode_cdr
 from msgq.decoding.columns import ColumnDecoder
-from msgq.decoding.decoders import protobuf_class
-from msgq.decoding.rosmsg import ros2_struct
+from msgq.decoding.decoders import load_protobuf_class
+from msgq.decoding.rosmsg import parse_ros2_struct
 from msgq.lake.delta_types import delta_type
 from msgq.lake.silver.decoder import INPUT_COLUMNS, SilverDecoder
 from msgq.recording import LogReader, Writer
@@ -85,7 +85,7 @@ def protobuf_schema() -> Schema:
 
 
 PROTOBUF = protobuf_schema()
-PROTOBUF_CLASS = protobuf_class(PROTOBUF)
+PROTOBUF_CLASS = load_protobuf_class(PROTOBUF)
 _FIELDS = {
     **PROTOBUF_VALUES,
     **{f"{kind}s": st.lists(values, max_size=2) for kind, values in PROTOBUF_VALUES.items()},
@@ -195,7 +195,7 @@ def flatbuffer_payloads(draw: Draw) -> Payloads:
 # ROS and DDS
 
 MSG = Schema("p/msg/A", "cdr", b"uint64 n\nuint64[] many\nstring[] names\nuint8[] data\nfloat32 real\nbool[2] truths\n")
-MSG_STRUCT = ros2_struct(MSG.name, MSG.data.decode())
+MSG_STRUCT = parse_ros2_struct(MSG.name, MSG.data.decode())
 IDL = Schema(
     "A",
     "cdr",
@@ -213,7 +213,9 @@ def msg_payloads(draw: Draw) -> Payloads:
         "real": st.floats(width=32),
         "truths": st.lists(st.booleans(), min_size=2, max_size=2),
     }
-    return [cdr_bytes(MSG_STRUCT, one) for one in draw(st.lists(st.fixed_dictionaries(fields), min_size=1, max_size=4))]
+    return [
+        encode_cdr(MSG_STRUCT, one) for one in draw(st.lists(st.fixed_dictionaries(fields), min_size=1, max_size=4))
+    ]
 
 
 def idl_payloads(draw: Draw) -> Payloads:
@@ -385,8 +387,8 @@ def test_few_messages_that_do_not_match_their_schema_cost_little(monkeypatch: py
         tried.append(len(values))
         return unfit(column, values)
 
-    unfit = decoding._unfit
-    monkeypatch.setattr(decoding, "_unfit", counted)
+    unfit = decoding._explain_misfit
+    monkeypatch.setattr(decoding, "_explain_misfit", counted)
     schema = Schema("reading", "json", b'{"type": "object", "properties": {"x": {"type": "integer"}}}')
     bad = {0, 31, 32, 2999}
     payloads = [b'{"x": "far"}' if row in bad else b'{"x": %d}' % row for row in range(3000)]

@@ -53,8 +53,8 @@ static void begin(void) {
 
 TEST(chunk_fits_messages_up_to_its_room) {
     begin();
-    CHECK(mq_log_chunk_fits(&chunk, ROOM - MQ_RECORD_HEADER));
-    CHECK(!mq_log_chunk_fits(&chunk, ROOM - MQ_RECORD_HEADER + 1) && !mq_log_chunk_fits(&chunk, UINT64_MAX));
+    CHECK(mq_log_chunk_fits(&chunk, ROOM - MQ_LOG_MESSAGE_HEADER));
+    CHECK(!mq_log_chunk_fits(&chunk, ROOM - MQ_LOG_MESSAGE_HEADER + 1) && !mq_log_chunk_fits(&chunk, UINT64_MAX));
     for (unsigned i = 0; i < 4; i++)
         CHECK(mq_log_chunk_append(&chunk, 1, i, 1, 1, 0, "ab", 2));
     CHECK(!mq_log_chunk_fits(&chunk, 0)); /* no entry is left */
@@ -66,11 +66,11 @@ static struct {
     int32_t code[4];
     int64_t sequence[4], log_time[4], publish_time[4], offset[4], length[4];
 } found;
-static const mq_columns columns = {found.code,         found.sequence, found.log_time,
-                                   found.publish_time, found.offset,   found.length};
+static const mq_scan_columns columns = {found.code,         found.sequence, found.log_time,
+                                        found.publish_time, found.offset,   found.length};
 
 static int scan(int64_t size, int64_t rows, int64_t *position, int64_t *row) {
-    return mq_scan(bytes, size, &all, &columns, rows, position, row);
+    return mq_scan_messages(bytes, size, &all, &columns, rows, position, row);
 }
 
 /* Three messages, of the channels 1, 2 and 1, in a chunk. */
@@ -104,8 +104,8 @@ TEST(scan_stops_at_a_record_that_goes_beyond_the_end) {
     for (int64_t size = 1; size < (int64_t)chunk.used; size++) {
         int64_t position = 0, row = 0;
         int why = scan(size, 4, &position, &row);
-        bool whole = size == MQ_RECORD_HEADER + 3 || size == 2 * MQ_RECORD_HEADER + 9;
-        CHECK(why == (whole ? MQ_SCAN_END : MQ_SCAN_CUT) && position <= size);
+        bool whole = size == MQ_LOG_MESSAGE_HEADER + 3 || size == 2 * MQ_LOG_MESSAGE_HEADER + 9;
+        CHECK(why == (whole ? MQ_SCAN_END : MQ_SCAN_TRUNCATED) && position <= size);
     }
 }
 
@@ -137,22 +137,22 @@ TEST(gather_copies_payloads_within_the_bytes_alone) {
     int32_t ends[4];
     write_three();
     CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_END);
-    CHECK(mq_payload_bytes(&columns, 0, 3) == 9);
-    CHECK(mq_gather(bytes, (int64_t)chunk.used, &columns, 0, 3, data, 1, ends) == 10);
+    CHECK(mq_scan_payload_bytes(&columns, 0, 3) == 9);
+    CHECK(mq_scan_copy_payloads(bytes, (int64_t)chunk.used, &columns, 0, 3, data, 1, ends) == 10);
     CHECK(!memcmp(data + 1, "onesecond", 9) && ends[0] == 4 && ends[1] == 10 && ends[2] == 10);
-    CHECK(mq_gather(bytes, found.offset[1] + 5, &columns, 0, 2, data, 0, ends) == -1);
+    CHECK(mq_scan_copy_payloads(bytes, found.offset[1] + 5, &columns, 0, 2, data, 0, ends) == -1);
 }
 
 TEST(index_of_a_channel_has_an_entry_for_each_message) {
     uint32_t counts[3] = {0};
-    uint8_t first[2 * MQ_INDEX_ENTRY], second[MQ_INDEX_ENTRY], *places[] = {NULL, first, second};
+    uint8_t first[2 * MQ_LOG_INDEX_ENTRY], second[MQ_LOG_INDEX_ENTRY], *places[] = {NULL, first, second};
     uint64_t values[4];
     write_three();
-    CHECK(mq_log_chunk_channels(&chunk, counts) == 3 && counts[1] == 2 && counts[2] == 1);
-    mq_log_chunk_index(&chunk, 1000, places);
+    CHECK(mq_log_chunk_count_by_channel(&chunk, counts) == 3 && counts[1] == 2 && counts[2] == 1);
+    mq_log_chunk_write_index(&chunk, 1000, places);
     memcpy(values, first, sizeof first);
     CHECK(values[0] == 100 && values[1] == 1000 && values[2] == 300);
-    CHECK(values[3] == 1000 + 2 * MQ_RECORD_HEADER + 9 && places[1] == first + sizeof first);
+    CHECK(values[3] == 1000 + 2 * MQ_LOG_MESSAGE_HEADER + 9 && places[1] == first + sizeof first);
 }
 
 TEST(counts_of_a_chunk_are_those_of_its_messages) {
@@ -161,7 +161,7 @@ TEST(counts_of_a_chunk_are_those_of_its_messages) {
     memset(tallies, 0, sizeof tallies);
     write_three();
     CHECK(mq_log_chunk_append(&chunk, 1, 12, 400, 399, 0, "last", 4));
-    mq_log_chunk_count(&chunk, tallies, numberings);
+    mq_log_chunk_update_tallies(&chunk, tallies, numberings);
     CHECK(tallies[1].messages == 3 && tallies[1].bytes == 7 && tallies[2].bytes == 6 && tallies[2].largest == 6);
     CHECK(tallies[1].lost == 9 && tallies[2].lost == 0);
 }
@@ -171,15 +171,15 @@ TEST(rows_are_taken_in_until_the_chunk_is_full) {
     const mq_log_content contents[] = {{content, sizeof content}};
     mq_log_row rows[] = {{.length = 60}, {.offset = 140, .length = 60}, {.length = 1}, {.offset = 141, .length = 60}};
     begin();
-    chunk.enough = MQ_RECORD_HEADER + 60;
-    CHECK(mq_log_chunk_take(&chunk, rows, 0, 4, contents, 1) == 1); /* it has enough */
+    chunk.enough = MQ_LOG_MESSAGE_HEADER + 60;
+    CHECK(mq_log_chunk_append_rows(&chunk, rows, 0, 4, contents, 1) == 1); /* it has enough */
     begin();
-    CHECK(mq_log_chunk_take(&chunk, rows, 3, 4, contents, 1) == -1); /* beyond its content */
+    CHECK(mq_log_chunk_append_rows(&chunk, rows, 3, 4, contents, 1) == -1); /* beyond its content */
     rows[3] = (mq_log_row){.content = 1};
-    CHECK(mq_log_chunk_take(&chunk, rows, 3, 4, contents, 1) == -1);
-    rows[3] = (mq_log_row){.length = ROOM - MQ_RECORD_HEADER};
+    CHECK(mq_log_chunk_append_rows(&chunk, rows, 3, 4, contents, 1) == -1);
+    rows[3] = (mq_log_row){.length = ROOM - MQ_LOG_MESSAGE_HEADER};
     CHECK(mq_log_chunk_append(&chunk, 1, 1, 1, 1, 0, "", 0));
-    CHECK(mq_log_chunk_take(&chunk, rows, 3, 4, contents, 1) == 3); /* it does not fit */
+    CHECK(mq_log_chunk_append_rows(&chunk, rows, 3, 4, contents, 1) == 3); /* it does not fit */
 }
 
 /* ---- columns ---- */
@@ -218,14 +218,14 @@ static uint8_t values[64], ends[64];
 
 /* Take a message of a number of 4 bytes, and then a text, apart. */
 static bool unpack(const uint8_t *message, int64_t size, bool is_cdr, mq_column_buffer *slots) {
-    static const mq_step steps[] = {{MQ_STEP_FIXED, 4, 1, 0, -1, 0}, {MQ_STEP_TEXT, 1, -1, 1, 2, 0}};
-    mq_plan plan = {steps, 2, 3, is_cdr};
-    mq_payload payload;
+    static const mq_cdr_step steps[] = {{MQ_STEP_FIXED, 4, 1, 0, -1, 0}, {MQ_STEP_TEXT, 1, -1, 1, 2, 0}};
+    mq_cdr_plan plan = {steps, 2, 3, is_cdr};
+    mq_cdr_payload payload;
     static uint8_t number[8];
     slots[0] = (mq_column_buffer){number, sizeof number, 0, 0};
     slots[1] = (mq_column_buffer){values, sizeof values, 0, 0};
     slots[2] = (mq_column_buffer){ends, sizeof ends, 0, 0};
-    return mq_begin_payload(&plan, message, size, &payload) && mq_unpack_one(&plan, &payload, slots);
+    return mq_cdr_payload_begin(&plan, message, size, &payload) && mq_cdr_unpack_message(&plan, &payload, slots);
 }
 
 TEST(message_is_taken_apart_in_either_byte_order) {
@@ -246,17 +246,17 @@ TEST(message_that_is_cut_or_too_long_is_rejected) {
     for (int64_t size = 0; size <= (int64_t)sizeof message; size++)
         CHECK(unpack(message, size, false, slots) == (size == 10));
     for (int64_t size = 0; size <= (int64_t)sizeof cdr; size++)
-        CHECK(unpack(cdr, size, true, slots) == (size >= 15 && size <= 15 + MQ_PADDING_MAX));
+        CHECK(unpack(cdr, size, true, slots) == (size >= 15 && size <= 15 + MQ_CDR_PADDING_MAX));
 }
 
 TEST(column_without_room_rejects_a_message) {
     static const uint8_t message[] = {1, 2, 3, 4, 2, 0, 0, 0, 'a', 'b'};
-    static const mq_step steps[] = {{MQ_STEP_FIXED, 4, 1, -1, -1, 0}, {MQ_STEP_TEXT, 1, -1, 0, 1, 0}};
-    mq_plan plan = {steps, 2, 2, false};
+    static const mq_cdr_step steps[] = {{MQ_STEP_FIXED, 4, 1, -1, -1, 0}, {MQ_STEP_TEXT, 1, -1, 0, 1, 0}};
+    mq_cdr_plan plan = {steps, 2, 2, false};
     for (int64_t room = 0; room < 4; room++) {
         mq_column_buffer slots[] = {{values, room, 0, 0}, {ends, 4, 0, 0}};
-        mq_payload payload;
-        CHECK(mq_begin_payload(&plan, message, sizeof message, &payload));
-        CHECK(mq_unpack_one(&plan, &payload, slots) == (room >= 2));
+        mq_cdr_payload payload;
+        CHECK(mq_cdr_payload_begin(&plan, message, sizeof message, &payload));
+        CHECK(mq_cdr_unpack_message(&plan, &payload, slots) == (room >= 2));
     }
 }

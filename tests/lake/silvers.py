@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.decoding.arrow_types import find_common_columns, with_columns
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.silver.decoder import INPUT_COLUMNS, SOURCE_COLUMNS
@@ -78,7 +78,7 @@ class Lake:
                 rows = pq.ParquetFile(silver_table(self.directory, source.table).path(file)).read()
                 rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
                 tables.append(with_columns(with_columns(rows, source.columns), source.own))
-            columns = common_columns(columns, source.own)
+            columns = find_common_columns(columns, source.own)
         return pa.concat_tables([with_columns(rows, columns) for rows in tables]).sort_by("sequence")
 
     def values(self, endpoint: str, *names: str) -> list[tuple[Any, ...]]:

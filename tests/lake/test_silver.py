@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("deltalake")
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import common_columns, value_column
+from msgq.decoding.arrow_types import build_value_column, find_common_columns
 from msgq.errors import RecordingError
 from msgq.lake.silver.decoder import FIXED_COLUMNS
 from tests.lake.silvers import Lake, json_message, message
@@ -136,8 +136,8 @@ def test_endpoints_without_a_schema_have_the_types_of_their_own_messages(tmp_pat
     for name, parts in said.items():
         columns = pa.schema([])
         for values in parts:
-            found = value_column(values).type
-            columns = common_columns(columns, pa.schema([] if pa.types.is_null(found) else list(found)))
+            found = build_value_column(values).type
+            columns = find_common_columns(columns, pa.schema([] if pa.types.is_null(found) else list(found)))
         rows = lake.rows(name)
         assert {field.name: str(field.type) for field in rows.schema if field.name not in FIXED_COLUMNS.names} == {
             field.name: str(field.type) for field in columns

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from msgq import Schema
-from msgq.decoding.structs import schema_struct
+from msgq.decoding.structs import parse_schema_struct
 from msgq.decoding.type_model import Array, Number, Sequence, Struct, Text, Type
 
 CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
@@ -57,4 +57,4 @@ def point(i: int) -> dict[str, Any]:
 
 def point_bytes(i: int) -> bytes:
     value = point(i) | {"flags": list(point(i)["flags"])}
-    return Encoder(True, "<").message(schema_struct(POINT), value)
+    return Encoder(True, "<").message(parse_schema_struct(POINT), value)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.core import TALLY, ScanColumns, crc32
+from msgq.recording.mcap_io.core import TALLY_DTYPE, ScanColumns, crc32
 from tests.recording.logs import encode, message
 
 CODES = np.zeros(4, np.int32)
@@ -45,9 +45,9 @@ def test_gathers_within_bounds_only() -> None:
         lambda: columns.gather(data[:-1], 0, into, 0, ends),
         lambda: columns.scan(data, -1, CODES, 0, 1),
         lambda: columns.scan(data, len(data) + 1, CODES, 0, 1),
-        lambda: columns.count(np.zeros(0, TALLY), 0, np.zeros(9, np.int32)),
-        lambda: columns.count(np.zeros(9, TALLY), 0, np.zeros(0, np.int32)),
-        lambda: columns.count(np.zeros(9, TALLY), 0, np.full(9, 9, np.int32)),
+        lambda: columns.count(np.zeros(0, TALLY_DTYPE), 0, np.zeros(9, np.int32)),
+        lambda: columns.count(np.zeros(9, TALLY_DTYPE), 0, np.zeros(0, np.int32)),
+        lambda: columns.count(np.zeros(9, TALLY_DTYPE), 0, np.full(9, 9, np.int32)),
         lambda: ScanColumns(0),
     ):
         with pytest.raises(InvalidValueError):

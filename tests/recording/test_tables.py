@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from msgq import Schema
-from msgq.decoding.arrow_types import value_column
+from msgq.decoding.arrow_types import build_value_column
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader, Writer
 from msgq.recording.export import parquet
@@ -138,7 +138,7 @@ def test_arrays_of_numpy_among_values() -> None:
         {"a": np.array([1, 2], "u2"), "b": np.array([2**63], "u8")},
         {"a": np.array([], "u2"), "b": np.array([-1])},
     ]
-    found = value_column(values)
+    found = build_value_column(values)
     assert found.type.field("a").type == pa.list_(pa.uint16())
     assert found.field("a").to_pylist() == [[1, 2], []]
     assert [[int(one) for one in row] for row in found.field("b").to_pylist()] == [[2**63], [-1]]  # as no float has it

@@ -19,7 +19,7 @@ import pytest
 from mcap import records
 
 from msgq import Schema
-from msgq.decoding.arrow_types import arrow_array, cast_to
+from msgq.decoding.arrow_types import build_arrow_array, cast_array
 from msgq.errors import RecordingError
 from msgq.lake.delta_types import delta_type
 from msgq.spark import read
@@ -259,10 +259,10 @@ def test_endpoint_without_messages(tmp_path: Path) -> None:
     ],
 )
 def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark: pa.DataType) -> None:
-    made = arrow_array(values)
+    made = build_arrow_array(values)
     assert made.type == arrow
     assert delta_type(arrow) == spark
-    made = cast_to(made, spark)
+    made = cast_array(made, spark)
     assert made.type == spark
     if values.dtype.kind not in "SmMc":
         assert np.array(made.to_pylist(), dtype=object).tolist() == values.tolist()

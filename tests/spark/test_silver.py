@@ -71,18 +71,18 @@ def record(number: Any, schema: Any) -> Any:
     ],
 )
 def test_values_without_a_layout_have_the_type_that_all_of_them_have(values: Any, kind: Any, expected: Any) -> None:
-    found = arrow_types.value_column(values)
+    found = arrow_types.build_value_column(values)
     assert str(found.type) == kind
     assert found.to_pylist() == expected
 
 
 def test_names_that_are_values_and_endless_depths_are_text() -> None:
     many = {f"id{i}": 1 for i in range(1001)}
-    assert arrow_types.value_column([many]).to_pylist() == [json.dumps(many)]
+    assert arrow_types.build_value_column([many]).to_pylist() == [json.dumps(many)]
     deep: Any = 1
     for _ in range(40):
         deep = {"n": deep}
-    assert str(arrow_types.value_column([deep]).type).count("struct") == 16
+    assert str(arrow_types.build_value_column([deep]).type).count("struct") == 16
 
 
 @pytest.mark.parametrize(
@@ -96,24 +96,24 @@ def test_names_that_are_values_and_endless_depths_are_text() -> None:
 )
 def test_a_column_with_two_types_has_the_wider_one_or_is_text(first: Any, second: Any, wider: Any) -> None:
     one, two, expected = (pa.type_for_alias(name) for name in (first, second, wider))
-    assert arrow_types.common_type(one, two) == arrow_types.common_type(two, one) == expected
-    assert arrow_types.common_type(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
+    assert arrow_types.find_common_type(one, two) == arrow_types.find_common_type(two, one) == expected
+    assert arrow_types.find_common_type(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
 
 
 def test_decimals_and_whole_numbers_have_a_type_that_holds_both() -> None:
     exact, whole = pa.array([Decimal("1.5")]), pa.array([2**63 - 1])
-    wider = arrow_types.common_type(exact.type, whole.type)
-    assert arrow_types.cast_to(exact, wider).to_pylist() == [Decimal("1.5")]
-    assert arrow_types.cast_to(whole, wider).to_pylist() == [2**63 - 1]
-    assert arrow_types.common_type(pa.decimal128(30, 20), pa.int64()) == pa.string()
+    wider = arrow_types.find_common_type(exact.type, whole.type)
+    assert arrow_types.cast_array(exact, wider).to_pylist() == [Decimal("1.5")]
+    assert arrow_types.cast_array(whole, wider).to_pylist() == [2**63 - 1]
+    assert arrow_types.find_common_type(pa.decimal128(30, 20), pa.int64()) == pa.string()
 
 
 def test_values_become_the_wider_type() -> None:
     found = pa.array([{"a": 1, "b": [1]}, None, {"a": 2, "b": None}])
     wider = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.float64())), ("c", pa.string())])
     expected = [None, {"a": 2.0, "b": None, "c": None}]
-    assert arrow_types.cast_to(found.slice(1), wider).to_pylist() == expected
-    assert arrow_types.cast_to(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
+    assert arrow_types.cast_array(found.slice(1), wider).to_pylist() == expected
+    assert arrow_types.cast_array(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
 
 
 def needed(*messages: Any) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.columnar_plan import NoPlanError, Plan, plan_of
+from msgq.decoding.columnar_plan import ColumnarPlan, NoPlanError, make_columnar_plan
 from msgq.decoding.core import CdrReader
 from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
 from tests.recording.ros_messages import CODES, Encoder
@@ -79,7 +79,7 @@ def one_by_one(of: Struct, is_cdr: bool, message: bytes) -> Any:
 
 def by_column(of: Struct, is_cdr: bool, messages: list[bytes]) -> list[Any]:
     """Return the values, None of what is no such message."""
-    found, failed = Plan(of, is_cdr).columns(pa.array([b"before", *messages], pa.binary()).slice(1))
+    found, failed = ColumnarPlan(of, is_cdr).columns(pa.array([b"before", *messages], pa.binary()).slice(1))
     found.validate(full=True)
     assert len(found) == np.count_nonzero(~failed)
     values = iter(found.to_pylist())
@@ -155,12 +155,12 @@ def test_structs_without_fields_are_no_columns() -> None:
     of = Struct("S", (("a", EMPTY), ("b", Number("i2")), ("c", Struct("T", (("d", EMPTY),)))))
     assert by_column(of, False, [b"\1\0"]) == [{"b": 1}]
     with pytest.raises(NoPlanError):
-        Plan(EMPTY, False)
+        ColumnarPlan(EMPTY, False)
 
 
 def test_lists_have_the_length_that_the_definition_says() -> None:
     of = Struct("S", (("a", Array(Number("f8"), 9)), ("b", Array(Number("u1"), 16)), ("c", Sequence(Number("b1")))))
-    assert Plan(of, True).type == pa.struct(
+    assert ColumnarPlan(of, True).type == pa.struct(
         [("a", pa.list_(pa.float64(), 9)), ("b", pa.binary(16)), ("c", pa.list_(pa.bool_()))]
     )
 
@@ -171,7 +171,7 @@ def test_lists_have_the_length_that_the_definition_says() -> None:
 def test_what_has_no_plan(kind: Type) -> None:
     fields = [(f"f{i}", kind) for i in range(5000 if isinstance(kind, Struct) else 1)]
     with pytest.raises(NoPlanError):
-        Plan(Struct("S", tuple(fields)), True)
+        ColumnarPlan(Struct("S", tuple(fields)), True)
 
 
 def test_lists_within_lists() -> None:
@@ -180,12 +180,12 @@ def test_lists_within_lists() -> None:
         of = Sequence(of)
     assert by_column(Struct("S", (("a", of),)), True, [b"\0\1\0\0" + bytes(4)]) == [{"a": []}]
     with pytest.raises(NoPlanError):
-        Plan(Struct("S", (("a", Sequence(of)),)), True)
+        ColumnarPlan(Struct("S", (("a", Sequence(of)),)), True)
 
 
 def test_plans_of_schemas() -> None:
-    made = plan_of(Schema("std_msgs/msg/String", "cdr", b"string data"))
+    made = make_columnar_plan(Schema("std_msgs/msg/String", "cdr", b"string data"))
     assert made is not None
     assert made.type == pa.struct([("data", pa.string())])
-    assert plan_of(Schema("std_msgs/msg/String", "cdr", b"what is this")) is None
-    assert plan_of(Schema("string", "json", b"string data")) is None
+    assert make_columnar_plan(Schema("std_msgs/msg/String", "cdr", b"what is this")) is None
+    assert make_columnar_plan(Schema("string", "json", b"string data")) is None

@@ -20,9 +20,9 @@ from rich.table import Table
 
 from msgq.common.dtypes import struct_schema
 from msgq.common.schema import Schema
-from msgq.decoding.cdr_writing import cdr_bytes
+from msgq.decoding.cdr_writing import encode_cdr
 from msgq.decoding.decoders import Decoders
-from msgq.decoding.rosmsg import ros2_struct
+from msgq.decoding.rosmsg import parse_ros2_struct
 from msgq.decoding.schemas import Schemas
 
 _TURNS = 7
@@ -103,7 +103,7 @@ def _ros_cases() -> Iterator[Case]:
     for name, value in _values().items():
         store, first = get_typestore(Stores.EMPTY), get_typestore(Stores.EMPTY)
         store.register(get_types_from_msg(_ROS[name], name))
-        data = cdr_bytes(ros2_struct(name, _ROS[name]), value)
+        data = encode_cdr(parse_ros2_struct(name, _ROS[name]), value)
         peers: dict[str, Callable[[], Any]] = {"rosbags": partial(store.deserialize_cdr, data, name)}
         peers["mcap_ros2"] = partial(generate_dynamic(name, _ROS[name])[name], data)
         short_name = name.rpartition("/")[2]

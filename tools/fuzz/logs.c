@@ -36,8 +36,8 @@ static void learn(const char *path) {
     uint64_t size = fread(bytes, 1, sizeof bytes, file), at = MAGIC;
     fclose(file);
     add(bytes, size);
-    while (at + MQ_RECORD_HEAD <= size) {
-        uint64_t length = mq_read_u64(bytes + at + 1), start = at + MQ_RECORD_HEAD;
+    while (at + MQ_SCAN_RECORD_HEAD <= size) {
+        uint64_t length = mq_read_u64(bytes + at + 1), start = at + MQ_SCAN_RECORD_HEAD;
         if (length > size - start)
             break;
         /* a chunk: two times, its size, its CRC, the name of its compression, the size of what follows */
@@ -47,26 +47,26 @@ static void learn(const char *path) {
     }
 }
 
-static uint64_t hostile_word(void) { return fuzz_one_in(5) ? MQ_MESSAGE_HEAD + fuzz_below(3) - 1 : fuzz_edge(64); }
+static uint64_t hostile_word(void) { return fuzz_one_in(5) ? MQ_SCAN_MESSAGE_HEAD + fuzz_below(3) - 1 : fuzz_edge(64); }
 
 static void mutate(slice *s) {
     uint64_t at = fuzz_below(s->size), word = hostile_word(), from = fuzz_below(s->size);
     uint64_t room = s->size - at, n = fuzz_one_in(2) ? 1 + fuzz_below(8) : fuzz_below(200);
     switch (fuzz_below(5)) {
     case 0: s->size = at + 1; break;
-    case 1: s->bytes[at] = fuzz_one_in(2) ? MQ_MESSAGE : (uint8_t)word; break;
+    case 1: s->bytes[at] = fuzz_one_in(2) ? MQ_OPCODE_MESSAGE : (uint8_t)word; break;
     case 2:
     case 3: memcpy(s->bytes + at, &word, room < 8 ? room : 8); break;
     default: n = n < room ? n : room; memmove(s->bytes + at, s->bytes + from, n < s->size - from ? n : s->size - from);
     }
 }
 
-static mq_columns new_columns(int64_t rows) {
+static mq_scan_columns new_columns(int64_t rows) {
     size_t n = (size_t)rows;
-    return (mq_columns){malloc(4 * n), malloc(8 * n), malloc(8 * n), malloc(8 * n), malloc(8 * n), malloc(8 * n)};
+    return (mq_scan_columns){malloc(4 * n), malloc(8 * n), malloc(8 * n), malloc(8 * n), malloc(8 * n), malloc(8 * n)};
 }
 
-static void free_columns(mq_columns *c) {
+static void free_columns(mq_scan_columns *c) {
     free(c->code);
     free(c->sequence);
     free(c->log_time);
@@ -76,17 +76,18 @@ static void free_columns(mq_columns *c) {
 }
 
 /* As Columns.gather and Columns.count. */
-static void use_rows(const slice *s, const mq_columns *c, int64_t first, int64_t rows) {
+static void use_rows(const slice *s, const mq_scan_columns *c, int64_t first, int64_t rows) {
     mq_tally tallies[CODES] = {0};
     int32_t numberings[CODES];
-    int64_t bytes = mq_payload_bytes(c, first, rows);
+    int64_t bytes = mq_scan_payload_bytes(c, first, rows);
     check(bytes >= 0 && bytes <= (int64_t)s->size, "payloads larger than what they were found in");
     uint8_t *data = malloc((size_t)bytes + 1);
     int32_t *ends = malloc(sizeof *ends * (size_t)rows + 1);
-    check(mq_gather(s->bytes, (int64_t)s->size, c, first, rows, data, 0, ends) == bytes, "payloads of another size");
+    check(mq_scan_copy_payloads(s->bytes, (int64_t)s->size, c, first, rows, data, 0, ends) == bytes,
+          "payloads of another size");
     for (int i = 0; i < CODES; i++)
         numberings[i] = (int32_t)fuzz_below((uint64_t)i + 1);
-    mq_count(c, first, rows, tallies, numberings);
+    mq_scan_update_tallies(c, first, rows, tallies, numberings);
     free(data);
     free(ends);
     for (int64_t i = 0, sum = 0; i < CODES; i++) {
@@ -101,23 +102,23 @@ static void walk(const slice *s) {
     int32_t codes[CODES];
     int64_t position = fuzz_one_in(2) ? 0 : (int64_t)fuzz_below(s->size + 1), row = 0;
     int64_t rows = 1 + (int64_t)fuzz_below(ROWS_MAX), size = (int64_t)s->size;
-    mq_columns columns = new_columns(rows);
+    mq_scan_columns columns = new_columns(rows);
     for (int i = 0; i < CODES; i++)
         codes[i] = (int32_t)fuzz_below(CODES + 2) - 2;
     mq_scan_filter wanted = {codes, CODES, 0, INT64_MAX, fuzz_one_in(2)};
     if (fuzz_one_in(4))
         wanted.start = (int64_t)hostile_word();
-    for (int why = MQ_SCAN_FULL; why != MQ_SCAN_END && why != MQ_SCAN_CUT && why != MQ_SCAN_ZERO;) {
+    for (int why = MQ_SCAN_FULL; why != MQ_SCAN_END && why != MQ_SCAN_TRUNCATED && why != MQ_SCAN_ZERO;) {
         int64_t before = position, had = row;
-        why = mq_scan(s->bytes, size, &wanted, &columns, rows, &position, &row);
+        why = mq_scan_messages(s->bytes, size, &wanted, &columns, rows, &position, &row);
         check(position >= before && position <= size && row >= had && row <= rows, "a scan that went astray");
         check(why != MQ_SCAN_FULL || row == rows, "full, it says, but is not");
         use_rows(s, &columns, (int64_t)fuzz_below((uint64_t)row + 1), row);
         if (why == MQ_SCAN_FULL)
             row = 0;
         if (why == MQ_SCAN_RECORD)
-            position += MQ_RECORD_HEAD + (int64_t)mq_read_u64(s->bytes + position + 1);
-        check(why == MQ_SCAN_END || why == MQ_SCAN_CUT || why == MQ_SCAN_ZERO || position > before || had,
+            position += MQ_SCAN_RECORD_HEAD + (int64_t)mq_read_u64(s->bytes + position + 1);
+        check(why == MQ_SCAN_END || why == MQ_SCAN_TRUNCATED || why == MQ_SCAN_ZERO || position > before || had,
               "a scan that stands still");
     }
     free_columns(&columns);
@@ -134,10 +135,10 @@ static void run_case(void) {
     memcpy(exact.bytes, s.bytes, s.size);
     free(s.bytes);
     walk(&exact);
-    if (mq_can_fold() && exact.size >= 64) {
+    if (mq_crc_can_fold() && exact.size >= 64) {
         uint8_t folded[16];
         fuzz_op = "crc";
-        mq_fold(exact.bytes, (int64_t)(exact.size & ~63ull), 0, folded);
+        mq_crc_fold(exact.bytes, (int64_t)(exact.size & ~63ull), 0, folded);
     }
     free(exact.bytes);
 }

@@ -11,14 +11,14 @@
 
 enum { STEPS_MAX = 40, SLOTS_MAX = 2 * STEPS_MAX, MESSAGES_MAX = 8, BYTES_MAX = 200 };
 
-static mq_step steps[STEPS_MAX];
-static mq_plan plan;
+static mq_cdr_step steps[STEPS_MAX];
+static mq_cdr_plan plan;
 
 static int64_t add_slot(void) { return fuzz_one_in(8) ? -1 : plan.slots++; }
 
-static mq_step *add_step(int64_t kind, int64_t size, int64_t count) {
-    mq_step *step = &steps[plan.count++];
-    *step = (mq_step){kind, size, count, -1, -1, -1};
+static mq_cdr_step *add_step(int64_t kind, int64_t size, int64_t count) {
+    mq_cdr_step *step = &steps[plan.count++];
+    *step = (mq_cdr_step){kind, size, count, -1, -1, -1};
     return step;
 }
 
@@ -27,16 +27,16 @@ static int64_t add_steps(int depth) {
     int64_t least = 0;
     for (uint64_t more = 1 + fuzz_below(3); more > 0; more--) {
         const int64_t size = 1 << fuzz_below(4), count = 1 + (int64_t)fuzz_below(3);
-        if (plan.count > STEPS_MAX - 4 * MQ_UNPACK_DEPTH && depth > 0)
+        if (plan.count > STEPS_MAX - 4 * MQ_CDR_DEPTH_MAX && depth > 0)
             break;
-        switch (fuzz_below(depth < MQ_UNPACK_DEPTH && plan.count < STEPS_MAX - 2 * MQ_UNPACK_DEPTH - 4 ? 5 : 3)) {
+        switch (fuzz_below(depth < MQ_CDR_DEPTH_MAX && plan.count < STEPS_MAX - 2 * MQ_CDR_DEPTH_MAX - 4 ? 5 : 3)) {
         case 0:
             add_step(MQ_STEP_FIXED, size, count)->values = add_slot();
             least += size * count;
             break;
         case 1:
         case 2: {
-            mq_step *step = add_step(fuzz_one_in(2) ? MQ_STEP_TEXT : MQ_STEP_SEQUENCE, size, -1);
+            mq_cdr_step *step = add_step(fuzz_one_in(2) ? MQ_STEP_TEXT : MQ_STEP_SEQUENCE, size, -1);
             step->size = step->kind == MQ_STEP_TEXT ? 1 : size;
             step->values = add_slot();
             step->ends = step->values < 0 ? -1 : plan.slots++;
@@ -45,7 +45,7 @@ static int64_t add_steps(int depth) {
         }
         default: {
             const int64_t begin = plan.count, times = fuzz_one_in(2) ? -1 : count;
-            mq_step *step = add_step(MQ_STEP_REPEAT, 1, times);
+            mq_cdr_step *step = add_step(MQ_STEP_REPEAT, 1, times);
             step->ends = times < 0 ? add_slot() : -1;
             step->size = add_steps(depth + 1);
             step->size += step->size == 0;
@@ -76,7 +76,7 @@ static void run_case(void) {
     uint8_t failed[MESSAGES_MAX] = {0};
     mq_column_buffer slots[SLOTS_MAX] = {0}, counted[SLOTS_MAX], kept[SLOTS_MAX];
     const int64_t rows = fuzz_one_in(2) ? 1 : 1 + (int64_t)fuzz_below(MESSAGES_MAX);
-    plan = (mq_plan){steps, 0, 0, fuzz_one_in(2)};
+    plan = (mq_cdr_plan){steps, 0, 0, fuzz_one_in(2)};
     add_steps(0);
     for (int64_t row = 0; row < rows; row++)
         borders[row + 1] = borders[row] + (int32_t)fuzz_below(fuzz_one_in(2) ? BYTES_MAX : 16);
@@ -84,7 +84,7 @@ static void run_case(void) {
     for (int64_t row = 0; row < rows; row++)
         fill(data + borders[row], borders[row + 1] - borders[row]);
     fuzz_op = "count";
-    mq_unpack(&plan, data, borders, rows, slots, kept, failed);
+    mq_cdr_unpack_messages(&plan, data, borders, rows, slots, kept, failed);
     memcpy(counted, slots, sizeof counted);
     for (int64_t i = 0; i < plan.slots; i++) {
         check(slots[i].used >= 0 && slots[i].used <= 4 * borders[rows], "more bytes than messages could have");
@@ -92,7 +92,7 @@ static void run_case(void) {
         slots[i] = (mq_column_buffer){malloc((size_t)slots[i].used), slots[i].used, 0, 0};
     }
     fuzz_op = "take";
-    mq_unpack(&plan, data, borders, rows, slots, kept, failed);
+    mq_cdr_unpack_messages(&plan, data, borders, rows, slots, kept, failed);
     for (int64_t i = 0; i < plan.slots; i++) {
         check(slots[i].used == counted[i].used && slots[i].total == counted[i].total, "not what was counted");
         free(slots[i].bytes);

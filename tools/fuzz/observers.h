@@ -17,7 +17,7 @@ static int fuzz_eventfd(unsigned start, int flags) {
 
 static mq_meter meter;
 static mq_capture capture;
-static mq_channel channels[MQ_CAPTURE_CHANNELS];
+static mq_capture_channel channels[MQ_CAPTURE_CHANNELS];
 static int watched[SUBSCRIBERS]; /* its descriptor; 0: none */
 static mq_ring_poll_state poll_states[SUBSCRIBERS];
 
@@ -57,9 +57,9 @@ static void check_chunk(const mq_log_chunk *chunk) {
     check(chunk->used <= chunk->room && chunk->entries_used <= chunk->entries_room, "a chunk beyond its room");
     for (uint32_t i = 0; i < chunk->entries_used; i++) {
         const mq_log_entry *entry = &chunk->entries[i];
-        check(entry->offset == at && at + MQ_RECORD_HEADER <= chunk->used, "an entry that leads nowhere");
+        check(entry->offset == at && at + MQ_LOG_MESSAGE_HEADER <= chunk->used, "an entry that leads nowhere");
         memcpy(&length, chunk->bytes + at + 1, sizeof length);
-        check(length >= MQ_RECORD_HEADER - 9 && at + 9 + length <= chunk->used, "a record beyond the chunk");
+        check(length >= MQ_LOG_MESSAGE_HEADER - 9 && at + 9 + length <= chunk->used, "a record beyond the chunk");
         check(entry->channel >= 1 && entry->channel <= capture.channel_count, "a channel that is none");
         at += 9 + length;
     }
@@ -73,7 +73,7 @@ static void record(void) {
     fuzz_op = "record";
     if (!joined[PASSIVE] || !joined[WITHOUT_SIDE])
         return;
-    mq_log_chunk chunk = {.room = enough + largest + MQ_RECORD_HEADER, .enough = enough};
+    mq_log_chunk chunk = {.room = enough + largest + MQ_LOG_MESSAGE_HEADER, .enough = enough};
     chunk.entries_room = (uint32_t)(enough / 48 + 1);
     chunk.bytes = malloc(chunk.room);
     chunk.entries = malloc(chunk.entries_room * sizeof *chunk.entries);

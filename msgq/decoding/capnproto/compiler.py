@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from msgq.decoding.capnproto.sources import Sources
 from msgq.errors import InvalidValueError, MissingLibraryError
 
-_SECONDS = 60
-_TEXT = ".capnp"
+_TIMEOUT_S = 60
+_TEXT_SUFFIX = ".capnp"
 
 
 def compile_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
@@ -31,7 +31,7 @@ def compile_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
     MissingLibraryError : pycapnp is not installed.
     """
     content = path.read_bytes()
-    if path.suffix != _TEXT:
+    if path.suffix != _TEXT_SUFFIX:
         return content
     if find_spec("capnp") is None:
         raise MissingLibraryError("schemas of Cap'n Proto need pycapnp: pip install 'msgq-bus[capnproto]'")
@@ -40,9 +40,9 @@ def compile_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
         sources.write(Path(folder))
         command = [sys.executable, "-m", "msgq.decoding.capnproto.nodes", str(Path(folder, path.name))]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
-            raise InvalidValueError(f"{path} is not read within {_SECONDS} s") from None
+            raise InvalidValueError(f"{path} is not read within {_TIMEOUT_S} s") from None
     if done.returncode:
         said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if "failed:" in line]
         raise InvalidValueError(f"{path} is no schema: {said[-1] if said else 'pycapnp ended without a reason'}")

@@ -24,7 +24,7 @@ def main(path: str) -> None:
     # The file may have another copy of what schema.capnp imports, such as c++.capnp. One parser takes one of them only.
     parser = capnp.SchemaParser()
     module = parser.load(path, imports=[str(Path(path).parent)])
-    encoded_nodes = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _schemas(module)}
+    encoded_nodes = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _iter_schemas(module)}
     message = request.new_message()
     nodes = message.init("nodes", len(encoded_nodes))
     for number, content in enumerate(encoded_nodes.values()):
@@ -33,15 +33,15 @@ def main(path: str) -> None:
     sys.stdout.buffer.write(message.to_bytes())
 
 
-def _schemas(module: Any) -> Iterator[Any]:
+def _iter_schemas(module: Any) -> Iterator[Any]:
     """Give the schemas of a file, and those that their fields have."""
-    waiting: list[tuple[Any, tuple[str, ...]]] = [(nested.schema, ()) for nested in _within(module)]
+    waiting: list[tuple[Any, tuple[str, ...]]] = [(nested.schema, ()) for nested in _iter_nested_schemas(module)]
     seen = set[tuple[str, ...]]()
     while waiting and len(seen) < _SCHEMAS_MAX:
         schema, way = waiting.pop()
         yield schema
         for field in getattr(schema, "fields", {}).values():
-            inner, said = _schema(field), field.proto
+            inner, said = _find_field_schema(field), field.proto
             # What a parameter is, only the way to a generic struct tells.
             key = (*(way if schema.node.isGeneric else ()), str(said.slot.type if said.which() == "slot" else said))
             if inner is not None and key not in seen and len(key) < _GENERIC_MAX:
@@ -49,7 +49,7 @@ def _schemas(module: Any) -> Iterator[Any]:
                 waiting.append((inner, key))
 
 
-def _within(module: Any) -> Iterator[Any]:
+def _iter_nested_schemas(module: Any) -> Iterator[Any]:
     """Give the structs and enums that a file, or a struct, defines."""
     for nested in module.schema.node.nestedNodes:
         value = getattr(module, nested.name, None)  # an annotation is not an attribute
@@ -57,10 +57,10 @@ def _within(module: Any) -> Iterator[Any]:
             continue
         if value.schema.node.which() in ("struct", "enum"):
             yield value
-        yield from _within(value)
+        yield from _iter_nested_schemas(value)
 
 
-def _schema(field: Any) -> Any:
+def _find_field_schema(field: Any) -> Any:
     """Return the schema of a struct or an enum in a field, or in a list in it; None: it has none."""
     import capnp
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from msgq.errors import InvalidValueError
 
 #: A comment, an import with its keyword and file, or another string, which may lack its end: each byte is read once.
-_WORDS = re.compile(rb'#[^\n]*|\b(import|embed)\s*"((?:[^"\\]|\\.)*)"|"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
-_ID = re.compile(rb"^[ \t]*@0x([0-9a-fA-F]+)[ \t]*;", re.MULTILINE)
+_IMPORT_PATTERN = re.compile(rb'#[^\n]*|\b(import|embed)\s*"((?:[^"\\]|\\.)*)"|"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
+_FILE_ID_PATTERN = re.compile(rb"^[ \t]*@0x([0-9a-fA-F]+)[ \t]*;", re.MULTILINE)
 _FILES_MAX = 10_000
 
 
@@ -47,10 +47,10 @@ class Sources:
         self._by_id: dict[tuple[str, bytes], str] = {}
         self._waiting: list[tuple[Path, str, bytes]] = []
         self.texts: dict[str, bytes] = {}
-        self._name(path, is_text=True)
+        self._make_file_name(path, is_text=True)
         while self._waiting:
             file, name, content = self._waiting.pop()
-            self.texts[name] = _WORDS.sub(lambda match, file=file: self._resolve_import(match, file), content)  # type: ignore[misc]
+            self.texts[name] = _IMPORT_PATTERN.sub(lambda match, file=file: self._resolve_import(match, file), content)  # type: ignore[misc]
 
     def write(self, folder: Path) -> None:
         """Write the files."""
@@ -62,19 +62,22 @@ class Sources:
         if match[1] is None:
             return match[0]
         imported = match[2].decode(errors="surrogateescape")
-        file = next((candidate for candidate in self._candidates(imported, within) if candidate.is_file()), None)
+        file = next((candidate for candidate in self._list_candidates(imported, within) if candidate.is_file()), None)
         if file is None:
             where = "; give the folder that has it with -I (import_paths)" if imported.startswith("/") else ""
             raise InvalidValueError(f"{within} is no schema: it imports {imported!r}, which is not found{where}")
-        return b'%s "/%s"' % (match[1], self._name(file, match[1] == b"import").encode(errors="surrogateescape"))
+        return b'%s "/%s"' % (
+            match[1],
+            self._make_file_name(file, match[1] == b"import").encode(errors="surrogateescape"),
+        )
 
-    def _candidates(self, imported: str, within: Path) -> Iterator[Path]:
+    def _list_candidates(self, imported: str, within: Path) -> Iterator[Path]:
         if imported.startswith("/"):
             yield from (folder / imported[1:] for folder in self._folders)
         else:  # for a link, first in the folder of the link
             yield from (folder / imported for folder in (within.parent, within.resolve().parent))
 
-    def _name(self, file: Path, is_text: bool) -> str:
+    def _make_file_name(self, file: Path, is_text: bool) -> str:
         """Return the name of a file in the folder. Copies, which have the same name and id, are one file."""
         real = file.resolve()
         if real in self._names:
@@ -82,7 +85,7 @@ class Sources:
         if len(self._names) == _FILES_MAX:
             raise InvalidValueError(f"{file} is one file too many: a schema may have {_FILES_MAX} files")
         content = file.read_bytes()
-        said = _ID.search(content) if is_text else None
+        said = _FILE_ID_PATTERN.search(content) if is_text else None
         key = (file.name, said[1].lower() if said else str(real).encode(errors="surrogateescape"))
         name = self._by_id.get(key)
         if name is None:

@@ -26,7 +26,7 @@ _NONE, _STRING, _VECTOR, _OBJECT, _UNION, _ARRAY = 0, 13, 14, 15, 16, 17
 _SCALARS = dict(enumerate(("u1", "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"), 1))
 
 
-def _reflection() -> Table:
+def _load_reflection_types() -> Table:
     """Return what binary schemas are made of; only what is needed of it."""
 
     def table(name: str, *fields: tuple[str, int, Type, Any]) -> Table:
@@ -56,7 +56,7 @@ def _reflection() -> Table:
     return table("Schema", objects, enums, ("root_table", 4, object_table, None))
 
 
-def table_of(name: str, schema: bytes) -> Table:
+def read_table_type(name: str, schema: bytes) -> Table:
     """Return what messages are made of.
 
     Parameters
@@ -68,12 +68,12 @@ def table_of(name: str, schema: bytes) -> Table:
     ------
     ValueError : it is no such schema, or has structs within themselves or at impossible places.
     """
-    said = FlatBufferReader(_reflection()).read(schema)
-    kinds = _Kinds(said["objects"] or [], said["enums"] or [])
-    return kinds.table(name if name in kinds.numbers else (said["root_table"] or {}).get("name") or name)
+    said = FlatBufferReader(_load_reflection_types()).read(schema)
+    kinds = _TypeBuilder(said["objects"] or [], said["enums"] or [])
+    return kinds.build_table(name if name in kinds.numbers else (said["root_table"] or {}).get("name") or name)
 
 
-class _Kinds:
+class _TypeBuilder:
     """The types of one schema.
 
     Attributes
@@ -88,49 +88,51 @@ class _Kinds:
         self._structs: dict[int, FixedStruct] = {}
         self._empty: list[tuple[Table, dict[str, Any]]] = []  # tables whose fields are not known yet
 
-    def table(self, name: str) -> Table:
+    def build_table(self, name: str) -> Table:
         """Return a table, with all that it needs.
 
         Raises
         ------
         ValueError : there is none that is called so.
         """
-        root_table = self._of_object(self.numbers.get(name, -1), 0)
+        root_table = self._build_object(self.numbers.get(name, -1), 0)
         if not isinstance(root_table, Table):
             raise ValueError(f"{name} is no table")
         while self._empty:
             table, said = self._empty.pop()
             for field in _fields(said):
                 if not field["deprecated"]:
-                    table.fields.append((_name(field), field["offset"], *self._in_table(field)))
+                    table.fields.append((_name(field), field["offset"], *self._build_field_type(field)))
         return root_table
 
-    def _of_object(self, number: int, level: int) -> Table | FixedStruct:
+    def _build_object(self, number: int, level: int) -> Table | FixedStruct:
         """Return a table or a struct. level : of structs within which it is."""
         said = _at(self._objects, number, "object")
         if said["is_struct"]:
             if number not in self._structs:
-                self._structs[number] = self._struct(said, level)
+                self._structs[number] = self._build_struct(said, level)
             return self._structs[number]
         if number not in self._tables:
             self._tables[number] = Table(_name(said))
             self._empty.append((self._tables[number], said))
         return self._tables[number]
 
-    def _struct(self, said: dict[str, Any], level: int) -> FixedStruct:
+    def _build_struct(self, said: dict[str, Any], level: int) -> FixedStruct:
         if level > _NESTING_MAX:
             raise ValueError(f"its structs are nested deeper than {_NESTING_MAX} levels")
-        fields = tuple((_name(field), field["offset"], self._of(field["type"], level + 1)) for field in _fields(said))
+        fields = tuple(
+            (_name(field), field["offset"], self._build_type(field["type"], level + 1)) for field in _fields(said)
+        )
         size = said["bytesize"]
         if size < 1 or any(place + inline_size(kind) > size for _, place, kind in fields):
             raise ValueError(f"the struct {_name(said)} has {size} bytes, and fields beyond them")
         return FixedStruct(size, fields)
 
-    def _in_table(self, field: dict[str, Any]) -> tuple[Type, Any]:
+    def _build_field_type(self, field: dict[str, Any]) -> tuple[Type, Any]:
         """Return the type of a table's field, and its value where it is missing."""
         if field["offset64"]:
             raise ValueError(f"the field {_name(field)} is 64 bits away, which nothing here reads")
-        kind = self._of(field["type"], 0)
+        kind = self._build_type(field["type"], 0)
         if not isinstance(kind, Scalar) or field["optional"]:
             return kind, None
         if kind.code[0] == "f":
@@ -140,18 +142,18 @@ class _Kinds:
             number += 1 << 64
         return kind, bool(number) if kind.code == "b1" else (kind.names or {}).get(number, number)
 
-    def _of(self, said: dict[str, Any] | None, level: int) -> Type:
+    def _build_type(self, said: dict[str, Any] | None, level: int) -> Type:
         if said is None:
             raise ValueError("a field has no type")
         base, index = said["base_type"], said["index"]
         if base in (_VECTOR, _ARRAY):
-            inner = self._of({"base_type": said["element"], "element": _NONE, "index": index}, level)
+            inner = self._build_type({"base_type": said["element"], "element": _NONE, "index": index}, level)
             return Vector(inner) if base == _VECTOR else FixedArray(inner, said["fixed_length"])
         if base == _OBJECT:
-            return self._of_object(index, level)
+            return self._build_object(index, level)
         if base == _UNION:
             values = [value for value in self._values(index) if value["value"]]
-            return Union({value["value"]: self._of(value["union_type"], 0) for value in values})
+            return Union({value["value"]: self._build_type(value["union_type"], 0) for value in values})
         if base == _STRING:
             return String()
         if base not in _SCALARS:

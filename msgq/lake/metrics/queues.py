@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from msgq.common.queue_events import FIELDS, Event
 from msgq.common.units import NS_PER_S
-from msgq.decoding.events import event_heads
+from msgq.decoding.events import read_event_heads
 from msgq.lake.metrics import duration_stats
 from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import MAX_TIME, saturating_subtract, window_begin
@@ -94,7 +94,7 @@ def read_events(messages: pa.Table) -> pa.Table:
     if not is_queue.any():
         return EVENTS.empty_table()
     rows = np.flatnonzero(is_queue)
-    whole, headers = event_heads(column(messages, "data").take(pa.array(rows)))
+    whole, headers = read_event_heads(column(messages, "data").take(pa.array(rows)))
     made = take_rows(messages, ["run", "endpoint", "epoch", "sequence", "publisher"], rows[whole])
     numbers = {name: headers[name].astype(np.int64) for name, _ in FIELDS}
     sent = np.where(numbers["event"] == Event.SENT, numbers["publish_time"], 0)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import cast_to, field_arrays, field_names
+from msgq.decoding.arrow_types import build_field_arrays, cast_array, field_names
+from msgq.decoding.column_type import TYPE_BY_VALUE, ColumnType
 from msgq.decoding.columns import ColumnDecoder, Values
-from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING
-from msgq.decoding.typed import BY_VALUE, Kind
+from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING_ENCODINGS
 from msgq.kinds import all_kinds
 from msgq.lake.delta_types import delta_type
 
@@ -118,15 +118,15 @@ class SilverDecoder:
             family = SchemaFamily(encoding, "" if schema is None else schema.name, not is_topic)
             if encoding not in ENCODINGS:
                 yield _reject(family, group, f"nothing here decodes {encoding!r}")
-            elif schema is None and encoding not in SELF_DESCRIBING:
+            elif schema is None and encoding not in SELF_DESCRIBING_ENCODINGS:
                 yield _reject(family, group, f"{encoding} needs the text of its schema, which is not in the lake")
             else:
                 for piece in _split_by_size(group):
                     said = schema or Schema("message", encoding)
                     for values in self._values(said, piece):
-                        is_typed = self._is_typed or encoding not in SELF_DESCRIBING
+                        is_typed = self._is_typed or encoding not in SELF_DESCRIBING_ENCODINGS
                         yield _build_rows(
-                            family, piece, values, None if is_typed else self._decoder.kind(said) or BY_VALUE
+                            family, piece, values, None if is_typed else self._decoder.kind(said) or TYPE_BY_VALUE
                         )
 
     def _values(self, schema: Schema, messages: pa.Table) -> Iterator[Values]:
@@ -209,7 +209,7 @@ def _reject(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessag
     return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), decode_errors)
 
 
-def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kind | None) -> DecodedMessages:
+def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: ColumnType | None) -> DecodedMessages:
     """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
     if values.rows is not None:
         group = group.take(pa.array(values.rows))
@@ -225,10 +225,10 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kin
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
     sources = _SOURCE_NAMES if family.has_source else ()
-    names, arrays = field_column_names(value.type, sources), field_arrays(value)
+    names, arrays = field_column_names(value.type, sources), build_field_arrays(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
     if said is not None:
-        arrays = field_arrays(_with_doubles(value, said))
+        arrays = build_field_arrays(_with_doubles(value, said))
     columns = [*(_cast_fixed(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return DecodedMessages(
@@ -236,7 +236,7 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Kin
     )
 
 
-def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
+def _with_doubles(array: pa.Array, said: ColumnType) -> pa.Array:
     """Return values with integers as equal doubles where the schema does not state the type."""
     if not said.is_open:
         return array
@@ -246,11 +246,13 @@ def _with_doubles(array: pa.Array, said: Kind) -> pa.Array:
         return array.cast(pa.float64()) if is_exact else array
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
-        parts = [_with_doubles(p, said.part(name) or BY_VALUE) for name, p in zip(names, array.flatten(), strict=True)]
+        parts = [
+            _with_doubles(p, said.part(name) or TYPE_BY_VALUE) for name, p in zip(names, array.flatten(), strict=True)
+        ]
         return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
     if pa.types.is_list(array.type):
-        inner = _with_doubles(array.flatten(), said.parts[0] if said.parts else BY_VALUE)
-        return cast_to(array, pa.list_(inner.type))
+        inner = _with_doubles(array.flatten(), said.parts[0] if said.parts else TYPE_BY_VALUE)
+        return cast_array(array, pa.list_(inner.type))
     return array
 
 

@@ -20,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.decoding.arrow_types import common_columns
+from msgq.decoding.arrow_types import find_common_columns
 from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, TableSnapshot, has_table, table_places
 from msgq.lake.directory import Directory
 from msgq.lake.silver.decoder import DECODE_ERRORS, SchemaFamily
@@ -88,7 +88,7 @@ class _ManifestVersion:
             seen.add((name, text))
             family, columns = _describe_file(row)
             tables[name] = SilverTable(
-                family, common_columns(tables[name].columns, columns) if name in tables else columns
+                family, find_common_columns(tables[name].columns, columns) if name in tables else columns
             )
         return tables
 
@@ -117,7 +117,7 @@ class SilverManifest:
         for row in rows.sort_by("file").to_pylist():
             name, columns = row["table_name"], _columns(row)
             files.setdefault(name, {})[row["file"]] = None
-            fields[name] = common_columns(fields[name], columns) if name in fields else columns
+            fields[name] = find_common_columns(fields[name], columns) if name in fields else columns
         return [
             EndpointFiles(name, list(columns), *_select_columns(state.tables[name], fields[name]))
             for name, columns in files.items()

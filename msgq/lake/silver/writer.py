@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.decoding.arrow_types import find_common_columns, with_columns
 from msgq.decoding.decoders import ENCODINGS
 from msgq.errors import RecordingError
 from msgq.lake.bronze.writer import messages_table
@@ -117,7 +117,7 @@ class _TableBuffer:
         for endpoint in rows.column("endpoint").unique().to_pylist():
             before = self.fields.get(endpoint)
             if before not in joined:
-                joined[before] = common_columns(before, fields)
+                joined[before] = find_common_columns(before, fields)
             self.fields[endpoint] = joined[before]
 
     def pop_rows(self) -> pa.Table:

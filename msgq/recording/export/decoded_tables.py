@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import common_columns, field_arrays, field_names, with_columns
+from msgq.decoding.arrow_types import build_field_arrays, field_names, find_common_columns, with_columns
 from msgq.decoding.columns import ColumnDecoder, Values
 from msgq.errors import RecordingError
 from msgq.kinds import all_kinds
@@ -132,12 +132,12 @@ def _build_rows(about: pa.Table, decoded: _SchemaValues, good: _Rows) -> pa.Tabl
         columns[_ELEMENT] = pa.array(element, pa.int32())
     is_known = schema is not None and schema.encoding
     names = field_names(value.type, columns) if is_known else ["data"]
-    return pa.table(columns | dict(zip(names, field_arrays(value), strict=True)))
+    return pa.table(columns | dict(zip(names, build_field_arrays(value), strict=True)))
 
 
 def merge_tables(pieces: Sequence[pa.Table]) -> pa.Table:
     """Return all rows with the columns of all, each of the type that has all its values."""
-    columns = reduce(common_columns, (piece.schema for piece in pieces))
+    columns = reduce(find_common_columns, (piece.schema for piece in pieces))
     return pa.concat_tables([with_columns(piece, columns) for piece in pieces])
 
 

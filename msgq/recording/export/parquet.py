@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.decoding.arrow_types import find_common_columns, with_columns
 from msgq.errors import RecordingError
 from msgq.recording.export.decoded_tables import UndecodedCounter, decode_batches, merge_tables
 from msgq.recording.mcap_io.recording_files import safe_file_name
@@ -109,7 +109,7 @@ class _Table:
         if not self.waiting:
             return
         rows = merge_tables(self.waiting)
-        columns = common_columns(self.columns, rows.schema)
+        columns = find_common_columns(self.columns, rows.schema)
         if columns != self.columns:
             self.close()
         self.columns, self.waiting = columns, []

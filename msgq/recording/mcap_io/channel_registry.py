@@ -20,7 +20,7 @@ from msgq.common.message_source import TOPIC, MessageSource, parse_metadata
 from msgq.common.schema import Schema, message_encoding, schema_of
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import NO_BOUNDARY_LOSSES, BoundaryLosses, parse_boundary_losses
-from msgq.recording.mcap_io.core import UNKNOWN
+from msgq.recording.mcap_io.core import CODE_UNKNOWN
 from msgq.recording.mcap_io.record_structs import RecordStream
 
 #: Of a file's schemas, channels and metadata together: they are kept, and compressed bytes can be any number of bytes.
@@ -169,7 +169,7 @@ class ChannelRegistry:
 
     def may_be_wanted(self, number: int) -> bool:
         """Return whether messages of a channel are wanted, or nobody can know."""
-        return number >= len(self.codes) or bool(self.codes[number] >= UNKNOWN)
+        return number >= len(self.codes) or bool(self.codes[number] >= CODE_UNKNOWN)
 
     def refresh_codes(self) -> None:
         """Ask for the codes of all channels again."""
@@ -179,7 +179,7 @@ class ChannelRegistry:
     def set_code(self, number: int, code: int) -> None:
         """Give the messages of a channel a code."""
         if number >= len(self.codes):
-            self.codes = np.concatenate((self.codes, np.full(number + 1 - len(self.codes), UNKNOWN, np.int32)))
+            self.codes = np.concatenate((self.codes, np.full(number + 1 - len(self.codes), CODE_UNKNOWN, np.int32)))
         self.codes[number] = code
 
     def learn(self, opcode: int, content: bytes, offset: int) -> None:
@@ -228,7 +228,7 @@ class ChannelRegistry:
         elif isinstance(record, records.Channel) and record.schema_id and record.schema_id not in self.schemas:
             self._waiting[record.id] = record  # a summary may leave the schemas to the chunks
             self._awaited.setdefault(record.schema_id, set()).add(record.id)
-            self.set_code(record.id, UNKNOWN)
+            self.set_code(record.id, CODE_UNKNOWN)
         elif isinstance(record, records.Channel):
             self._waiting.pop(record.id, None)
             self._describe(record, offset)

@@ -10,7 +10,7 @@ import numpy as np
 from mcap import records
 
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.core import CHANNEL_IDS, TALLY, ChunkBuffer
+from msgq.recording.mcap_io.core import CHANNEL_IDS, TALLY_DTYPE, ChunkBuffer
 
 OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's figures
 
@@ -35,7 +35,7 @@ class ChannelStatistics:
     """Counts what is written. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._tallies = np.zeros(CHANNEL_IDS, TALLY)  # memory that is not written is not used
+        self._tallies = np.zeros(CHANNEL_IDS, TALLY_DTYPE)  # memory that is not written is not used
         self._numberings = np.arange(CHANNEL_IDS, dtype=np.uint16)
         self._first: dict[tuple[str, str], int] = {}
         self._counted: set[int] = set()
@@ -65,9 +65,9 @@ class ChannelStatistics:
     def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
         """Know what is known of all messages where they came from, if that is as many as were counted.
 
-        tallies : of dtype TALLY, by the channels' ids.
+        tallies : of dtype TALLY_DTYPE, by the channels' ids.
         """
-        adopted = np.zeros(CHANNEL_IDS, TALLY)
+        adopted = np.zeros(CHANNEL_IDS, TALLY_DTYPE)
         for number, tally in tallies.items():
             numbering = adopted[self._numberings[number]]
             if tally["following"] and numbering["following"]:

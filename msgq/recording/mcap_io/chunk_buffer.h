@@ -13,12 +13,12 @@
 #include "mcap_io/tally.h"
 
 enum {
-    MQ_RECORD_HEADER = 31, /* opcode u8, length u64, channel u16, sequence u32, log_time u64, publish_time u64 */
-    MQ_RECORD_OPCODE = 5,  /* Message */
-    MQ_INDEX_HEADER = 15,  /* opcode u8, length u64, channel u16, bytes of the entries u32 */
-    MQ_INDEX_OPCODE = 7,   /* MessageIndex */
-    MQ_INDEX_ENTRY = 16,   /* log_time u64, offset u64 */
-    MQ_CHANNEL_IDS = 1 << 16,
+    MQ_LOG_MESSAGE_HEADER = 31, /* opcode u8, length u64, channel u16, sequence u32, log_time u64, publish_time u64 */
+    MQ_LOG_MESSAGE_OPCODE = 5,  /* Message */
+    MQ_LOG_INDEX_HEADER = 15,   /* opcode u8, length u64, channel u16, bytes of the entries u32 */
+    MQ_LOG_INDEX_OPCODE = 7,    /* MessageIndex */
+    MQ_LOG_INDEX_ENTRY = 16,    /* log_time u64, offset u64 */
+    MQ_LOG_CHANNEL_IDS = 1 << 16,
 };
 
 typedef struct {
@@ -49,32 +49,33 @@ typedef struct {
     int64_t size;
 } mq_log_content;
 
-static inline void mq_put(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
+static inline void mq_log_copy_bytes(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
 
 /* Is there room for a message of `size` bytes? Its payload goes to mq_log_chunk_payload. */
 static inline bool mq_log_chunk_fits(const mq_log_chunk *chunk, uint64_t size) {
     return chunk->entries_used < chunk->entries_room && size <= chunk->room &&
-           chunk->used + MQ_RECORD_HEADER + size <= chunk->room;
+           chunk->used + MQ_LOG_MESSAGE_HEADER + size <= chunk->room;
 }
 
 /* Where the payload of the next record goes. */
 static inline uint8_t *mq_log_chunk_payload(const mq_log_chunk *chunk) {
-    return chunk->bytes + chunk->used + MQ_RECORD_HEADER;
+    return chunk->bytes + chunk->used + MQ_LOG_MESSAGE_HEADER;
 }
 
 /* Write the header before the payload of `size` bytes that is there, and take both in. */
-static inline void mq_log_chunk_take_in(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
-                                        uint64_t publish_time, int64_t origin_time, uint64_t size) {
+static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
+                                               uint64_t log_time, uint64_t publish_time, int64_t origin_time,
+                                               uint64_t size) {
     uint8_t *record = chunk->bytes + chunk->used;
-    uint64_t length = MQ_RECORD_HEADER - 9 + size;
-    record[0] = MQ_RECORD_OPCODE;
-    mq_put(record + 1, &length, 8);
-    mq_put(record + 9, &channel, 2);
-    mq_put(record + 11, &sequence, 4);
-    mq_put(record + 15, &log_time, 8);
-    mq_put(record + 23, &publish_time, 8);
+    uint64_t length = MQ_LOG_MESSAGE_HEADER - 9 + size;
+    record[0] = MQ_LOG_MESSAGE_OPCODE;
+    mq_log_copy_bytes(record + 1, &length, 8);
+    mq_log_copy_bytes(record + 9, &channel, 2);
+    mq_log_copy_bytes(record + 11, &sequence, 4);
+    mq_log_copy_bytes(record + 15, &log_time, 8);
+    mq_log_copy_bytes(record + 23, &publish_time, 8);
     chunk->entries[chunk->entries_used++] = (mq_log_entry){log_time, chunk->used, channel, sequence, origin_time};
-    chunk->used += MQ_RECORD_HEADER + size;
+    chunk->used += MQ_LOG_MESSAGE_HEADER + size;
 }
 
 /* Append a message. False: it does not fit. */
@@ -82,15 +83,15 @@ static inline bool mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, ui
                                        uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size) {
     if (!mq_log_chunk_fits(chunk, size))
         return false;
-    mq_put(mq_log_chunk_payload(chunk), data, size);
-    mq_log_chunk_take_in(chunk, channel, sequence, log_time, publish_time, origin_time, size);
+    mq_log_copy_bytes(mq_log_chunk_payload(chunk), data, size);
+    mq_log_chunk_commit_message(chunk, channel, sequence, log_time, publish_time, origin_time, size);
     return true;
 }
 
 /* Append messages from row `from` on until the chunk is full, or the next one does not fit. Returns the row behind the
  * last one that was appended; -1: the next one does not lie in its content. */
-static inline int64_t mq_log_chunk_take(mq_log_chunk *chunk, const mq_log_row *rows, int64_t from, int64_t count,
-                                        const mq_log_content *contents, int64_t content_count) {
+static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_row *rows, int64_t from, int64_t count,
+                                               const mq_log_content *contents, int64_t content_count) {
     for (; from < count && chunk->used < chunk->enough; from++) {
         const mq_log_row *row = &rows[from];
         if (row->content >= content_count || row->length < 0 || row->offset < 0)
@@ -108,7 +109,7 @@ static inline int64_t mq_log_chunk_take(mq_log_chunk *chunk, const mq_log_row *r
 
 /* Count the messages of each channel, which has a place for each id that there can be, of zeros before. Returns the
  * place behind the last one that was counted in. */
-static inline uint32_t mq_log_chunk_channels(const mq_log_chunk *chunk, uint32_t *counts) {
+static inline uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts) {
     uint32_t behind = 0;
     for (uint32_t i = 0; i < chunk->entries_used; i++) {
         const uint32_t channel = chunk->entries[i].channel;
@@ -120,37 +121,38 @@ static inline uint32_t mq_log_chunk_channels(const mq_log_chunk *chunk, uint32_t
 }
 
 /* Begin the index of a channel; its entries follow. Returns the place of the first one. */
-static inline uint8_t *mq_log_index_begin(uint8_t *to, uint16_t channel, uint32_t count) {
-    const uint32_t bytes = count * MQ_INDEX_ENTRY;
+static inline uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, uint32_t count) {
+    const uint32_t bytes = count * MQ_LOG_INDEX_ENTRY;
     const uint64_t length = 6 + (uint64_t)bytes;
-    to[0] = MQ_INDEX_OPCODE;
-    mq_put(to + 1, &length, 8);
-    mq_put(to + 9, &channel, 2);
-    mq_put(to + 11, &bytes, 4);
-    return to + MQ_INDEX_HEADER;
+    to[0] = MQ_LOG_INDEX_OPCODE;
+    mq_log_copy_bytes(to + 1, &length, 8);
+    mq_log_copy_bytes(to + 9, &channel, 2);
+    mq_log_copy_bytes(to + 11, &bytes, 4);
+    return to + MQ_LOG_INDEX_HEADER;
 }
 
 /* Write the entry of each message to where the index of its channel goes on, which moves; `shift` bytes are before the
  * first message. */
-static inline void mq_log_chunk_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places) {
+static inline void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places) {
     for (uint32_t i = 0; i < chunk->entries_used; i++) {
         const mq_log_entry *entry = &chunk->entries[i];
         const uint64_t offset = entry->offset + shift;
         uint8_t *to = places[entry->channel];
-        mq_put(to, &entry->log_time, 8);
-        mq_put(to + 8, &offset, 8);
-        places[entry->channel] = to + MQ_INDEX_ENTRY;
+        mq_log_copy_bytes(to, &entry->log_time, 8);
+        mq_log_copy_bytes(to + 8, &offset, 8);
+        places[entry->channel] = to + MQ_LOG_INDEX_ENTRY;
     }
 }
 
 /* Count the messages of a chunk into the tallies of their channels; numberings[channel] is the channel whose tally has
  * its losses. Both have a place for each id that there can be. */
-static inline void mq_log_chunk_count(const mq_log_chunk *chunk, mq_tally *tallies, const uint16_t *numberings) {
+static inline void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_tally *tallies,
+                                               const uint16_t *numberings) {
     for (uint32_t i = 0; i < chunk->entries_used; i++) {
         const mq_log_entry *entry = &chunk->entries[i];
         const uint64_t end = i + 1 < chunk->entries_used ? entry[1].offset : chunk->used;
         mq_tally_add(&tallies[entry->channel], &tallies[numberings[entry->channel]], (int64_t)entry->log_time,
-                     entry->sequence, (int64_t)(end - entry->offset - MQ_RECORD_HEADER));
+                     entry->sequence, (int64_t)(end - entry->offset - MQ_LOG_MESSAGE_HEADER));
     }
 }
 

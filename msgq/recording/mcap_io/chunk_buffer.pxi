@@ -1,12 +1,12 @@
 """Chunks that are being filled: the Python side of chunk_buffer.h."""
 
 
-RECORD_HEADER = MQ_RECORD_HEADER
+RECORD_HEADER = MQ_LOG_MESSAGE_HEADER
 ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"), ("origin_time", "<i8")]
 
-ROW = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
+ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
                 ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content", "<u2")])
-CHANNEL_IDS = MQ_CHANNEL_IDS
+CHANNEL_IDS = MQ_LOG_CHANNEL_IDS
 
 cdef enum:
     SMALLEST_RECORD = 48  # entries for so many bytes of room each: a chunk of tiny messages may close early
@@ -31,9 +31,9 @@ cdef object _view(ChunkBuffer chunk, void *start, Py_ssize_t size):
 
 cdef void *_zeros(size_t size) except NULL:
     """Return memory for something of each id that a channel can have; what is not written costs nothing."""
-    cdef void *zeros = calloc(MQ_CHANNEL_IDS, size)
+    cdef void *zeros = calloc(MQ_LOG_CHANNEL_IDS, size)
     if zeros == NULL:
-        raise MemoryError(f"no memory for {MQ_CHANNEL_IDS} channels")
+        raise MemoryError(f"no memory for {MQ_LOG_CHANNEL_IDS} channels")
     return zeros
 
 
@@ -41,7 +41,7 @@ cdef class ChunkBuffer:
     """See core.pyi."""
 
     def __cinit__(self, uint64_t enough, uint64_t largest):
-        cdef uint64_t room = enough + largest + MQ_RECORD_HEADER
+        cdef uint64_t room = enough + largest + MQ_LOG_MESSAGE_HEADER
         memset(&self._chunk, 0, sizeof(self._chunk))
         self._chunk.room, self._chunk.enough = room, enough
         self._chunk.entries_room = <uint32_t> min(enough // SMALLEST_RECORD + 1, <uint64_t> (1 << 24))
@@ -86,8 +86,8 @@ cdef class ChunkBuffer:
         cdef mq_log_content *places
         cdef int64_t size = len(rows)
         cdef Py_ssize_t i
-        if rows.dtype != ROW or not 0 <= start <= size:
-            raise InvalidValueError(f"row {start} of {size} rows of {rows.dtype}; they must be of dtype ROW")
+        if rows.dtype != ROW_DTYPE or not 0 <= start <= size:
+            raise InvalidValueError(f"row {start} of {size} rows of {rows.dtype}; they must be of dtype ROW_DTYPE")
         if start == size:
             return start
         data = rows.view(np.uint8)
@@ -100,7 +100,7 @@ cdef class ChunkBuffer:
                 places[i].size = one.shape[0]
                 places[i].bytes = &one[0] if one.shape[0] else NULL
             with nogil:
-                start = mq_log_chunk_take(&self._chunk, <const mq_log_row *> &data[0], start, size, places, count)
+                start = mq_log_chunk_append_rows(&self._chunk, <const mq_log_row *> &data[0], start, size, places, count)
         finally:
             free(places)
         if start < 0:
@@ -108,17 +108,17 @@ cdef class ChunkBuffer:
         return start
 
     def count(self, tallies not None, const uint16_t[::1] numberings not None):
-        if tallies.dtype != TALLY or not len(tallies) == numberings.shape[0] == CHANNEL_IDS:
+        if tallies.dtype != TALLY_DTYPE or not len(tallies) == numberings.shape[0] == CHANNEL_IDS:
             raise InvalidValueError(f"{len(tallies)} tallies; give one for each of {CHANNEL_IDS} ids")
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:
-            mq_log_chunk_count(&self._chunk, <mq_tally *> &numbers[0], &numberings[0])
+            mq_log_chunk_update_tallies(&self._chunk, <mq_tally *> &numbers[0], &numberings[0])
 
     def count_by_channel(self):
         cdef uint32_t *counts = <uint32_t *> _zeros(sizeof(uint32_t))
         cdef uint32_t channel
         try:
-            behind = mq_log_chunk_channels(&self._chunk, counts)
+            behind = mq_log_chunk_count_by_channel(&self._chunk, counts)
             return {channel: counts[channel] for channel in range(behind) if counts[channel]}
         finally:
             free(counts)
@@ -130,13 +130,13 @@ cdef class ChunkBuffer:
         cdef uint32_t count
         try:
             counts = self.count_by_channel()
-            size = len(counts) * MQ_INDEX_HEADER + self._chunk.entries_used * <Py_ssize_t> MQ_INDEX_ENTRY
+            size = len(counts) * MQ_LOG_INDEX_HEADER + self._chunk.entries_used * <Py_ssize_t> MQ_LOG_INDEX_ENTRY
             records = PyBytes_FromStringAndSize(NULL, size)
             to = <uint8_t *> PyBytes_AS_STRING(records)
             for channel, count in counts.items():
-                places[channel] = mq_log_index_begin(to, channel, count)
-                to = places[channel] + count * <uint64_t> MQ_INDEX_ENTRY
-            mq_log_chunk_index(&self._chunk, shift, places)
+                places[channel] = mq_log_index_write_header(to, channel, count)
+                to = places[channel] + count * <uint64_t> MQ_LOG_INDEX_ENTRY
+            mq_log_chunk_write_index(&self._chunk, shift, places)
             return records
         finally:
             free(places)

@@ -59,7 +59,7 @@ cdef class ChunkWriter:
         return 0
 
     cdef int _check(self, int64_t channel) except -1:
-        if not 0 <= channel < MQ_CHANNEL_IDS or self._next_sequence[channel] == NO_CHANNEL:
+        if not 0 <= channel < MQ_LOG_CHANNEL_IDS or self._next_sequence[channel] == NO_CHANNEL:
             raise InvalidValueError(f"there is no channel {channel}; give a number that `channel` returned")
         return 0
 

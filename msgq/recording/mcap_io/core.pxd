@@ -5,10 +5,10 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 cdef extern from "mcap_io/chunk_buffer.h" nogil:
     enum:
-        MQ_RECORD_HEADER
-        MQ_INDEX_HEADER
-        MQ_INDEX_ENTRY
-        MQ_CHANNEL_IDS
+        MQ_LOG_MESSAGE_HEADER
+        MQ_LOG_INDEX_HEADER
+        MQ_LOG_INDEX_ENTRY
+        MQ_LOG_CHANNEL_IDS
     ctypedef struct mq_log_entry:
         uint64_t log_time
         uint64_t offset
@@ -30,12 +30,12 @@ cdef extern from "mcap_io/chunk_buffer.h" nogil:
         pass
     bint mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
                              uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size)
-    int64_t mq_log_chunk_take(mq_log_chunk *chunk, const mq_log_row *rows, int64_t start, int64_t count,
+    int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_row *rows, int64_t start, int64_t count,
                               const mq_log_content *contents, int64_t content_count)
-    uint32_t mq_log_chunk_channels(const mq_log_chunk *chunk, uint32_t *counts)
-    uint8_t *mq_log_index_begin(uint8_t *to, uint16_t channel, uint32_t count)
-    void mq_log_chunk_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places)
-    void mq_log_chunk_count(const mq_log_chunk *chunk, mq_tally *tallies, const uint16_t *numberings)
+    uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts)
+    uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, uint32_t count)
+    void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places)
+    void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_tally *tallies, const uint16_t *numberings)
 
 
 cdef class ChunkBuffer:

@@ -9,19 +9,19 @@ from msgq.recording.mcap_io.segment_writer import EncodedChannel, SegmentWriter
 
 #: Why a scan stopped: at the end, no row was left, at a schema, a channel or no plain message, at a record that is cut,
 #: at opcode 0.
-END: int
-FULL: int
-RECORD: int
-CUT: int
-ZERO: int
+SCAN_END: int
+SCAN_FULL: int
+SCAN_RECORD: int
+SCAN_TRUNCATED: int
+SCAN_ZERO: int
 #: Codes of channels besides those from 0 on: a scan stops at an unknown one, and passes over an unwanted one.
-UNKNOWN: int
-UNWANTED: int
+CODE_UNKNOWN: int
+CODE_UNWANTED: int
 #: Times are at most so many ns.
 TIME_MAX: int
 #: What is counted of a code: messages, bytes, first_time, last_time, lost, following (the number after that of the
 #: newest message), first_sequence, largest. The numbers are those of a whole numbering; see tally.h.
-TALLY: np.dtype[Any]
+TALLY_DTYPE: np.dtype[Any]
 
 def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
     """Return what `zlib.crc32` does, several times as fast where the processor can multiply without carries.
@@ -154,7 +154,7 @@ class ScanColumns:
 
         Parameters
         ----------
-        tallies : of dtype TALLY, one for each code; added to.
+        tallies : of dtype TALLY_DTYPE, one for each code; added to.
         first : the row to begin with.
         numberings : of each code, the code in whose tally losses count: the same for those that share a numbering.
         """
@@ -164,7 +164,7 @@ RECORD_HEADER: int
 #: NumPy dtype of `ChunkBuffer.entries`, as its descr.
 ENTRY: list[tuple[str, str]]
 #: What `ChunkBuffer.take` appends: a message whose payload lies at `offset` of one of several contents.
-ROW: np.dtype[Any]
+ROW_DTYPE: np.dtype[Any]
 #: How many ids there can be of channels.
 CHANNEL_IDS: int
 
@@ -227,7 +227,7 @@ class ChunkBuffer:
 
         Parameters
         ----------
-        rows : of dtype ROW, contiguous.
+        rows : of dtype ROW_DTYPE, contiguous.
         start : the row to begin with.
         contents : contiguous buffers of bytes, in which the payloads lie.
 
@@ -249,7 +249,7 @@ class ChunkBuffer:
 
         Parameters
         ----------
-        tallies : of dtype TALLY (core.pyi), one for each channel id; added to.
+        tallies : of dtype TALLY_DTYPE (core.pyi), one for each channel id; added to.
         numberings : of each channel id, the one in whose tally losses count: the same for those that share a numbering.
 
         Notes
@@ -342,7 +342,7 @@ class ChunkWriter:
 
         Parameters
         ----------
-        rows : of dtype ROW, contiguous; their channels are in `channels`.
+        rows : of dtype ROW_DTYPE, contiguous; their channels are in `channels`.
         contents : contiguous buffers of bytes, in which the payloads lie.
 
         Raises

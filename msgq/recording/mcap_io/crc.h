@@ -13,10 +13,10 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-static inline int mq_can_fold(void) { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"); }
+static inline int mq_crc_can_fold(void) { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"); }
 
-__attribute__((target("pclmul,sse4.1"))) static inline __m128i mq_fold_into(__m128i value, __m128i factors,
-                                                                            const uint8_t *next) {
+__attribute__((target("pclmul,sse4.1"))) static inline __m128i mq_crc_fold_lane(__m128i value, __m128i factors,
+                                                                                const uint8_t *next) {
     const __m128i low = _mm_clmulepi64_si128(value, factors, 0x00);
     const __m128i high = _mm_clmulepi64_si128(value, factors, 0x11);
     return _mm_xor_si128(_mm_xor_si128(low, high), _mm_loadu_si128((const __m128i *)next));
@@ -24,8 +24,8 @@ __attribute__((target("pclmul,sse4.1"))) static inline __m128i mq_fold_into(__m1
 
 /* Fold `size` bytes, a multiple of 64 and not 0, into the 16 at `folded`: their CRC from the state 0 is the CRC of all,
  * behind bytes whose CRC is `start`. */
-__attribute__((target("pclmul,sse4.1"))) static void mq_fold(const uint8_t *bytes, int64_t size, uint32_t start,
-                                                             uint8_t *folded) {
+__attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold(const uint8_t *bytes, int64_t size, uint32_t start,
+                                                                 uint8_t *folded) {
     const __m128i by_512 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
     const __m128i by_128 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
     __m128i lanes[4];
@@ -34,16 +34,16 @@ __attribute__((target("pclmul,sse4.1"))) static void mq_fold(const uint8_t *byte
     lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)~start)); /* a CRC is its state, inverted */
     for (int64_t at = 64; at < size; at += 64)
         for (int i = 0; i < 4; i++)
-            lanes[i] = mq_fold_into(lanes[i], by_512, bytes + at + 16 * i);
+            lanes[i] = mq_crc_fold_lane(lanes[i], by_512, bytes + at + 16 * i);
     for (int i = 1; i < 4; i++)
-        lanes[i] = mq_fold_into(lanes[i - 1], by_128, (const uint8_t *)&lanes[i]);
+        lanes[i] = mq_crc_fold_lane(lanes[i - 1], by_128, (const uint8_t *)&lanes[i]);
     _mm_storeu_si128((__m128i *)folded, lanes[3]);
 }
 
 #else
 
-static inline int mq_can_fold(void) { return 0; } /* elsewhere zlib's own is used */
-static inline void mq_fold(const uint8_t *bytes, int64_t size, uint32_t start, uint8_t *folded) {
+static inline int mq_crc_can_fold(void) { return 0; } /* elsewhere zlib's own is used */
+static inline void mq_crc_fold(const uint8_t *bytes, int64_t size, uint32_t start, uint8_t *folded) {
     (void)bytes;
     (void)size;
     (void)start;

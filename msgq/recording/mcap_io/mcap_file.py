@@ -23,7 +23,7 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, Channel, ChannelRegistry
-from msgq.recording.mcap_io.core import CUT, RECORD, TIME_MAX, UNWANTED, ZERO, ScanColumns
+from msgq.recording.mcap_io.core import CODE_UNWANTED, SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.crc import DataCrc
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.message_compression import decompress_payloads, starts_with_compressed_payload
@@ -415,19 +415,21 @@ class McapFile:
         while True:
             before, strict = position, self.on_unknown_record is not None
             why, position = columns.scan(content, position, self.registry.codes, start, end, strict)
-            unknown = why == RECORD and content[position] > Opcode.DATA_END
-            if learning and (why != RECORD or position > before or unknown):
+            unknown = why == SCAN_RECORD and content[position] > Opcode.DATA_END
+            if learning and (why != SCAN_RECORD or position > before or unknown):
                 self._prologue, learning = (self.registry.changes, content[:before]), False
-            if why == CUT:
+            if why == SCAN_TRUNCATED:
                 self._report(block.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
                 return len(content)
-            if why == ZERO or non_messages > NON_MESSAGES_MAX:
+            if why == SCAN_ZERO or non_messages > NON_MESSAGES_MAX:
                 reason = (
-                    "zeros instead of a record" if why == ZERO else f"{non_messages} records that are no plain messages"
+                    "zeros instead of a record"
+                    if why == SCAN_ZERO
+                    else f"{non_messages} records that are no plain messages"
                 )
                 self._report(block.offset, f"a chunk was read in part: {reason} (at {position} of {len(content)})")
                 return len(content)
-            if why != RECORD:
+            if why != SCAN_RECORD:
                 return position
             position, non_messages = self._handle_record(block, content, position), non_messages + (not unknown)
 
@@ -443,7 +445,7 @@ class McapFile:
                 if self._find_channel(number) or self.registry.drop_missing_schema(number, block.offset):
                     return position
                 self._report(block.offset, f"messages of channel {number}, which nothing describes")
-                self.registry.set_code(number, UNWANTED)  # said once
+                self.registry.set_code(number, CODE_UNWANTED)  # said once
             else:
                 self._report(block.offset, f"a message that is too short, or has an impossible time (at {position})")
         elif opcode > Opcode.DATA_END and self.on_unknown_record is not None:
@@ -468,10 +470,10 @@ class McapFile:
 
     def _learn_channels(self, block: DataBlock, content: bytes) -> None:
         """Learn what describes messages from a chunk, and pass over these."""
-        nobody, nothing, position = np.full(65536, UNWANTED, np.int32), ScanColumns(1), 0
+        nobody, nothing, position = np.full(65536, CODE_UNWANTED, np.int32), ScanColumns(1), 0
         for _ in range(NON_MESSAGES_MAX):
             why, position = nothing.scan(content, position, nobody, 0, 0)
-            if why != RECORD:
+            if why != SCAN_RECORD:
                 return
             opcode, length = HEAD.unpack_from(content, position)
             if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.core import CHANNEL_IDS, ROW, TIME_MAX
+from msgq.recording.mcap_io.core import CHANNEL_IDS, ROW_DTYPE, TIME_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -124,7 +124,7 @@ class MessageColumns:
         self.sequence = None if sequence is None else _integers("sequence", sequence, count, TIME_MAX)
 
     def rows(self, payloads: Sequence[PayloadColumn], numbers: _Array) -> Iterator[tuple[_Array, _Array]]:
-        """Give them as rows of dtype ROW, some at a time, each with the bytes that their payloads lie in.
+        """Give them as rows of dtype ROW_DTYPE, some at a time, each with the bytes that their payloads lie in.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class MessageColumns:
             for begin in range(0, len(column), _ROWS):
                 begins = column.begins[begin : begin + _ROWS + 1]
                 selection = slice(first, first + len(begins) - 1)
-                rows = np.zeros(len(begins) - 1, ROW)
+                rows = np.zeros(len(begins) - 1, ROW_DTYPE)
                 rows["offset"], rows["length"] = begins[:-1], np.diff(begins)
                 rows["channel"], rows["sequence"] = self.channel[selection], numbers[selection]
                 rows["log_time"], rows["publish_time"] = self.log_time[selection], self.publish_time[selection]

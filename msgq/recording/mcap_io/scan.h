@@ -11,19 +11,19 @@
 
 #include "mcap_io/tally.h"
 
-#define MQ_RECORD_HEAD 9   /* opcode, length */
-#define MQ_MESSAGE_HEAD 22 /* channel, sequence, log_time, publish_time */
-#define MQ_SCHEMA 0x03
-#define MQ_CHANNEL 0x04
-#define MQ_MESSAGE 0x05
+#define MQ_SCAN_RECORD_HEAD 9   /* opcode, length */
+#define MQ_SCAN_MESSAGE_HEAD 22 /* channel, sequence, log_time, publish_time */
+#define MQ_OPCODE_SCHEMA 0x03
+#define MQ_OPCODE_CHANNEL 0x04
+#define MQ_OPCODE_MESSAGE 0x05
 
 /* Why a scan stopped. */
 enum {
-    MQ_SCAN_END,    /* at the end of the bytes */
-    MQ_SCAN_FULL,   /* the columns have no row left */
-    MQ_SCAN_RECORD, /* at a whole record that only the caller can judge: a schema, a channel, a strange message */
-    MQ_SCAN_CUT,    /* at a record that goes beyond the end */
-    MQ_SCAN_ZERO,   /* at opcode 0, which MCAP keeps for what is no record */
+    MQ_SCAN_END,       /* at the end of the bytes */
+    MQ_SCAN_FULL,      /* the columns have no row left */
+    MQ_SCAN_RECORD,    /* at a whole record that only the caller can judge: a schema, a channel, a strange message */
+    MQ_SCAN_TRUNCATED, /* at a record that goes beyond the end */
+    MQ_SCAN_ZERO,      /* at opcode 0, which MCAP keeps for what is no record */
 };
 
 /* What a channel's messages are given as code, besides the codes >= 0 that the caller hands out. */
@@ -44,7 +44,7 @@ typedef struct {
     int64_t *publish_time;
     int64_t *offset; /* of the payload in the bytes that were scanned */
     int64_t *length;
-} mq_columns;
+} mq_scan_columns;
 
 static inline uint16_t mq_read_u16(const uint8_t *at) {
     uint16_t value;
@@ -63,13 +63,13 @@ static inline uint64_t mq_read_u64(const uint8_t *at) {
 }
 
 /* Put the wanted messages from *position on into the columns from *row on; both are moved along. */
-static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_scan_filter *wanted, const mq_columns *columns,
-                          int64_t rows, int64_t *position, int64_t *row) {
+static inline int mq_scan_messages(const uint8_t *bytes, int64_t size, const mq_scan_filter *wanted,
+                                   const mq_scan_columns *columns, int64_t rows, int64_t *position, int64_t *row) {
     int64_t at = *position, r = *row;
     int why = MQ_SCAN_END;
     while (at < size) {
-        if (size - at < MQ_RECORD_HEAD) {
-            why = MQ_SCAN_CUT;
+        if (size - at < MQ_SCAN_RECORD_HEAD) {
+            why = MQ_SCAN_TRUNCATED;
             break;
         }
         const uint8_t opcode = bytes[at];
@@ -78,19 +78,20 @@ static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_scan_filt
             break;
         } /* of zeros there may be any number */
         const uint64_t length = mq_read_u64(bytes + at + 1);
-        if (length > (uint64_t)(size - at - MQ_RECORD_HEAD)) {
-            why = MQ_SCAN_CUT;
+        if (length > (uint64_t)(size - at - MQ_SCAN_RECORD_HEAD)) {
+            why = MQ_SCAN_TRUNCATED;
             break;
         }
-        if (opcode != MQ_MESSAGE && opcode != MQ_SCHEMA && opcode != MQ_CHANNEL && !wanted->strict) {
-            at += MQ_RECORD_HEAD + (int64_t)length;
+        if (opcode != MQ_OPCODE_MESSAGE && opcode != MQ_OPCODE_SCHEMA && opcode != MQ_OPCODE_CHANNEL &&
+            !wanted->strict) {
+            at += MQ_SCAN_RECORD_HEAD + (int64_t)length;
             continue;
         }
-        if (opcode != MQ_MESSAGE || length < MQ_MESSAGE_HEAD) {
+        if (opcode != MQ_OPCODE_MESSAGE || length < MQ_SCAN_MESSAGE_HEAD) {
             why = MQ_SCAN_RECORD;
             break;
         }
-        const uint8_t *message = bytes + at + MQ_RECORD_HEAD;
+        const uint8_t *message = bytes + at + MQ_SCAN_RECORD_HEAD;
         const uint16_t channel = mq_read_u16(message);
         const int32_t code = channel < wanted->channels ? wanted->codes[channel] : MQ_CODE_UNKNOWN;
         const int64_t log_time = (int64_t)mq_read_u64(message + 6);
@@ -108,11 +109,11 @@ static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_scan_filt
             columns->sequence[r] = mq_read_u32(message + 2);
             columns->log_time[r] = log_time;
             columns->publish_time[r] = publish_time;
-            columns->offset[r] = at + MQ_RECORD_HEAD + MQ_MESSAGE_HEAD;
-            columns->length[r] = (int64_t)length - MQ_MESSAGE_HEAD;
+            columns->offset[r] = at + MQ_SCAN_RECORD_HEAD + MQ_SCAN_MESSAGE_HEAD;
+            columns->length[r] = (int64_t)length - MQ_SCAN_MESSAGE_HEAD;
             r++;
         }
-        at += MQ_RECORD_HEAD + (int64_t)length;
+        at += MQ_SCAN_RECORD_HEAD + (int64_t)length;
     }
     *position = at;
     *row = r;
@@ -120,7 +121,7 @@ static inline int mq_scan(const uint8_t *bytes, int64_t size, const mq_scan_filt
 }
 
 /* Return how many bytes the payloads of some rows have together. */
-static inline int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows) {
+static inline int64_t mq_scan_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows) {
     int64_t sum = 0;
     for (; row < rows; row++)
         sum += columns->length[row];
@@ -129,8 +130,8 @@ static inline int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, i
 
 /* Copy payloads one behind the other to `data`, of which `used` bytes are taken; ends[row] is where each one ends. The
  * caller has made room. Returns the bytes taken afterwards, -1 if these are not the bytes that were scanned. */
-static inline int64_t mq_gather(const uint8_t *bytes, int64_t size, const mq_columns *columns, int64_t row,
-                                int64_t rows, uint8_t *data, int64_t used, int32_t *ends) {
+static inline int64_t mq_scan_copy_payloads(const uint8_t *bytes, int64_t size, const mq_scan_columns *columns,
+                                            int64_t row, int64_t rows, uint8_t *data, int64_t used, int32_t *ends) {
     for (; row < rows; row++) {
         if (columns->offset[row] > size - columns->length[row])
             return -1;
@@ -142,8 +143,8 @@ static inline int64_t mq_gather(const uint8_t *bytes, int64_t size, const mq_col
 }
 
 /* Count rows into the tallies of their codes; numberings[code] is the code of the tally that has its losses. */
-static inline void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
-                            const int32_t *numberings) {
+static inline void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+                                          const int32_t *numberings) {
     for (; row < rows; row++) {
         const int32_t code = columns->code[row];
         mq_tally_add(&tallies[code], &tallies[numberings[code]], columns->log_time[row],

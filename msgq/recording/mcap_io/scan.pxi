@@ -6,7 +6,7 @@ cdef extern from "mcap_io/scan.h" nogil:
         MQ_SCAN_END
         MQ_SCAN_FULL
         MQ_SCAN_RECORD
-        MQ_SCAN_CUT
+        MQ_SCAN_TRUNCATED
         MQ_SCAN_ZERO
         MQ_CODE_UNKNOWN
         MQ_CODE_UNWANTED
@@ -16,35 +16,35 @@ cdef extern from "mcap_io/scan.h" nogil:
         int64_t start
         int64_t end
         int strict
-    ctypedef struct mq_columns:
+    ctypedef struct mq_scan_columns:
         int32_t *code
         int64_t *sequence
         int64_t *log_time
         int64_t *publish_time
         int64_t *offset
         int64_t *length
-    int mq_scan(const uint8_t *data, int64_t size, const mq_scan_filter *wanted, const mq_columns *columns,
+    int mq_scan_messages(const uint8_t *data, int64_t size, const mq_scan_filter *wanted, const mq_scan_columns *columns,
                 int64_t rows, int64_t *position, int64_t *row)
-    int64_t mq_payload_bytes(const mq_columns *columns, int64_t row, int64_t rows)
-    int64_t mq_gather(const uint8_t *data, int64_t size, const mq_columns *columns, int64_t row, int64_t rows,
+    int64_t mq_scan_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows)
+    int64_t mq_scan_copy_payloads(const uint8_t *data, int64_t size, const mq_scan_columns *columns, int64_t row, int64_t rows,
                       uint8_t *into, int64_t used, int32_t *ends)
-    void mq_count(const mq_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+    void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
                   const int32_t *numberings)
 
 cdef extern from "mcap_io/crc.h" nogil:
-    bint mq_can_fold()
-    void mq_fold(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
+    bint mq_crc_can_fold()
+    void mq_crc_fold(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
 
 
-END = MQ_SCAN_END
-FULL = MQ_SCAN_FULL
-RECORD = MQ_SCAN_RECORD
-CUT = MQ_SCAN_CUT
-ZERO = MQ_SCAN_ZERO
-UNKNOWN = MQ_CODE_UNKNOWN
-UNWANTED = MQ_CODE_UNWANTED
+SCAN_END = MQ_SCAN_END
+SCAN_FULL = MQ_SCAN_FULL
+SCAN_RECORD = MQ_SCAN_RECORD
+SCAN_TRUNCATED = MQ_SCAN_TRUNCATED
+SCAN_ZERO = MQ_SCAN_ZERO
+CODE_UNKNOWN = MQ_CODE_UNKNOWN
+CODE_UNWANTED = MQ_CODE_UNWANTED
 TIME_MAX = 2**63 - 1
-TALLY = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following",
+TALLY_DTYPE = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following",
                                             "first_sequence", "largest")])
 
 
@@ -60,7 +60,7 @@ cdef class ScanColumns:
     cdef readonly object origin_time
     cdef readonly Py_ssize_t capacity
     cdef readonly Py_ssize_t rows
-    cdef mq_columns _columns
+    cdef mq_scan_columns _columns
 
     def __cinit__(self, Py_ssize_t capacity):
         if capacity < 1:
@@ -97,24 +97,24 @@ cdef class ScanColumns:
         wanted.channels, wanted.start, wanted.end, wanted.strict = codes.shape[0], start, end, strict
         wanted.codes = &codes[0] if wanted.channels else NULL
         with nogil:
-            why = mq_scan(&data[0], size, &wanted, &self._columns, self.capacity, &position, &row)
+            why = mq_scan_messages(&data[0], size, &wanted, &self._columns, self.capacity, &position, &row)
         self.rows = row
         return why, position
 
     def payload_bytes(self, Py_ssize_t first):
         self._check(first)
-        return mq_payload_bytes(&self._columns, first, self.rows)
+        return mq_scan_payload_bytes(&self._columns, first, self.rows)
 
     def gather(self, const uint8_t[::1] data, Py_ssize_t first, uint8_t[::1] into, int64_t used, int32_t[::1] ends):
         self._check(first)
-        cdef int64_t size = mq_payload_bytes(&self._columns, first, self.rows)
+        cdef int64_t size = mq_scan_payload_bytes(&self._columns, first, self.rows)
         if used < 0 or size > into.shape[0] - used or ends.shape[0] < self.rows or used + size > 2**31 - 1:
             raise InvalidValueError(f"{size} bytes do not fit behind {used} of {into.shape[0]}")
         if size == 0:
             ends[first:self.rows] = <int32_t> used
             return used
         with nogil:
-            used = mq_gather(&data[0], data.shape[0], &self._columns, first, self.rows, &into[0], used, &ends[0])
+            used = mq_scan_copy_payloads(&data[0], data.shape[0], &self._columns, first, self.rows, &into[0], used, &ends[0])
         if used < 0:
             raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
         return used
@@ -133,14 +133,14 @@ cdef class ScanColumns:
         if first == self.rows:
             return
         codes = min(len(tallies), numberings.shape[0])
-        if tallies.dtype != TALLY or self.code[first:self.rows].max() >= codes:
+        if tallies.dtype != TALLY_DTYPE or self.code[first:self.rows].max() >= codes:
             raise InvalidValueError(f"{codes} tallies are too few")
         for each in numberings:
             if not 0 <= each < len(tallies):
                 raise InvalidValueError(f"numbering {each} of {len(tallies)} tallies")
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:
-            mq_count(&self._columns, first, self.rows, <mq_tally *> &numbers[0], &numberings[0])
+            mq_scan_update_tallies(&self._columns, first, self.rows, <mq_tally *> &numbers[0], &numberings[0])
 
     cdef int _check(self, Py_ssize_t first) except -1:
         if not 0 <= first <= self.rows:
@@ -151,10 +151,10 @@ cdef class ScanColumns:
 def crc32(const uint8_t[::1] data, uint32_t start=0):
     cdef int64_t size = data.shape[0] & ~63
     cdef uint8_t folded[16]
-    if size == 0 or not mq_can_fold():
+    if size == 0 or not mq_crc_can_fold():
         return zlib.crc32(data, start)
     with nogil:
-        mq_fold(&data[0], size, start, folded)
+        mq_crc_fold(&data[0], size, start, folded)
     return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # which is what zlib calls the state 0
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.core import ROW, TIME_MAX, UNKNOWN, ScanColumns
+from msgq.recording.mcap_io.core import CODE_UNKNOWN, ROW_DTYPE, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
 from msgq.recording.merge.channel_mapping import ChannelMapping
@@ -30,7 +30,7 @@ class CopyableChunk(NamedTuple):
 
 
 class DecodedRows(NamedTuple):
-    """Messages that are wanted, of dtype ROW, and the bytes that they lie in."""
+    """Messages that are wanted, of dtype ROW_DTYPE, and the bytes that they lie in."""
 
     rows: _Rows
     contents: list[bytes]
@@ -108,7 +108,7 @@ class LogMerger:
         if not block.is_chunk or not block.channels or block.end > following or file.has_compressed_payloads:
             return None
         codes = [
-            int(described.codes[channel_id]) if channel_id in described.channels else UNKNOWN
+            int(described.codes[channel_id]) if channel_id in described.channels else CODE_UNKNOWN
             for channel_id in block.channels
         ]
         if min(codes) < 0 or not self._channels.map_file(number, file).unchanged:
@@ -132,13 +132,13 @@ class LogMerger:
         content = b""
         for content in self._logs[number].scan_block(file, block, self._columns):
             columns = self._columns
-            rows = np.empty(columns.rows, ROW)
+            rows = np.empty(columns.rows, ROW_DTYPE)
             if columns.rows:
                 rows["channel"] = self._channels.map_rows(number, file, content, columns)
             for name in ("log_time", "publish_time", "origin_time", "offset", "length", "sequence"):
                 rows[name] = getattr(columns, name)[: columns.rows]
             pieces.append(rows)
-        rows = np.concatenate(pieces) if pieces else np.empty(0, ROW)
+        rows = np.concatenate(pieces) if pieces else np.empty(0, ROW_DTYPE)
         if not len(rows):
             return None
         times = np.ascontiguousarray(rows["log_time"])

@@ -15,7 +15,7 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.core import TIME_MAX, UNWANTED, ScanColumns
+from msgq.recording.mcap_io.core import CODE_UNWANTED, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
 
@@ -75,7 +75,7 @@ class LogView:
         if channel.endpoint not in self._selection or (
             self._kinds is not None and channel.source.kind not in self._kinds
         ):
-            return UNWANTED
+            return CODE_UNWANTED
         if self._schemas is not None:
             channel = replace(channel, schema=self._schemas.of(channel.endpoint, channel.schema))
         if channel not in self._codes:

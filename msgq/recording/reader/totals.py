@@ -15,7 +15,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses, count_boundary_losses
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.channel_statistics import OFFSET_KEY
-from msgq.recording.mcap_io.core import TALLY, TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.core import TALLY_DTYPE, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
@@ -101,7 +101,7 @@ class EndpointTotals:
 
     def __init__(self, view: LogView) -> None:
         self._view = view
-        self._tallies = np.zeros(0, TALLY)
+        self._tallies = np.zeros(0, TALLY_DTYPE)
 
     def add(self, file: McapFile, read: bool) -> None:
         """Add what a file has, as it says; or read it, if it does not, or if that is wanted."""
@@ -126,7 +126,7 @@ class EndpointTotals:
     def _grow(self) -> None:
         missing = len(self._view.channels) - len(self._tallies)
         if missing > 0:
-            self._tallies = np.concatenate((self._tallies, np.zeros(missing, TALLY)))
+            self._tallies = np.concatenate((self._tallies, np.zeros(missing, TALLY_DTYPE)))
 
     def _scan(self, file: McapFile) -> None:
         columns = ScanColumns(_ROWS)

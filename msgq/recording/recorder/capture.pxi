@@ -5,8 +5,8 @@ cdef enum:
     MAPPED_MAX = 256  # pools in one run, beyond its time: bytes of others could lead from one to the next
 
 
-TURN = MQ_CAPTURE_TURN
-NO_CHANNEL = (f"{MQ_CAPTURE_CHANNELS - 1} endpoints, publishers, keys and epochs are all that MCAP can number; begin "
+CAPTURE_BATCH_MAX = MQ_CAPTURE_BATCH_MAX
+NO_CHANNEL_REASON = (f"{MQ_CAPTURE_CHANNELS - 1} endpoints, publishers, keys and epochs are all that MCAP can number; begin "
               "another recording")
 
 
@@ -20,7 +20,7 @@ cdef class Capture:
     def __cinit__(self):
         memset(&self._capture, 0, sizeof(self._capture))
         self._capture.interrupt = -1
-        self._capture.channels = <mq_channel *> calloc(MQ_CAPTURE_CHANNELS, sizeof(mq_channel))
+        self._capture.channels = <mq_capture_channel *> calloc(MQ_CAPTURE_CHANNELS, sizeof(mq_capture_channel))
         if self._capture.channels == NULL:
             raise MemoryError()
         self._capture.clock_offset_ns = host_offset_ns()
@@ -55,8 +55,8 @@ cdef class Capture:
         source.prepare()
         self._sources[number] = source
         tap.from_, tap.publish_offset, tap.separate = source.c, publish_offset, isinstance(source, RecordSource)
-        tap.begun = tap.ended = tap.unnumbered = tap.doubted = False
-        tap.channel, tap.passed, tap.shown = 0, 0, 0
+        tap.has_numbering = tap.ended = tap.lacks_channel_id = tap.states_unknown_loss = False
+        tap.channel, tap.skipped_count, tap.stored_losses = 0, 0, 0
         return number
 
     cdef uint32_t _new_tap(self) except? 0:
@@ -91,14 +91,14 @@ cdef class Capture:
         tap.from_.schema_seq_seen = (<Source> self._sources[source]).c.schema_seq_seen
 
     def begin_epoch(self, uint32_t source):
-        self._tap(source).begun = False
+        self._tap(source).has_numbering = False
 
     def begin_channels(self, uint32_t source):
         mq_tap_forget_channels(self._tap(source))
 
     def new_channel(self):
         if self._capture.channel_count + 1 >= MQ_CAPTURE_CHANNELS:
-            raise RecordingError(NO_CHANNEL)
+            raise RecordingError(NO_CHANNEL_REASON)
         self._capture.channel_count += 1
         self._capture.channels[self._capture.channel_count].source = UINT32_MAX
         return self._capture.channel_count
@@ -122,7 +122,7 @@ cdef class Capture:
                 mapped += 1
         if end == MQ_CAPTURE_CORRUPT:
             self._resume(self._capture.stuck)
-        if end == MQ_CAPTURE_ROUSED:
+        if end == MQ_CAPTURE_INTERRUPTED:
             eventfd_read(self._capture.interrupt, &interrupts)
         return end == MQ_CAPTURE_FULL
 
@@ -140,7 +140,7 @@ cdef class Capture:
     def channels(self, uint32_t start=1):
         return [(i, channel.source, channel.epoch, channel.part, channel.counted, channel.tracked,
                  channel.first & UINT32_MAX,
-                 None if channel.lost_before == MQ_CAPTURE_UNKNOWN else channel.lost_before)
+                 None if channel.lost_before == MQ_CAPTURE_LOST_UNKNOWN else channel.lost_before)
                 for i in range(start, self._capture.channel_count + 1)
                 for channel in [self._capture.channels[i]] if channel.source != UINT32_MAX]
 
@@ -148,7 +148,7 @@ cdef class Capture:
         return self._capture.taps[source].ended
 
     def count_skipped(self, uint32_t source):
-        return self._capture.taps[source].passed
+        return self._capture.taps[source].skipped_count
 
     def lacks_channel(self, uint32_t source):
-        return self._capture.taps[source].unnumbered
+        return self._capture.taps[source].lacks_channel_id

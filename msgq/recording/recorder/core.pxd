@@ -42,9 +42,9 @@ cdef extern from "sys/inotify.h" nogil:
 cdef extern from "recorder/capture.h" nogil:
     enum:
         MQ_CAPTURE_CHANNELS
-        MQ_CAPTURE_TURN
-    uint64_t MQ_CAPTURE_UNKNOWN
-    ctypedef struct mq_channel:
+        MQ_CAPTURE_BATCH_MAX
+    uint64_t MQ_CAPTURE_LOST_UNKNOWN
+    ctypedef struct mq_capture_channel:
         uint32_t source
         uint32_t epoch
         uint32_t part
@@ -55,20 +55,20 @@ cdef extern from "recorder/capture.h" nogil:
     ctypedef struct mq_tap:
         mq_source from_ "from"
         int64_t publish_offset
-        bint begun
+        bint has_numbering
         bint ended
         bint separate
         uint16_t channel
-        uint64_t passed
-        uint64_t shown
-        bint doubted
-        bint unnumbered
+        uint64_t skipped_count
+        uint64_t stored_losses
+        bint states_unknown_loss
+        bint lacks_channel_id
         uint16_t *channels
     ctypedef struct mq_capture:
         mq_tap *taps
         uint32_t tap_count
         uint32_t turn
-        mq_channel *channels
+        mq_capture_channel *channels
         uint32_t channel_count
         int64_t clock_offset_ns
         int interrupt
@@ -80,8 +80,8 @@ cdef extern from "recorder/capture.h" nogil:
         MQ_CAPTURE_FULL
         MQ_CAPTURE_UNMAPPED
         MQ_CAPTURE_CORRUPT
-        MQ_CAPTURE_ROUSED
-        MQ_CAPTURE_DESCRIBED
+        MQ_CAPTURE_INTERRUPTED
+        MQ_CAPTURE_NEW_SCHEMA
     void mq_tap_forget_channels(mq_tap *tap)
     mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns)
 

@@ -61,8 +61,8 @@ class FileWatcher:
         OSError : as above, for a directory that has just come.
         """
 
-TURN: int  # messages that a source may give before the next one's turn
-NO_CHANNEL: str  # why messages are `unnumbered`
+CAPTURE_BATCH_MAX: int  # messages that a source may give before the next one's turn
+NO_CHANNEL_REASON: str  # why messages have no channel
 
 @final
 class Capture:

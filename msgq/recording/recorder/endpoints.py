@@ -16,7 +16,7 @@ from msgq.common import naming
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.common.selection import Selection
-from msgq.decoding.stamps import time_offset
+from msgq.decoding.stamps import find_time_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source
 from msgq.kinds import carrier_of, get_kind, kind_of, stored_kinds, subject_of
@@ -24,7 +24,7 @@ from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
-from msgq.recording.recorder.core import NO_CHANNEL, Capture, FileArrival, FileWatcher
+from msgq.recording.recorder.core import NO_CHANNEL_REASON, Capture, FileArrival, FileWatcher
 
 _EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
 _UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 def publish_offset(schema: Schema | None) -> int:
     """Return where in a message its publishing time is, the field `publish_time` of a struct schema; or -1."""
-    offset = time_offset(schema, "publish_time")
+    offset = find_time_offset(schema, "publish_time")
     return -1 if offset is None else offset
 
 
@@ -113,7 +113,7 @@ class RecordedEndpoints:
         self._check_files([], look=True)
         for number, recorded in self.all.items():
             if self._capture.lacks_channel(number):
-                self.refused[recorded.endpoint] = NO_CHANNEL
+                self.refused[recorded.endpoint] = NO_CHANNEL_REASON
 
     def handle_changes(self) -> bool:
         """See to what ended a run, if it was one of these: a file appeared, a schema changed. Say whether it was.

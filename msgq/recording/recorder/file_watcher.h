@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 enum {
-    MQ_FILE_ARRIVALS = 256,             /* that are kept until they are taken; the kernel keeps the others meanwhile */
-    MQ_FILE_ARRIVALS_ROOM = 128,        /* of them, for what one read may bring: 4 KiB of events of 32 bytes */
-    MQ_FILE_ARRIVALS_OPEN = 64,         /* of them, at most; the names of the others are kept */
+    MQ_FILE_ARRIVALS_MAX = 256,         /* that are kept until they are taken; the kernel keeps the others meanwhile */
+    MQ_FILE_ARRIVALS_PER_READ = 128,    /* of them, for what one read may bring: 4 KiB of events of 32 bytes */
+    MQ_FILE_ARRIVALS_OPEN_MAX = 64,     /* of them, at most; the names of the others are kept */
     MQ_FILE_ARRIVALS_PAUSE_NS = 200000, /* after which nothing follows at once */
     MQ_FILE_ARRIVALS_PAUSES = 8,
     MQ_WATCHED_DIRECTORIES = 8,
@@ -48,18 +48,18 @@ typedef struct {
     bool overflowed; /* some were not told, and nobody knows their names */
     bool changed;    /* a directory came or went */
     mq_watched_directory place[MQ_WATCHED_DIRECTORIES];
-    mq_file_arrival arrived[MQ_FILE_ARRIVALS]; /* the first `count` */
+    mq_file_arrival arrived[MQ_FILE_ARRIVALS_MAX]; /* the first `count` */
 } mq_file_watcher;
 
-static inline void mq_file_watcher_open(mq_file_watcher *a, unsigned place, const char *name) {
-    if (a->count == MQ_FILE_ARRIVALS) {
+static inline void mq_file_watcher_open_file(mq_file_watcher *a, unsigned place, const char *name) {
+    if (a->count == MQ_FILE_ARRIVALS_MAX) {
         a->overflowed = true;
         return;
     }
     mq_file_arrival *arrival = &a->arrived[a->count++];
     *arrival = (mq_file_arrival){.place = place, .fd = -1};
     strncpy(arrival->name, name, NAME_MAX);
-    if (a->open == MQ_FILE_ARRIVALS_OPEN)
+    if (a->open == MQ_FILE_ARRIVALS_OPEN_MAX)
         return;
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", a->place[place].directory, name);
@@ -68,16 +68,16 @@ static inline void mq_file_watcher_open(mq_file_watcher *a, unsigned place, cons
     a->open += arrival->fd >= 0;
 }
 
-static inline void mq_file_watcher_note_in(mq_file_watcher *a, unsigned place, const struct inotify_event *event) {
+static inline void mq_file_watcher_add_event_in(mq_file_watcher *a, unsigned place, const struct inotify_event *event) {
     const char *start = a->place[place].start;
     if (event->mask & IN_IGNORED) { /* it is there no more */
         a->place[place].watch = -1;
         a->changed = true;
     } else if (event->len && !(event->mask & IN_ISDIR) && !strncmp(event->name, start, strlen(start)))
-        mq_file_watcher_open(a, place, event->name);
+        mq_file_watcher_open_file(a, place, event->name);
 }
 
-static inline void mq_file_watcher_note(mq_file_watcher *a, const struct inotify_event *event) {
+static inline void mq_file_watcher_add_event(mq_file_watcher *a, const struct inotify_event *event) {
     if (event->mask & IN_Q_OVERFLOW)
         a->overflowed = true;
     else if (event->mask & IN_MOVE_SELF)
@@ -86,7 +86,7 @@ static inline void mq_file_watcher_note(mq_file_watcher *a, const struct inotify
         a->changed = true;
     for (unsigned i = 0; i < a->places; i++)
         if (a->place[i].watch == event->wd)
-            mq_file_watcher_note_in(a, i, event);
+            mq_file_watcher_add_event_in(a, i, event);
 }
 
 /* Is there something to take? */
@@ -98,17 +98,18 @@ static inline bool mq_file_watcher_has_pending(const mq_file_watcher *a) {
 static inline bool mq_file_watcher_poll(mq_file_watcher *a) {
     _Alignas(struct inotify_event) char events[4096];
     ssize_t size;
-    while (a->count <= MQ_FILE_ARRIVALS - MQ_FILE_ARRIVALS_ROOM && (size = read(a->fd, events, sizeof events)) > 0)
+    while (a->count <= MQ_FILE_ARRIVALS_MAX - MQ_FILE_ARRIVALS_PER_READ &&
+           (size = read(a->fd, events, sizeof events)) > 0)
         for (ssize_t at = 0; at < size;) {
             const struct inotify_event *event = (const void *)(events + at);
             at += (ssize_t)(sizeof *event + event->len);
-            mq_file_watcher_note(a, event);
+            mq_file_watcher_add_event(a, event);
         }
     return mq_file_watcher_has_pending(a);
 }
 
 /* The same, and what follows at once: of files that are made together, each may be gone in a moment. */
-static inline bool mq_file_watcher_gather_all(mq_file_watcher *a) {
+static inline bool mq_file_watcher_poll_burst(mq_file_watcher *a) {
     struct pollfd on = {.fd = a->fd, .events = POLLIN};
     const struct timespec pause = {.tv_nsec = MQ_FILE_ARRIVALS_PAUSE_NS};
     for (int i = 0; i < MQ_FILE_ARRIVALS_PAUSES && mq_file_watcher_poll(a) && ppoll(&on, 1, &pause, NULL) > 0; i++)

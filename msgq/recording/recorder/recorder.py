@@ -26,7 +26,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, encode_channel
 from msgq.recording.recorder.chunk_queue import ChunkQueue
-from msgq.recording.recorder.core import TURN, Capture
+from msgq.recording.recorder.core import CAPTURE_BATCH_MAX, Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
 from msgq.recording.recorder.loss_accounting import LossAccounting
@@ -354,7 +354,7 @@ class Recorder:
                 break
             before, last = len(self._chunk), time.monotonic() >= until  # before the look, or that may be an early one
             full = self._fill(0)
-            turned = len(self._chunk) - before >= TURN  # some source may have more
+            turned = len(self._chunk) - before >= CAPTURE_BATCH_MAX  # some source may have more
             if full:
                 self._submit_chunk()
             elif not self._sources.handle_changes() and not turned and last:

@@ -13,7 +13,7 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.core import CUT, RECORD, TIME_MAX, ZERO, ScanColumns
+from msgq.recording.mcap_io.core import SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
 from msgq.recording.mcap_io.record_structs import HEAD, RecordStream
 
@@ -118,13 +118,13 @@ class ChunkParser:
                 pieces.append(self._rows(rows))
                 known += int(self._columns.length[:rows].sum()) + rows * (HEAD.size + MESSAGE_BYTES)
                 count += rows
-            if why in (CUT, ZERO) or non_messages > NON_MESSAGES_MAX:
+            if why in (SCAN_TRUNCATED, SCAN_ZERO) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
                     contents.bad_ranges.append(
                         (position, len(content), _REASONS.get(why, f"{non_messages} records are no messages"))
                     )
                 break
-            if why == RECORD:
+            if why == SCAN_RECORD:
                 opcode, length = HEAD.unpack_from(content, position)
                 if outside and opcode != Opcode.MESSAGE:
                     break
@@ -164,4 +164,4 @@ class ChunkParser:
         contents.declarations.append((count, record))
 
 
-_REASONS = {CUT: "a record goes beyond the end", ZERO: "zeros instead of a record"}
+_REASONS = {SCAN_TRUNCATED: "a record goes beyond the end", SCAN_ZERO: "zeros instead of a record"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from msgq.decoding.arrow_types import common_columns, with_columns
+from msgq.decoding.arrow_types import find_common_columns, with_columns
 from msgq.lake.catalog import quote_name
 from msgq.lake.silver.manifest import EndpointFiles, SilverManifest
 from msgq.lake.silver.table_assignment import silver_table
@@ -37,7 +37,7 @@ class SilverViews:
         sources = self._manifest.sources(endpoint)
         if not sources:
             return None
-        wanted = reduce(common_columns, [source.own for source in sources])
+        wanted = reduce(find_common_columns, [source.own for source in sources])
         parts = [self._of_endpoint(source, endpoint, wanted) for source in sources]
         return reduce(lambda rows, other: rows.union(other), parts)
 

@@ -35,8 +35,8 @@ MUTANTS = [
     ),
     chunk(
         "a message fits that is one byte larger than the room",
-        "chunk->used + MQ_RECORD_HEADER + size <= chunk->room;",
-        "chunk->used + MQ_RECORD_HEADER + size <= chunk->room + 1;",
+        "chunk->used + MQ_LOG_MESSAGE_HEADER + size <= chunk->room;",
+        "chunk->used + MQ_LOG_MESSAGE_HEADER + size <= chunk->room + 1;",
         "chunk_fits_messages_up_to_its_room",
     ),
     chunk(
@@ -53,7 +53,7 @@ MUTANTS = [
     ),
     chunk(
         "a record's length leaves its header out",
-        "uint64_t length = MQ_RECORD_HEADER - 9 + size;",
+        "uint64_t length = MQ_LOG_MESSAGE_HEADER - 9 + size;",
         "uint64_t length = size;",
         "scan_finds_the_messages_that_were_appended",
     ),
@@ -83,25 +83,25 @@ MUTANTS = [
     ),
     chunk(
         "entries of a channel are in one place",
-        "places[entry->channel] = to + MQ_INDEX_ENTRY;",
+        "places[entry->channel] = to + MQ_LOG_INDEX_ENTRY;",
         "places[entry->channel] = to;",
         "index_of_a_channel_has_an_entry_for_each_message",
     ),
     chunk(
         "the last message of a chunk has no bytes",
         "i + 1 < chunk->entries_used ? entry[1].offset : chunk->used;",
-        "i + 1 < chunk->entries_used ? entry[1].offset : entry->offset + MQ_RECORD_HEADER + (chunk->used == 0);",
+        "i + 1 < chunk->entries_used ? entry[1].offset : entry->offset + MQ_LOG_MESSAGE_HEADER + (chunk->used == 0);",
         "counts_of_a_chunk_are_those_of_its_messages",
     ),
     scan(
         "a record beyond the end is read",
-        "if (length > (uint64_t)(size - at - MQ_RECORD_HEAD))",
+        "if (length > (uint64_t)(size - at - MQ_SCAN_RECORD_HEAD))",
         "if (length > (uint64_t)(size - at))",
         "scan_stops_at_a_record_that_goes_beyond_the_end",
     ),
     scan(
         "the head of a record beyond the end is read",
-        "if (size - at < MQ_RECORD_HEAD)",
+        "if (size - at < MQ_SCAN_RECORD_HEAD)",
         "if (size - at < 1)",
         "scan_stops_at_a_record_that_goes_beyond_the_end",
     ),
@@ -185,8 +185,8 @@ MUTANTS = [
     ),
     unpack(
         "bytes after a message are accepted",
-        "(p->is_cdr ? MQ_PADDING_MAX : 0);",
-        "MQ_PADDING_MAX;",
+        "(p->is_cdr ? MQ_CDR_PADDING_MAX : 0);",
+        "MQ_CDR_PADDING_MAX;",
         "message_that_is_cut_or_too_long_is_rejected",
     ),
     unpack(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class FaultError(ValueError):
+class MalformedPayloadError(ValueError):
     """Bytes are no message of their schema.
 
     Attributes
