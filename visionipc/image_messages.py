@@ -83,9 +83,9 @@ def header(frame_id: int, timestamp_sof: int) -> dict[str, Any]:
 
 def message(schema: Schema, value: dict[str, Any]) -> bytes:
     """Return an IMAGE or a COMPRESSED_IMAGE with these fields; bytes among them are copied once."""
-    from msgq.decoding.cdr_writing import cdr_bytes
+    from msgq.decoding.cdr_writing import encode_cdr
 
-    return cdr_bytes(_struct(schema), value)
+    return encode_cdr(_struct(schema), value)
 
 
 def fields(data: bytes) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def fields(data: bytes) -> dict[str, Any]:
 
 @lru_cache
 def _struct(schema: Schema) -> Struct:
-    from msgq.decoding.structs import schema_struct
+    from msgq.decoding.structs import parse_schema_struct
 
-    return schema_struct(schema)
+    return parse_schema_struct(schema)
 
 
 @lru_cache
