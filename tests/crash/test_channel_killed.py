@@ -61,10 +61,10 @@ NAMED = {
         "mq_eventcount_notify_mp: exchanged word",
     ],
     "send of as many as there are slots": ["mq_index_ring_retract: exchanged mq_index_ring_at(order, position)"],
-    "close without a message": ["sweep: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
+    "close without a message": ["remove_dead_pools: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
     "join where too many died": [
         "mq_channel_retract_all: exchanged &order->entries[i]",
-        "sweep: removed pool",
+        "remove_dead_pools: removed pool",
         "mq_channel_release_row: stored &row->pool_uid",
     ],
     "grow": ["grow: stored &former.row->superseded", "mq_participant_leave: exchanged &participant->uid"],

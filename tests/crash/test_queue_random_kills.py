@@ -30,7 +30,7 @@ KINDS = ("sent", "calls", "got", "took", "acked")
 
 class Record(NamedTuple):
     kind: str
-    who: int
+    participant: int
     message: int
     deliveries: int
 
@@ -43,22 +43,22 @@ class Diary:
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def write(self, kind: str, who: int, message: int = 0, deliveries: int = 0) -> None:
-        os.write(self._fd, self.FORMAT.pack(KINDS.index(kind), who, message, deliveries))
+    def write(self, kind: str, participant: int, message: int = 0, deliveries: int = 0) -> None:
+        os.write(self._fd, self.FORMAT.pack(KINDS.index(kind), participant, message, deliveries))
 
     @classmethod
     def read(cls, path: Path) -> list[Record]:
         return [Record(KINDS[kind], *rest) for kind, *rest in cls.FORMAT.iter_unpack(path.read_bytes())]
 
 
-def send_for_ever(name: str, diary: str, who: int) -> None:
+def send_for_ever(name: str, diary: str, participant: int) -> None:
     """Send messages of all priorities; each number has the sender's above its own."""
-    notes, rng = Diary(diary), random.Random(who)
+    notes, rng = Diary(diary), random.Random(participant)
     with MessageQueue(name, 0) as queue:
         for number in itertools.count():
-            message = who << 32 | number
+            message = participant << 32 | number
             queue.send(message.to_bytes(8, "little") * rng.randrange(1, 100), rng.randrange(3))
-            notes.write("sent", who, message)
+            notes.write("sent", participant, message)
             if number % 8 == 7:
                 time.sleep(0.001)  # so that the queue is empty at times; nothing waits for it
 
@@ -68,34 +68,34 @@ def number_of(data: bytes) -> int:
     return int.from_bytes(data[:8], "little")
 
 
-def take_one(queue: MessageQueue, notes: Diary, who: int, timeout: float | None = None) -> bool:
+def take_one(queue: MessageQueue, notes: Diary, participant: int, timeout: float | None = None) -> bool:
     job = queue.take(timeout)
     if job is None:
         return False
     message = number_of(job.data)
-    notes.write("took", who, message, job.deliveries)
+    notes.write("took", participant, message, job.deliveries)
     job.ack()
-    notes.write("acked", who, message)
+    notes.write("acked", participant, message)
     return True
 
 
-def receive_one(queue: MessageQueue, notes: Diary, who: int, timeout: float | None = None) -> bool:
-    notes.write("calls", who)
+def receive_one(queue: MessageQueue, notes: Diary, participant: int, timeout: float | None = None) -> bool:
+    notes.write("calls", participant)
     message = queue.receive(timeout)
     if message is None:
         return False
-    notes.write("got", who, number_of(message.data), message.deliveries)
+    notes.write("got", participant, number_of(message.data), message.deliveries)
     return True
 
 
 WAYS: dict[str, Callable[..., bool]] = {"take": take_one, "receive": receive_one}
 
 
-def consume_for_ever(name: str, diary: str, who: int, way: str) -> None:
+def consume_for_ever(name: str, diary: str, participant: int, way: str) -> None:
     notes = Diary(diary)
     with MessageQueue(name, 0) as queue:
         while True:
-            WAYS[way](queue, notes, who)
+            WAYS[way](queue, notes, participant)
 
 
 def massacre(name: str, diary: str, way: str, seed: int, kills: int, messages: int) -> dict[str, int]:
@@ -132,7 +132,7 @@ def check_sent(records: list[Record], arrived: set[int]) -> set[int]:
     for record in records:
         if record.kind == "sent":
             sent.add(record.message)
-            last[record.who] = record.message & 0xFFFFFFFF
+            last[record.participant] = record.message & 0xFFFFFFFF
     for message in arrived - sent:
         assert message & 0xFFFFFFFF == last[message >> 32] + 1, f"nobody has sent {message:#x}"
     return sent | arrived
@@ -147,16 +147,16 @@ def check_taken(records: list[Record]) -> None:
             assert record.message not in acked, f"{record} comes again"
             takes[record.message].append(record)
         elif record.kind == "acked":
-            assert takes[record.message][-1].participant == record.who
-            acked[record.message] = record.who
+            assert takes[record.message][-1].participant == record.participant
+            acked[record.message] = record.participant
     sent = check_sent(records, {*takes})
     assert not sent - {*takes}, f"{len(sent - {*takes})} messages are lost"
     for message, deliveries in ((message, [one.deliveries for one in them]) for message, them in takes.items()):
         assert deliveries == sorted({*deliveries}), f"deliveries of {message:#x}: {deliveries}"
     unnoted = sum(them[-1].deliveries - len(them) for them in takes.values())
-    takers = {record.who for record in records if record.kind == "took"}
+    takers = {record.participant for record in records if record.kind == "took"}
     assert unnoted <= len(takers), f"{unnoted} deliveries that nobody saw, of {len(takers)}"
-    last_words = Counter(takes[message][-1].who for message in sent - {*acked})
+    last_words = Counter(takes[message][-1].participant for message in sent - {*acked})
     assert all(count == 1 for count in last_words.values()), "acknowledged without having been"
     assert SURVIVOR not in last_words
 
@@ -165,8 +165,8 @@ def check_received(records: list[Record]) -> None:
     """Nothing comes twice; what is lost was in the hands of a receiver that was killed in the middle of receive."""
     got = Counter(record.message for record in records if record.kind == "got")
     assert set(got.values()) == {1}, "a message came twice"
-    last = {record.who: record.kind for record in records if record.kind in ("calls", "got")}
-    inside = sum(kind == "calls" for who, kind in last.items() if who != SURVIVOR)
+    last = {record.participant: record.kind for record in records if record.kind in ("calls", "got")}
+    inside = sum(kind == "calls" for participant, kind in last.items() if participant != SURVIVOR)
     vanished = len(check_sent(records, {*got}) - {*got})
     print(len(got), "received,", vanished, "vanished,", inside, "killed in receive,", len(last), "receivers")
     assert vanished <= inside, f"{vanished} messages are lost, and {inside} were killed in receive"

@@ -102,7 +102,7 @@ SHARED_STEPS = {
 EXCLUSIVE_STEPS = {
     "write": ["mq_cell_commit_exclusive: stored version"],
     "join after a dead one": ["mq_record_claim: stored owner"],
-    "join where another died": ["mq_record_reclaim_row: stored &parts->record->owner", "mq_record_claim: stored owner"],
+    "join where another died": ["mq_record_reclaim_row: stored &parts->header->owner", "mq_record_claim: stored owner"],
     "leave": ["mq_record_release: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
 }
 

@@ -20,7 +20,8 @@ from tools.fuzz import build
 
 ROUNDS = 10  # of hostile bytes
 WATCHDOG = 240
-USED = ("msgq/impl/gate", "msgq/impl/base", "msgq/impl/ring", "visionipc")  # by what runs on the sanitized build
+# Folders of the extensions that run on the sanitized build.
+USED = ("msgq/common", "msgq/impl/gate", "msgq/impl/base", "msgq/impl/ring", "visionipc")
 pytestmark = [
     pytest.mark.skipif(not build.has_sanitizer("address,undefined"), reason="the compiler has no address sanitizer"),
     pytest.mark.watchdog(3 * WATCHDOG),

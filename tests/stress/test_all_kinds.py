@@ -33,7 +33,7 @@ AUDITOR = INCARNATIONS_MAX - 1
 
 @pytest.fixture
 def history(prefix: str) -> History:
-    """Books of a run whose endpoints have been made."""
+    """Histories of a run whose endpoints have been made."""
     made = History()
     worker.create_files()
     made.begun = True

@@ -239,7 +239,7 @@ def test_rows_change_hands_under_traffic(scene: ProcessGroup, endpoint: str, see
 
 def test_many_handles_and_threads_in_one_process(endpoint: str, seed: int) -> None:
     """What: threads with handles of their own, and threads that share one, send and take at the same time."""
-    count, books = int(500 * LONGER), [queues.Books(ordered=False) for _ in range(6)]
+    count, histories = int(500 * LONGER), [queues.History(ordered=False) for _ in range(6)]
     with MessageQueue(endpoint, max_messages=5, max_message_size=queues.SIZE) as shared:
         own = [MessageQueue(endpoint) for _ in range(3)]
 
@@ -247,7 +247,7 @@ def test_many_handles_and_threads_in_one_process(endpoint: str, seed: int) -> No
             for number in range(count):
                 queue.send(message(source, number, 20), 1, timeout=DEADLINE)
 
-        def take(queue: MessageQueue, into: queues.Books, kind: str) -> None:
+        def take(queue: MessageQueue, into: queues.History, kind: str) -> None:
             for _ in queues.taker(kind, queue, into, random.Random(seed)):
                 if into.ends:
                     return
@@ -255,13 +255,13 @@ def test_many_handles_and_threads_in_one_process(endpoint: str, seed: int) -> No
         senders = [Task(send, queue, i) for i, queue in enumerate((shared, shared, own[0]))]
         kinds = ("receive", "take", "into", "poller", "take", "receive")
         handles = (shared, shared, own[0], own[1], own[1], own[2])
-        takers = [Task(take, *one) for one in zip(handles, books, kinds, strict=True)]
+        takers = [Task(take, *one) for one in zip(handles, histories, kinds, strict=True)]
         for task in senders:
             task.result()
         queues.end(shared, len(takers))
         for task in takers:
             task.result()
-        check([one.report() for one in books], 3, count)
+        check([one.report() for one in histories], 3, count)
         settled(shared)
         for queue in own:
             queue.close()
