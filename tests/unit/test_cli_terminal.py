@@ -137,7 +137,7 @@ LOOKING: dict[str, list[Any]] = {
 def test_names_schemas_and_processes_of_others_are_escaped(hostile: str, verb: str) -> None:
     arguments = [r"[\s\S]*" if one == ".*" else one for one in LOOKING[verb]]
     result = run(verb, *arguments, code=None)
-    shown = {"stat": "topics", "doctor": "participants"}.get(verb, r"\x1b[2J")
+    shown = {"stat": "topics", "doctor": "topics"}.get(verb, r"\x1b[2J")
     assert shown in result.output
     as_json = run(verb, *arguments, "--json", code=None).stdout
     for line in as_json.splitlines():
