@@ -8,8 +8,8 @@ from operator import eq
 
 from .addresses import EVENTCOUNT
 from .channel_shared import (
+    EVICTED,
     TAIL,
-    WITHDRAWN,
     Entry,
     Message,
     Pins,
@@ -157,7 +157,7 @@ class Publisher:
         while pool.published and (yield from self.may_withdraw()):
             shared.withdraw(pool, self.idle)
             oldest = pool.published.popleft()
-            yield shared.exchange(shared.entry(oldest.position), oldest, Entry(oldest.position, WITHDRAWN, 0))
+            yield shared.exchange(shared.entry(oldest.position), oldest, Entry(oldest.position, EVICTED, 0))
             if not (yield from self.is_pinned(oldest.slot)):
                 return oldest.slot
             pool.limbo.append(oldest.slot)
@@ -261,7 +261,7 @@ class Publisher:
         for entry in referred if self.rules.row_unreferenced else ():
             if entry.row == oldest:
                 location = self.shared.entry(entry.position)
-                yield self.shared.exchange(location, entry, Entry(entry.position, WITHDRAWN, 0))
+                yield self.shared.exchange(location, entry, Entry(entry.position, EVICTED, 0))
         return oldest
 
     def entries(self) -> Steps[list[Entry]]:
@@ -307,7 +307,7 @@ class Publisher:
         yield from shared.lock(self)
         if (yield load(TAIL, ACQUIRE)) == 0:
             for i in range(shared.capacity):
-                yield store(shared.entry(i), Entry(i, WITHDRAWN, 0))
+                yield store(shared.entry(i), Entry(i, EVICTED, 0))
             yield store(TAIL, shared.capacity, RELEASE)
         yield from shared.unlock()
 

@@ -16,7 +16,7 @@ from .oracle import Violation
 from .task import Op, Steps, Task
 
 TAIL = "tail"
-WITHDRAWN = -1  # in the place of a row
+EVICTED = -1  # in the place of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class SharedChannel:
         self.messages: list[Message] = []  # published at position `capacity`, `capacity` + 1, ...
         self.notified = 0  # messages before this position have a publisher that returned from its call
         initial: dict[str, Any] = {TAIL: capacity if configured else 0, EVENTCOUNT: (0, False, False)}
-        initial |= {self.entry(i): Entry(i, WITHDRAWN, 0) if configured else Entry(0, 0, 0) for i in range(capacity)}
+        initial |= {self.entry(i): Entry(i, EVICTED, 0) if configured else Entry(0, 0, 0) for i in range(capacity)}
         initial |= {pool_uid(row): 0 for row in range(rows)}
         self.kernel = ModelKernel(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
 

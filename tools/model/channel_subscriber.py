@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from .addresses import EVENTCOUNT
 from .channel_shared import (
+    EVICTED,
     TAIL,
-    WITHDRAWN,
     Entry,
     Pin,
     Pins,
@@ -57,7 +57,7 @@ class Subscriber:
             if entry.position > self.cursor:
                 yield from self.skip_lapped(entry)
                 return True
-            if entry.row == WITHDRAWN:
+            if entry.row == EVICTED:
                 self.skip(self.cursor + 1)
                 return True
             if (yield from self.open_pool(entry)) and (yield from self.take(entry)):

@@ -209,9 +209,9 @@ class FrameServer:
 
     def is_free(self, row: int) -> Steps[bool]:
         """Nobody's, a dead client's, or of one that left and lets go of the last frame."""
-        tenant, rules = self.clients_by_row.get(row), self.stream.rules
-        if tenant is None or tenant.task.dead:
-            return tenant is None or not (yield is_alive(tenant.task))
+        client_row, rules = self.clients_by_row.get(row), self.stream.rules
+        if client_row is None or client_row.task.dead:
+            return client_row is None or not (yield is_alive(client_row.task))
         if not (yield load(at.client_left(row), rules.leave_load)):  # EDGE client-left: acquire
             return False
         for buffer, generation in self.generations.items():

@@ -209,7 +209,7 @@ class KilledWorker:
 
 
 @dataclass(frozen=True)
-class WorkFigures:
+class WorkResults:
     """What became of the jobs, by the queue's own counters.
 
     `waiting`, `taken`: that are there and were not worked off. `returned`: those that came back from a worker that was
@@ -225,14 +225,14 @@ class WorkFigures:
     killed: tuple[KilledWorker, ...]
 
 
-def work(run: str, killed: Sequence[KilledWorker]) -> WorkFigures | None:
+def work(run: str, killed: Sequence[KilledWorker]) -> WorkResults | None:
     """Look at the queue, after all workers have ended; None: the run ended before one of them had made it."""
     try:
         queue = stats.queue(plan.endpoint_name(run, plan.JOBS))
     except SegmentError:
         return None
-    figures = (queue.sent, queue.acknowledged, queue.returned, queue.depth, queue.in_flight)
-    return WorkFigures(plan.JOBS.name, *figures, tuple(killed))
+    results = (queue.sent, queue.acknowledged, queue.returned, queue.depth, queue.in_flight)
+    return WorkResults(plan.JOBS.name, *results, tuple(killed))
 
 
 def has_job(run: str, pid: int) -> bool:

@@ -14,7 +14,7 @@ BACKEND = naming.backend_name()
 VIRTUAL = BACKEND == "fake"
 #: Whether every message is accounted for. Over ZMQ it is not: a subscriber is not told what it lost; a publisher does
 #: not know how far its forerunner came, and what is sent between the two is gone; no counters outlive a process; and
-#: nobody watches unseen. So there these figures are unknown and not checked, and the passive subscriber is left out.
+#: nobody watches unseen. So there these results are unknown and not checked, and the passive subscriber is left out.
 EXACT = BACKEND != "zmq"
 #: Channels, vectors and work queues are not carried over ZMQ.
 ALL_KINDS = BACKEND != "zmq"
@@ -48,7 +48,7 @@ class Topic:
 
 
 # As often as the sources move: the kernel accounts CPU time in ticks of 10 ms and counts every packet at once,
-# memory and disk figures stay the same for longer, and a walk over all processes is expensive.
+# memory and disk results stay the same for longer, and a walk over all processes is expensive.
 TELEMETRY = (
     Topic("cpu", 100),
     Topic("network", 100),
@@ -74,7 +74,7 @@ WATCHES = (
     Topic("heat", 100, kind="channel", shared="alerts"),
     Topic("fill", 20, kind="channel", shared="alerts"),
 )
-# The newest figures of the machine, each an element that is written anew. A reader that looks late misses nothing but
+# The newest results of the machine, each an element that is written anew. A reader that looks late misses nothing but
 # what is no longer so.
 GAUGES = Topic("gauges", 20, kind="records")
 # Files of Python's library, each to be read and summed up by one of three workers; bursts, so that all have work.

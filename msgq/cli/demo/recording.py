@@ -16,7 +16,7 @@ PICTURES_A_SECOND = 2.0
 
 
 @dataclass(frozen=True)
-class RecordedFigures:
+class RecordedResults:
     """What the recording has of a topic, or of one publisher of a channel.
 
     `lost`: published and not recorded, by the gaps in the numbers. `tells_of`: messages published that it tells of; of
@@ -38,31 +38,31 @@ def recorder(run: str, path: Path) -> Recorder:
     return Recorder(path, endpoints, frames=pictures, level=3)
 
 
-def read_recording(run: str, path: Path) -> tuple[RecordedFigures, ...]:
+def read_recording(run: str, path: Path) -> tuple[RecordedResults, ...]:
     """Read the recording back."""
     names = {plan.endpoint(run, name): name for name in plan.TOPICS} | plan.timing_topics(run)
     log = LogReader(path)
-    figures: list[RecordedFigures] = []
+    results: list[RecordedResults] = []
     for info in log.endpoints.values():
         if info.kind == CHANNEL.name:
-            figures += _by_publisher(path, info)
+            results += _by_publisher(path, info)
             continue
         tells_of = {RECORDS.name: _count_writes, QUEUE.name: _count_sent}.get(info.kind, _count_messages)(path, info)
         name = names.get(info.endpoint, "load, pictures")
-        figures.append(RecordedFigures(name, info.messages, info.bytes, info.lost or 0, tells_of))
-    return tuple(figures)
+        results.append(RecordedResults(name, info.messages, info.bytes, info.lost or 0, tells_of))
+    return tuple(results)
 
 
 def _count_messages(_: Path, info: EndpointInfo) -> int:
     return info.messages
 
 
-def _by_publisher(path: Path, info: EndpointInfo) -> Iterator[RecordedFigures]:
+def _by_publisher(path: Path, info: EndpointInfo) -> Iterator[RecordedResults]:
     sizes: dict[str, list[int]] = {}
     for message in LogReader(path, endpoints=[info.endpoint]):
         sizes.setdefault(message.publisher, []).append(len(message.data))
     for publisher, message_sizes in sorted(sizes.items()):
-        yield RecordedFigures(publisher, len(message_sizes), sum(message_sizes), info.lost or 0, len(message_sizes))
+        yield RecordedResults(publisher, len(message_sizes), sum(message_sizes), info.lost or 0, len(message_sizes))
 
 
 def _count_writes(path: Path, info: EndpointInfo) -> int:
@@ -77,9 +77,9 @@ def _count_sent(path: Path, info: EndpointInfo) -> int:
     return events[Event.SENT] if events[Event.SENT] == events[Event.ACKNOWLEDGED] else 0
 
 
-def violations(figures: tuple[RecordedFigures, ...], published: Mapping[str, plan.Published]) -> Iterator[str]:
+def violations(results: tuple[RecordedResults, ...], published: Mapping[str, plan.Published]) -> Iterator[str]:
     """Say where the recording is not the run."""
-    by_topic = {topic_figures.topic: topic_figures for topic_figures in figures}
+    by_topic = {topic_results.topic: topic_results for topic_results in results}
     for name, topic in published.items():
         if plan.TOPICS[name].frames or name == plan.BUSY.name:  # on a busy machine its ring is too small for anybody
             continue
@@ -97,7 +97,7 @@ def write_report(recording: Path, report: Path) -> Iterator[tuple[bool, str]]:
 
     lake = report.with_suffix(".lake")
     report.parent.mkdir(parents=True, exist_ok=True)
-    figures = run_pipeline(recording, lake, report)
+    results = run_pipeline(recording, lake, report)
     messages = sum(info.messages for info in LogReader(recording).endpoints.values())
-    yield figures["messages"] == messages, f"lake {lake}: {figures['messages']} of {messages} recorded messages are new"
+    yield results["messages"] == messages, f"lake {lake}: {results['messages']} of {messages} recorded messages are new"
     yield report.stat().st_size > 0, f"report: {report.resolve()}"

@@ -49,7 +49,7 @@ class ReportCollector:
             self.read(_STEP_MS)
 
     def readings(self) -> list[plan.Reading]:
-        """The latest figures of every subscriber and topic."""
+        """The latest results of every subscriber and topic."""
         return [reading for report in self.latest.values() for reading in report.readings]
 
 
@@ -104,13 +104,13 @@ class Run:
                 published, self._reports.latest, elapsed_s, interrupted, self._failures, read_recording, work
             )
 
-    def _read_recording(self, published: dict[str, plan.Published]) -> tuple[recording.RecordedFigures, ...]:
+    def _read_recording(self, published: dict[str, plan.Published]) -> tuple[recording.RecordedResults, ...]:
         """Read back what was recorded, and compare it with what was published."""
         if self._recorder is None or self._recording is None:
             return ()
-        figures = recording.read_recording(self._run, self._recording)
-        self._failures += recording.violations(figures, published)
-        return figures
+        results = recording.read_recording(self._run, self._recording)
+        self._failures += recording.violations(results, published)
+        return results
 
     def _run_steps(self) -> bool:
         """Everything up to the curtain. False: it was ended early, or something failed."""
@@ -199,7 +199,7 @@ class Run:
             self._view.show(title, self._read_published(self._pids()), self._reports.latest.values(), self._events)
 
     def _stop_all(self) -> dict[str, plan.Published]:
-        """Stop the publishers, take their figures, then let the subscribers take what is left, and report."""
+        """Stop the publishers, take their results, then let the subscribers take what is left, and report."""
         pids = self._pids()
         crashed = self._processes.stop(plan.TOPICS)
         published = self._read_published(pids)

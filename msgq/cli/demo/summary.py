@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgq.cli.demo.endpoint_roles import WorkFigures
+from msgq.cli.demo.endpoint_roles import WorkResults
 from msgq.cli.demo.plan import ALL_KINDS, BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
-from msgq.cli.demo.recording import RecordedFigures
+from msgq.cli.demo.recording import RecordedResults
 
 _NOTES = (
     *(("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()),
@@ -14,7 +14,7 @@ _NOTES = (
 
 
 @dataclass(frozen=True)
-class TopicFigures:
+class TopicResults:
     """A topic over the whole run; rates per second of traffic. None: unknown."""
 
     topic: str
@@ -26,7 +26,7 @@ class TopicFigures:
 
 
 @dataclass(frozen=True)
-class SubscriberFigures:
+class SubscriberResults:
     """What a subscriber got of a topic over the whole run."""
 
     subscriber: str
@@ -40,7 +40,7 @@ class SubscriberFigures:
 
 
 @dataclass(frozen=True)
-class RestartFigures:
+class RestartResults:
     """The killed publisher and its successor, as one subscriber saw it."""
 
     topic: str
@@ -63,15 +63,15 @@ class Summary:
     ok: bool
     interrupted: bool
     duration_s: float
-    topics: tuple[TopicFigures, ...]
-    subscribers: tuple[SubscriberFigures, ...]
-    restarts: tuple[RestartFigures, ...]
+    topics: tuple[TopicResults, ...]
+    subscribers: tuple[SubscriberResults, ...]
+    restarts: tuple[RestartResults, ...]
     failures: tuple[str, ...]
     seed: int | None = None
     digest: str | None = None
     notes: tuple[str, ...] = ()
-    recording: tuple[RecordedFigures, ...] = ()
-    work: WorkFigures | None = None
+    recording: tuple[RecordedResults, ...] = ()
+    work: WorkResults | None = None
 
 
 def summarize(
@@ -80,8 +80,8 @@ def summarize(
     duration_s: float,
     interrupted: bool,
     failures: Sequence[str],
-    recording: tuple[RecordedFigures, ...] = (),
-    work: WorkFigures | None = None,
+    recording: tuple[RecordedResults, ...] = (),
+    work: WorkResults | None = None,
 ) -> Summary:
     """Put the run together from the topics' own counters and the subscribers' last reports.
 
@@ -103,9 +103,9 @@ def summarize(
         not failures,
         interrupted,
         round(duration_s, 3),
-        tuple(_topic_figures(name, topic, readings) for name, topic in published.items()),
-        tuple(_subscriber_figures(report, reading) for report, reading in readings),
-        tuple(_restart_figures(readings)),
+        tuple(_topic_results(name, topic, readings) for name, topic in published.items()),
+        tuple(_subscriber_results(report, reading) for report, reading in readings),
+        tuple(_restart_results(readings)),
         failures,
         notes=_NOTES,
         recording=recording,
@@ -147,7 +147,7 @@ def _check_readings(published: Mapping[str, Published], readings: _Readings, int
             yield f"{where} lost {reading.lost}"
 
 
-def _check_work(work: WorkFigures) -> Iterator[str]:
+def _check_work(work: WorkResults) -> Iterator[str]:
     if work.acknowledged != work.sent or work.waiting or work.taken:
         unfinished = f"{work.waiting} wait, {work.taken} are taken"
         yield f"{work.acknowledged} of {work.sent} jobs were worked off; {unfinished}"
@@ -155,14 +155,14 @@ def _check_work(work: WorkFigures) -> Iterator[str]:
         yield f"{work.returned} jobs came back from {len(work.killed)} workers that were killed with one"
 
 
-def _topic_figures(name: str, topic: Published, readings: _Readings) -> TopicFigures:
+def _topic_results(name: str, topic: Published, readings: _Readings) -> TopicResults:
     messages, size = topic.messages, topic.bytes
     span_s = max((reading.span_s for _, reading in readings if reading.topic == name), default=0.0)
-    return TopicFigures(name, topic.pid, messages, size, _rate(messages, span_s), _rate(size, span_s))
+    return TopicResults(name, topic.pid, messages, size, _rate(messages, span_s), _rate(size, span_s))
 
 
-def _subscriber_figures(report: Report, reading: Reading) -> SubscriberFigures:
-    return SubscriberFigures(
+def _subscriber_results(report: Report, reading: Reading) -> SubscriberResults:
+    return SubscriberResults(
         report.subscriber,
         SUBSCRIBERS[report.subscriber].kind,
         report.pid,
@@ -174,10 +174,10 @@ def _subscriber_figures(report: Report, reading: Reading) -> SubscriberFigures:
     )
 
 
-def _restart_figures(readings: _Readings) -> Iterator[RestartFigures]:
+def _restart_results(readings: _Readings) -> Iterator[RestartResults]:
     for report, reading in readings:
         for restart in reading.restarts:
-            yield RestartFigures(
+            yield RestartResults(
                 reading.topic, report.subscriber, restart.pid_before, restart.pid, restart.lost, restart.outage_ms
             )
 

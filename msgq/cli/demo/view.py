@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from msgq.cli.common.render import style_text
-from msgq.cli.demo.endpoint_roles import WorkFigures
+from msgq.cli.demo.endpoint_roles import WorkResults
 from msgq.cli.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
 from msgq.cli.demo.summary import Summary
 from msgq.common.formatting import in_bytes, in_units
@@ -92,7 +92,7 @@ def print_summary(screen: Console, summary: Summary) -> None:
     screen.print(style_text("everything held", "green") if summary.ok else style_text("not everything held", "red"))
 
 
-def _in_words(work: WorkFigures) -> str:
+def _in_words(work: WorkResults) -> str:
     killed = ", ".join(f"{worker.name} ({worker.pid})" for worker in work.killed) or "nobody"
     done = f"{work.acknowledged:,} of {work.sent:,} were worked off"
     return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned:,} came back to others"
@@ -102,8 +102,8 @@ def _recording_table(summary: Summary) -> Table:
     table = Table("topic", title="recorded meanwhile, and read back", title_justify="left")
     for column in ("messages", "bytes", "lost"):
         table.add_column(column, justify="right")
-    for figures in summary.recording:
-        table.add_row(figures.topic, in_units(figures.messages), in_bytes(figures.bytes), in_units(figures.lost))
+    for results in summary.recording:
+        table.add_row(results.topic, in_units(results.messages), in_bytes(results.bytes), in_units(results.lost))
     return table
 
 

@@ -123,7 +123,7 @@ def run_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
     if second.interrupted:
         return replace(first, interrupted=True, digest=None)
     if second != first:
-        failure = f"a second run of the same input came to {second.digest} instead of {first.digest}, or other figures"
+        failure = f"a second run of the same input came to {second.digest} instead of {first.digest}, or other results"
         return replace(first, ok=False, failures=(*first.failures, failure), digest=None)
     return first
 

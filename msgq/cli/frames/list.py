@@ -59,7 +59,7 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
     Holds no buffer, and takes no place in the streams' topics. The format of a stock server's pictures is NV12.
     """
     with naming.overrides(prefix):
-        streams = survey(interval)
+        streams = scan_streams(interval)
     if as_json:
         for stream in streams:
             echo_json(stream)
@@ -67,7 +67,7 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
         console().print(_table(streams))
 
 
-def survey(interval_s: float) -> list[StreamLine]:
+def scan_streams(interval_s: float) -> list[StreamLine]:
     """Ask all servers for their streams, and count the frames of so many seconds."""
     streams = [stream for name in wire.server_names() for stream in _of_server(name)]
     with ExitStack() as stack:

@@ -170,9 +170,9 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
 
 static bool mqc_channel_more(void *reader) {
     msgq_channel_subscriber *s = reader;
-    mq_channel_poll_state outlook = {
+    mq_channel_poll_state poll_state = {
         .header = s->c.header, .cursor = &s->c.cursor, .not_truncated = s->c.not_truncated};
-    return mq_channel_is_readable(&outlook);
+    return mq_channel_is_readable(&poll_state);
 }
 static uint32_t mqc_channel_announce(void *reader) {
     msgq_channel_subscriber *s = reader;

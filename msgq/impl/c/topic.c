@@ -35,8 +35,8 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
     bool late = false; /* read once a turn: the question and what is made of its answer must agree */
-    bool unheard = p->after_stock && mq_thread_liveness(mq_ring_uid_thread(former)) != MQ_DEAD;
-    if (unheard || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
+    bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread(former)) != MQ_DEAD;
+    if (stock_publisher_lives || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
         usleep(MQC_STOCK_SEND_US);
     while ((busy = mq_ring_other_send_in_progress(p, late))) {
         if (late)
@@ -348,7 +348,7 @@ static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
     mqc_waiter waiter = {.is_readable = mqc_subscriber_more,
                          .prepare_wait = mqc_subscriber_announce,
                          .max_sleep_ns = mqc_subscriber_nap,
-                         .word = mq_ring_subscriber_attention(&subscriber->s),
+                         .word = mq_ring_subscriber_eventcount(&subscriber->s),
                          .reader = subscriber,
                          .spin_ns = subscriber->topic->endpoint.spin_ns};
     return mqc_wait(&waiter, deadline);

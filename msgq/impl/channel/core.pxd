@@ -156,7 +156,7 @@ cdef extern from "channel/subscriber.h" nogil:
     uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
                                    mq_channel_message *last, const mq_u64 *not_truncated)
     bint mq_channel_pin(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer)
-    int mq_channel_is_readable(const void *outlook)
+    int mq_channel_is_readable(const void *poll_state)
     int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns)
 
 

@@ -163,7 +163,7 @@ cdef extern from "ring/sleeper.h" nogil:
     uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s)
     bint mq_ring_subscriber_has_more(const mq_ring_subscriber *s)
     uint32_t *mq_ring_subscriber_futex(mq_ring_subscriber *s)
-    mq_u32 *mq_ring_subscriber_attention(mq_ring_subscriber *s)
+    mq_u32 *mq_ring_subscriber_eventcount(mq_ring_subscriber *s)
     ctypedef struct mq_ring_poll_state:
         pass
     mq_ring_poll_state mq_ring_subscriber_poll_state(const mq_ring_subscriber *s)

@@ -127,8 +127,8 @@ cdef class PubConnection:
         cdef const mq_ring_publisher_row *former
         cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
         cdef bint late = False  # read once a turn: the question and what is made of its answer must agree
-        unheard = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
-        if unheard or self._publisher.unordered:
+        stock_publisher_lives = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
+        if stock_publisher_lives or self._publisher.unordered:
             with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
                 usleep(STOCK_SEND_US)
         # After a while, only for those that are known to live: without locks and in another PID

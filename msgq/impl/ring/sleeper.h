@@ -14,8 +14,8 @@ static inline void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s) {
     /* Whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
     bool same = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     /* also: beyond num_readers */
-    bool unheard = s->slot >= 0 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
-    if (!same || unheard || !mq_ring_subscriber_sentinel_unchanged(s))
+    bool slot_was_taken = s->slot >= 0 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
+    if (!same || slot_was_taken || !mq_ring_subscriber_sentinel_unchanged(s))
         mq_ring_subscriber_reclassify_publisher(s);
 }
 
@@ -28,18 +28,18 @@ static inline void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint3
 }
 
 /* The word to sleep on. Without a side segment nobody can wake us, and it is one that never changes. */
-static inline mq_u32 *mq_ring_subscriber_attention(mq_ring_subscriber *s) {
+static inline mq_u32 *mq_ring_subscriber_eventcount(mq_ring_subscriber *s) {
     return s->side ? &s->side->eventcount : &s->private_eventcount;
 }
 static inline uint32_t *mq_ring_subscriber_futex(mq_ring_subscriber *s) {
-    return mq_futex_word(mq_ring_subscriber_attention(s));
+    return mq_futex_word(mq_ring_subscriber_eventcount(s));
 }
 
 /* Returns what the futex word shall be when the sleep begins. To be followed by another look at write_pointer. Then
  * either the publisher sees the flag and wakes us, or it has counted a wake since. */
 static inline uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s) {
     if (s->passive)
-        return mq_load_acquire_u32(mq_ring_subscriber_attention(s));
+        return mq_load_acquire_u32(mq_ring_subscriber_eventcount(s));
     return mq_eventcount_prepare_wait(&s->side->eventcount);
 }
 
@@ -71,7 +71,7 @@ static inline int mq_ring_poll_has_more(const void *reader) {
 static inline mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *poll_state) {
     return (mq_poll_ops){.is_readable = mq_ring_poll_has_more,
                          .reader = poll_state,
-                         .eventcount = mq_ring_subscriber_attention(s),
+                         .eventcount = mq_ring_subscriber_eventcount(s),
                          .prepare_wait = s->passive ? NULL : mq_poll_prepare_wait};
 }
 

@@ -234,7 +234,7 @@ cdef class SubConnection(Waitable):
         return mq_ring_subscriber_prepare_wait(&self._subscriber)
 
     cdef mq_u32 *_futex_word(self) noexcept:
-        return mq_ring_subscriber_attention(&self._subscriber)
+        return mq_ring_subscriber_eventcount(&self._subscriber)
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         self._poll_state = mq_ring_subscriber_poll_state(&self._subscriber)

@@ -55,9 +55,9 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
 
 /* Is there something at the cursor, be it retracted? */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
-    const mq_channel_poll_state outlook = {
+    const mq_channel_poll_state poll_state = {
         .header = c->from.header, .cursor = &c->from.cursor, .not_truncated = c->from.not_truncated};
-    return mq_channel_is_readable(&outlook);
+    return mq_channel_is_readable(&poll_state);
 }
 
 /* Messages that are there for it. */

@@ -139,7 +139,7 @@ static inline const mq_u32 *mq_source_word(const mq_source *source) {
         return (const mq_u32 *)&source->polled->futex_word;
     if (source->kind == MQ_SOURCE_CHANNEL)
         return &source->channel->from.header->eventcount;
-    return mq_ring_subscriber_attention(source->ring);
+    return mq_ring_subscriber_eventcount(source->ring);
 }
 
 #endif

@@ -10,7 +10,7 @@ walk = mutants_of("msgq/impl/ring/walk.h", "ring")
 slots = mutants_of("msgq/impl/ring/reader_slots.h", "ring")
 registry = mutants_of("msgq/impl/ring/registry.h", "ring")
 canary = mutants_of("msgq/impl/ring/canary.h", "ring")
-onlooker = mutants_of("msgq/impl/ring/seek.h", "ring")
+ring_seek = mutants_of("msgq/impl/ring/seek.h", "ring")
 snapshot = mutants_of("msgq/impl/ring/snapshot.h", "ring")
 stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
 
@@ -423,7 +423,7 @@ MUTANTS = [
         "mq_store_release_u64(tail, random);",
         "ring_readers-ring_without_its_canary_is_truncated",
     ),
-    onlooker(
+    ring_seek(
         "messages before the oldest one are not lost",
         "former = (int64_t)mq_ring_subscriber_sequence(s); s->sequence_base -= (uint64_t)former;",
         "former = 0;",
