@@ -69,10 +69,10 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
     measure(EndpointSelection(endpoints, prefix), make, _COLUMNS, Wanted.of(**ending))
 
 
-def _payload_offset(name: str, given: int | None, stamps: TimeStamps) -> int | None:
+def _payload_offset(name: str, argument: int | None, stamps: TimeStamps) -> int | None:
     """Return the byte at which payloads have their publish time; None: it is beside them."""
-    if given is not None or stamps.beside_payload:
-        return given
+    if argument is not None or stamps.beside_payload:
+        return argument
     offset = find_time_offset(stamps.schema, FIELD)
     if offset is None:
         text = f"{name} has no stamps, and no struct schema with an 8-byte field {FIELD}; give --offset BYTE"

@@ -95,8 +95,8 @@ def command(
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")
     endpoint = validate_endpoint(endpoint)
     kind, is_json = kind_of(endpoint), message_format == "json"
-    given = {"force": force, "priority": priority is not None, "index": index is not None, "key": key is not None}
-    _check_options(endpoint, {option for option, is_given in given.items() if is_given})
+    options = {"force": force, "priority": priority is not None, "index": index is not None, "key": key is not None}
+    _check_options(endpoint, {option for option, is_given in options.items() if is_given})
     wanted = PublishOptions(endpoint, kind.bare_name(endpoint), is_json, force, priority, index, key, timeout)
     with naming.overrides(prefix), _refusals():
         target = kind.publish.open_target(wanted)
@@ -114,9 +114,9 @@ def command(
                 echo_json(target.summary())
 
 
-def _check_options(endpoint: str, given: set[str]) -> None:
+def _check_options(endpoint: str, options: set[str]) -> None:
     """Refuse options that are for endpoints of another kind."""
-    for option in sorted(given - kind_of(endpoint).publish.options):
+    for option in sorted(options - kind_of(endpoint).publish.options):
         (kind, *_) = (one for one in stored_kinds() if option in one.publish.options)
         where = kind.endpoint("NAME") if kind.name_prefix else kind.plural
         raise click.UsageError(f"--{option} is for {where}")

@@ -45,7 +45,7 @@ class Tree:
     Attributes
     ----------
     hops : sorted by their names.
-    seconds : of which these figures are.
+    seconds : of which these durations are.
     topics, stamped : that we listen to, and those of them whose messages carry stamps.
     messages : of the latter that are in chains.
     cut : chains left out because they began before the first message that we know.
@@ -220,8 +220,8 @@ def _edges(names: Sequence[str], edge: Rows, hop: Rows, age: Rows) -> Iterator[H
             yield Hop(None, names[endpoint], len(rows), e2e_p50=e2e_p50)
             continue
         times = np.sort(hop[rows])
-        figures = percentile(times, 0.5), percentile(times, 0.99), int(times[-1])
-        yield Hop(names[parent - 1], names[endpoint], len(rows), *figures, e2e_p50)
+        percentiles = percentile(times, 0.5), percentile(times, 0.99), int(times[-1])
+        yield Hop(names[parent - 1], names[endpoint], len(rows), *percentiles, e2e_p50)
 
 
 def _by_name(hop: Hop) -> tuple[str, str]:

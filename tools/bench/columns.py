@@ -1,6 +1,6 @@
 """Decoding, side by side with the libraries that decode ROS 2: ``python -m tools.bench.columns``.
 
-Files of one endpoint each are read by the column and one by one; figures are as those of ``tools.bench.recording``.
+Files of one endpoint each are read by the column and one by one. Measurements are those of ``tools.bench.recording``.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def main(arguments: Any) -> None:
         results = measure(rows, arguments.repeats)
     shown = Table("messages a CPU second", *NAMES)
     for row in rows:
-        figures = [f"{median(results[row.name][name]):,.0f}" if name in row.systems else "-" for name in NAMES]
-        shown.add_row(row.name, *figures)
+        measurements = [f"{median(results[row.name][name]):,.0f}" if name in row.systems else "-" for name in NAMES]
+        shown.add_row(row.name, *measurements)
     Console().print(shown)
 
 

@@ -21,7 +21,7 @@ from statistics import median
 from time import monotonic_ns, process_time_ns, sleep
 from typing import Any
 
-Figures = dict[str, float]
+Measurements = dict[str, float]
 MESSAGE = bytes(64)
 CALLS = 20000  # in a measurement, after as many to warm up
 CHUNK = 100  # calls between two looks at the clock, which costs as much as a call
@@ -34,13 +34,13 @@ HERE = Path(__file__).resolve().parents[2]
 # ---- what the measured processes do ----
 
 
-def summary(samples: list[float], cpu_ns: float) -> Figures:
-    """Return the figures of single latencies."""
+def summary(samples: list[float], cpu_ns: float) -> Measurements:
+    """Return the measurements of single latencies."""
     ordered = sorted(samples)
     return {"p50": median(ordered), "p99": ordered[len(ordered) * 99 // 100], "cpu": cpu_ns / len(ordered)}
 
 
-def chunks(call: Callable[[], Any], calls: int) -> Figures:
+def chunks(call: Callable[[], Any], calls: int) -> Measurements:
     """Return what a call takes, by means over chunks."""
     for _ in range(calls):
         call()
@@ -50,23 +50,23 @@ def chunks(call: Callable[[], Any], calls: int) -> Figures:
         for _ in range(CHUNK):
             call()
         samples.append((monotonic_ns() - start) / CHUNK)
-    figures = summary(samples, process_time_ns() - began)
-    return {**figures, "cpu": figures["cpu"] / CHUNK}
+    measurements = summary(samples, process_time_ns() - began)
+    return {**measurements, "cpu": measurements["cpu"] / CHUNK}
 
 
-def send(name: str, calls: int, subscribers: int) -> Figures:
+def send(name: str, calls: int, subscribers: int) -> Measurements:
     """Send where so many do not take anything."""
     import msgq
 
     subs = [msgq.sub_sock(name) for _ in range(subscribers)]
     with msgq.pub_sock(name) as pub:
-        figures = chunks(lambda: pub.send(MESSAGE), calls)
+        measurements = chunks(lambda: pub.send(MESSAGE), calls)
     for sub in subs:
         sub.close()
-    return figures
+    return measurements
 
 
-def ping(name: str, calls: int, asleep: bool) -> Figures:
+def ping(name: str, calls: int, asleep: bool) -> Measurements:
     """Send and wait for the answer of another process."""
     import msgq
 
@@ -98,7 +98,7 @@ def pong(name: str, asleep: bool) -> None:
                 pub.send(MESSAGE)
 
 
-def wake(name: str, calls: int) -> Figures:
+def wake(name: str, calls: int) -> Measurements:
     """Receive what comes so fast that each sleep is short, and say how old it is."""
     import msgq
 
@@ -125,8 +125,8 @@ def fire(name: str) -> None:
                 pass
 
 
-def idle(name: str, _calls: int) -> Figures:
-    """Sleep in a receive; the figures are wake-ups, of all threads, a second."""
+def idle(name: str, _calls: int) -> Measurements:
+    """Sleep in a receive; the measurements are wake-ups, of all threads, a second."""
     import msgq
 
     with msgq.sub_sock(name, timeout=1) as sub:
@@ -172,8 +172,8 @@ CASES: dict[str, tuple[str, list[Any]]] = {
 # ---- in turns ----
 
 
-def measure(tree: Path, role: str, calls: int, arguments: list[Any]) -> Figures:
-    """Return the figures of one measurement, in a process of that tree."""
+def measure(tree: Path, role: str, calls: int, arguments: list[Any]) -> Measurements:
+    """Return the measurements of one measurement, in a process of that tree."""
     own = tree / ".venv" / "bin" / "python"
     name = f"compare{token_hex(6)}"
     command = [str(own) if own.exists() else sys.executable, "-P", __file__]
@@ -184,15 +184,15 @@ def measure(tree: Path, role: str, calls: int, arguments: list[Any]) -> Figures:
     finally:
         for path in Path("/dev/shm").glob(f"*{name}*"):
             path.unlink()
-    figures: Figures = json.loads(done.stdout)
-    return figures
+    measurements: Measurements = json.loads(done.stdout)
+    return measurements
 
 
 def compare(other: Path, rounds: int, calls: int) -> None:
     """Print the table."""
     print(f"{'':<28} {'other p50':>11} {'this p50':>11} {'p50':>7} {'p99':>7} {'CPU':>7}  (ratios: this / other)")
     for title, (role, arguments) in CASES.items():
-        pairs: list[tuple[Figures, Figures]] = []
+        pairs: list[tuple[Measurements, Measurements]] = []
         for number in range(rounds):
             first, second = (HERE, other) if number % 2 else (other, HERE)
             pair = measure(first, role, calls, arguments), measure(second, role, calls, arguments)

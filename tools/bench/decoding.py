@@ -1,6 +1,6 @@
 """What decoding a message costs, beside the libraries that do it: ``python -m tools.bench.decoding``.
 
-All take turns in one run, and the best turn counts. Figures are messages per second of CPU time of one core.
+All take turns in one run, and the best turn counts. Measurements are messages per second of CPU time of one core.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def main() -> None:
         print(json.dumps(results))
         return
     table = Table("message", "bytes", "messages/s", "others")
-    for name, figures in results.items():
-        size, own, *peers = figures.items()
+    for name, measurements in results.items():
+        size, own, *peers = measurements.items()
         said = ", ".join(f"{name} {rate:,.0f}" for name, rate in peers)
         table.add_row(name, f"{size[1]:,.0f}", f"{own[1]:,.0f}", said)
     Console(width=120).print(table)

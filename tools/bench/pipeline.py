@@ -89,7 +89,7 @@ def middle(times: Sequence[Took]) -> Took:
     return Took(median(time.wall for time in times), median(time.cpu for time in times), times[-1].result)
 
 
-class Figures:
+class Measurements:
     """Jobs done in turns by each checkout, and a line for each as soon as it is known."""
 
     def __init__(self, checkouts: Sequence[Checkout], repeats: int) -> None:
@@ -131,33 +131,35 @@ class Figures:
         print(f"{name:58}" + "".join(f"{cell:>10}" for cell in cells), flush=True)
 
 
-def everything(figures: Figures, where: Path, messages: int) -> None:
+def everything(measurements: Measurements, where: Path, messages: int) -> None:
     """Measure the source, the lake, and joins."""
     whole = recordings.make(where / "zstd", messages)
     at: dict[str, Any] = {"recording": str(whole)}
-    figures.row("read, all columns", "read", messages, **at)
-    figures.row("  floor", "native", messages, **at)
-    figures.row("read, five columns", "read_five", messages, **at)
-    figures.row("  floor", "native_five", messages, **at)
-    figures.row("read, without the payload", "read_without_payload", messages, **at)
-    figures.row("read, cut, no index", "read", messages, recording=str(recordings.cut(whole, where / "cut")))
-    figures.row("one rare endpoint", "rare", **at)
-    figures.row("1 % of the time", "some_time", **at)
+    measurements.row("read, all columns", "read", messages, **at)
+    measurements.row("  floor", "native", messages, **at)
+    measurements.row("read, five columns", "read_five", messages, **at)
+    measurements.row("  floor", "native_five", messages, **at)
+    measurements.row("read, without the payload", "read_without_payload", messages, **at)
+    measurements.row("read, cut, no index", "read", messages, recording=str(recordings.cut(whole, where / "cut")))
+    measurements.row("one rare endpoint", "rare", **at)
+    measurements.row("1 % of the time", "some_time", **at)
     imu = recordings.make_layout(where / "imu", messages)
-    figures.row("read, NumPy columns", "read_decoded", messages, recording=str(imu))
-    figures.row("recording to bronze", "bronze", messages, **at)
-    figures.row("  floor: Parquet to Parquet", "native_write", messages, **at)
-    sizes = figures.row("recording to gold", "gold", messages, **at)
+    measurements.row("read, NumPy columns", "read_decoded", messages, recording=str(imu))
+    measurements.row("recording to bronze", "bronze", messages, **at)
+    measurements.row("  floor: Parquet to Parquet", "native_write", messages, **at)
+    sizes = measurements.row("recording to gold", "gold", messages, **at)
     shown = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items() if size >= 1e5)
     print(f"  {shown}", flush=True)
     pieces = recordings.make(where / "pieces", messages, segments=_PIECES)
-    figures.pair((f"a new piece, {_PIECES}th of a run", "new_piece"), ("  its gold", "refresh"), recording=str(pieces))
-    figures.row("gold of nothing new", "refresh")
+    measurements.pair(
+        (f"a new piece, {_PIECES}th of a run", "new_piece"), ("  its gold", "refresh"), recording=str(pieces)
+    )
+    measurements.row("gold of nothing new", "refresh")
     many = recordings.make_many(where / "many", 10_000, 200_000)
-    files = figures.row("silver, 10,000 endpoints x 20 messages", "silver", 200_000, recording=str(many))
+    files = measurements.row("silver, 10,000 endpoints x 20 messages", "silver", 200_000, recording=str(many))
     print(f"  {files} files", flush=True)
     for strategy in ("auto", "arrow", "window"):
-        figures.row(f"as-of join 1M x 1M, 20 keys, {strategy}", "as_of", strategy=strategy)
+        measurements.row(f"as-of join 1M x 1M, 20 keys, {strategy}", "as_of", strategy=strategy)
 
 
 def start_times(repeats: int) -> None:
@@ -247,7 +249,7 @@ def scaling(where: Path, messages: int, repeats: int) -> None:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--repeats", type=int, default=5)
@@ -266,7 +268,7 @@ def main() -> None:
             start_times(3)
             projects = [_PROJECT, *([options.against.resolve()] if options.against else [])]
             checkouts = [Checkout(project, where / f"jobs{at}") for at, project in enumerate(projects)]
-            everything(Figures(checkouts, options.repeats), where, options.messages)
+            everything(Measurements(checkouts, options.repeats), where, options.messages)
             for checkout in checkouts:
                 checkout.close()
 

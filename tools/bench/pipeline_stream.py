@@ -144,9 +144,11 @@ def main() -> None:
     for live in (False, True):
         for rate in options.rates:
             sink, sent = run(spark, rate, options.seconds, live)
-            figures = [f"{value:.2f} s" for value in sink.percentiles()]
+            measurements = [f"{value:.2f} s" for value in sink.percentiles()]
             name = "live bus" if live else "recording"
-            table.add_row(name, f"{sent / (options.seconds + _WARM_UP_S):,.0f}", *figures, str(sent - sink.messages))
+            table.add_row(
+                name, f"{sent / (options.seconds + _WARM_UP_S):,.0f}", *measurements, str(sent - sink.messages)
+            )
     spark.stop()
     Console().print(table)
 

@@ -1,7 +1,7 @@
 """Recordings, side by side with the libraries that write and read MCAP: ``python -m tools.bench.recording``.
 
-All take turns in one run, and medians count. Figures are messages per second of CPU time, of the whole process and all
-its threads: with another core that compresses, a wall clock would flatter. ``--json FILE`` keeps all figures.
+All take turns in one run, and medians count. Measurements are messages per second of CPU time of the whole process and
+all its threads: with another core that compresses, a wall clock would flatter. ``--json FILE`` keeps all measurements.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ def table(cases: list[Case], times: dict[str, dict[str, list[float]]]) -> Table:
         medians = {name: median(values) for name, values in times[case.name].items()}
         peer_medians = [value for name, value in medians.items() if name != OURS]
         ratio = f"{medians[OURS] / max(peer_medians):.2f}x" if peer_medians else "-"
-        figures = [f"{medians[name]:,.0f}" if name in medians else "-" for name in names]
-        shown.add_row(case.name, case.unit, *figures, ratio, case.aim)
+        measurements = [f"{medians[name]:,.0f}" if name in medians else "-" for name in names]
+        shown.add_row(case.name, case.unit, *measurements, ratio, case.aim)
     return shown
 
 

@@ -55,11 +55,11 @@ def _cores(record: Record) -> str:
 
 
 def _cells(row: Row, record: Record, systems: list[str]) -> list[str]:
-    figures_ = [_cell(row, record, system) for system in systems]
+    measurements_ = [_cell(row, record, system) for system in systems]
     beside = [_ratio(row, name) for name in record.suite.beside]
     met = {True: "yes", False: "no", None: NOTHING}[row.met]
     targets = map(_target, row.case.targets, row.reached)
-    return [row.case.title, *figures_, *beside, _apart(row), ", ".join(targets) or NOTHING, met]
+    return [row.case.title, *measurements_, *beside, _apart(row), ", ".join(targets) or NOTHING, met]
 
 
 def _apart(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""From samples to the figures of the table."""
+"""From samples to the measurements of the table."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from tools.bench.run import DISTURBED, Record
 
 TAILS = ("p50", "p99", "p99.9")
 # (repeat, turn within it) -> figure
-Figures = dict[tuple[int, int], float]
+Measurements = dict[tuple[int, int], float]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def rows(record: Record) -> list[Row]:
 
 def _row(record: Record, case: Case) -> Row:
     own = record.suite.own_system
-    values = {system: _figures(record, case.key, system) for system in record.versions}
+    values = {system: _measurements(record, case.key, system) for system in record.versions}
     middle = max if case.unit == "worst" else median
     medians = {system: middle(list(each.values())) for system, each in values.items() if each}
     compared = {name: _ratio(values[own], values[name]) for name in medians if name != own and own in medians}
@@ -68,12 +68,12 @@ def _row(record: Record, case: Case) -> Row:
     return replace(row, reached=reached, met=all(met) if met and own not in disturbed else None)
 
 
-def _figures(record: Record, key: str, system: str) -> Figures:
-    """Return the figures of the slices that were not disturbed, or of all if there are no others."""
+def _measurements(record: Record, key: str, system: str) -> Measurements:
+    """Return the measurements of the slices that were not disturbed, or of all if there are no others."""
     return _quiet(record, key, system) or _quiet(record, key, system, limit=math.inf)
 
 
-def _quiet(record: Record, key: str, system: str, limit: float = DISTURBED) -> Figures:
+def _quiet(record: Record, key: str, system: str, limit: float = DISTURBED) -> Measurements:
     return {
         (sample["repeat"], turn): value
         for sample in record.samples
@@ -89,7 +89,7 @@ def _time_columns(record: Record, key: str, system: str) -> list[dict[str, Any]]
     return [each for each in chosen if "p99" in each]
 
 
-def _percentiles(record: Record, key: str, system: str) -> Figures:
+def _percentiles(record: Record, key: str, system: str) -> Measurements:
     """Return the 99th percentile of all latencies of a repeat."""
     return {(sample["repeat"], 0): sample["p99"] for sample in _time_columns(record, key, system)}
 
@@ -119,7 +119,7 @@ def _best_peer(case: Case, peers: dict[str, float]) -> str:
     return (max if case.more_is_better else min)(peers, key=lambda system: peers[system], default="")
 
 
-def _ratio(own: Figures, other: Figures) -> float | None:
+def _ratio(own: Measurements, other: Measurements) -> float | None:
     """Return the median of the ratios within one round: what drifts from second to second then cancels out.
 
     Where no round has both, it is the ratio of the medians.
@@ -142,7 +142,7 @@ def _reaches_target(record: Record, row: Row, target: Target) -> float | None:
     if target.reference == "peer" or target.reference in SYSTEMS:
         return row.beside(target.reference)
     # another case of ours, a few seconds away
-    return _ratio(*(_figures(record, key, own) for key in (row.case.key, target.reference)))
+    return _ratio(*(_measurements(record, key, own) for key in (row.case.key, target.reference)))
 
 
 def _meets_target(case: Case, target: Target, reached: float | None) -> bool:

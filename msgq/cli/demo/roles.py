@@ -96,7 +96,7 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
         _await_subscribers(socket, topic, stop)
         _await_others(run, stop)
         if topic.burst:
-            _publish_bursts(socket, topic, stop, pid)
+            _publish_batches(socket, topic, stop, pid)
         else:
             _publish_telemetry(socket, topic, stop, pid, sample)
 
@@ -150,7 +150,7 @@ def _has_publisher(run: str, topic: plan.Topic) -> bool:
     return stats.topic(plan.endpoint(run, topic.name)).publisher is not None
 
 
-def _publish_bursts(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
+def _publish_batches(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
     sequence = socket.stats().messages
     pack, send, now = _STAMP.pack, socket.send, time.monotonic_ns
     for _ in rate_loop(topic.rate_hz, stop):

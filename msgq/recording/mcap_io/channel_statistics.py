@@ -12,7 +12,7 @@ from mcap import records
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import CHANNEL_IDS, TALLY_DTYPE, ChunkBuffer
 
-OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's figures
+OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's statistics
 
 
 class Numbering(NamedTuple):
@@ -88,7 +88,7 @@ class ChannelStatistics:
         numbers = np.flatnonzero(self._tallies["messages"]).tolist()
         unknown = {int(self._numberings[number]) for number in self._unscanned}
         said: set[int] = set()
-        figures = {OFFSET_KEY: str(at)}
+        statistics = {OFFSET_KEY: str(at)}
         for number in numbers:
             tally, numbering = self._tallies[number], int(self._numberings[number])
             names = ["messages", "first_time", "last_time"]
@@ -97,8 +97,8 @@ class ChannelStatistics:
             if number in self._counted and numbering not in unknown:
                 figure |= self._losses(numbering) if numbering not in said else {"lost": 0}
                 said.add(numbering)
-            figures[str(number)] = json.dumps(figure)
-        return figures
+            statistics[str(number)] = json.dumps(figure)
+        return statistics
 
     def numbering_of(self, channel: int) -> int:
         """Return the number of the first channel with the numbering of this one."""

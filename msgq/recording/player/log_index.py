@@ -78,8 +78,8 @@ class LogIndex:
 
     def _index_file(self, file: McapFile) -> list[_LargeChunk]:
         """Note what a file has; return the chunks whose messages may be large."""
-        view, figures = self._view, _largest_payloads(file)
-        known, present, large, sizes = set(figures), set[int](), [], [0]
+        view, largest_payloads = self._view, _largest_payloads(file)
+        known, present, large, sizes = set(largest_payloads), set[int](), [], [0]
         wanted = [block for block in file.blocks if file.may_have_messages(block, view.start, view.end)]
         for block in wanted:
             channels = self._block_channels(file, block)
@@ -92,7 +92,7 @@ class LogIndex:
                 large.append(_LargeChunk(sizes[-1], file, block, channels - known))
         enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
         for number in present:
-            self._record_size(file, number, min(figures.get(number, enough), max(sizes)))
+            self._record_size(file, number, min(largest_payloads.get(number, enough), max(sizes)))
         return large
 
     def _block_channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:

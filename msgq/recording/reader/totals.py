@@ -46,19 +46,19 @@ def read_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
         return None
     if not places or record.get(OFFSET_KEY) != str(places[-1]):
         return None
-    figures = {
+    totals = {
         int(number): _parse_statistics(text)
         for number, text in record.items()
         if number != OFFSET_KEY and number.isdigit()
     }
-    counts = {number: figure.get("messages") for number, figure in figures.items()}
+    counts = {number: figure.get("messages") for number, figure in totals.items()}
     if counts != {number: count for number, count in statistics.channel_message_counts.items() if count}:
         return None
-    return figures if all(figure.keys() >= set(_STATISTICS_FIELDS) for figure in figures.values()) else None
+    return totals if all(figure.keys() >= set(_STATISTICS_FIELDS) for figure in totals.values()) else None
 
 
 def _parse_statistics(text: str) -> dict[str, Any]:
-    """Return the figures of a channel; none where they are no such, for anybody may have written them."""
+    """Return the totals of a channel; none where they are no such, for anybody may have written them."""
     try:
         figure = json.loads(text)
     except (ValueError, RecursionError):
@@ -110,13 +110,13 @@ class EndpointTotals:
 
     def add_stored(self, file: McapFile) -> bool:
         """Add what a file says that it has; return whether it says enough."""
-        figures = stored_statistics(self._view, file)
-        for number, figure in (figures or {}).items():
+        totals = stored_statistics(self._view, file)
+        for number, figure in (totals or {}).items():
             code = int(file.registry.codes[number]) if number < len(file.registry.codes) else -1
             if code >= 0:
                 self._grow()
                 self._add_statistics(code, figure, file)
-        return figures is not None
+        return totals is not None
 
     def tallies(self) -> Iterator[tuple[int, Any]]:
         """Give the code of each channel that has messages, and its tally."""
@@ -135,7 +135,7 @@ class EndpointTotals:
             columns.count(self._tallies, 0, self._view.numberings())
 
     def _add_statistics(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
-        """Add the figures of a channel; see tally.h."""
+        """Add the totals of a channel; see tally.h."""
         tally, numbering = self._tallies[code], self._tallies[self._view.numberings()[code]]
         if "sequences" in figure:
             first, last = figure["sequences"]
