@@ -67,7 +67,7 @@ def look() -> None:
 
 
 def work() -> bytes:
-    with msgq.MessageQueue("jobs", workqueue.O_CREX, limit=10, max_message_size=1 << 20, write=True) as queue:
+    with msgq.MessageQueue("jobs", workqueue.O_CREX, max_messages=10, max_message_size=1 << 20, write=True) as queue:
         queue.send(b"bytes", 5, timeout=1.5, origin_time=7)
         queue.send(np.arange(3), deadline=12.5)
         assert_type(queue.send_many([b"a", bytearray(b"b"), np.zeros(3)]), int)
@@ -167,7 +167,7 @@ def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket, queue: msgq.MessageQueue)
     print(sub.receive() + b"!")  # type: ignore[operator]
     queue.send("text")  # type: ignore[arg-type]
     queue.send(b"", 1, 2.0)  # type: ignore[call-arg]
-    queue.limit = 5  # type: ignore[misc]
+    queue.max_messages = 5  # type: ignore[misc]
     print(queue.receive(0).data)  # type: ignore[union-attr]
     queue.notify("text")  # type: ignore[arg-type]
 
