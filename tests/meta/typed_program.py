@@ -161,7 +161,7 @@ def mistakes(sub: msgq.SubSocket, pub: msgq.PubSocket, queue: msgq.MessageQueue)
     pub.send("text")  # type: ignore[arg-type]
     pub.send(5)  # type: ignore[arg-type]
     sub.receive_into(b"not writable, which only running it can tell")
-    sub.receive(timeout=5)  # type: ignore[call-arg]
+    sub.receive(wait=5)  # type: ignore[call-arg]
     sub.setTimeout(None)  # type: ignore[arg-type]
     sub.lost = 5  # type: ignore[misc]
     print(sub.receive() + b"!")  # type: ignore[operator]
