@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from msgq.lake import aggregate_store
-from msgq.lake.aggregate_store import RANGES_NAME, AggregateStore, file_name
+from msgq.lake.aggregate_store import RANGES_TABLE, AggregateStore, aggregate_file_name
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
-from msgq.lake.bronze.ranges import RANGES, find_overlaps
+from msgq.lake.bronze.ranges import RANGES_SCHEMA, find_overlaps
 from msgq.lake.bronze.writer import messages_table
 from msgq.lake.directory import Directory
 from msgq.lake.gold.increments import list_increments
@@ -85,7 +85,7 @@ def _ranges(parts: list[str], first_group: int, groups: int, endpoints: int, eve
         "end_time": begin + int(every_s / groups * 10**9) - 1,
         "has_duplicates": np.zeros(len(group), bool),
     }
-    return pa.table(columns, schema=RANGES)
+    return pa.table(columns, schema=RANGES_SCHEMA)
 
 
 @dataclass
@@ -112,12 +112,12 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     """Fill the tables of a lake as a day does. parts, groups, endpoints : of an ingest: files, row groups, names."""
     lake = Directory(where)
     messages, derived, inputs = messages_table(lake), AggregateStore(lake), IngestLog(lake)
-    table = derived.tables[RANGES_NAME]
+    table = derived.tables[RANGES_TABLE]
     payload = pa.table({"endpoint": ["e"], "data": [b""]})
     columns = payload.schema.append(pa.field("date", pa.string())).append(pa.field("size_class", pa.string()))
     every_s = _DAY_S / entries
     names: list[str] = []
-    new = RANGES.empty_table()
+    new = RANGES_SCHEMA.empty_table()
     last = 0.0
     for entry in range(entries):
         parts_of_entry = [f"date={_DAY}/size_class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
@@ -125,10 +125,10 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         last = measure_time(partial(messages.commit, messages.snapshot(), columns, files))
         names += parts_of_entry
         new = _ranges(parts_of_entry, entry * groups, groups, endpoints, every_s)
-        file = table.write(file_name(parts_of_entry[0]), new)
-        table.commit(table.snapshot(), RANGES, [file])
+        file = table.write(aggregate_file_name(parts_of_entry[0]), new)
+        table.commit(table.snapshot(), RANGES_SCHEMA, [file])
         inputs.add([IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
-    aggregate_store._READ.clear()  # each ingest is a new process
+    aggregate_store._RANGES_BY_PATH.clear()  # each ingest is a new process
     known = measure_time(IngestLog(lake).list_files)
     ranges = measure_time(lambda: derived.ranges(names))
     ranges_of_all = derived.ranges(names)

@@ -1,6 +1,6 @@
 """The aggregate store of a lake: partial aggregates of each bronze file, and its ranges.
 
-    LAKE/aggregates/VERSION/NAME
+    LAKE/aggregates/AGGREGATES_VERSION/NAME
 
 Each row says of which bronze file it is. The table of ranges is written last: a bronze file that it does not have is
 incomplete. The next writer completes it after a kill, from the worker's files, or from the bronze file.
@@ -20,48 +20,48 @@ from pyarrow.dataset import field
 from pyarrow.fs import FileType
 
 from msgq.lake.batching import pack_by_size
-from msgq.lake.bronze.ranges import RANGES
-from msgq.lake.delta_table import SMALL_BYTES, ConflictError, DataFile, LakeTable, is_merged
+from msgq.lake.bronze.ranges import RANGES_SCHEMA
+from msgq.lake.delta_table import SMALL_FILE_BYTES, ConflictError, DataFile, LakeTable, is_merged
 from msgq.lake.directory import Directory
-from msgq.lake.metrics.partial_aggregates import SCHEMAS, VERSION
+from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION
 
-RANGES_NAME, HOURS_NAME = "ranges", "hours"
-_SMALL_TABLES = (RANGES_NAME, HOURS_NAME)  # tables of which all rows are read, again and again
+RANGES_TABLE, HOURS_TABLE = "ranges", "hours"
+_SMALL_TABLES = (RANGES_TABLE, HOURS_TABLE)  # tables of which all rows are read, again and again
 #: The column that says of which bronze file a row is.
-BRONZE_FILE = pa.field("bronze_file", pa.string())
+BRONZE_FILE_COLUMN = pa.field("bronze_file", pa.string())
 #: Files of ranges by file system and path, as this process has read them: they never change, and each batch of a stream
 #: needs all of them.
-_READ: dict[tuple[str, str], pa.Table] = {}
-_READ_MAX = 1 << 14
-_MERGED_BYTES = 64 << 20
-_REBUILT = "~"  # follows the stem in names of files that were computed again
+_RANGES_BY_PATH: dict[tuple[str, str], pa.Table] = {}
+_CACHED_RANGES_MAX = 1 << 14
+_MERGED_FILE_BYTES = 64 << 20
+_REBUILT_MARK = "~"  # follows the stem in names of files that were computed again
 
 
 def aggregate_table(lake: Directory, name: str) -> LakeTable:
     """Return a table of the aggregate store."""
-    return LakeTable(lake, f"aggregates/{VERSION}/{name}")
+    return LakeTable(lake, f"aggregates/{AGGREGATES_VERSION}/{name}")
 
 
 def aggregate_columns(name: str) -> pa.Schema:
     """Return the columns of a table of aggregates."""
-    return RANGES if name == RANGES_NAME else SCHEMAS[name].append(BRONZE_FILE)
+    return RANGES_SCHEMA if name == RANGES_TABLE else AGGREGATE_SCHEMAS[name].append(BRONZE_FILE_COLUMN)
 
 
-def with_bronze_file(rows: pa.Table, bronze_file: str) -> pa.Table:
+def add_bronze_file_column(rows: pa.Table, bronze_file: str) -> pa.Table:
     """Return rows with the bronze file that they are of."""
-    return rows.append_column(BRONZE_FILE, pa.repeat(pa.scalar(bronze_file), rows.num_rows))
+    return rows.append_column(BRONZE_FILE_COLUMN, pa.repeat(pa.scalar(bronze_file), rows.num_rows))
 
 
-def file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
+def aggregate_file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
     """Return the name of a bronze file's files in the aggregate store. is_rebuilt : a unique name."""
     return (
-        f"{file_stem(bronze_file)}{_REBUILT}{uuid4().hex[:8]}.parquet"
+        f"{aggregate_file_stem(bronze_file)}{_REBUILT_MARK}{uuid4().hex[:8]}.parquet"
         if is_rebuilt
-        else f"{file_stem(bronze_file)}.parquet"
+        else f"{aggregate_file_stem(bronze_file)}.parquet"
     )
 
 
-def file_stem(bronze_file: str) -> str:
+def aggregate_file_stem(bronze_file: str) -> str:
     """Return how the names of a bronze file's files in the aggregate store begin."""
     return bronze_file.removesuffix(".parquet").replace("date=", "").replace("size_class=", "").replace("/", "-")
 
@@ -84,7 +84,7 @@ class AggregateSnapshot:
 
     def files(self, name: str, bronze_files: Collection[str] | None = None) -> list[str]:
         """Return the files that may have rows of these bronze files; None: of all."""
-        return _files_of(self.paths[name], self.bronze_files if bronze_files is None else bronze_files)
+        return _select_files(self.paths[name], self.bronze_files if bronze_files is None else bronze_files)
 
     def read(self, name: str, bronze_files: Collection[str] | None = None) -> pa.Table:
         """Return the rows of these bronze files, with the column `bronze_file`, in this process; None: of all."""
@@ -93,15 +93,15 @@ class AggregateSnapshot:
         return table.rows(self.files(name, wanted), aggregate_columns(name), where)
 
 
-def bronze_stem(path: str) -> str:
+def bronze_file_stem(path: str) -> str:
     """Return the stem of the bronze file that a file is of."""
-    return path.removesuffix(".parquet").partition(_REBUILT)[0]
+    return path.removesuffix(".parquet").partition(_REBUILT_MARK)[0]
 
 
-def _files_of(paths: Iterable[str], bronze_files: Iterable[str]) -> list[str]:
+def _select_files(paths: Iterable[str], bronze_files: Iterable[str]) -> list[str]:
     """Return the files of a table that may have rows of bronze files: their own files, and merged files."""
-    stems = set(map(file_stem, bronze_files))
-    return [path for path in paths if is_merged(path) or bronze_stem(path) in stems]
+    stems = set(map(aggregate_file_stem, bronze_files))
+    return [path for path in paths if is_merged(path) or bronze_file_stem(path) in stems]
 
 
 class AggregateStore:
@@ -109,15 +109,15 @@ class AggregateStore:
 
     def __init__(self, lake: Directory) -> None:
         self._lake = lake
-        self.tables = {name: aggregate_table(lake, name) for name in (*SCHEMAS, RANGES_NAME)}
+        self.tables = {name: aggregate_table(lake, name) for name in (*AGGREGATE_SCHEMAS, RANGES_TABLE)}
 
     def ranges(self, bronze_files: Collection[str]) -> pa.Table:
-        """Return the ranges of these bronze files, as far as they are there: `RANGES`."""
-        table = self.tables[RANGES_NAME]
+        """Return the ranges of these bronze files, as far as they are there: `RANGES_SCHEMA`."""
+        table = self.tables[RANGES_TABLE]
         snapshot = table.snapshot()
-        paths = [] if snapshot is None else _files_of(snapshot.files, bronze_files)
-        files = [self._read(table.path(path)) for path in paths]
-        ranges = pa.concat_tables([RANGES.empty_table(), *files])
+        paths = [] if snapshot is None else _select_files(snapshot.files, bronze_files)
+        files = [self._read_ranges_file(table.path(path)) for path in paths]
+        ranges = pa.concat_tables([RANGES_SCHEMA.empty_table(), *files])
         return ranges.filter(pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string())))
 
     def snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
@@ -129,18 +129,18 @@ class AggregateStore:
         paths = {name: [] if snapshot is None else list(snapshot.files) for name, snapshot in snapshots.items()}
         return AggregateSnapshot(self._lake, frozenset(bronze_files), ranges, paths)
 
-    def missing(self, bronze_files: Collection[str]) -> set[str]:
+    def find_missing(self, bronze_files: Collection[str]) -> set[str]:
         """Return those of these bronze files whose aggregates are not committed."""
         return set(bronze_files) - set(self.ranges(bronze_files).column("bronze_file").unique().to_pylist())
 
     def find_uncommitted(self, bronze_files: Iterable[str]) -> tuple[dict[str, list[DataFile]], list[str]]:
         """Return files that workers wrote with these bronze files, by table; and bronze files without such files."""
-        names = {name: set(self._lake.names(table.place, FileType.File)) for name, table in self.tables.items()}
+        names = {name: set(self._lake.list_names(table.place, FileType.File)) for name, table in self.tables.items()}
         files: dict[str, list[DataFile]] = {}
         without_files = []
         for bronze_file in bronze_files:
-            path = file_name(bronze_file)
-            written = [name for name in self.tables if path in names[name]] if path in names[RANGES_NAME] else []
+            path = aggregate_file_name(bronze_file)
+            written = [name for name in self.tables if path in names[name]] if path in names[RANGES_TABLE] else []
             complete = {name: file for name in written if (file := self._open_file(name, path))}
             if not written or len(complete) < len(written):
                 without_files.append(bronze_file)
@@ -165,15 +165,15 @@ class AggregateStore:
         RecordingError : a table cannot be written.
         """
         for name in self.tables:
-            self._add(name, files.get(name, ()), bronze_files)
+            self._add_to_table(name, files.get(name, ()), bronze_files)
 
-    def _add(self, name: str, files: Sequence[DataFile], bronze_files: Collection[str]) -> None:
+    def _add_to_table(self, name: str, files: Sequence[DataFile], bronze_files: Collection[str]) -> None:
         table, columns = self.tables[name], aggregate_columns(name)
         while True:
             base = table.snapshot()  # before what follows: of whatever happens from here on, `commit` knows
-            missing = set(map(file_stem, self.missing(bronze_files)))
-            present = set() if base is None else {bronze_stem(path) for path in base.files}
-            new = [file for file in files if (stem := bronze_stem(file.path)) in missing and stem not in present]
+            missing = set(map(aggregate_file_stem, self.find_missing(bronze_files)))
+            present = set() if base is None else {bronze_file_stem(path) for path in base.files}
+            new = [file for file in files if (stem := bronze_file_stem(file.path)) in missing and stem not in present]
             if base is not None and not new:
                 return
             merged, small = table.merge_small_files(base, columns) if name in _SMALL_TABLES else ([], [])
@@ -191,26 +191,28 @@ class AggregateStore:
         RecordingError : a table cannot be written.
         """
         for name in self.tables:
-            self._compact(name, bronze_files)
+            self._compact_table(name, bronze_files)
 
-    def _compact(self, name: str, bronze_files: Callable[[], Collection[str]]) -> None:
+    def _compact_table(self, name: str, bronze_files: Callable[[], Collection[str]]) -> None:
         table, columns = self.tables[name], aggregate_columns(name)
         while (base := table.snapshot()) is not None:
             current = set(
                 bronze_files()
             )  # after the snapshot: what that has of others is of bronze files that are gone
-            stems = set(map(file_stem, current))
-            removed = [path for path in base.files if not is_merged(path) and bronze_stem(path) not in stems]
+            stems = set(map(aggregate_file_stem, current))
+            removed = [path for path in base.files if not is_merged(path) and bronze_file_stem(path) not in stems]
             whole = set(
-                map(file_stem, current - self.missing(current))
+                map(aggregate_file_stem, current - self.find_missing(current))
             )  # of others somebody may look for files by their names
             small = [
-                file for file in base.files.values() if bronze_stem(file.path) in whole and file.size < SMALL_BYTES
+                file
+                for file in base.files.values()
+                if bronze_file_stem(file.path) in whole and file.size < SMALL_FILE_BYTES
             ]
             merged = [file for file in base.files.values() if is_merged(file.path)]
-            stale = [file for file in merged if self._bronze_files_of(table, file) - current]
-            ripe = stale + [file for file in small + merged if file.size < SMALL_BYTES and file not in stale]
-            packs = pack_by_size(((file, file.size) for file in ripe), _MERGED_BYTES)
+            stale = [file for file in merged if self._read_bronze_files(table, file) - current]
+            ripe = stale + [file for file in small + merged if file.size < SMALL_FILE_BYTES and file not in stale]
+            packs = pack_by_size(((file, file.size) for file in ripe), _MERGED_FILE_BYTES)
             groups = [[file.path for file in pack] for pack in packs if len(pack) > 1 or pack[0] in stale]
             if not removed and not groups:
                 return
@@ -219,15 +221,15 @@ class AggregateStore:
                 table.commit(base, columns, add, [*removed, *(path for group in groups for path in group)])
                 return
 
-    def _bronze_files_of(self, table: LakeTable, file: DataFile) -> set[str]:
+    def _read_bronze_files(self, table: LakeTable, file: DataFile) -> set[str]:
         rows = pq.read_table(table.path(file.path), columns=["bronze_file"], filesystem=self._lake.files)
         return set(rows.column("bronze_file").unique().to_pylist())
 
-    def _read(self, path: str) -> pa.Table:
+    def _read_ranges_file(self, path: str) -> pa.Table:
         key = (self._lake.files.type_name, path)
-        if key not in _READ:
-            if len(_READ) == _READ_MAX:
-                _READ.clear()
+        if key not in _RANGES_BY_PATH:
+            if len(_RANGES_BY_PATH) == _CACHED_RANGES_MAX:
+                _RANGES_BY_PATH.clear()
             with pq.ParquetFile(path, filesystem=self._lake.files) as file:  # 4x faster than read_table
-                _READ[key] = file.read().cast(RANGES)
-        return _READ[key]
+                _RANGES_BY_PATH[key] = file.read().cast(RANGES_SCHEMA)
+        return _RANGES_BY_PATH[key]

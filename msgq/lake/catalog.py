@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from msgq.lake.delta_table import LakeTable, has_table, table_places
+from msgq.lake.delta_table import LakeTable, has_table, list_table_paths
 from msgq.lake.directory import Directory
 
-_SHOWN_ENDPOINTS = 3  # of a table of silver
-_INTERNAL = ("ingested_files", "schemas", "silver_manifest")
+_SHOWN_ENDPOINTS_MAX = 3  # of a table of silver
+_INTERNAL_TABLES = ("ingested_files", "schemas", "silver_manifest")
 
 _ROW_DESCRIPTIONS = {
     "messages": "a message",
@@ -75,8 +75,8 @@ def quote_name(name: str) -> str:
 
 def list_tables(directory: Directory) -> list[TableInfo]:
     """Return the tables of a lake: messages, what is decoded, gold, and behind them those of the lake itself."""
-    endpoints = _endpoints(directory)
-    tables = [info for place in table_places(directory) if (info := _table_info(directory, place, endpoints))]
+    endpoints = _endpoints_by_table(directory)
+    tables = [info for place in list_table_paths(directory) if (info := _describe_table(directory, place, endpoints))]
     order = ("messages", "read_errors", "decode_errors", "silver", "gold", "aggregates")
 
     def rank(info: TableInfo) -> tuple[bool, int]:
@@ -86,7 +86,7 @@ def list_tables(directory: Directory) -> list[TableInfo]:
     return sorted(tables, key=rank)
 
 
-def _endpoints(directory: Directory) -> dict[str, list[str]]:
+def _endpoints_by_table(directory: Directory) -> dict[str, list[str]]:
     """Return the endpoints that have rows in each table of silver."""
     manifest = LakeTable(directory, "silver_manifest").snapshot()
     endpoints: dict[str, set[str]] = defaultdict(set)
@@ -97,7 +97,7 @@ def _endpoints(directory: Directory) -> dict[str, list[str]]:
     return {table: sorted(names) for table, names in endpoints.items()}
 
 
-def _table_info(directory: Directory, place: str, endpoints: dict[str, list[str]]) -> TableInfo | None:
+def _describe_table(directory: Directory, place: str, endpoints: dict[str, list[str]]) -> TableInfo | None:
     snapshot = LakeTable(directory, place).snapshot()
     if snapshot is None:
         return None
@@ -106,15 +106,15 @@ def _table_info(directory: Directory, place: str, endpoints: dict[str, list[str]
     folder, directory_name = place.partition("/")[0], place.rpartition("/")[2]
     if folder == "silver":
         names = endpoints.get(directory_name, [])
-        name, description = f"silver_{names[0]}" if names else "", f"a value of a message of {_shorten(names)}"
+        name, description = f"silver_{names[0]}" if names else "", f"a value of a message of {_shorten_names(names)}"
     elif folder == "aggregates":
         name, description = "", "partial aggregates of a file of messages, of which gold is made"
     else:
-        name = "" if directory_name.startswith("_") or place in _INTERNAL else directory_name
+        name = "" if directory_name.startswith("_") or place in _INTERNAL_TABLES else directory_name
         description = _ROW_DESCRIPTIONS.get(place, "")
     return TableInfo(name, place, rows, len(files), size, snapshot.version, description)
 
 
-def _shorten(names: list[str]) -> str:
-    hidden = len(names) - _SHOWN_ENDPOINTS
-    return ", ".join(names[:_SHOWN_ENDPOINTS]) + (f" and {hidden} more" if hidden > 0 else "")
+def _shorten_names(names: list[str]) -> str:
+    hidden = len(names) - _SHOWN_ENDPOINTS_MAX
+    return ", ".join(names[:_SHOWN_ENDPOINTS_MAX]) + (f" and {hidden} more" if hidden > 0 else "")

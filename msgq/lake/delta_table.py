@@ -39,22 +39,22 @@ from pyarrow.dataset import dataset
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.lake.directory import LOCAL, Directory
+from msgq.lake.directory import FILE_URI_PREFIX, Directory
 
-_WRITER = "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
-_LOG = "_delta_log"
+_APPLICATION_ID = "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
+_LOG_DIRECTORY = "_delta_log"
 _UNSUPPORTED_PATH = re.compile(r"\\|%[0-9A-Fa-f]{2}")  # in paths of a disk: delta-rs takes them for something else
 #: A file of less may be put together with others.
-SMALL_BYTES = 1 << 20
-_SMALL_FILES = 64  # that are left beside each other
+SMALL_FILE_BYTES = 1 << 20
+_SMALL_FILES_MAX = 64  # that are left beside each other
 _MERGED_PREFIX = "merged-"
 _ZSTD_LEVEL = 9  # of zstd: they are small, and are read more often than written
 #: What delta-rs does behind a commit may fail, which would look as if the commit had: checkpoints are made here.
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_NO_COMMIT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _CHECKPOINT_VERSIONS = 100  # versions from one checkpoint to the next
-_UNSYNCED_ENTRIES = 3  # writers in a row that have committed, and were stopped before the disk had their entries
+_UNSYNCED_ENTRIES_MAX = 3  # writers in a row that have committed, and were stopped before the disk had their entries
 _SYNC_THREADS = 8  # at a time: a disk writes them together
-_ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
+_ROW_GROUP_ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
 
 
 class ConflictError(RecordingError):
@@ -106,7 +106,7 @@ class TableSnapshot:
             row["path"]: DataFile(
                 row["path"],
                 row["size_bytes"],
-                {name.removeprefix("partition."): _text(row[name]) for name in names},
+                {name.removeprefix("partition."): _optional_text(row[name]) for name in names},
                 row["num_records"] or 0,
             )
             for row in actions
@@ -124,9 +124,9 @@ class TableSnapshot:
         return self.dataset().to_table(columns=columns, filter=where)
 
     @property
-    def number(self) -> int:
+    def commit_number(self) -> int:
         """Return how many commits of ours there were, what was compacted aside; -1: none."""
-        number = self._delta.transaction_version(_WRITER)
+        number = self._delta.transaction_version(_APPLICATION_ID)
         return -1 if number is None else number
 
 
@@ -154,7 +154,7 @@ class LakeTable:
                 raise InvalidValueError(
                     f"a lake cannot lie in {lake.root}: {unsupported[0]!r} is in its path; rename that"
                 )
-            self._uri = f"{LOCAL}{quote(path)}"
+            self._uri = f"{FILE_URI_PREFIX}{quote(path)}"
 
     def snapshot(self, version: int | None = None) -> TableSnapshot | None:
         """Return the table as it is now, or as it was in a version; None: there is none.
@@ -185,15 +185,15 @@ class LakeTable:
     def _remove_torn_entry(self) -> bool:
         """Remove the newest entry of the log, if a power failure has left it empty: nobody was told that it counts."""
         with suppress(OSError):  # it is not ours
-            entries = self._entries() if self._is_local else []
+            entries = self._list_log_entries() if self._is_local else []
             if entries and not os.path.getsize(newest := self.path(entries[-1])):
                 os.remove(newest)
                 return True
         return False
 
-    def _entries(self) -> list[str]:
-        names = self.lake.names(f"{self.place}/{_LOG}", FileType.File)
-        return [f"{_LOG}/{name}" for name in names if name.endswith(".json")]
+    def _list_log_entries(self) -> list[str]:
+        names = self.lake.list_names(f"{self.place}/{_LOG_DIRECTORY}", FileType.File)
+        return [f"{_LOG_DIRECTORY}/{name}" for name in names if name.endswith(".json")]
 
     @property
     def _location(self) -> str:
@@ -229,8 +229,8 @@ class LakeTable:
 
     def merge_small_files(self, base: TableSnapshot | None, columns: pa.Schema) -> tuple[list[DataFile], list[str]]:
         """Return a file in place of small ones, and those, where a snapshot has many; for tables without partitions."""
-        small = [] if base is None else [file.path for file in base.files.values() if file.size < SMALL_BYTES]
-        if len(small) < _SMALL_FILES:
+        small = [] if base is None else [file.path for file in base.files.values() if file.size < SMALL_FILE_BYTES]
+        if len(small) < _SMALL_FILES_MAX:
             return [], []
         return [self.merge(small, columns)], small
 
@@ -278,8 +278,8 @@ class LakeTable:
         removed = [] if base is None else list(base.files if remove is None else remove)
         self._commit(base, columns, add, removed, remove is None)
         # Others may have committed before, on which this rests, and may not have come to this yet.
-        since = f"{_LOG}/{max(0, (0 if base is None else base.version) - _UNSYNCED_ENTRIES):020}.json"
-        self.sync(entry for entry in self._entries() if entry >= since)
+        since = f"{_LOG_DIRECTORY}/{max(0, (0 if base is None else base.version) - _UNSYNCED_ENTRIES_MAX):020}.json"
+        self.sync(entry for entry in self._list_log_entries() if entry >= since)
 
     def sync(self, paths: Iterable[str]) -> None:
         """Have the disk write files, and the names of all folders on the way, so that a power failure spares them."""
@@ -293,7 +293,7 @@ class LakeTable:
                 place = place.rpartition("/")[0]
             places |= {place, os.path.dirname(place)}  # which has the lake's own name
         with ThreadPoolExecutor(_SYNC_THREADS) as pool:
-            list(pool.map(_fsync, places))
+            list(pool.map(_sync_file, places))
 
     def _commit(
         self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str], replaces_all: bool
@@ -301,18 +301,18 @@ class LakeTable:
         schema = Schema.from_arrow(columns)
         how: dict[str, Any] = {
             "commit_properties": CommitProperties(
-                app_transactions=[Transaction(_WRITER, 0 if base is None else base.number + 1)]
+                app_transactions=[Transaction(_APPLICATION_ID, 0 if base is None else base.commit_number + 1)]
             ),
-            "post_commithook_properties": _NO_HOOKS,
+            "post_commithook_properties": _NO_COMMIT_HOOKS,
         }
         try:
             if base is None:
-                adds = list(map(_add, add))
+                adds = list(map(_add_action, add))
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
             present = {} if replaces_all else base.files
-            actions: list[AddAction | RemoveAction] = [_add(file) for file in add if file.path not in present]
-            actions += [_remove(present[path]) for path in remove if path in present]
+            actions: list[AddAction | RemoveAction] = [_add_action(file) for file in add if file.path not in present]
+            actions += [_remove_action(present[path]) for path in remove if path in present]
             delta = base._delta if replaces_all else self._with_columns(base, schema)
             mode = "overwrite" if replaces_all else "append"
             delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
@@ -336,9 +336,9 @@ class LakeTable:
     def _checkpoint(self, delta: DeltaTable) -> None:
         """Write all that counts into one file, so that readers need not open each entry of the log."""
         delta.create_checkpoint()
-        names = self.lake.names(f"{self.place}/{_LOG}", FileType.File)
+        names = self.lake.list_names(f"{self.place}/{_LOG_DIRECTORY}", FileType.File)
         made = (name for name in names if name.startswith((f"{delta.version():020}.checkpoint", "_last_checkpoint")))
-        self.sync(f"{_LOG}/{name}" for name in made)
+        self.sync(f"{_LOG_DIRECTORY}/{name}" for name in made)
 
     def vacuum(self, retain_hours: int) -> None:
         """Remove files that no snapshot of the last hours names, and entries of the log that nobody needs.
@@ -352,10 +352,10 @@ class LakeTable:
             retain_hours,
             dry_run=False,
             enforce_retention_duration=False,
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=_NO_COMMIT_HOOKS,
             full=True,
         )
-        self.sync(self._entries()[-_UNSYNCED_ENTRIES:])
+        self.sync(self._list_log_entries()[-_UNSYNCED_ENTRIES_MAX:])
         delta = DeltaTable(self._uri)
         self._checkpoint(delta)  # which the disk must have before the entries go
         delta.cleanup_metadata()
@@ -366,31 +366,31 @@ class LakeTable:
         if not missing:
             return base._delta
         delta = DeltaTable(self._uri, version=base.version)
-        delta.alter.add_columns(missing, post_commithook_properties=_NO_HOOKS)
+        delta.alter.add_columns(missing, post_commithook_properties=_NO_COMMIT_HOOKS)
         grown = self._open_snapshot(DeltaTable(self._uri))
-        if grown.number != base.number:
+        if grown.commit_number != base.commit_number:
             raise ConflictError(f"somebody else has written the table {self._location} at the same time")
         return grown._delta
 
 
 def has_table(lake: Directory, place: str) -> bool:
     """Return whether there is a table in a place."""
-    return lake.has(f"{place}/{_LOG}")
+    return lake.has(f"{place}/{_LOG_DIRECTORY}")
 
 
-def table_places(lake: Directory, below: str = "") -> list[str]:
+def list_table_paths(lake: Directory, below: str = "") -> list[str]:
     """Return where all tables of a lake are."""
     places = []
-    for name in lake.names(below, FileType.Directory):
+    for name in lake.list_names(below, FileType.Directory):
         place = f"{below}/{name}".lstrip("/")
         if has_table(lake, place):
             places.append(place)
         elif not name.startswith("_") and "=" not in name:
-            places += table_places(lake, place)
+            places += list_table_paths(lake, place)
     return places
 
 
-def _fsync(place: str) -> None:
+def _sync_file(place: str) -> None:
     descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -410,7 +410,7 @@ def _first_line(error: Exception) -> str:
 def _parquet_options(columns: pa.Schema) -> dict[str, Any]:
     """Return how a table is written small: times by their differences, what is there again and again once."""
     times = [field.name for field in columns if field.name.endswith("time")]
-    lists = [leaf for field in columns if pa.types.is_list(field.type) for leaf in _leaves(field)]
+    lists = [leaf for field in columns if pa.types.is_list(field.type) for leaf in _list_leaf_columns(field)]
     dictionary_columns = [
         field.name for field in columns if field.name not in times and not pa.types.is_nested(field.type)
     ]
@@ -419,26 +419,26 @@ def _parquet_options(columns: pa.Schema) -> dict[str, Any]:
         "compression_level": _ZSTD_LEVEL,
         "use_dictionary": dictionary_columns + lists,
         "column_encoding": dict.fromkeys(times, "DELTA_BINARY_PACKED"),
-        "row_group_size": _ROWS,
+        "row_group_size": _ROW_GROUP_ROWS,
         "store_schema": False,
     }
 
 
-def _leaves(column: pa.Field) -> list[str]:
+def _list_leaf_columns(column: pa.Field) -> list[str]:
     item_type = column.type.value_type
     names = [f".{field.name}" for field in item_type] if pa.types.is_struct(item_type) else [""]
     return [f"{column.name}.list.element{name}" for name in names]
 
 
-def _text(value: Any) -> str | None:
+def _optional_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _add(file: DataFile) -> AddAction:
+def _add_action(file: DataFile) -> AddAction:
     now = time.time_ns() // 1_000_000
     return AddAction(file.path, file.size, dict(file.partition), now, True, json.dumps({"numRecords": file.rows}))
 
 
-def _remove(file: DataFile) -> RemoveAction:
+def _remove_action(file: DataFile) -> RemoveAction:
     now = time.time_ns() // 1_000_000
     return RemoveAction(file.path, True, now, file.size, dict(file.partition))

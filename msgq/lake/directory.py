@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
-LOCAL = "file://"
+FILE_URI_PREFIX = "file://"
 
 
 class Directory:
@@ -26,7 +26,7 @@ class Directory:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """path : or a URI that pyarrow knows."""
         text = os.fspath(path)
-        self.uri = text if "://" in text else f"{LOCAL}{Path(text).absolute()}"
+        self.uri = text if "://" in text else f"{FILE_URI_PREFIX}{Path(text).absolute()}"
         self.files, self.root = open_path(self.uri)
 
     def path(self, place: str) -> str:
@@ -37,7 +37,7 @@ class Directory:
         """Return whether there is such a file or directory."""
         return bool(self.files.get_file_info(self.path(place)).type != FileType.NotFound)
 
-    def names(self, place: str, kind: FileType) -> list[str]:
+    def list_names(self, place: str, kind: FileType) -> list[str]:
         """Return the names of what is in a directory, sorted, without those that begin with a dot."""
         infos = self.files.get_file_info(FileSelector(self.path(place), allow_not_found=True))
         return sorted(info.base_name for info in infos if info.type == kind and not info.base_name.startswith("."))
@@ -76,7 +76,7 @@ def open_path(uri: str) -> tuple[FileSystem, str]:
 
     What follows file:// is a path as it is, as it is for Spark: neither knows %20.
     """
-    if uri.startswith(LOCAL):
-        return LocalFileSystem(), uri.removeprefix(LOCAL)
+    if uri.startswith(FILE_URI_PREFIX):
+        return LocalFileSystem(), uri.removeprefix(FILE_URI_PREFIX)
     file_system: tuple[FileSystem, str] = FileSystem.from_uri(uri)
     return file_system

@@ -11,12 +11,12 @@ from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.schema_ids import schema_id
 
-_COLUMNS = pa.schema(
+_SCHEMA_TEXTS_SCHEMA = pa.schema(
     [("schema_id", pa.int64()), ("name", pa.string()), ("encoding", pa.string()), ("data", pa.binary())]
 )
 
 
-def _table(lake: Directory) -> LakeTable:
+def _schemas_table(lake: Directory) -> LakeTable:
     return LakeTable(lake, "schemas")
 
 
@@ -32,18 +32,18 @@ def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
         if number not in known
     ]
     if rows:
-        _table(lake).append_rows(pa.Table.from_pylist(rows, _COLUMNS))
+        _schemas_table(lake).append_rows(pa.Table.from_pylist(rows, _SCHEMA_TEXTS_SCHEMA))
 
 
 def read_schema_ids(lake: Directory) -> set[int]:
     """Return the numbers of those that are there."""
-    snapshot = _table(lake).snapshot()
+    snapshot = _schemas_table(lake).snapshot()
     return set() if snapshot is None else set(snapshot.read(["schema_id"]).column("schema_id").to_pylist())
 
 
 def read_schemas(lake: Directory) -> dict[int, Schema]:
     """Return all that are there."""
-    snapshot = _table(lake).snapshot()
+    snapshot = _schemas_table(lake).snapshot()
     if snapshot is None:
         return {}
     schemas = {}

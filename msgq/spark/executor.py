@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from msgq.lake.bronze.duplicates import KEYS, read_keys, read_without_rows
+from msgq.lake.bronze.duplicates import MESSAGE_KEYS_SCHEMA, read_keys, read_without_rows
 from msgq.lake.bronze.writer import UncommittedFiles, write_bronze
 from msgq.lake.directory import Directory
 from msgq.spark import tables
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_TASKS = pa.schema([("number", pa.int64()), ("task", pa.binary())])
-_RESULTS = pa.schema([("number", pa.int64()), ("found", pa.binary())])
+_TASKS_SCHEMA = pa.schema([("number", pa.int64()), ("task", pa.binary())])
+_RESULTS_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 
 class SparkExecutor:
@@ -49,50 +49,55 @@ class SparkExecutor:
             part, rows = parts[duplicates["file_number"][0].as_py()], np.asarray(duplicates["row_number"])
             return write_bronze(read_without_rows(Directory(uri), part, rows), Directory(uri))
 
-        compared = task_frame(self.spark, parts).mapInArrow(keys, spark_schema(KEYS))
+        compared = task_frame(self.spark, parts).mapInArrow(keys, spark_schema(MESSAGE_KEYS_SCHEMA))
         results = run_by_key(tables.find_duplicates(compared), "file_number", write)
         return {parts[number]: written for number, written in results.items()}
 
 
 def task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
     """Return a partition for each task; `unpack_tasks` has them on a worker."""
-    rows = pa.Table.from_pydict({"number": range(len(tasks)), "task": list(map(pickle.dumps, tasks))}, _TASKS)
+    rows = pa.Table.from_pydict({"number": range(len(tasks)), "task": list(map(pickle.dumps, tasks))}, _TASKS_SCHEMA)
     return spark.createDataFrame(rows).repartitionByRange(len(tasks), "number")
 
 
-def run_tasks(spark: SparkSession, tasks: Sequence[_Task], do: Callable[[_Task], _Result]) -> list[_Result]:
+def run_tasks(spark: SparkSession, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:
     """Let workers do each of these tasks, all at once; return what they have found, in the order of the tasks."""
     if not tasks:
         return []
-    results = task_frame(spark, tasks).mapInArrow(lambda batches: _results(batches, do), spark_schema(_RESULTS))
-    return list(_collect(results).values())
+    results = task_frame(spark, tasks).mapInArrow(
+        lambda batches: _run_tasks_of_partition(batches, function), spark_schema(_RESULTS_SCHEMA)
+    )
+    return list(_collect_results(results).values())
 
 
-def run_by_key(rows: DataFrame, key: str, do: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
+def run_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
     """Let workers do something with the rows of each number in a column; return what they have found, by numbers."""
 
     def result(some: pa.Table) -> pa.Table:
-        return pa.Table.from_batches([_result(some.column(key)[0].as_py(), do(some))])
+        return pa.Table.from_batches([_result_batch(some.column(key)[0].as_py(), function(some))])
 
-    return _collect(rows.groupBy(key).applyInArrow(result, spark_schema(_RESULTS)))
+    return _collect_results(rows.groupBy(key).applyInArrow(result, spark_schema(_RESULTS_SCHEMA)))
 
 
-def run_partitions(rows: DataFrame, do: Callable[[Iterable[pa.RecordBatch]], _Result]) -> list[_Result]:
+def run_partitions(rows: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], _Result]) -> list[_Result]:
     """Let workers do something with all rows, a partition each; return what they have found."""
 
     def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _result(0, do(batches))
+        yield _result_batch(0, function(batches))
 
-    return [pickle.loads(result) for result in _rows(rows.mapInArrow(results, spark_schema(_RESULTS)))["found"]]
+    return [
+        pickle.loads(result)
+        for result in _collect_columns(rows.mapInArrow(results, spark_schema(_RESULTS_SCHEMA)))["result"]
+    ]
 
 
-def _collect(results: DataFrame) -> dict[int, Any]:
+def _collect_results(results: DataFrame) -> dict[int, Any]:
     """Return by their numbers what tasks have found: a few rows for each endpoint and task, however many messages."""
-    columns = _rows(results)
-    return dict(zip(columns["number"], map(pickle.loads, columns["found"]), strict=True))
+    columns = _collect_columns(results)
+    return dict(zip(columns["number"], map(pickle.loads, columns["result"]), strict=True))
 
 
-def _rows(results: DataFrame) -> dict[str, list[Any]]:
+def _collect_columns(results: DataFrame) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = results.toArrow().sort_by("number").to_pydict()
     return columns
 
@@ -106,10 +111,12 @@ def unpack_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]
         yield row["number"], pickle.loads(row["task"])
 
 
-def _results(batches: Iterable[pa.RecordBatch], do: Callable[[Any], object]) -> Iterator[pa.RecordBatch]:
+def _run_tasks_of_partition(
+    batches: Iterable[pa.RecordBatch], function: Callable[[Any], object]
+) -> Iterator[pa.RecordBatch]:
     for number, task in unpack_tasks(batches):
-        yield _result(number, do(task))
+        yield _result_batch(number, function(task))
 
 
-def _result(number: int, result: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"number": [number], "found": [pickle.dumps(result)]}, _RESULTS)
+def _result_batch(number: int, result: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"number": [number], "result": [pickle.dumps(result)]}, _RESULTS_SCHEMA)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.runtime.session import session
@@ -38,4 +38,4 @@ def run_pipeline(
     ingested = opened.ingest([recording])
     opened.build_silver()
     opened.build_gold()
-    return {"messages": ingested.messages, **write_report(lake_tables(opened.uri), Path(report_path))}
+    return {"messages": ingested.messages, **write_report(open_lake_tables(opened.uri), Path(report_path))}

@@ -15,7 +15,7 @@ from msgq.common.units import NS_PER_S
 from msgq.lake.bronze.store import Bronze
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
-from msgq.lake.gold.builder import NAMES, Gold
+from msgq.lake.gold.builder import TABLE_NAMES, Gold
 from msgq.lake.gold.increments import IncrementTask
 from msgq.lake.metrics.checks import CheckThresholds
 from tests.lake.bronze_rows import directory
@@ -61,7 +61,7 @@ def table(lake: Path, name: str) -> pa.Table:
 
 def tables(lake: Path) -> Rows:
     """Return all rows of all tables, in an order."""
-    return {name: sorted_rows(table(lake, name)) for name in NAMES}
+    return {name: sorted_rows(table(lake, name)) for name in TABLE_NAMES}
 
 
 def main(lake: str, place: str, full_refresh: str) -> None:

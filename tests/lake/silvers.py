@@ -77,8 +77,8 @@ class Lake:
             for file in source.files:
                 rows = pq.ParquetFile(silver_table(self.directory, source.table).path(file)).read()
                 rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
-                tables.append(with_columns(with_columns(rows, source.columns), source.own))
-            columns = find_common_columns(columns, source.own)
+                tables.append(with_columns(with_columns(rows, source.columns), source.endpoint_columns))
+            columns = find_common_columns(columns, source.endpoint_columns)
         return pa.concat_tables([with_columns(rows, columns) for rows in tables]).sort_by("sequence")
 
     def values(self, endpoint: str, *names: str) -> list[tuple[Any, ...]]:

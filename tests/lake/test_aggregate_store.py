@@ -12,7 +12,7 @@ pytest.importorskip("deltalake")
 from msgq.lake import aggregate_store
 from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze import writer
-from msgq.lake.bronze.ranges import RANGES
+from msgq.lake.bronze.ranges import RANGES_SCHEMA
 from msgq.lake.bronze.writer import UncommittedFiles, rebuild_aggregates, write_bronze
 from msgq.lake.directory import Directory
 from tests.lake.rows import batch, message
@@ -29,7 +29,7 @@ def counts(rows: pa.Table) -> dict[str, pa.Table]:
 @pytest.fixture(autouse=True)
 def _counting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Derive one small table, whatever is derived else."""
-    monkeypatch.setattr(aggregate_store, "SCHEMAS", {"counts": COUNTS})
+    monkeypatch.setattr(aggregate_store, "AGGREGATE_SCHEMAS", {"counts": COUNTS})
     monkeypatch.setattr(writer, "compute_aggregates", counts)
 
 
@@ -59,11 +59,11 @@ def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
     there = names(one) + names(other)
     tables = AggregateStore(lake)
     tables.add(one.aggregates, names(one))
-    tables._add("counts", other.aggregates["counts"], names(other))  # and then was killed
+    tables._add_to_table("counts", other.aggregates["counts"], names(other))  # and then was killed
     assert read_counts(lake, there) is None
-    assert tables.missing(there) == set(names(other))
+    assert tables.find_missing(there) == set(names(other))
     for _ in range(2):
-        found, nowhere = tables.find_uncommitted(sorted(tables.missing(there)))
+        found, nowhere = tables.find_uncommitted(sorted(tables.find_missing(there)))
         assert not nowhere
         tables.add(found, there)
         assert read_counts(lake, there) == (sorted([(there[0], 1), (there[1], 2)]), sorted(there))
@@ -85,7 +85,7 @@ def test_what_two_derive_anew_counts_once(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     there = names(write_counts(lake, 1, 2))
     both = [rebuild_aggregates(lake, there[0]) for _ in range(2)]
-    AggregateStore(lake)._add("counts", both[0].aggregates["counts"], there)
+    AggregateStore(lake)._add_to_table("counts", both[0].aggregates["counts"], there)
     for one in both:
         AggregateStore(lake).add(one.aggregates, there)
     assert read_counts(lake, there) == ([(there[0], 2)], there)
@@ -123,7 +123,7 @@ def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
     there = [names(one)[0] for one in every]
     tables.add(every[0].aggregates, there[:1])
     for one in every[1:]:
-        tables._add("counts", one.aggregates["counts"], names(one))  # and then was killed
+        tables._add_to_table("counts", one.aggregates["counts"], names(one))  # and then was killed
     tables.compact(lambda: there)
     found, _ = tables.find_uncommitted(there[1:])
     tables.add(found, there)
@@ -131,7 +131,7 @@ def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
 
 
 def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES", 4)
+    monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES_MAX", 4)
     lake = Directory(tmp_path)
     tables = AggregateStore(lake)
     there = []
@@ -143,4 +143,4 @@ def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pyt
     snapshot = tables.tables["ranges"].snapshot()
     assert snapshot is not None
     assert len(snapshot.files) <= 5
-    assert tables.ranges(there).schema == RANGES
+    assert tables.ranges(there).schema == RANGES_SCHEMA

@@ -58,7 +58,7 @@ def test_what_is_derived_of_a_part_again_is_the_same(tmp_path: Path) -> None:
 def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day that comes again has another part then; those that come in turns have one each."""
     lake, days = Directory(f"file://{tmp_path}"), 9
-    monkeypatch.setattr("msgq.lake.bronze.writer._OPEN_MAX", 3)
+    monkeypatch.setattr("msgq.lake.bronze.writer._OPEN_FILES_MAX", 3)
     there, most = len(os.listdir("/proc/self/fd")), 0
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -67,7 +67,7 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
             yield batch([message("a", number, day * DAY + number)])
             most = max(most, len(os.listdir("/proc/self/fd")) - there)
 
-    monkeypatch.setattr("msgq.lake.bronze.writer._GROUP_ROWS", 1)
+    monkeypatch.setattr("msgq.lake.bronze.writer._ROW_GROUP_ROWS", 1)
     written = write_bronze(rows(), lake)
     assert most <= 3
     assert len(written.bronze_files) == len({file.path for file in written.bronze_files}) == days + 2

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from msgq.lake import external_sort
 from msgq.lake.directory import Directory
-from msgq.lake.external_sort import RUN, merge_runs, write_sorted_runs
+from msgq.lake.external_sort import RUN_SCHEMA, merge_runs, write_sorted_runs
 
 ORDER = ("log_time", "endpoint", "sequence")
 COLUMNS = pa.schema({"log_time": pa.int64(), "endpoint": pa.string(), "sequence": pa.int64(), "data": pa.binary()})
@@ -37,19 +37,19 @@ def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch
     for at in range(0, 2000, 9):
         rows[at]["sequence"] = None
     batches = [pa.RecordBatch.from_pylist(rows[at : at + 30], COLUMNS) for at in range(0, 2000, 30)]
-    runs = pa.Table.from_batches(write_sorted_runs(batches, ORDER, lake, "runs"), RUN)
+    runs = pa.Table.from_batches(write_sorted_runs(batches, ORDER, lake, "runs"), RUN_SCHEMA)
     assert len(runs) > 20
     assert {path.stem for path in (tmp_path / "runs").iterdir()} == {
         name.removesuffix(".arrow") for name in runs["name"].to_pylist()
     }
     opened: list[str] = []
-    read = external_sort._rows
+    read = external_sort._read_run
 
     def opening(lake: Directory, path: str) -> Iterator[dict[str, Any]]:
         opened.append(path)
         return read(lake, path)
 
-    monkeypatch.setattr(external_sort, "_rows", opening)
+    monkeypatch.setattr(external_sort, "_read_run", opening)
     found = []
     for row in merge_runs(runs, ORDER, lake, "runs"):
         found.append(row)
@@ -64,4 +64,4 @@ def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch
 
 
 def test_no_runs_have_no_rows(tmp_path: Path) -> None:
-    assert list(merge_runs(RUN.empty_table(), ORDER, Directory(tmp_path), "runs")) == []
+    assert list(merge_runs(RUN_SCHEMA.empty_table(), ORDER, Directory(tmp_path), "runs")) == []

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.writer import messages_table
 from msgq.lake.columns import BRONZE_COLUMNS
-from msgq.lake.gold.builder import NAMES
+from msgq.lake.gold.builder import TABLE_NAMES
 from msgq.lake.metrics.checks import CheckThresholds
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
@@ -199,7 +199,7 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
     else:
         golds.build_gold(tmp_path / "done")
     new = golds.tables(tmp_path / "done")
-    changed = {name for name in NAMES if old[name] != new[name]}
+    changed = {name for name in TABLE_NAMES if old[name] != new[name]}
     assert len(changed) >= (2 if full_refresh else 8)
     seen, last = set(), 0
     for place in moments:
@@ -207,7 +207,7 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
         if not run_killed(lake, place, full_refresh):
             break
         found, last = golds.tables(lake), place
-        assert all(found[name] in (old[name], new[name]) for name in NAMES), place
+        assert all(found[name] in (old[name], new[name]) for name in TABLE_NAMES), place
         seen |= {name for name in changed if found[name] == new[name]}
         if full_refresh:
             golds.build_gold(lake, 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)

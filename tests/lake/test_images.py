@@ -11,13 +11,13 @@ pytest.importorskip("deltalake")
 pytest.importorskip("cv2")
 import cv2
 
-from msgq.lake.metrics.images import thumbnail
+from msgq.lake.metrics.images import make_thumbnail
 from visionipc import FrameFormat, Geometry
 from visionipc.image_messages import Picture, image
 
 
 def decode_picture(picture: bytes, width: int = 160) -> Any:
-    small = thumbnail(picture, width)
+    small = make_thumbnail(picture, width)
     return None if small is None else cv2.imdecode(np.frombuffer(small, np.uint8), cv2.IMREAD_COLOR)
 
 

@@ -20,7 +20,7 @@ from msgq.lake.metrics import hops, partial_aggregates
 from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.dropouts import find_dropouts, message_intervals
 from msgq.lake.metrics.queues import event_hours, queue_deliveries, read_events
-from msgq.lake.metrics.windows import WINDOWS, traffic_windows
+from msgq.lake.metrics.time_windows import WINDOWS_SCHEMA, traffic_windows
 from tests.lake import plain
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, Row, pieces, row, some_rows, table
 from tests.lake.rows import in_order, sorted_rows
@@ -50,19 +50,19 @@ def batch(rows: list[Row], ordered: bool = True) -> pa.Table:
 def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
     """Return all tables of gold of parts, hour by hour, as a lake makes them."""
     found = [partial_aggregates.compute_aggregates(batch(part, ordered)) for part in parts]
-    every = {name: pa.concat_tables([one[name] for one in found]) for name in partial_aggregates.SCHEMAS}
-    every["origins"] = pa.concat_tables([batch(part, False).select(hops.MESSAGES.names) for part in parts])
-    hours: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in gold.HOURLY.items()}
+    every = {name: pa.concat_tables([one[name] for one in found]) for name in partial_aggregates.AGGREGATE_SCHEMAS}
+    every["origins"] = pa.concat_tables([batch(part, False).select(hops.HOP_INPUT_SCHEMA.names) for part in parts])
+    hours: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in gold.HOURLY_SCHEMAS.items()}
     times = {time // HOUR for part in parts for one in part for time in (one["log_time"], one["origin_time"] or 0)}
     for hour in sorted(times | set(event_hours(every["events"]).tolist())):
         for run in ("r", "s"):
             mine = {name: increments.filter_hour(name, rows, run, hour) for name, rows in every.items()}
             for name, rows in gold.hourly_tables(mine, NS_PER_S).items():
-                assert rows.schema == gold.HOURLY[name]
+                assert rows.schema == gold.HOURLY_SCHEMAS[name]
                 hours[name].append(rows)
     whole = {name: pa.concat_tables(rows) for name, rows in hours.items()}
     for name, rows in (totals := gold.run_tables(whole, NS_PER_S, CheckThresholds())).items():
-        assert rows.schema == gold.TOTALS[name]
+        assert rows.schema == gold.RUN_SCHEMAS[name]
     return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
 
 
@@ -71,7 +71,7 @@ def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.T
 def test_tables_are_what_a_person_would_find(seed: int) -> None:
     rows = some_rows(random.Random(seed))
     found = build_tables([rows])
-    counted = [name for name in WINDOWS.names if name != "histogram"]
+    counted = [name for name in WINDOWS_SCHEMA.names if name != "histogram"]
     assert sorted_rows(found["traffic_windows"], *counted) == in_order(plain.windows(rows))
     assert sorted_rows(found["sequence_gaps"]) == in_order(plain.gaps(rows))
     assert sum(found["throughput"].column("messages").to_pylist()) == len(rows)

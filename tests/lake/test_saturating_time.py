@@ -14,7 +14,7 @@ from msgq.common.queue_events import Event
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME, saturating_subtract, window_begin
 from msgq.lake.report import data
-from msgq.lake.report.gold_reader import GoldReader, lake_tables
+from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
 from tests.spark.kind_logs import QueueEvent, RecordedMessage, of_queue
@@ -25,15 +25,15 @@ TIMES = (MIN_TIME, -1, 0, 1, MIDNIGHT, MAX_TIME)
 
 def report(lake: Path) -> None:
     """Make all figures of the page that have to do with time."""
-    gold = GoldReader(lake_tables(directory(lake).uri))
-    summary = data.summary(gold)
+    gold = GoldReader(open_lake_tables(directory(lake).uri))
+    summary = data.read_summary(gold)
     begin, end = summary["begin"], summary["end"]
-    step = data.step(begin, end)
+    step = data.choose_step(begin, end)
     names = data.choose_endpoints(gold)
-    assert sum(one["rate"] for one in data.throughput(gold, names, step, begin, end)) > 0
-    data.losses(gold, names, step)
-    data.latency(gold, step)
-    data.queue_steps(gold, ["jobs"], step)
+    assert sum(one["rate"] for one in data.read_throughput(gold, names, step, begin, end)) > 0
+    data.read_losses(gold, names, step)
+    data.read_latency(gold, step)
+    data.read_queue_steps(gold, ["jobs"], step)
 
 
 def at(number: int, log_time: int, publish_time: int | None, origin_time: int) -> Row:

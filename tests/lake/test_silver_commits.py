@@ -194,7 +194,7 @@ def test_parts_that_are_gone_are_replaced_by_their_successors(tmp_path: Path) ->
 
 
 def test_a_manifest_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "_FILES_MAX", 4)
+    monkeypatch.setattr(manifest, "_MANIFEST_FILES_MAX", 4)
     lake = Lake(tmp_path)
     for i in range(6):
         add(lake, i)

@@ -18,7 +18,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake import delta_table as table_module
-from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, table_places
+from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, list_table_paths
 from msgq.lake.directory import Directory
 
 NUMBERS = pa.schema([("number", pa.int64())])
@@ -109,7 +109,7 @@ def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
     numbers.vacuum(0)
     assert read_numbers(numbers) == [1, 2]
     assert sorted(path.name for path in (tmp_path / name).rglob("?.parquet")) == ["1.parquet", "2.parquet"]
-    assert table_places(numbers.lake) == ["some/numbers"]
+    assert list_table_paths(numbers.lake) == ["some/numbers"]
 
 
 @pytest.mark.parametrize("name", ["a\\b", "a%20b", "%5Bx"])

@@ -50,7 +50,7 @@ def test_a_window_is_spread_over_the_steps_of_the_page_that_it_covers(step_s: in
             expected[name, row["window_start"] - row["window_start"] % step + part * step] += (
                 row["messages"] / parts / step_s
             )
-    found = data.throughput(GoldReader(Tables(throughput=rows)), names, step, BEGIN, BEGIN + 24 * 3600 * SECOND)
+    found = data.read_throughput(GoldReader(Tables(throughput=rows)), names, step, BEGIN, BEGIN + 24 * 3600 * SECOND)
     assert {(row["endpoint"], row["window_start"]): row["rate"] for row in found} == pytest.approx(expected)
     assert sum(row["rate"] for row in found) * step_s == pytest.approx(sum(row["messages"] for row in rows))
     assert [(row["endpoint"], row["window_start"]) for row in found] == sorted(expected)
@@ -60,27 +60,27 @@ def test_a_window_is_longer_than_a_recording() -> None:
     """An endpoint that speaks seldom has windows of an hour: its messages came within the recording all the same."""
     row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "window_ns": 3600 * SECOND, "messages": 30}
     begin = BEGIN + 1000 * SECOND
-    found = data.throughput(GoldReader(Tables(throughput=[row])), ["a"], SECOND, begin, begin + 9 * SECOND + 5)
+    found = data.read_throughput(GoldReader(Tables(throughput=[row])), ["a"], SECOND, begin, begin + 9 * SECOND + 5)
     assert [((one["window_start"] - begin) // SECOND, one["rate"]) for one in found] == [(i, 3.0) for i in range(10)]
 
 
 def test_the_steps_of_the_page_are_few_and_fit_the_windows_of_gold() -> None:
     for seconds in (0, 1, 239, 240, 241, 86_400, 7 * 86_400, 400 * 86_400):
-        step = data.step(BEGIN, BEGIN + seconds * SECOND) // SECOND
+        step = data.choose_step(BEGIN, BEGIN + seconds * SECOND) // SECOND
         assert seconds <= 240 * step
         assert step == 1 or seconds > 240 * step / 3 or step == 3600
         assert all(width % step == 0 or step % width == 0 for width in _WIDTHS)
-    assert data.step(None, None) == SECOND
+    assert data.choose_step(None, None) == SECOND
 
 
 def test_only_the_runs_that_are_asked_for_count() -> None:
     rows = rates_of(random.Random(1), 10)
     tables = Tables(throughput=rows, endpoints=[endpoint("a", messages=3), endpoint("b", run="s", messages=5, lost=2)])
-    found = data.throughput(GoldReader(tables, ["s"]), [], 3600 * SECOND, BEGIN, BEGIN)
+    found = data.read_throughput(GoldReader(tables, ["s"]), [], 3600 * SECOND, BEGIN, BEGIN)
     wanted = sum(row["messages"] for row in rows if row["run"] == "s")
     assert sum(row["rate"] for row in found) * 3600 == pytest.approx(wanted)
-    assert data.summary(GoldReader(tables, ["s"]))["messages"] == 5
-    assert data.summary(GoldReader(tables, ["r", "s"]))["runs"] == 2
+    assert data.read_summary(GoldReader(tables, ["s"]))["messages"] == 5
+    assert data.read_summary(GoldReader(tables, ["r", "s"]))["runs"] == 2
 
 
 def test_percentiles_of_many_windows_are_those_of_their_histograms_together() -> None:
@@ -94,7 +94,7 @@ def test_percentiles_of_many_windows_are_those_of_their_histograms_together() ->
             {"run": "r", "endpoint": "a", "window_start": time, "max": 10**10 + number, "histogram": histogram(counts)}
         )
         expected.setdefault(time - time % (30 * SECOND), Counter()).update(counts)
-    found = data.latency(GoldReader(Tables(latency=rows)), 30 * SECOND)
+    found = data.read_latency(GoldReader(Tables(latency=rows)), 30 * SECOND)
     assert [row["window_start"] for row in found] == sorted(expected)
     for row in found:
         values = sorted(expected[row["window_start"]].elements())
@@ -110,7 +110,7 @@ def test_no_percentile_is_longer_than_the_longest_duration() -> None:
     row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "max": 700, "min": 700, "histogram": histogram({152: 1})}
     gold = GoldReader(Tables(latency=[row], latency_summary=[row]))
     assert middle(152) > 700
-    assert data.latency(gold, SECOND)[0]["p99"] == data.totals(gold, ["a"])[0]["p50"] == 700
+    assert data.read_latency(gold, SECOND)[0]["p99"] == data.read_endpoint_latency(gold, ["a"])[0]["p50"] == 700
 
 
 def middle(bucket: int) -> float:
@@ -126,7 +126,7 @@ def test_the_endpoints_with_a_line_are_those_that_lost_most_then_those_with_most
 
 def test_losses_are_where_the_first_message_came_after_a_gap() -> None:
     rows = [{"run": "r", "endpoint": "ab"[i % 2], "to_time": BEGIN + i * SECOND, "lost": i} for i in range(20)]
-    found = data.losses(GoldReader(Tables(sequence_gaps=rows)), ["a"], 10 * SECOND)
+    found = data.read_losses(GoldReader(Tables(sequence_gaps=rows)), ["a"], 10 * SECOND)
     expected = {("a", 0): 20, ("a", 10): 70, ("(others)", 0): 25, ("(others)", 10): 75}
     assert {(row["endpoint"], (row["window_start"] - BEGIN) // SECOND): row["lost"] for row in found} == expected
 
@@ -146,12 +146,12 @@ def test_a_queue_is_the_sum_of_its_windows_and_waits_as_the_last_one_says() -> N
         row |= {"queue_time_max": 100 + number, "queue_time_histogram": histogram({10: 1}), "processing_time_max": None}
         rows.append(row | {"processing_time_histogram": []})
     gold = GoldReader(Tables(queue_windows=rows))
-    first, second = data.queues(gold)
+    first, second = data.read_queues(gold)
     assert (first["queue"], first["sent"], first["backlog"], first["queue_time_max"]) == ("k", 400, 39, 139)
     assert (second["queue"], second["sent"], second["backlog"]) == ("j", 380, 38)
     assert first["queue_time_p50"] == pytest.approx(middle(10), abs=1)
     assert (first["processing_time_p50"], first["processing_time_max"]) == (None, None)
-    steps = data.queue_steps(gold, ["j"], 20 * SECOND)
+    steps = data.read_queue_steps(gold, ["j"], 20 * SECOND)
     assert [(row["queue"], row["step"] - BEGIN, row["sent"], row["backlog"]) for row in steps] == [
         ("j", 0, 90, 18),
         ("j", 20 * SECOND, 290, 38),
@@ -165,7 +165,7 @@ def test_stages_are_those_of_all_runs_together_the_busiest_first() -> None:
         for name in ("queue_time", "processing_time", "e2e_latency"):
             row |= {f"{name}_max": 5, f"{name}_histogram": histogram({bucket: 2})}
         rows.append(row)
-    found = data.stages(GoldReader(Tables(stage_summary=rows)))
+    found = data.read_stages(GoldReader(Tables(stage_summary=rows)))
     assert [(row["stage"], row["messages"], row["malformed"], row["e2e_latency_max"]) for row in found] == [
         ("y", 2, 1, 5),
         ("x", 4, 2, 5),
@@ -175,7 +175,7 @@ def test_stages_are_those_of_all_runs_together_the_busiest_first() -> None:
 def test_hops_of_several_runs_are_one_edge_and_a_root_stays() -> None:
     edge = {"run": "r", "parent": "a", "endpoint": "b", "messages": 1, "p50": 5, "p99": 9}
     rows = [edge, edge | {"run": "s", "messages": 4, "p50": 7, "p99": 8}, edge | {"parent": None, "endpoint": "a"}]
-    found = data.hops(GoldReader(Tables(hops=rows)))
+    found = data.read_hops(GoldReader(Tables(hops=rows)))
     assert found[0] == {"parent": "a", "endpoint": "b", "messages": 5, "p50": 7, "p99": 9}
     assert (found[1]["parent"], found[1]["endpoint"]) == (None, "a")
 
@@ -185,17 +185,28 @@ def test_the_worst_checks_that_failed_are_listed() -> None:
         {"run": "r", "endpoint": f"e{i}", "check_name": "lost", "passed": i < 5, "value": i, "threshold": 4}
         for i in range(9)
     ]
-    kinds, failed = data.checks(GoldReader(Tables(checks=rows)), 2)
+    kinds, failed = data.read_checks(GoldReader(Tables(checks=rows)), 2)
     assert kinds == [{"check_name": "lost", "endpoints": 9, "failed": 4}]
     assert [row["endpoint"] for row in failed] == ["e8", "e7"]
 
 
 def test_where_there_are_no_tables_there_is_nothing() -> None:
     gold = GoldReader(Tables())
-    assert data.summary(gold)["messages"] == 0
-    assert data.summary(gold)["begin"] is None
-    assert data.throughput(gold, [], SECOND, 0, 0) == data.losses(gold, [], SECOND) == data.totals(gold, []) == []
-    assert data.latency(gold, SECOND) == data.hops(gold) == data.stages(gold) == data.queues(gold) == []
-    assert data.endpoints(gold) == data.publishers(gold) == []
+    assert data.read_summary(gold)["messages"] == 0
+    assert data.read_summary(gold)["begin"] is None
+    assert (
+        data.read_throughput(gold, [], SECOND, 0, 0)
+        == data.read_losses(gold, [], SECOND)
+        == data.read_endpoint_latency(gold, [])
+        == []
+    )
+    assert (
+        data.read_latency(gold, SECOND)
+        == data.read_hops(gold)
+        == data.read_stages(gold)
+        == data.read_queues(gold)
+        == []
+    )
+    assert data.read_endpoints(gold) == data.read_publishers(gold) == []
     assert data.choose_endpoints(gold) == []
-    assert data.checks(gold, 1) == ([], [])
+    assert data.read_checks(gold, 1) == ([], [])

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
-from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.page import write_report
 from tests.report.gold import BEGIN, SECOND, Tables, endpoint
 from tests.spark.pages import sections, table
@@ -96,4 +96,4 @@ def test_a_lake_is_read_as_its_last_commits_left_it(tmp_path: Path, monkeypatch:
         delta.commit(None, made.schema, [delta.write(f"{number}.parquet", made) for number in range(2)][:1])
     monkeypatch.chdir(tmp_path.parent)
     for path in (tmp_path, tmp_path.name, f"file://{tmp_path}"):
-        assert write_report(lake_tables(path), tmp_path / "report.html")["messages"] == 31
+        assert write_report(open_lake_tables(path), tmp_path / "report.html")["messages"] == 31

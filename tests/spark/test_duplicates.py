@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.bronze.duplicates import KEYS, read_keys, read_without_rows
+from msgq.lake.bronze.duplicates import MESSAGE_KEYS_SCHEMA, read_keys, read_without_rows
 from msgq.lake.bronze.writer import messages_table, write_bronze
 from msgq.lake.columns import INGEST_COLUMNS
 from msgq.lake.directory import Directory
@@ -48,7 +48,7 @@ def test_the_keys_of_a_part_and_the_part_without_rows(tmp_path: Path) -> None:
     lake = Directory(tmp_path)
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
     (part,) = write_rows(lake, *pictures)
-    keys = pa.Table.from_batches(read_keys(lake, part, 7, known=True), KEYS)
+    keys = pa.Table.from_batches(read_keys(lake, part, 7, known=True), MESSAGE_KEYS_SCHEMA)
     assert keys["row_number"].to_pylist() == keys["log_time"].to_pylist() == [0, 1, 2, 3, 4]
     assert keys["identity"].null_count == 5, "epochs tell them apart, so that no payload is read"
     assert (set(keys["file_number"].to_pylist()), set(keys["is_committed"].to_pylist())) == ({7}, {True})
@@ -79,7 +79,7 @@ def test_which_rows_are_left_out(spark: SparkSession) -> None:
     ]
     rows += [row(5, 0, 4, identity=b"x"), row(5, 1, 2, identity=b"y"), row(5, 1, 3, identity=b"y")]
     rows += [row(6, 9, 1, known=True), row(6, 8, 1, known=True)]
-    found = tables.find_duplicates(spark.createDataFrame(pa.Table.from_pylist(rows, KEYS)))
+    found = tables.find_duplicates(spark.createDataFrame(pa.Table.from_pylist(rows, MESSAGE_KEYS_SCHEMA)))
     assert sorted_rows(found, "file_number", "row_number") == [(0, 2), (1, 0), (1, 1), (1, 3)]
 
 

@@ -107,8 +107,8 @@ def test_plots_of_queues_have_a_line_for_each() -> None:
     rows = [
         {"queue": queue, "step": BEGIN, "backlog": 3, **figures, "processing_time_p99": None} for queue in ("a", "b")
     ]
-    drawn = plots.queue_times(rows)
+    drawn = plots.plot_queue_times(rows)
     assert drawn is not None
     assert all(f'"name":"{queue} {name.replace("_", " ")}"' in drawn for queue in "ab" for name in figures)
-    assert (plots.backlogs(rows) or "").count('"shape":"hv"') == 2
-    assert (plots.queue_times([]), plots.backlogs([])) == (None, None)
+    assert (plots.plot_backlogs(rows) or "").count('"shape":"hv"') == 2
+    assert (plots.plot_queue_times([]), plots.plot_backlogs([])) == (None, None)

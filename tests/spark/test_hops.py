@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 import msgq
 from msgq.lake.columns import MESSAGE_COLUMNS
-from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.page import write_report
 from msgq.recording import LogReader, Recorder
 from msgq.spark.lake import Lake
@@ -115,5 +115,5 @@ def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_pa
     assert [micros for (micros,) in stamps] == sorted(
         row["origin_time"] // 1000 for row in rows if row["endpoint"] == "plan"
     )
-    write_report(lake_tables(lake.uri), tmp_path / "report.html")
+    write_report(open_lake_tables(lake.uri), tmp_path / "report.html")
     assert '"label":["camera","model","plan"]' in (tmp_path / "report.html").read_text()

@@ -157,11 +157,11 @@ def test_users_without_a_home_have_a_temporary_cache(tmp_path: Path, monkeypatch
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_dir.folder() == tmp_path / "home" / ".cache" / "msgq"
+    assert cache_dir.cache_folder() == tmp_path / "home" / ".cache" / "msgq"
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # as in a container that runs as anybody
     ours = tmp_path / f"msgq-{os.geteuid()}"
-    assert cache_dir.folder() == ours
+    assert cache_dir.cache_folder() == ours
     ours.mkdir()
     ours.chmod(0o777)
     with pytest.raises(SparkError, match=str(ours)):

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 from msgq.common.queue_events import Event
-from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
@@ -88,7 +88,7 @@ def backgrounds(text: Any) -> Any:
 def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark: Any, tmp_path: Path) -> None:
     lake = full(spark, tmp_path)
     page = tmp_path / "report.html"
-    summary = write_report(lake_tables(lake.uri), page)
+    summary = write_report(open_lake_tables(lake.uri), page)
     assert (summary["endpoints"], summary["lost"], summary["failed"]) == (4, 9, 3)
     light, said = look(page, tmp_path)
     assert not said
@@ -115,7 +115,7 @@ def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
     lake, page = Lake(spark, tmp_path / "lake"), tmp_path / "report.html"
     lake.ingest([write_kinds(tmp_path / "000000.mcap", said)])
     lake.build_gold()
-    assert write_report(lake_tables(lake.uri), page)["lost"] == 1
+    assert write_report(open_lake_tables(lake.uri), page)["lost"] == 1
     drawn, complaints = look(page, tmp_path)
     assert not complaints
     found = sections(drawn)
@@ -137,7 +137,7 @@ def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
 
 def test_kinds_that_are_not_there_have_no_section(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    write_report(lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
+    write_report(open_lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
     found = sections(page.read_text())
     assert "Endpoints" in found
     assert not {"Stages", "Queues", "Publishers"} & set(found)
@@ -145,7 +145,7 @@ def test_kinds_that_are_not_there_have_no_section(spark: Any, tmp_path: Path) ->
 
 def test_the_page_refers_to_nothing_outside(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    write_report(lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
+    write_report(open_lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
     text = page.read_text()
     ours = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r'(src|href)="(?!data:)', ours)
@@ -156,7 +156,7 @@ def test_a_thousand_endpoints_are_a_page_as_well(spark: Any, tmp_path: Path) -> 
     lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]))
     lake.build_gold()
     page = tmp_path / "report.html"
-    assert write_report(lake_tables(lake.uri), page)["endpoints"] == 1000
+    assert write_report(open_lake_tables(lake.uri), page)["endpoints"] == 1000
     assert "(others)" in page.read_text()
     assert page.stat().st_size < 6_000_000
 

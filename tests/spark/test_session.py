@@ -19,7 +19,7 @@ from msgq.spark.runtime import session as sessions
 from msgq.spark.runtime.java import Java, find_java
 from msgq.spark.runtime.memory import driver_memory
 from msgq.spark.runtime.python_workers import worker_python
-from msgq.spark.runtime.session import _java_options, _local, _local_environment
+from msgq.spark.runtime.session import _java_options, _local_environment, _local_settings
 from tests.recording import logs
 from tests.support import ROOT
 
@@ -65,7 +65,7 @@ def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_p
 def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master: str, partitions: str | None) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    settings, environment = _local(master), _local_environment(master)
+    settings, environment = _local_settings(master), _local_environment(master)
     assert settings.get("spark.sql.shuffle.partitions") == partitions
     here = partitions is not None
     assert (settings.get("spark.driver.bindAddress") == environment.get("SPARK_LOCAL_IP") == "127.0.0.1") is here
@@ -231,7 +231,7 @@ def test_what_is_not_installed_is_said(tmp_path: Path, missing: str, master: str
 
 @pytest.mark.parametrize("master", ["nonsense", "local[x]", "local[", "host:7077", "spark://", "yarn2"])
 def test_a_master_that_cannot_be_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
-    monkeypatch.setattr(sessions, "_active", lambda: None)
+    monkeypatch.setattr(sessions, "_active_session", lambda: None)
     with pytest.raises(InvalidValueError, match=re.escape(repr(master))):
         session(master)
 

@@ -205,7 +205,7 @@ def test_of_very_many_files_tasks_are_as_large_before_compression(
     assert first.stat().st_size < 50_000
     options, paths = Options((str(tmp_path),), partition_bytes=10_100_000), sorted(tmp_path.iterdir())
     few = [partition for partition in file_partitions(options, paths, []) if partition.logs]
-    monkeypatch.setattr(partitions, "_OPENED_MAX", 39)
+    monkeypatch.setattr(partitions, "_OPENED_FILES_MAX", 39)
     many = list(file_partitions(options, paths, []))
     assert len(few) == len(many) == 4
     assert [len(partition.paths) for partition in many] == [10] * 4

@@ -22,7 +22,7 @@ from msgq.cli.lake import _COMMANDS, arguments
 from msgq.errors import IpcError, SparkError
 from msgq.spark.runtime import session as sessions
 from msgq.spark.runtime import spark_errors as error_module
-from msgq.spark.runtime.spark_errors import first_line, java_deaths, spark_errors
+from msgq.spark.runtime.spark_errors import first_line, report_java_exit, spark_errors
 from tests.command import run
 from tests.spark.deadline import DEADLINE
 from tests.support import ROOT, wait_until
@@ -50,7 +50,7 @@ def test_a_spark_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", ended)
     with pytest.raises(SparkError, match=r"does not start on local\[1\]: .*JAVA_GATEWAY_EXITED"):
-        sessions._start({}, "local[1]")
+        sessions._start_spark({}, "local[1]")
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def ended(code: int) -> subprocess.Popen[bytes]:
 def test_a_java_that_ended_is_told_by_how_it_did(
     monkeypatch: pytest.MonkeyPatch, noticed: Exception, code: int, text: str
 ) -> None:
-    monkeypatch.setattr(error_module, "_process", lambda: ended(code))
-    for errors in (spark_errors, java_deaths):
+    monkeypatch.setattr(error_module, "_java_process", lambda: ended(code))
+    for errors in (spark_errors, report_java_exit):
         with pytest.raises(SparkError, match=text) as caught, errors():
             raise noticed
         assert "\n" not in str(caught.value)
@@ -100,17 +100,17 @@ def test_a_java_that_ended_is_told_by_how_it_did(
 def test_errors_of_others_stay_what_they_are_while_java_lives(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(error_module, "_ENDING_S", 0.01)
+    monkeypatch.setattr(error_module, "_JAVA_EXIT_TIMEOUT_S", 0.01)
     with subprocess.Popen(["/bin/sh", "-c", "read x"], stdin=subprocess.PIPE) as living:
-        monkeypatch.setattr(error_module, "_process", lambda: living)
+        monkeypatch.setattr(error_module, "_java_process", lambda: living)
         with pytest.raises(type(error)), spark_errors():
             raise error
 
 
 def test_a_java_without_memory_is_told_though_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_module, "_process", lambda: None)
+    monkeypatch.setattr(error_module, "_java_process", lambda: None)
     error = UnknownException("java.lang.OutOfMemoryError: Java heap space\n\tat a.page.of.Java")
-    with pytest.raises(SparkError, match="has no memory left: give it more, SPARK_DRIVER_MEMORY"), java_deaths():
+    with pytest.raises(SparkError, match="has no memory left: give it more, SPARK_DRIVER_MEMORY"), report_java_exit():
         raise error
 
 
@@ -120,7 +120,7 @@ def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pyte
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(arguments, "open_lake", refused)
-    monkeypatch.setattr(error_module, "_process", lambda: ended(52))
+    monkeypatch.setattr(error_module, "_java_process", lambda: ended(52))
     more = {"export": ("SELECT 1", "-o", tmp_path / "x"), "ingest": (tmp_path,), "stream": (tmp_path,)}
     more |= dict.fromkeys(("sql", "replay"), ("SELECT 1",))
     done = run("lake", verb, tmp_path, *more.get(verb, ()), code=1)

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 from msgq.common import timing
 from msgq.lake.report import plots
-from msgq.lake.report.gold_reader import lake_tables
+from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.page import write_report
 from msgq.monitor.hop_tree import HopTreeCollector, hops
 from msgq.monitor.stage_timings import StageCollector
@@ -177,7 +177,7 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
     ).collect()
     assert [tuple(row) for row in found] == [("slow<1>", "orders", 49, 50, 98)]
     assert sorted_rows(lake.sql("SELECT sum(messages) FROM stages"), "*") == [(49,)]
-    write_report(lake_tables(lake.uri), tmp_path / "report.html")
+    write_report(open_lake_tables(lake.uri), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert page.count("<h2>Stages</h2>") == 1
     assert "slow<1>: orders" in page.replace("\\u003c", "<").replace("\\u003e", ">")
@@ -213,10 +213,10 @@ def test_the_plot_of_stages_has_a_bar_for_each() -> None:
     row: dict[str, Any] = {
         f"{name}_{title}": 2000 for name in ("queue_time", "processing_time", "e2e_latency") for title in ("p50", "p99")
     }
-    text = plots.stages(
+    text = plots.plot_stages(
         [{"stage": "planner", "endpoint": "orders", **row, "e2e_latency_p50": None, "e2e_latency_p99": None}]
     )
     assert text is not None
     assert '"name":"processing time p99"' in text
     assert "planner: orders" in text
-    assert plots.stages([]) is None
+    assert plots.plot_stages([]) is None

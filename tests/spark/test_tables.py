@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.metrics.images import COMPRESSED, IMAGE, MAGIC
+from msgq.lake.metrics.images import COMPRESSED_IMAGE_SCHEMA, IMAGE_MAGICS, RAW_IMAGE_SCHEMA
 from msgq.spark import tables
 from tests.spark.rows import SECOND, message, messages, sorted_rows
 
@@ -220,8 +220,12 @@ def test_checks_say_what_passed(spark: Any) -> None:
 
 
 def test_frames_are_found(spark: Any) -> None:
-    rows = [message("camera", i, i, data=MAGIC["png"]) for i in range(20)]
-    rows += [message("raw", 0, 20, schema=IMAGE), message("jpeg", 0, 0, schema=COMPRESSED), message("a", 0, 0)]
+    rows = [message("camera", i, i, data=IMAGE_MAGICS["png"]) for i in range(20)]
+    rows += [
+        message("raw", 0, 20, schema=RAW_IMAGE_SCHEMA),
+        message("jpeg", 0, 0, schema=COMPRESSED_IMAGE_SCHEMA),
+        message("a", 0, 0),
+    ]
     found = tables.frames(messages(spark, rows)).groupBy("endpoint", "format").count()
     assert sorted_rows(found, "endpoint", "format", "count") == [
         ("camera", "png", 20),

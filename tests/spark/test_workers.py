@@ -27,7 +27,7 @@ def test_the_program_is_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "import sys; print(sys.executable, sys.argv[1:])"
     done = subprocess.run([worker_python(), "-c", text, "a b", "'"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{sys.executable} {['a b', chr(39)]}\n"
-    assert list(cache_dir.folder().iterdir()) == [worker_python()]
+    assert list(cache_dir.cache_folder().iterdir()) == [worker_python()]
     monkeypatch.setattr(sys, "executable", "/elsewhere/python")
     assert worker_python().read_text().endswith('exec /elsewhere/python "$@"\n')
 
@@ -67,7 +67,7 @@ def java(tmp_path: Path) -> Java:
     (tmp_path / "java" / "lib" / "server").mkdir(parents=True)
     for name in ("classes.jsa", "classes_nocoops.jsa"):
         (tmp_path / "java" / "lib" / "server" / name).touch()
-    cache_dir.folder().mkdir(parents=True)
+    cache_dir.cache_folder().mkdir(parents=True)
     return Java(tmp_path / "java", (21, 0, 1))
 
 
@@ -89,12 +89,12 @@ def test_one_session_writes_the_archive_for_all_later_ones(java: Java) -> None:
     draft.write_bytes(WHOLE)
     options = archive_options(java)
     assert options.startswith("-XX:SharedArchiveFile=")
-    assert [Path(options.split()[0].partition("=")[2])] == list(cache_dir.folder().iterdir())
+    assert [Path(options.split()[0].partition("=")[2])] == list(cache_dir.cache_folder().iterdir())
     taken = os.stat(shlex.split(options)[0].partition("=")[2]).st_ino
     draft.write_bytes(b"\xf0\x0b")  # by a session that began before, and lasted longer
     assert archive_options(java) == options
     assert os.stat(shlex.split(options)[0].partition("=")[2]).st_ino == taken, "others may run with it"
-    assert [path.suffix for path in cache_dir.folder().iterdir()] == [".jsa"]
+    assert [path.suffix for path in cache_dir.cache_folder().iterdir()] == [".jsa"]
     assert archive_options(Java(java.home, (21, 0, 2))) != options
 
 
@@ -109,7 +109,7 @@ def test_an_archive_of_others_is_not_believed(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # ~ stays without a home
-    ours = cache_dir.folder()
+    ours = cache_dir.cache_folder()
     assert ours.parent == tmp_path
     draft_of(archive_options(java)).write_bytes(WHOLE)
     assert "SharedArchiveFile" in archive_options(java)
@@ -151,18 +151,18 @@ def test_no_archive_is_written_by_a_java_that_has_options_of_others(java: Java, 
 def test_an_archive_wants_a_path_that_java_can_take_and_room(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     with monkeypatch.context() as patch:
-        patch.setattr(cds_archive, "_ROOM", 1 << 80)
+        patch.setattr(cds_archive, "_FREE_DISK_BYTES_MIN", 1 << 80)
         assert archive_options(java) == ""
     for name, possible in (("a b'c\"d", True), ("a:b", False)):
         monkeypatch.setenv("XDG_CACHE_HOME", str(java.home.parent / name))
-        cache_dir.folder().mkdir(parents=True)
+        cache_dir.cache_folder().mkdir(parents=True)
         options = archive_options(java)
         assert (options != "") is possible
-        assert not possible or draft_of(options).parent == cache_dir.folder()
+        assert not possible or draft_of(options).parent == cache_dir.cache_folder()
 
 
 def test_no_archive_where_java_has_none_to_add_to_or_the_cache_is_not_there(java: Java) -> None:
     pytest.importorskip("pyspark")
     (java.home / "lib" / "server" / "classes_nocoops.jsa").unlink()  # which a large heap needs
     assert archive_options(java) == ""
-    assert not list(cache_dir.folder().iterdir())
+    assert not list(cache_dir.cache_folder().iterdir())

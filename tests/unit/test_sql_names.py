@@ -44,17 +44,17 @@ SCHEMAS: list[pa.Schema] = [
     *(
         columns.BRONZE_COLUMNS,
         columns.OPTIONAL_COLUMNS,
-        ingest_log._FILES,
-        ingest_log._READ_ERRORS,
-        ranges.RANGES,
-        duplicates.KEYS,
+        ingest_log._INGESTED_FILES_SCHEMA,
+        ingest_log._READ_ERRORS_SCHEMA,
+        ranges.RANGES_SCHEMA,
+        duplicates.MESSAGE_KEYS_SCHEMA,
     ),
-    *(schema_texts._COLUMNS, writer.MANIFEST, decoder.FIXED_COLUMNS, decoder.DECODE_ERRORS),
-    *(*gold.HOURLY.values(), *gold.TOTALS.values(), *partial_aggregates.SCHEMAS.values()),
+    *(schema_texts._SCHEMA_TEXTS_SCHEMA, writer.MANIFEST_SCHEMA, decoder.FIXED_COLUMNS, decoder.DECODE_ERRORS_SCHEMA),
+    *(*gold.HOURLY_SCHEMAS.values(), *gold.RUN_SCHEMAS.values(), *partial_aggregates.AGGREGATE_SCHEMAS.values()),
 ]
 TABLES = {
     *("messages", "silver_manifest", "decode_errors", "read_errors", "ingested_files", "schemas", "ranges"),
-    *(*gold.HOURLY, *gold.TOTALS, *partial_aggregates.SCHEMAS),
+    *(*gold.HOURLY_SCHEMAS, *gold.RUN_SCHEMAS, *partial_aggregates.AGGREGATE_SCHEMAS),
 }
 NAMES = {field.name for schema in SCHEMAS for field in schema} | TABLES
 

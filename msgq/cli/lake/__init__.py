@@ -17,10 +17,10 @@ class _OnSpark(Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
         try:
-            from msgq.spark.runtime.spark_errors import java_deaths
+            from msgq.spark.runtime.spark_errors import report_java_exit
         except MissingLibraryError:  # a verb that needs Spark will say it
             return super().invoke(ctx)
-        with java_deaths():
+        with report_java_exit():
             return super().invoke(ctx)
 
 

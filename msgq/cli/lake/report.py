@@ -29,7 +29,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     Of a RECORDING (a file, a directory, a pattern) a lake is made first, in the temporary directory, and removed
     afterwards: it takes about as much room as the recording. The page needs no network.
     """
-    from msgq.lake.report.gold_reader import lake_tables
+    from msgq.lake.report.gold_reader import open_lake_tables
     from msgq.lake.report.page import write_report
 
     if not ("://" in lake or os.path.exists(lake) or glob(lake)):
@@ -43,7 +43,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
                 echo(f"skipped: {problem}", err=True)
         with arguments.progress(opened, "report"):
             opened.build_gold()
-            summary = write_report(lake_tables(opened.uri), output, runs)
+            summary = write_report(open_lake_tables(opened.uri), output, runs)
     if as_json:
         echo_json({"path": str(output), **summary})
     else:

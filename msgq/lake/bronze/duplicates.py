@@ -13,10 +13,10 @@ from msgq.lake.bronze.writer import messages_table
 from msgq.lake.directory import Directory
 
 #: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
-KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
-#: What has to be compared of the rows of bronze files. `identity` tells messages with one `KEY` apart where files
-#: number nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
-KEYS = pa.schema(
+MESSAGE_KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
+#: What has to be compared of the rows of bronze files. `identity` tells messages with one `MESSAGE_KEY` apart where
+#: files number nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
+MESSAGE_KEYS_SCHEMA = pa.schema(
     {
         "run": pa.string(),
         "endpoint": pa.string(),
@@ -33,26 +33,28 @@ _IDENTITY_BYTES = 16
 
 
 def read_keys(lake: Directory, path: str, bronze_file: int, known: bool) -> Iterator[pa.RecordBatch]:
-    """Give what has to be compared of a bronze file: `KEYS`. Payloads are read only where files number nothing.
+    """Give what has to be compared of a bronze file: `MESSAGE_KEYS_SCHEMA`.
+
+    Payloads are read only where files number nothing.
 
     bronze_file, known : `file_number`, and `is_committed`.
     """
     with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
         row = 0
         for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, list(KEY))
+            rows = file.read_row_group(group, list(MESSAGE_KEY))
             identity = pa.nulls(rows.num_rows, pa.binary())
             if (np.asarray(rows.column("epoch"), np.int64) == 0).any():
-                identity = _identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
+                identity = _message_identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
             rows = rows.append_column("identity", identity)
             rows = rows.append_column("is_committed", pa.repeat(pa.scalar(known), rows.num_rows))
             rows = rows.append_column("file_number", pa.repeat(pa.scalar(bronze_file), rows.num_rows))
             rows = rows.append_column("row_number", pa.array(np.arange(row, row + rows.num_rows)))
             row += rows.num_rows
-            yield from rows.select(KEYS.names).cast(KEYS).to_batches()
+            yield from rows.select(MESSAGE_KEYS_SCHEMA.names).cast(MESSAGE_KEYS_SCHEMA).to_batches()
 
 
-def _identities(rows: pa.Table) -> pa.Array:
+def _message_identities(rows: pa.Table) -> pa.Array:
     digests = []
     columns = (rows.column(name).to_pylist() for name in ("epoch", "publish_time"))
     for epoch, published, data in zip(*columns, rows.column("data"), strict=True):

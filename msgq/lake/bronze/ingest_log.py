@@ -13,11 +13,11 @@ from msgq.lake.directory import Directory
 from msgq.recording.mcap_io.problem import Problem
 
 #: ingest_number : of the reading; a file as it was last is that of the greatest.
-_FILES = pa.schema(
+_INGESTED_FILES_SCHEMA = pa.schema(
     [("path", pa.string()), ("size_bytes", pa.int64()), ("mtime_ns", pa.int64()), ("ingest_number", pa.int64())]
 )
 #: ingest_number : of the reading in which this was found, or in which the file could not be read.
-_READ_ERRORS = pa.schema(
+_READ_ERRORS_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
         ("byte_offset", pa.int64()),
@@ -45,38 +45,42 @@ class IngestLog:
 
     def list_files(self) -> set[IngestedFile]:
         """Return all files that were read."""
-        return _inputs(_rows(self._files))
+        return _ingested_files(_read_rows(self._files))
 
     def read_errors(self) -> list[Problem]:
         """Return what could not be read of the files as they were last, each once."""
-        return [problem for some in _current(_rows(self._files), _rows(self._read_errors)).values() for problem in some]
+        return [
+            problem
+            for some in _select_current_problems(_read_rows(self._files), _read_rows(self._read_errors)).values()
+            for problem in some
+        ]
 
     def add(self, inputs: Collection[IngestedFile], problems: Iterable[Problem]) -> None:
         """Note files that were read, the newest of a path last, and what could not be read, of them or of others."""
-        files, errors = _rows(self._files), _rows(self._read_errors)
+        files, errors = _read_rows(self._files), _read_rows(self._read_errors)
         first = 1 + max((row["ingest_number"] for row in [*files, *errors]), default=-1)
-        known, was = _inputs(files), _current(files, errors)
+        known, was = _ingested_files(files), _select_current_problems(files, errors)
         new = {row: number for number, row in enumerate(inputs, first) if row not in known}
         numbers = {row.path: number for row, number in new.items()}
         new_errors: dict[str, dict[Problem, None]] = {}
         for problem in problems:
             new_errors.setdefault(problem.path, {})[problem] = None
         rows = [
-            _row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
+            _problem_row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
             for path, some in new_errors.items()
             if path in numbers or some.keys() != was.get(path, {}).keys()
             for problem in some
         ]
         if rows:
-            self._read_errors.append_rows(pa.Table.from_pylist(rows, _READ_ERRORS))
+            self._read_errors.append_rows(pa.Table.from_pylist(rows, _READ_ERRORS_SCHEMA))
         if rows := [
             {"path": row.path, "size_bytes": row.size, "mtime_ns": row.mtime_ns, "ingest_number": number}
             for row, number in new.items()
         ]:
-            self._files.append_rows(pa.Table.from_pylist(rows, _FILES))
+            self._files.append_rows(pa.Table.from_pylist(rows, _INGESTED_FILES_SCHEMA))
 
 
-def _row(problem: Problem) -> dict[str, Any]:
+def _problem_row(problem: Problem) -> dict[str, Any]:
     return {
         "path": problem.path,
         "byte_offset": problem.offset,
@@ -85,16 +89,18 @@ def _row(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _rows(table: LakeTable) -> list[dict[str, Any]]:
+def _read_rows(table: LakeTable) -> list[dict[str, Any]]:
     snapshot = table.snapshot()
     return [] if snapshot is None else snapshot.read().to_pylist()
 
 
-def _inputs(files: list[dict[str, Any]]) -> set[IngestedFile]:
+def _ingested_files(files: list[dict[str, Any]]) -> set[IngestedFile]:
     return {IngestedFile(row["path"], row["size_bytes"], row["mtime_ns"]) for row in files}
 
 
-def _current(files: list[dict[str, Any]], problems: list[dict[str, Any]]) -> dict[str, dict[Problem, None]]:
+def _select_current_problems(
+    files: list[dict[str, Any]], problems: list[dict[str, Any]]
+) -> dict[str, dict[Problem, None]]:
     """Return by path the problems that were found when the file was read last, or when nobody could."""
     newest: dict[str, int] = {}
     for row in [*files, *problems]:

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, column, integer_column
+from msgq.lake.metrics.group_by import BooleanArray, IntegerArray, RowGroups, column, integer_column
 
 #: A row for each run, endpoint, epoch and schema of each row group.
-RANGES = pa.schema(
+RANGES_SCHEMA = pa.schema(
     {
         "bronze_file": pa.string(),
         "run": pa.string(),
@@ -30,10 +30,12 @@ RANGES = pa.schema(
 )
 
 
-def order_rows(table: pa.Table) -> tuple[Integers, Integers, Booleans]:
+def order_rows(table: pa.Table) -> tuple[IntegerArray, IntegerArray, BooleanArray]:
     """Return the rows in order, where each group begins in that, and whether a group has a message twice."""
-    groups = RowGroups(*(column(table, name) for name in ("run", "endpoint")), *_integers(table, "epoch", "schema_id"))
-    times, sequences = _integers(table, "log_time", "sequence")
+    groups = RowGroups(
+        *(column(table, name) for name in ("run", "endpoint")), *_integer_columns(table, "epoch", "schema_id")
+    )
+    times, sequences = _integer_columns(table, "log_time", "sequence")
     order = groups.sort(np.arange(len(times)))
     same_group = np.diff(groups.sorted_ids) == 0
     if (same_group & (times[order][1:] <= times[order][:-1])).any():  # seldom: each endpoint's messages come in order
@@ -43,11 +45,11 @@ def order_rows(table: pa.Table) -> tuple[Integers, Integers, Booleans]:
     return order, starts, np.logical_or.reduceat(np.append(twice, False), starts)
 
 
-def _integers(table: pa.Table, *names: str) -> list[Integers]:
+def _integer_columns(table: pa.Table, *names: str) -> list[IntegerArray]:
     return [integer_column(table, name) for name in names]
 
 
-def row_group_ranges(table: pa.Table, bronze_file: str, starts: Integers, repeats: Booleans) -> pa.RecordBatch:
+def row_group_ranges(table: pa.Table, bronze_file: str, starts: IntegerArray, repeats: BooleanArray) -> pa.RecordBatch:
     """Return the ranges of a row group of a bronze file: of rows in order, as `order_rows` has found them."""
     sequences = np.asarray(table.column("sequence"), np.int64)
     times = np.asarray(table.column("log_time"), np.int64)
@@ -55,7 +57,7 @@ def row_group_ranges(table: pa.Table, bronze_file: str, starts: Integers, repeat
     first = table.select(["run", "endpoint", "epoch", "schema_id"]).take(pa.array(starts))
     columns = [
         pa.array([bronze_file] * len(starts)),
-        *(first.column(name).cast(RANGES.field(name).type).combine_chunks() for name in first.column_names),
+        *(first.column(name).cast(RANGES_SCHEMA.field(name).type).combine_chunks() for name in first.column_names),
         ends - starts,
         np.minimum.reduceat(sequences, starts),
         np.maximum.reduceat(sequences, starts),
@@ -64,14 +66,14 @@ def row_group_ranges(table: pa.Table, bronze_file: str, starts: Integers, repeat
         repeats,
     ]
     arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=RANGES)
+    return pa.RecordBatch.from_arrays(arrays, schema=RANGES_SCHEMA)
 
 
 def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     """Return the new bronze files that may have a message of another file, and the known files that may have it.
 
-    Both tables: `RANGES`. Bronze files whose times meet are told apart by their sequences, so that segments that follow
-    each other do not count. More may be returned than share messages, never less.
+    Both tables: `RANGES_SCHEMA`. Bronze files whose times meet are told apart by their sequences, so that segments that
+    follow each other do not count. More may be returned than share messages, never less.
     """
     if len(new):  # mostly it is the newest there is, and nothing that is known meets it
         reach = (pc.field("end_time") >= pc.min(new.column("start_time"))) & (
@@ -79,10 +81,12 @@ def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
         )
         known = known.filter(reach)
     new_files: set[str] = {
-        bronze_file for bronze_file, twice in zip(*_columns(new, "bronze_file", "has_duplicates"), strict=True) if twice
+        bronze_file
+        for bronze_file, twice in zip(*_column_lists(new, "bronze_file", "has_duplicates"), strict=True)
+        if twice
     }
     known_bronze_files: set[str] = set()
-    for cluster in _clusters(new, known):
+    for cluster in _find_time_clusters(new, known):
         fresh = [item for item in cluster if item.is_new]
         met = zip(fresh, _count_overlaps(fresh, cluster), strict=True)
         new_files |= {item.bronze_file for item, count in met if count > 1}  # itself is one
@@ -93,7 +97,7 @@ def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     return new_files, known_bronze_files
 
 
-class _Range(NamedTuple):
+class _SequenceRange(NamedTuple):
     bronze_file: str
     is_new: bool
     first: int
@@ -102,7 +106,7 @@ class _Range(NamedTuple):
     end: int
 
 
-def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
+def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_SequenceRange]]:
     """Give those ranges of one run, endpoint and epoch, two or more, whose times meet in a chain."""
     every = pa.concat_tables(
         [
@@ -113,34 +117,34 @@ def _clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Range]]:
     keys = ("run", "endpoint", "epoch")
     every = every.sort_by([(name, "ascending") for name in (*keys, "start_time")])
     names = ("bronze_file", "new", "first_sequence", "last_sequence", "start_time", "end_time")
-    cluster: list[_Range] = []
+    cluster: list[_SequenceRange] = []
     before, until = None, 0
-    for *key, bronze_file, is_new, first, last, begin, end in zip(*_columns(every, *keys, *names), strict=True):
+    for *key, bronze_file, is_new, first, last, begin, end in zip(*_column_lists(every, *keys, *names), strict=True):
         if key != before or begin > until:
             if len(cluster) > 1:
                 yield cluster
             before, until, cluster = key, end, []
         until = max(until, end)
-        cluster.append(_Range(bronze_file, is_new, first, last, begin, end))
+        cluster.append(_SequenceRange(bronze_file, is_new, first, last, begin, end))
     if len(cluster) > 1:
         yield cluster
 
 
-def _count_overlaps(ranges: list[_Range], other_ranges: list[_Range]) -> list[int]:
+def _count_overlaps(ranges: list[_SequenceRange], other_ranges: list[_SequenceRange]) -> list[int]:
     """Return how many of the others each range meets, in time and in sequences.
 
     Those that begin before its end, but for those that end before its begin: so in each of the two, hence four counts.
     """
     until, upto = [item.end for item in ranges], [item.last for item in ranges]
     before, below = [item.begin - 1 for item in ranges], [item.first - 1 for item in ranges]
-    begun = _counts([(item.begin, item.first) for item in other_ranges], until, upto)
-    begun_below = _counts([(item.begin, item.last) for item in other_ranges], until, below)
-    ended = _counts([(item.end, item.first) for item in other_ranges], before, upto)
-    ended_below = _counts([(item.end, item.last) for item in other_ranges], before, below)
+    begun = _count_dominated_points([(item.begin, item.first) for item in other_ranges], until, upto)
+    begun_below = _count_dominated_points([(item.begin, item.last) for item in other_ranges], until, below)
+    ended = _count_dominated_points([(item.end, item.first) for item in other_ranges], before, upto)
+    ended_below = _count_dominated_points([(item.end, item.last) for item in other_ranges], before, below)
     return [a - b - c + d for a, b, c, d in zip(begun, begun_below, ended, ended_below, strict=True)]
 
 
-def _counts(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[int]:
+def _count_dominated_points(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[int]:
     """Return for each x and y how many points have no larger ones. Takes n log n, as good as."""
     counts = [0] * len(x)
     seen: list[int] = []
@@ -152,5 +156,5 @@ def _counts(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[i
     return counts
 
 
-def _columns(table: pa.Table, *names: str) -> Iterator[list[Any]]:
+def _column_lists(table: pa.Table, *names: str) -> Iterator[list[Any]]:
     return (table.column(name).to_pylist() for name in names)

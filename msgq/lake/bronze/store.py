@@ -28,8 +28,8 @@ from msgq.lake.executor import Executor, TaskResult
 from msgq.lake.schema_texts import write_schemas
 from msgq.recording.mcap_io.problem import Problem
 
-_MERGED_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
-_SMALL_BYTES = 32 << 20
+_MERGED_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
+_SMALL_FILE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Bronze:
         """Return what could not be read of the files as they were last, each once."""
         return self._ingest_log.read_errors()
 
-    def known_inputs(self) -> set[IngestedFile]:
+    def list_ingested_files(self) -> set[IngestedFile]:
         """Return all files that were read."""
         return self._ingest_log.list_files()
 
@@ -115,7 +115,7 @@ class Bronze:
             with suppress(ConflictError):  # another process has just created the table
                 self.table.commit(None, BRONZE_COLUMNS)
             base = self.table.snapshot()
-        self._complete(set() if base is None else set(base.files))
+        self._complete_aggregates(set() if base is None else set(base.files))
 
     def optimize(self) -> OptimizeResult:
         """Put small bronze files together, and their aggregates.
@@ -126,7 +126,9 @@ class Bronze:
         """
         view, now = self.aggregates(), self.table.snapshot()
         files = () if now is None else now.files.values()
-        groups = _groups((file for file in files if file.path in view.bronze_files), view.ranges)  # others are newer
+        groups = _group_small_files(
+            (file for file in files if file.path in view.bronze_files), view.ranges
+        )  # others are newer
         uri = self._lake.uri
         merged = self._executor.run_tasks(groups, lambda bronze_files: merge_bronze_files(Directory(uri), bronze_files))
         for group, written in zip(groups, merged, strict=True):
@@ -141,11 +143,11 @@ class Bronze:
                 self.table.commit(base, BRONZE_COLUMNS, written.bronze_files, bronze_files)
                 self._aggregates.add(written.aggregates, [file.path for file in written.bronze_files])
                 return
-        self._remove(written)
+        self._remove_uncommitted(written)
 
-    def _complete(self, bronze_files: set[str]) -> None:
+    def _complete_aggregates(self, bronze_files: set[str]) -> None:
         """Commit missing aggregates of bronze files: those that workers left, or computed again."""
-        if not (missing := self._aggregates.missing(bronze_files)):
+        if not (missing := self._aggregates.find_missing(bronze_files)):
             return
         files, without_files = self._aggregates.find_uncommitted(sorted(missing))
         written = UncommittedFiles(aggregates=files)
@@ -176,7 +178,7 @@ class Bronze:
         while True:
             base = self.table.snapshot()
             present = set() if base is None else set(base.files)
-            self._complete(present)
+            self._complete_aggregates(present)
             written = self._drop_duplicates(written, present - compared)
             compared = present
             if not written.bronze_files:
@@ -199,12 +201,12 @@ class Bronze:
             return written
         rewritten = self._executor.rewrite_duplicates(self._lake.uri, sorted(doubtful), sorted(met))
         dropped, kept = written.split(set(rewritten))
-        self._remove(dropped)
+        self._remove_uncommitted(dropped)
         for files in rewritten.values():
             kept.add(files)
         return kept
 
-    def _remove(self, written: UncommittedFiles) -> None:
+    def _remove_uncommitted(self, written: UncommittedFiles) -> None:
         """Remove files that were not committed, and never will be."""
         for table, files in [
             (self.table, written.bronze_files),
@@ -216,16 +218,16 @@ class Bronze:
                     self._lake.files.delete_file(table.path(file.path))
 
 
-def _groups(files: Iterable[DataFile], ranges: pa.Table) -> list[list[str]]:
+def _group_small_files(files: Iterable[DataFile], ranges: pa.Table) -> list[list[str]]:
     """Return the bronze files to put together: small ones of one date and class, in the order of their times."""
     times = ranges.group_by("bronze_file").aggregate([("start_time", "min")])
     first = dict(zip(times["bronze_file"].to_pylist(), times["start_time_min"].to_pylist(), strict=True))
     folders: dict[str, list[DataFile]] = {}
     for file in files:
-        if file.size < _SMALL_BYTES:
+        if file.size < _SMALL_FILE_BYTES:
             folders.setdefault(file.path.rpartition("/")[0], []).append(file)
     groups: list[list[str]] = []
     for members in folders.values():
         members.sort(key=lambda file: (first[file.path], file.path))
-        groups += pack_by_size(((file.path, file.size) for file in members), _MERGED_BYTES)
+        groups += pack_by_size(((file.path, file.size) for file in members), _MERGED_FILE_BYTES)
     return [group for group in groups if len(group) > 1]

@@ -18,22 +18,29 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgq.common.units import NS_PER_DAY
-from msgq.lake.aggregate_store import RANGES_NAME, aggregate_table, bronze_stem, file_name, file_stem, with_bronze_file
+from msgq.lake.aggregate_store import (
+    RANGES_TABLE,
+    add_bronze_file_column,
+    aggregate_file_name,
+    aggregate_file_stem,
+    aggregate_table,
+    bronze_file_stem,
+)
 from msgq.lake.batching import combine_batches
-from msgq.lake.bronze.ranges import RANGES, order_rows, row_group_ranges
+from msgq.lake.bronze.ranges import RANGES_SCHEMA, order_rows, row_group_ranges
 from msgq.lake.columns import INGEST_COLUMNS
 from msgq.lake.delta_table import DataFile, LakeTable
 from msgq.lake.directory import Directory
-from msgq.lake.metrics.images import pictures
+from msgq.lake.metrics.images import detect_pictures
 from msgq.lake.metrics.partial_aggregates import compute_aggregates
 
-_LARGE_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
-_GROUP_ROWS = 512 << 10
-_GROUP_BYTES = 64 << 20  # of payloads
-_OPEN_MAX = 200  # bronze files at a time
-_LARGE_GROUP_BYTES = 8 << 20  # of large ones, with one more: who reads a few pictures has a row group in memory
-_DICTIONARY_ENCODED = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
-_DELTA_ENCODED = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
+_LARGE_PAYLOAD_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
+_ROW_GROUP_ROWS = 512 << 10
+_ROW_GROUP_BYTES = 64 << 20  # of payloads
+_OPEN_FILES_MAX = 200  # bronze files at a time
+_LARGE_ROW_GROUP_BYTES = 8 << 20  # of large ones, with one more: who reads a few pictures has a row group in memory
+_DICTIONARY_ENCODED_COLUMNS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
+_DELTA_ENCODED_COLUMNS = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
 
 
 def messages_table(lake: Directory) -> LakeTable:
@@ -54,7 +61,7 @@ class UncommittedFiles:
 
     bronze_files: list[DataFile] = field(default_factory=list)
     aggregates: dict[str, list[DataFile]] = field(default_factory=dict)
-    ranges: pa.Table = field(default_factory=RANGES.empty_table)
+    ranges: pa.Table = field(default_factory=RANGES_SCHEMA.empty_table)
 
     def add(self, other: UncommittedFiles) -> None:
         """Take over what another one has."""
@@ -65,13 +72,13 @@ class UncommittedFiles:
 
     def split(self, bronze_files: set[str]) -> tuple[UncommittedFiles, UncommittedFiles]:
         """Return what is of these bronze files, and the rest."""
-        stems = set(map(file_stem, bronze_files))
+        stems = set(map(aggregate_file_stem, bronze_files))
         chosen = pc.is_in(self.ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string()))
         halves = []
         for is_chosen, ranges in ((True, self.ranges.filter(chosen)), (False, self.ranges.filter(pc.invert(chosen)))):
             files = [file for file in self.bronze_files if (file.path in bronze_files) == is_chosen]
             aggregates = {
-                name: [file for file in files if (bronze_stem(file.path) in stems) == is_chosen]
+                name: [file for file in files if (bronze_file_stem(file.path) in stems) == is_chosen]
                 for name, files in self.aggregates.items()
             }
             halves.append(UncommittedFiles(files, aggregates, ranges))
@@ -85,7 +92,7 @@ def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> Uncommit
     """
     writers = _PartitionWriters(lake)
     try:
-        for table in combine_batches(batches, _GROUP_ROWS, _GROUP_BYTES):
+        for table in combine_batches(batches, _ROW_GROUP_ROWS, _ROW_GROUP_BYTES):
             writers.write(table)
     finally:
         writers.close()
@@ -121,8 +128,8 @@ class _PartitionWriters:
 
     def __init__(self, lake: Directory) -> None:
         self._lake, self._table = lake, messages_table(lake)
-        self._open: dict[str, _OpenBronzeFile] = {}
-        self._about: list[pq.FileMetaData] = []
+        self._open_files: dict[str, _OpenBronzeFile] = {}
+        self._file_metadata: list[pq.FileMetaData] = []
         self.written = UncommittedFiles()
 
     def write(self, table: pa.Table) -> None:
@@ -131,29 +138,31 @@ class _PartitionWriters:
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
         for name, column in (
             ("size_bytes", sizes),
-            ("picture", pictures(table.column("data"), table.column("schema"))),
+            ("picture", detect_pictures(table.column("data"), table.column("schema"))),
         ):
             table = table.drop([name] if name in table.column_names else []).append_column(name, column)
         day = np.asarray(table.column("log_time"), np.int64) // NS_PER_DAY
-        large = np.asarray(sizes) >= _LARGE_BYTES
+        large = np.asarray(sizes) >= _LARGE_PAYLOAD_BYTES
         for date in np.unique(day).tolist():
             for kind, chosen in (("small", ~large & (day == date)), ("large", large & (day == date))):
                 if chosen.any():
                     rows = table if chosen.all() else table.filter(pa.array(chosen))
-                    self._write(rows, f"date={np.datetime64(date, 'D')}/size_class={kind}")
+                    self._write_file(rows, f"date={np.datetime64(date, 'D')}/size_class={kind}")
 
-    def _write(self, table: pa.Table, folder: str) -> None:
+    def _write_file(self, table: pa.Table, folder: str) -> None:
         order, starts, repeats = order_rows(table)
         table = table.take(pa.array(order))
-        file = self._open.pop(folder, None) or self._begin(f"{folder}/{uuid4().hex}.parquet", table.schema)
-        self._open[folder] = file  # as the last one
-        for rows in _row_groups(table):
+        file = self._open_files.pop(folder, None) or self._open_bronze_file(
+            f"{folder}/{uuid4().hex}.parquet", table.schema
+        )
+        self._open_files[folder] = file  # as the last one
+        for rows in _split_row_groups(table):
             file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         file.aggregates.add(table, starts, repeats)
 
-    def _begin(self, bronze_file: str, columns: pa.Schema) -> _OpenBronzeFile:
-        while len(self._open) >= _OPEN_MAX:
-            self._close(next(iter(self._open)))
+    def _open_bronze_file(self, bronze_file: str, columns: pa.Schema) -> _OpenBronzeFile:
+        while len(self._open_files) >= _OPEN_FILES_MAX:
+            self._close_bronze_file(next(iter(self._open_files)))
         path = self._table.path(bronze_file)
         self._lake.files.create_dir(path.rpartition("/")[0])
         writer = pq.ParquetWriter(
@@ -162,31 +171,31 @@ class _PartitionWriters:
             filesystem=self._lake.files,
             compression="zstd",
             compression_level=1,
-            use_dictionary=[*_DICTIONARY_ENCODED, "epoch", "schema_id", "size_bytes", "picture"],
-            column_encoding=dict.fromkeys(_DELTA_ENCODED, "DELTA_BINARY_PACKED"),
+            use_dictionary=[*_DICTIONARY_ENCODED_COLUMNS, "epoch", "schema_id", "size_bytes", "picture"],
+            column_encoding=dict.fromkeys(_DELTA_ENCODED_COLUMNS, "DELTA_BINARY_PACKED"),
             store_schema=False,  # a reader wants texts, not the dictionaries of whoever wrote them
-            metadata_collector=self._about,
+            metadata_collector=self._file_metadata,
             write_statistics=[name for name in columns.names if name != "data"],
         )
         return _OpenBronzeFile(bronze_file, writer, _AggregateWriter(self._lake, bronze_file))
 
-    def _close(self, folder: str) -> None:
-        file = self._open.pop(folder)
+    def _close_bronze_file(self, folder: str) -> None:
+        file = self._open_files.pop(folder)
         file.writer.close()
-        self.written.add(UncommittedFiles([self._table.file(file.bronze_file, self._about[-1])]))
+        self.written.add(UncommittedFiles([self._table.file(file.bronze_file, self._file_metadata[-1])]))
         self.written.add(file.aggregates.finish())
 
     def close(self) -> None:
         """Complete the bronze files."""
-        for folder in list(self._open):
-            self._close(folder)
+        for folder in list(self._open_files):
+            self._close_bronze_file(folder)
 
 
 class _AggregateWriter:
     """Writes the aggregates of a bronze file: a file of each table in which it has rows."""
 
     def __init__(self, lake: Directory, bronze_file: str, is_rebuilt: bool = False) -> None:
-        self._lake, self._bronze_file, self._name = lake, bronze_file, file_name(bronze_file, is_rebuilt)
+        self._lake, self._bronze_file, self._name = lake, bronze_file, aggregate_file_name(bronze_file, is_rebuilt)
         self._ranges: list[pa.RecordBatch] = []
         self._rows: dict[str, list[pa.Table]] = {}
 
@@ -195,15 +204,15 @@ class _AggregateWriter:
         self._ranges.append(row_group_ranges(rows, self._bronze_file, starts, repeats))
         for name, aggregates in compute_aggregates(rows).items():
             if aggregates.num_rows:
-                self._rows.setdefault(name, []).append(with_bronze_file(aggregates, self._bronze_file))
+                self._rows.setdefault(name, []).append(add_bronze_file_column(aggregates, self._bronze_file))
 
     def finish(self) -> UncommittedFiles:
         """Write the files; the ranges last, for they say that the others are whole."""
-        files = {name: [self._write(name, rows)] for name, rows in self._rows.items()}
-        ranges = pa.Table.from_batches(self._ranges, RANGES)
-        return UncommittedFiles([], files | {RANGES_NAME: [self._write(RANGES_NAME, [ranges])]}, ranges)
+        files = {name: [self._write_file(name, rows)] for name, rows in self._rows.items()}
+        ranges = pa.Table.from_batches(self._ranges, RANGES_SCHEMA)
+        return UncommittedFiles([], files | {RANGES_TABLE: [self._write_file(RANGES_TABLE, [ranges])]}, ranges)
 
-    def _write(self, name: str, rows: Sequence[pa.Table]) -> DataFile:
+    def _write_file(self, name: str, rows: Sequence[pa.Table]) -> DataFile:
         return aggregate_table(self._lake, name).write(self._name, pa.concat_tables(rows))
 
 
@@ -215,13 +224,13 @@ class _OpenBronzeFile(NamedTuple):
     aggregates: _AggregateWriter
 
 
-def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+def _split_row_groups(table: pa.Table) -> Iterator[pa.Table]:
     """Give the rows of a bronze file in groups: all, or few of large payloads."""
     sizes = np.asarray(table.column("size_bytes"), np.int64)
-    if len(sizes) and sizes[0] < _LARGE_BYTES:  # as all of them
+    if len(sizes) and sizes[0] < _LARGE_PAYLOAD_BYTES:  # as all of them
         yield table
         return
-    group = (np.cumsum(sizes) - sizes) // _LARGE_GROUP_BYTES
+    group = (np.cumsum(sizes) - sizes) // _LARGE_ROW_GROUP_BYTES
     starts = np.flatnonzero(np.diff(group, prepend=-1)).tolist()
     for start, end in zip(starts, [*starts[1:], len(sizes)], strict=True):
         yield table.slice(start, end - start)
@@ -229,7 +238,7 @@ def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
 
 def _encode_texts(table: pa.Table) -> pa.Table:
     """Return the texts as dictionaries, and each column in one piece."""
-    for name in _DICTIONARY_ENCODED:
+    for name in _DICTIONARY_ENCODED_COLUMNS:
         index = table.schema.get_field_index(name)
         if not pa.types.is_dictionary(table.schema.types[index]):
             table = table.set_column(index, name, table.column(name).dictionary_encode())

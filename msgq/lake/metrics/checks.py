@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import saturating_subtract
 
-CHECKS = pa.schema(
+CHECKS_SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("run", "endpoint", "check_name")),
         ("passed", pa.bool_()),
@@ -41,7 +41,7 @@ class CheckThresholds:
 
 
 def checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) -> pa.Table:
-    """Return the checks of each endpoint: `CHECKS`. Input: endpoints, latency_summary and dropouts of whole runs."""
+    """Return the checks of each endpoint: `CHECKS_SCHEMA`. Input: endpoints, latency_summary, dropouts of runs."""
     endpoints, latency = gold["endpoints"], gold["latency_summary"]
     wanted = [
         ("lost", endpoints, integer_column(endpoints, "lost"), thresholds.lost),
@@ -53,14 +53,14 @@ def checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) -> pa.Tabl
             np.maximum(saturating_subtract(np.zeros(len(latency), np.int64), integer_column(latency, "min")), 0),
             thresholds.negative_latency_ns,
         ),
-        ("dropout", endpoints, _longest(endpoints, gold["dropouts"]), thresholds.dropout_ns),
+        ("dropout", endpoints, _longest_dropouts(endpoints, gold["dropouts"]), thresholds.dropout_ns),
     ]
     return pa.concat_tables(
-        [CHECKS.empty_table(), *(_check(*check[:3], check[3]) for check in wanted if check[3] is not None)]
+        [CHECKS_SCHEMA.empty_table(), *(_check_rows(*check[:3], check[3]) for check in wanted if check[3] is not None)]
     )
 
 
-def _longest(endpoints: pa.Table, dropouts: pa.Table) -> Integers:
+def _longest_dropouts(endpoints: pa.Table, dropouts: pa.Table) -> IntegerArray:
     """Return the longest dropout of each endpoint, ns; 0 where there is none."""
     rows = [table.select(["run", "endpoint"]) for table in (endpoints, dropouts)]
     every = pa.concat_tables(rows)
@@ -69,11 +69,11 @@ def _longest(endpoints: pa.Table, dropouts: pa.Table) -> Integers:
     return longest[groups.group_ids()[: len(endpoints)]]
 
 
-def _check(name: str, table: pa.Table, value: Integers, threshold: int) -> pa.Table:
+def _check_rows(name: str, table: pa.Table, value: IntegerArray, threshold: int) -> pa.Table:
     made = {
         "check_name": pa.repeat(pa.scalar(name), len(table)),
         "passed": value <= threshold,
         "value": value,
         "threshold": np.full(len(table), threshold),
     }
-    return build_table(CHECKS, take_rows(table, ["run", "endpoint"], np.arange(len(table))) | made)
+    return build_table(CHECKS_SCHEMA, take_rows(table, ["run", "endpoint"], np.arange(len(table))) | made)

@@ -10,30 +10,30 @@ from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import histograms
 from msgq.lake.metrics.group_by import RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import MAX_TIME, saturating_subtract, window_begin
-from msgq.lake.metrics.windows import HOUR
+from msgq.lake.metrics.time_windows import HOUR_NS
 
-_MIN_PERIODS = 5  # length of a dropout at least
-_MIN_HOUR_PERIODS = 2  # the same, of the hour's own period, where it has so many intervals:
-_MIN_HOUR_INTERVALS = 16
+_DROPOUT_PERIODS_MIN = 5  # length of a dropout at least
+_HOUR_DROPOUT_PERIODS_MIN = 2  # the same, of the hour's own period, where it has so many intervals:
+_HOUR_INTERVALS_MIN = 16
 _ENDPOINT_KEY = ("run", "endpoint")
-_INTERVAL = pa.struct([("from_time", pa.int64()), ("to_time", pa.int64())])
+_INTERVAL_TYPE = pa.struct([("from_time", pa.int64()), ("to_time", pa.int64())])
 #: What an hour says of an endpoint's intervals: those that may be dropouts, `pauses`, one by one.
-INTERVALS = pa.schema(
+INTERVALS_SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in _ENDPOINT_KEY),
         *((name, pa.int64()) for name in ("window_start", "start_time", "end_time")),
-        ("histogram", histograms.TYPE),
-        ("pauses", pa.list_(_INTERVAL)),
+        ("histogram", histograms.HISTOGRAM_TYPE),
+        ("pauses", pa.list_(_INTERVAL_TYPE)),
     ]
 )
-DROPOUTS = pa.schema(
+DROPOUTS_SCHEMA = pa.schema(
     [*((name, pa.string()) for name in _ENDPOINT_KEY)]
     + [(name, pa.int64()) for name in ("from_time", "to_time", "duration_ns", "period_ns")]
 )
 
 
 def message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
-    """Return the intervals between messages of each endpoint in each hour: `INTERVALS`.
+    """Return the intervals between messages of each endpoint in each hour: `INTERVALS_SCHEMA`.
 
     Input: windows, each not longer than `least` ns. Of several messages in a window, the intervals count as equal: a
     dropout is longer than a window, and its threshold at least as long.
@@ -42,7 +42,7 @@ def message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
     first, last = whole.min(integer_column(windows, "start_time")), whole.max(integer_column(windows, "end_time"))
     messages = whole.sum(integer_column(windows, "messages"))
     rows = windows.take(pa.array(whole.first_rows))
-    hour = integer_column(rows, "window_start") // HOUR
+    hour = integer_column(rows, "window_start") // HOUR_NS
     hours = RowGroups(*(column(rows, name) for name in _ENDPOINT_KEY), hour)
     inside = np.diff(hours.sorted_ids, prepend=-1) == 0
     between, begin = first - np.roll(last, 1), np.roll(last, 1)
@@ -50,29 +50,30 @@ def message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
     ids = np.concatenate((hours.sorted_ids[several], hours.sorted_ids[inside]))
     lengths = np.concatenate(((last - first)[several] // (messages[several] - 1), between[inside]))
     counts = np.concatenate((messages[several] - 1, np.ones(int(inside.sum()), np.int64)))
-    histogram = histograms.from_durations(ids, lengths, hours.count, counts)
+    histogram = histograms.count_durations(ids, lengths, hours.count, counts)
     total = np.bincount(ids, counts, hours.count)
     period = histograms.typical_intervals(histogram)
-    needed = np.maximum(least, np.where(total >= _MIN_HOUR_INTERVALS, _MIN_HOUR_PERIODS * period, 0))
+    needed = np.maximum(least, np.where(total >= _HOUR_INTERVALS_MIN, _HOUR_DROPOUT_PERIODS_MIN * period, 0))
     paused = np.flatnonzero(inside & (between >= needed[hours.sorted_ids]))
     offsets = np.searchsorted(hours.sorted_ids[paused], np.arange(hours.count + 1)).astype(np.int32)
     pauses = pa.StructArray.from_arrays([pa.array(begin[paused]), pa.array(first[paused])], ["from_time", "to_time"])
     made = {
-        "window_start": window_begin(integer_column(rows, "window_start")[hours.first_rows], HOUR),
+        "window_start": window_begin(integer_column(rows, "window_start")[hours.first_rows], HOUR_NS),
         "start_time": hours.min(first),
         "end_time": hours.max(last),
         "histogram": histogram,
         "pauses": pa.ListArray.from_arrays(pa.array(offsets), pauses),
     }
-    return build_table(INTERVALS, take_rows(rows, _ENDPOINT_KEY, hours.first_rows) | made)
+    return build_table(INTERVALS_SCHEMA, take_rows(rows, _ENDPOINT_KEY, hours.first_rows) | made)
 
 
 def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
-    """Return when nothing came of an endpoint, between messages that came: `DROPOUTS`.
+    """Return when nothing came of an endpoint, between messages that came: `DROPOUTS_SCHEMA`.
 
-    Input: `INTERVALS` of whole runs, no two of an hour. A dropout is an interval of at least `least` ns, 5 periods, and
-    2 periods of the hour in which it is, if that has 16 intervals. The period is that of all intervals of the endpoint
-    in the run, as `msgq.lake.metrics.histograms.typical_intervals` finds it; that of an hour, of those in it.
+    Input: `INTERVALS_SCHEMA` of whole runs, no two of an hour. A dropout is an interval of at least `least` ns, 5
+    periods, and 2 periods of the hour in which it is, if that has 16 intervals. The period is that of all intervals of
+    the endpoint in the run, as `msgq.lake.metrics.histograms.typical_intervals` finds it; that of an hour, of those in
+    it.
     """
     groups = RowGroups(*(column(intervals, name) for name in _ENDPOINT_KEY), integer_column(intervals, "window_start"))
     rows = intervals.take(pa.array(groups.first_rows))
@@ -80,12 +81,12 @@ def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
     first, last = integer_column(rows, "start_time"), integer_column(rows, "end_time")
     inside = np.diff(groups.sorted_ids, prepend=-1) == 0
     border = np.flatnonzero(inside)
-    between = histograms.from_durations(
+    between = histograms.count_durations(
         groups.sorted_ids[border], saturating_subtract(first[border], last[border - 1]), groups.count
     )
     every = pa.concat_arrays([column(rows, "histogram"), between])
     period = histograms.typical_intervals(
-        histograms.merge(RowGroups(np.concatenate((groups.sorted_ids, np.arange(groups.count)))), every)
+        histograms.merge_histograms(RowGroups(np.concatenate((groups.sorted_ids, np.arange(groups.count)))), every)
     )
     pauses = column(rows, "pauses")
     lengths = np.asarray(pc.list_value_length(pauses).fill_null(0), np.int64)
@@ -94,10 +95,11 @@ def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
     begin = np.concatenate((np.asarray(flat.field("from_time"), np.int64), last[border - 1]))
     end = np.concatenate((np.asarray(flat.field("to_time"), np.int64), first[border]))
     length, period = saturating_subtract(end, begin), period[groups.sorted_ids[row]]
-    chosen = length >= np.maximum(least, _MIN_PERIODS * np.minimum(period, MAX_TIME // _MIN_PERIODS))
+    chosen = length >= np.maximum(least, _DROPOUT_PERIODS_MIN * np.minimum(period, MAX_TIME // _DROPOUT_PERIODS_MIN))
     row, begin, end, length, period = (values[chosen] for values in (row, begin, end, length, period))
     order = np.lexsort((begin, groups.sorted_ids[row]))
     made = {"from_time": begin, "to_time": end, "duration_ns": length, "period_ns": period}
     return build_table(
-        DROPOUTS, take_rows(rows, _ENDPOINT_KEY, row[order]) | {name: values[order] for name, values in made.items()}
+        DROPOUTS_SCHEMA,
+        take_rows(rows, _ENDPOINT_KEY, row[order]) | {name: values[order] for name, values in made.items()},
     )

@@ -13,40 +13,48 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.lake.metrics import histograms
-from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, column, integer_column
+from msgq.lake.metrics.group_by import BooleanArray, IntegerArray, RowGroups, column, integer_column
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 
 
 def stats_columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
     """Return the columns of a spread. ranks : the names of percentiles that are among them."""
     numbers = [(f"{prefix}{name}", pa.int64()) for name in ("count", "min", *ranks, "max")]
-    return [*numbers, (f"{prefix}histogram", histograms.TYPE)]
+    return [*numbers, (f"{prefix}histogram", histograms.HISTOGRAM_TYPE)]
 
 
-def measure(groups: RowGroups, durations: Integers, known: Booleans, prefix: str = "") -> dict[str, pa.Array]:
+def compute_stats(
+    groups: RowGroups, durations: IntegerArray, known: BooleanArray, prefix: str = ""
+) -> dict[str, pa.Array]:
     """Return the spread of each group of rows. known : which rows have a duration."""
     chosen = groups.sort(known)
-    histogram = histograms.from_durations(groups.sorted_ids[chosen], groups.sort(durations)[chosen], groups.count)
+    histogram = histograms.count_durations(groups.sorted_ids[chosen], groups.sort(durations)[chosen], groups.count)
     least, most = np.where(known, durations, MAX_TIME), np.where(known, durations, MIN_TIME)
-    return _columns(prefix, groups.sum(known), groups.min(least), groups.max(most), histogram)
+    return _stats_columns(prefix, groups.sum(known), groups.min(least), groups.max(most), histogram)
 
 
-def merge(groups: RowGroups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
+def merge_stats(groups: RowGroups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
     """Return one spread for each group of rows that have spreads."""
-    histogram = histograms.merge(groups, column(table, f"{prefix}histogram"))
+    histogram = histograms.merge_histograms(groups, column(table, f"{prefix}histogram"))
     least, most = integer_column(table, f"{prefix}min", MAX_TIME), integer_column(table, f"{prefix}max", MIN_TIME)
     known = groups.sum(integer_column(table, f"{prefix}count"))
-    return _columns(prefix, known, groups.min(least), groups.max(most), histogram)
+    return _stats_columns(prefix, known, groups.min(least), groups.max(most), histogram)
 
 
-def percentiles(spreads: Mapping[str, pa.Array], ranks: Mapping[str, float], prefix: str = "") -> dict[str, pa.Array]:
+def compute_percentiles(
+    spreads: Mapping[str, pa.Array], ranks: Mapping[str, float], prefix: str = ""
+) -> dict[str, pa.Array]:
     """Return the percentiles of spreads, ns; NULL where no row has the duration. ranks : by the names of columns."""
     least, most = (np.asarray(spreads[f"{prefix}{name}"].fill_null(0), np.int64) for name in ("min", "max"))
     histogram = spreads[f"{prefix}histogram"]
-    return {f"{prefix}{name}": histograms.percentile(histogram, rank, least, most) for name, rank in ranks.items()}
+    return {
+        f"{prefix}{name}": histograms.compute_percentile(histogram, rank, least, most) for name, rank in ranks.items()
+    }
 
 
-def _columns(prefix: str, known: Integers, least: Integers, most: Integers, histogram: pa.Array) -> dict[str, pa.Array]:
+def _stats_columns(
+    prefix: str, known: IntegerArray, least: IntegerArray, most: IntegerArray, histogram: pa.Array
+) -> dict[str, pa.Array]:
     none = known == 0
     return {
         f"{prefix}count": pa.array(known),

@@ -8,62 +8,67 @@ import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import duration_stats, histograms
-from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import saturating_subtract
-from msgq.lake.metrics.windows import COUNTS, RANKS, sum_windows
+from msgq.lake.metrics.time_windows import COUNT_COLUMNS, PERCENTILE_RANKS, sum_windows
 
 _ENDPOINT_KEY = ("run", "endpoint")
-_NEWEST = ("host", "encoding", "schema", "kind")
-_TEXT, _NUMBER = pa.string(), pa.int64()
-ENDPOINTS = pa.schema(
+_NEWEST_COLUMNS = ("host", "encoding", "schema", "kind")
+_TEXT_TYPE, _NUMBER_TYPE = pa.string(), pa.int64()
+ENDPOINTS_SCHEMA = pa.schema(
     [
-        *((name, _TEXT) for name in ("run", "host", "endpoint", "encoding", "schema")),
-        *((name, _NUMBER) for name in COUNTS),
+        *((name, _TEXT_TYPE) for name in ("run", "host", "endpoint", "encoding", "schema")),
+        *((name, _NUMBER_TYPE) for name in COUNT_COLUMNS),
         ("rate", pa.float64()),
-        *((name, _NUMBER) for name in ("epochs", "lost", "sequence_gaps")),
-        ("kind", _TEXT),
-        *((name, _NUMBER) for name in ("publishers", "overwritten")),
+        *((name, _NUMBER_TYPE) for name in ("epochs", "lost", "sequence_gaps")),
+        ("kind", _TEXT_TYPE),
+        *((name, _NUMBER_TYPE) for name in ("publishers", "overwritten")),
     ]
 )
-PUBLISHERS = pa.schema(
+PUBLISHERS_SCHEMA = pa.schema(
     [
-        *((name, _TEXT) for name in (*_ENDPOINT_KEY, "publisher")),
-        *((name, _NUMBER) for name in COUNTS),
+        *((name, _TEXT_TYPE) for name in (*_ENDPOINT_KEY, "publisher")),
+        *((name, _NUMBER_TYPE) for name in COUNT_COLUMNS),
         ("rate", pa.float64()),
-        *((name, _NUMBER) for name in ("count", "min", "max", *RANKS)),
-        ("histogram", histograms.TYPE),
+        *((name, _NUMBER_TYPE) for name in ("count", "min", "max", *PERCENTILE_RANKS)),
+        ("histogram", histograms.HISTOGRAM_TYPE),
     ]
 )
 
 
 def endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Table:
-    """Return a row for each endpoint of each run: `ENDPOINTS`; see `msgq.spark.tables.endpoints`.
+    """Return a row for each endpoint of each run: `ENDPOINTS_SCHEMA`; see `msgq.spark.tables.endpoints`.
 
     Input: windows of any width, of which the endpoint's last ones tell what is newest; and tables that have what was
     lost of whole runs: run, endpoint, lost or overwritten.
     """
     groups = RowGroups(*(column(windows, name) for name in _ENDPOINT_KEY))
     made = take_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_windows(groups, windows)
-    made |= take_rows(windows, _NEWEST, groups.last_rows(integer_column(windows, "end_time")))
-    made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
-    made |= {f"{name}s": _distinct(groups, column(windows, name)) for name in ("epoch", "publisher")}
-    lost, places = _sums(made, gaps, "lost")
+    made |= take_rows(windows, _NEWEST_COLUMNS, groups.last_rows(integer_column(windows, "end_time")))
+    made["rate"] = _message_rate(made["messages"], made["start_time"], made["end_time"])
+    made |= {f"{name}s": _count_distinct(groups, column(windows, name)) for name in ("epoch", "publisher")}
+    lost, places = _sum_by_endpoint(made, gaps, "lost")
     return build_table(
-        ENDPOINTS, made | {"lost": lost, "sequence_gaps": places, "overwritten": _sums(made, overwrites, "lost")[0]}
+        ENDPOINTS_SCHEMA,
+        made | {"lost": lost, "sequence_gaps": places, "overwritten": _sum_by_endpoint(made, overwrites, "lost")[0]},
     )
 
 
 def publishers(windows: pa.Table) -> pa.Table:
-    """Return a row for each publisher of each endpoint that may have several: `PUBLISHERS`. Input: windows."""
+    """Return a row for each publisher of each endpoint that may have several: `PUBLISHERS_SCHEMA`. Input: windows."""
     named = windows.filter(pc.is_valid(windows.column("publisher")))
     keys = (*_ENDPOINT_KEY, "publisher")
     groups = RowGroups(*(column(named, name) for name in keys))
-    made = take_rows(named, keys, groups.first_rows) | sum_windows(groups, named) | duration_stats.merge(groups, named)
-    made["rate"] = _rate(made["messages"], made["start_time"], made["end_time"])
-    return build_table(PUBLISHERS, made | duration_stats.percentiles(made, RANKS))
+    made = (
+        take_rows(named, keys, groups.first_rows)
+        | sum_windows(groups, named)
+        | duration_stats.merge_stats(groups, named)
+    )
+    made["rate"] = _message_rate(made["messages"], made["start_time"], made["end_time"])
+    return build_table(PUBLISHERS_SCHEMA, made | duration_stats.compute_percentiles(made, PERCENTILE_RANKS))
 
 
-def _distinct(groups: RowGroups, values: pa.Array) -> Integers:
+def _count_distinct(groups: RowGroups, values: pa.Array) -> IntegerArray:
     """Return how many values there are in each group of rows, without NULL."""
     place = groups.group_ids()
     each = RowGroups(place, values)
@@ -71,9 +76,12 @@ def _distinct(groups: RowGroups, values: pa.Array) -> Integers:
     return np.bincount(place[each.first_rows[known]], minlength=groups.count)
 
 
-def _sums(endpoints: dict[str, pa.Array], missing: pa.Table, name: str) -> tuple[Integers, Integers]:
+def _sum_by_endpoint(endpoints: dict[str, pa.Array], missing: pa.Table, name: str) -> tuple[IntegerArray, IntegerArray]:
     """Return the sum of a column of what is missing, and how many rows, for each run and endpoint that was found."""
-    both = [pa.concat_arrays([endpoints[key].cast(_TEXT), column(missing, key).cast(_TEXT)]) for key in _ENDPOINT_KEY]
+    both = [
+        pa.concat_arrays([endpoints[key].cast(_TEXT_TYPE), column(missing, key).cast(_TEXT_TYPE)])
+        for key in _ENDPOINT_KEY
+    ]
     places = RowGroups(*both).group_ids()
     own, other = places[: len(endpoints["run"])], places[len(endpoints["run"]) :]
     most = int(places.max(initial=-1)) + 1
@@ -82,7 +90,7 @@ def _sums(endpoints: dict[str, pa.Array], missing: pa.Table, name: str) -> tuple
     return values[own], np.bincount(other, minlength=most)[own]
 
 
-def _rate(messages: Integers, first: Integers, last: Integers) -> pa.Array:
+def _message_rate(messages: IntegerArray, first: IntegerArray, last: IntegerArray) -> pa.Array:
     """Return messages a second; NULL of a single one."""
     span = saturating_subtract(last, first)
     return pa.array((messages - 1) / np.maximum(span, 1) * NS_PER_S, mask=span == 0)

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Booleans = np.ndarray[Any, np.dtype[np.bool_]]
+IntegerArray = np.ndarray[Any, np.dtype[np.int64]]
+BooleanArray = np.ndarray[Any, np.dtype[np.bool_]]
 _CODE_LIMIT = 1 << 62  # of numbers that stand for several values at once
-_DENSE_RANGE = 1 << 22  # integers that are no farther apart stand for themselves
+_DENSE_RANGE_MAX = 1 << 22  # integers that are no farther apart stand for themselves
 
 
 class RowGroups:
@@ -26,48 +26,48 @@ class RowGroups:
     ids : the group of each row, in the order of `ordered`, shape (rows,).
     """
 
-    def __init__(self, *keys: pa.Array | pa.ChunkedArray | Integers) -> None:
+    def __init__(self, *keys: pa.Array | pa.ChunkedArray | IntegerArray) -> None:
         """keys : columns of texts or integers, all as long; at least one."""
-        code = _code(keys)
+        code = _encode_keys(keys)
         self._order = np.argsort(code, kind="stable") if (np.diff(code) < 0).any() else None
         ordered = self.sort(code)
         begins = np.diff(ordered, prepend=-1) != 0
-        self._starts = np.flatnonzero(begins)
-        self.count = len(self._starts)
-        self.sizes: Integers = np.diff(self._starts, append=len(code))
-        self.first_rows: Integers = self._starts if self._order is None else self._order[self._starts]
-        self.sorted_ids: Integers = np.cumsum(begins) - 1
+        self._group_starts = np.flatnonzero(begins)
+        self.count = len(self._group_starts)
+        self.sizes: IntegerArray = np.diff(self._group_starts, append=len(code))
+        self.first_rows: IntegerArray = self._group_starts if self._order is None else self._order[self._group_starts]
+        self.sorted_ids: IntegerArray = np.cumsum(begins) - 1
 
     def sort(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return values of rows in the order of the groups, and as they came within each of them."""
         return values if self._order is None else values[self._order]
 
-    def group_ids(self) -> Integers:
+    def group_ids(self) -> IntegerArray:
         """Return the group of each row, in the order of the rows."""
         ids = np.empty(len(self.sorted_ids), np.int64)
         ids[self.sort(np.arange(len(self.sorted_ids)))] = self.sorted_ids
         return ids
 
-    def sum(self, values: np.ndarray[Any, Any]) -> Integers:
+    def sum(self, values: np.ndarray[Any, Any]) -> IntegerArray:
         """Return the sum of each group."""
         return self._reduce(np.add, values.astype(np.int64, copy=False))
 
-    def min(self, values: Integers) -> Integers:
+    def min(self, values: IntegerArray) -> IntegerArray:
         """Return the least of each group."""
         return self._reduce(np.minimum, values)
 
-    def max(self, values: Integers) -> Integers:
+    def max(self, values: IntegerArray) -> IntegerArray:
         """Return the greatest of each group."""
         return self._reduce(np.maximum, values)
 
-    def last_rows(self, order: Integers) -> Integers:
+    def last_rows(self, order: IntegerArray) -> IntegerArray:
         """Return the number of the row of each group whose value is greatest, the last one of several."""
         within = np.lexsort((self.sort(order), self.sorted_ids))
-        last = within[self._starts + self.sizes - 1] if self.count else within
+        last = within[self._group_starts + self.sizes - 1] if self.count else within
         return last if self._order is None else self._order[last]
 
-    def _reduce(self, how: np.ufunc, values: Integers) -> Integers:
-        reduced: Integers = how.reduceat(self.sort(values), self._starts) if self.count else values[:0]
+    def _reduce(self, how: np.ufunc, values: IntegerArray) -> IntegerArray:
+        reduced: IntegerArray = how.reduceat(self.sort(values), self._group_starts) if self.count else values[:0]
         return reduced
 
 
@@ -77,13 +77,13 @@ def column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def integer_column(table: pa.Table | pa.RecordBatch, name: str, null: int = 0) -> Integers:
+def integer_column(table: pa.Table | pa.RecordBatch, name: str, null: int = 0) -> IntegerArray:
     """Return a column of integers; null : what stands for NULL."""
     values = column(table, name)
     return np.asarray(values.fill_null(null) if values.null_count else values, np.int64)
 
 
-def take_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], rows: Integers) -> dict[str, pa.Array]:
+def take_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], rows: IntegerArray) -> dict[str, pa.Array]:
     """Return some columns of some rows; texts are texts, whatever was said of dictionaries."""
     columns = {name: column(table, name).take(pa.array(rows)) for name in names}
     return {
@@ -102,11 +102,11 @@ def build_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any,
     return pa.Table.from_arrays(cast, schema=schema)
 
 
-def _code(keys: Sequence[pa.Array | pa.ChunkedArray | Integers]) -> Integers:
+def _encode_keys(keys: Sequence[pa.Array | pa.ChunkedArray | IntegerArray]) -> IntegerArray:
     """Return a number for each row: the same for the same keys, and in their order."""
-    code, room = _ranks(keys[0])
+    code, room = _rank_values(keys[0])
     for key in keys[1:]:
-        ranks, count = _ranks(key)
+        ranks, count = _rank_values(key)
         if count == 1:
             continue
         if room * count >= _CODE_LIMIT:
@@ -116,7 +116,7 @@ def _code(keys: Sequence[pa.Array | pa.ChunkedArray | Integers]) -> Integers:
     return code
 
 
-def _ranks(key: pa.Array | pa.ChunkedArray | Integers) -> tuple[Integers, int]:
+def _rank_values(key: pa.Array | pa.ChunkedArray | IntegerArray) -> tuple[IntegerArray, int]:
     """Return a number from 0 on for each value, in their order, and below what they are."""
     if isinstance(key, pa.ChunkedArray):
         key = key.combine_chunks()
@@ -124,17 +124,17 @@ def _ranks(key: pa.Array | pa.ChunkedArray | Integers) -> tuple[Integers, int]:
         if pa.types.is_integer(key.type) and not key.null_count:
             key = np.asarray(key, np.int64)
         else:
-            return _ranks_of_texts(key)
+            return _rank_texts(key)
     if not len(key):
         return key, 1
     least, most = int(key.min()), int(key.max())
-    if most - least < _DENSE_RANGE:
+    if most - least < _DENSE_RANGE_MAX:
         return key - least, most - least + 1
     known, ranks = np.unique(key, return_inverse=True)
     return ranks.astype(np.int64, copy=False), len(known)
 
 
-def _ranks_of_texts(key: pa.Array) -> tuple[Integers, int]:
+def _rank_texts(key: pa.Array) -> tuple[IntegerArray, int]:
     if not pa.types.is_dictionary(key.type):
         key = key.dictionary_encode()
     names = key.dictionary

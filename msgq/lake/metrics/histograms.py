@@ -1,8 +1,8 @@
 """Histograms of durations whose counts add up: buckets of equal width in the logarithm, 16 for each factor of 2.
 
 The bucket of a duration of d ns is ``sign(d) * (1 + floor(16 * log2(abs(d))))``, and 0 of 0 ns. A histogram is the list
-of those buckets that have anything, in their order, each with its count: `TYPE`. Histograms of any rows are merged by
-adding the counts of each bucket. Ranks stay exact; a percentile is the middle of its bucket,
+of those buckets that have anything, in their order, each with its count: `HISTOGRAM_TYPE`. Histograms of any rows are
+merged by adding the counts of each bucket. Ranks stay exact; a percentile is the middle of its bucket,
 ``sign(bucket) * 2 ** ((abs(bucket) - 0.5) / 16)``, which is right to 2.2 %, and never beyond the least or the greatest
 duration that there was.
 """
@@ -15,30 +15,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.lake.metrics.group_by import Integers, RowGroups
+from msgq.lake.metrics.group_by import IntegerArray, RowGroups
 
 #: Of a column of histograms.
-TYPE = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
-_STEPS = 16  # of a factor of 2
-_LARGEST = np.nextafter(2.0**63, 0)  # that fits into 64 bits
-_HALF = 1024  # more than there are buckets of one sign, a power of 2
+HISTOGRAM_TYPE = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
+_BUCKETS_PER_OCTAVE = 16  # of a factor of 2
+_LARGEST_DURATION_NS = np.nextafter(2.0**63, 0)  # that fits into 64 bits
+_BUCKET_OFFSET = 1024  # more than there are buckets of one sign, a power of 2
 
 
-def buckets(durations: Integers) -> Integers:
+def find_buckets(durations: IntegerArray) -> IntegerArray:
     """Return the bucket of each duration, ns."""
     sizes = np.abs(durations.astype(np.float64))
     with np.errstate(divide="ignore"):
-        steps = np.floor(_STEPS * np.log2(sizes))
+        steps = np.floor(_BUCKETS_PER_OCTAVE * np.log2(sizes))
     return np.where(durations == 0, 0, np.sign(durations) * (1 + np.where(sizes > 0, steps, 0).astype(np.int64)))
 
 
-def bucket_centers(ids: Integers) -> Integers:
+def bucket_centers(ids: IntegerArray) -> IntegerArray:
     """Return the duration in the middle of each bucket, ns."""
-    sizes = np.exp2((np.abs(ids) - 0.5) / _STEPS)
-    return np.where(ids == 0, 0, np.sign(ids) * np.minimum(np.rint(sizes), _LARGEST).astype(np.int64))
+    sizes = np.exp2((np.abs(ids) - 0.5) / _BUCKETS_PER_OCTAVE)
+    return np.where(ids == 0, 0, np.sign(ids) * np.minimum(np.rint(sizes), _LARGEST_DURATION_NS).astype(np.int64))
 
 
-def from_durations(ids: Integers, durations: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
+def count_durations(
+    ids: IntegerArray, durations: IntegerArray, groups: int, counts: IntegerArray | None = None
+) -> pa.Array:
     """Return a histogram of the durations of each group.
 
     Parameters
@@ -47,12 +49,14 @@ def from_durations(ids: Integers, durations: Integers, groups: int, counts: Inte
     groups : how many there are; what has no durations has a histogram without buckets.
     counts : how often each duration counts; None: once.
     """
-    return from_buckets(ids, buckets(durations), groups, counts)
+    return count_buckets(ids, find_buckets(durations), groups, counts)
 
 
-def from_buckets(ids: Integers, bucket_ids: Integers, groups: int, counts: Integers | None = None) -> pa.Array:
-    """Return a histogram of each group, as `from_durations`, of the buckets of durations."""
-    key = ids * (2 * _HALF) + bucket_ids + _HALF
+def count_buckets(
+    ids: IntegerArray, bucket_ids: IntegerArray, groups: int, counts: IntegerArray | None = None
+) -> pa.Array:
+    """Return a histogram of each group, as `count_durations`, of the buckets of durations."""
+    key = ids * (2 * _BUCKET_OFFSET) + bucket_ids + _BUCKET_OFFSET
     order: np.ndarray[Any, Any] | None = None
     if counts is None:
         key = np.sort(key)
@@ -64,18 +68,23 @@ def from_buckets(ids: Integers, bucket_ids: Integers, groups: int, counts: Integ
     if counts is not None:
         sizes = np.add.reduceat(counts[order], starts) if len(starts) else sizes
     key = key[starts]
-    offsets = np.searchsorted(key, np.arange(groups + 1) * (2 * _HALF)).astype(np.int32)
-    values = [pa.array((key % (2 * _HALF) - _HALF).astype(np.int32)), pa.array(sizes.astype(np.int64))]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(values, ["bucket", "count"]), TYPE)
+    offsets = np.searchsorted(key, np.arange(groups + 1) * (2 * _BUCKET_OFFSET)).astype(np.int32)
+    values = [
+        pa.array((key % (2 * _BUCKET_OFFSET) - _BUCKET_OFFSET).astype(np.int32)),
+        pa.array(sizes.astype(np.int64)),
+    ]
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.StructArray.from_arrays(values, ["bucket", "count"]), HISTOGRAM_TYPE
+    )
 
 
-def merge(groups: RowGroups, histograms: pa.Array) -> pa.Array:
+def merge_histograms(groups: RowGroups, histograms: pa.Array) -> pa.Array:
     """Return one histogram for each group of rows. histograms : of each row; NULL is one without buckets."""
-    bucket_ids, count, lengths = _flat(histograms)
-    return from_buckets(np.repeat(groups.group_ids(), lengths), bucket_ids, groups.count, count)
+    bucket_ids, count, lengths = _flatten_histograms(histograms)
+    return count_buckets(np.repeat(groups.group_ids(), lengths), bucket_ids, groups.count, count)
 
 
-def percentile(histograms: pa.Array, rank: float, least: Integers, most: Integers) -> pa.Array:
+def compute_percentile(histograms: pa.Array, rank: float, least: IntegerArray, most: IntegerArray) -> pa.Array:
     """Return the duration of a rank in each histogram, ns; NULL where it has no buckets.
 
     Parameters
@@ -83,7 +92,7 @@ def percentile(histograms: pa.Array, rank: float, least: Integers, most: Integer
     rank : from 0 to 1; that many of its durations are no longer.
     least, most : the durations beyond which none of each histogram is.
     """
-    bucket_ids, count, lengths = _flat(histograms)
+    bucket_ids, count, lengths = _flatten_histograms(histograms)
     ends = np.cumsum(lengths)
     until = np.concatenate(([0], np.cumsum(count)))
     before, total = until[ends - lengths], until[ends] - until[ends - lengths]
@@ -97,13 +106,13 @@ def percentile(histograms: pa.Array, rank: float, least: Integers, most: Integer
     return pa.array(values, mask=total == 0)
 
 
-def typical_intervals(histograms: pa.Array) -> Integers:
+def typical_intervals(histograms: pa.Array) -> IntegerArray:
     """Return the interval in which the middle of the time lies that each histogram's intervals take; 0: it has none.
 
     As many of the longest do not count as the root of how many there are: some dropouts are no period, however long.
     The intervals within bursts are many, and take no time.
     """
-    bucket_ids, count, lengths = _flat(histograms)
+    bucket_ids, count, lengths = _flatten_histograms(histograms)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     until = np.cumsum(count)
     ends = np.concatenate(([0], until))[np.cumsum(lengths)]
@@ -121,7 +130,7 @@ def typical_intervals(histograms: pa.Array) -> Integers:
     )
 
 
-def _flat(histograms: pa.Array) -> tuple[Integers, Integers, Integers]:
+def _flatten_histograms(histograms: pa.Array) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
     """Return the buckets and counts of all histograms, one after the other, and how many each has."""
     lengths = np.asarray(pc.list_value_length(histograms).fill_null(0), np.int64)
     flat = histograms.flatten()

@@ -11,22 +11,29 @@ from msgq.lake.metrics import duration_stats
 from msgq.lake.metrics.group_by import RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import saturating_subtract
 
-_EDGE = ("run", "parent", "endpoint")
-_TEXTS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _EDGE]
+_EDGE_KEY = ("run", "parent", "endpoint")
+_EDGE_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _EDGE_KEY]
 #: What is needed of messages.
-MESSAGES = pa.schema(
+HOP_INPUT_SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("run", "endpoint")]
     + [(name, pa.int64()) for name in ("publish_time", "origin_time")]
 )
 #: Edges as they are added up: `hop_` from the parent's publish_time, `e2e_` from origin_time to the message's.
-EDGES = pa.schema(
-    [*_TEXTS, ("messages", pa.int64()), *duration_stats.stats_columns("hop_"), *duration_stats.stats_columns("e2e_")]
+EDGES_SCHEMA = pa.schema(
+    [
+        *_EDGE_COLUMNS,
+        ("messages", pa.int64()),
+        *duration_stats.stats_columns("hop_"),
+        *duration_stats.stats_columns("e2e_"),
+    ]
 )
-HOPS = pa.schema([*_TEXTS, *((name, pa.int64()) for name in ("messages", "p50", "p99", "max", "e2e_p50"))])
+HOPS_SCHEMA = pa.schema(
+    [*_EDGE_COLUMNS, *((name, pa.int64()) for name in ("messages", "p50", "p99", "max", "e2e_p50"))]
+)
 
 
 def edges(messages: pa.Table) -> pa.Table:
-    """Return the edges of the tree of endpoints: `EDGES`; see `msgq.spark.tables.hops`.
+    """Return the edges of the tree of endpoints: `EDGES_SCHEMA`; see `msgq.spark.tables.hops`.
 
     Input: run, endpoint, publish_time, origin_time: all messages of each chain that there is one of.
     """
@@ -49,17 +56,21 @@ def edges(messages: pa.Table) -> pa.Table:
     made = take_rows(known, ["run", "endpoint"], chosen) | {
         "parent": names.take(pa.array(order[parent[groups.first_rows]], mask=~has_parent[groups.first_rows])),
         "messages": groups.sizes,
-        **duration_stats.measure(groups, saturating_subtract(published, published[parent]), has_parent, "hop_"),
-        **duration_stats.measure(groups, saturating_subtract(published, origin), np.ones(len(order), np.bool_), "e2e_"),
+        **duration_stats.compute_stats(groups, saturating_subtract(published, published[parent]), has_parent, "hop_"),
+        **duration_stats.compute_stats(
+            groups, saturating_subtract(published, origin), np.ones(len(order), np.bool_), "e2e_"
+        ),
     }
-    return build_table(EDGES, made)
+    return build_table(EDGES_SCHEMA, made)
 
 
 def hops(edges: pa.Table) -> pa.Table:
-    """Return the edges of all chains, with percentiles: `HOPS`. Input: `EDGES`, of parts of the chains."""
-    groups = RowGroups(*(column(edges, name) for name in _EDGE))
-    hop, age = (duration_stats.merge(groups, edges, prefix) for prefix in ("hop_", "e2e_"))
-    made = take_rows(edges, _EDGE, groups.first_rows) | {"messages": groups.sum(integer_column(edges, "messages"))}
-    made |= duration_stats.percentiles(hop, {"p50": 0.5, "p99": 0.99}, "hop_")
-    made |= duration_stats.percentiles(age, {"e2e_p50": 0.5}, "e2e_") | {"hop_max": hop["hop_max"]}
-    return build_table(HOPS, {name.removeprefix("hop_").removeprefix("e2e_"): values for name, values in made.items()})
+    """Return the edges of all chains, with percentiles: `HOPS_SCHEMA`. Input: `EDGES_SCHEMA` of parts of the chains."""
+    groups = RowGroups(*(column(edges, name) for name in _EDGE_KEY))
+    hop, age = (duration_stats.merge_stats(groups, edges, prefix) for prefix in ("hop_", "e2e_"))
+    made = take_rows(edges, _EDGE_KEY, groups.first_rows) | {"messages": groups.sum(integer_column(edges, "messages"))}
+    made |= duration_stats.compute_percentiles(hop, {"p50": 0.5, "p99": 0.99}, "hop_")
+    made |= duration_stats.compute_percentiles(age, {"e2e_p50": 0.5}, "e2e_") | {"hop_max": hop["hop_max"]}
+    return build_table(
+        HOPS_SCHEMA, {name.removeprefix("hop_").removeprefix("e2e_"): values for name, values in made.items()}
+    )

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from visionipc.image_messages import fields
 
-COMPRESSED = "sensor_msgs/msg/CompressedImage"  # a JPEG with a head before it, as recorders write frames
-IMAGE = "sensor_msgs/msg/Image"  # pixels with a head before them
-MAGIC = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+COMPRESSED_IMAGE_SCHEMA = "sensor_msgs/msg/CompressedImage"  # a JPEG with a head before it, as recorders write frames
+RAW_IMAGE_SCHEMA = "sensor_msgs/msg/Image"  # pixels with a head before them
+IMAGE_MAGICS = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 
 #: Of what ROS, or visionipc, calls it: lines for one of the picture, samples of a pixel, OpenCV's way to BGR.
-_RAW: dict[str, tuple[float, int, str | None]] = {
+_RAW_FORMATS: dict[str, tuple[float, int, str | None]] = {
     "rgb8": (1, 3, "COLOR_RGB2BGR"),
     "bgr8": (1, 3, None),
     "rgba8": (1, 4, "COLOR_RGBA2BGR"),
@@ -23,15 +23,19 @@ _RAW: dict[str, tuple[float, int, str | None]] = {
 }
 
 
-def pictures(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
+def detect_pictures(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
-    heads = pc.binary_slice(data, 0, max(map(len, MAGIC.values())))
-    jpeg = pc.or_kleene(pc.starts_with(heads, MAGIC["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED))
-    kind: pa.ChunkedArray = pc.if_else(jpeg, "jpeg", pc.if_else(pc.equal(schema.cast(pa.string()), IMAGE), "raw", None))
-    return pc.if_else(pc.starts_with(heads, MAGIC["png"]), "png", kind)
+    heads = pc.binary_slice(data, 0, max(map(len, IMAGE_MAGICS.values())))
+    jpeg = pc.or_kleene(
+        pc.starts_with(heads, IMAGE_MAGICS["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED_IMAGE_SCHEMA)
+    )
+    kind: pa.ChunkedArray = pc.if_else(
+        jpeg, "jpeg", pc.if_else(pc.equal(schema.cast(pa.string()), RAW_IMAGE_SCHEMA), "raw", None)
+    )
+    return pc.if_else(pc.starts_with(heads, IMAGE_MAGICS["png"]), "png", kind)
 
 
-def thumbnail(picture: bytes, width: int = 160) -> bytes | None:
+def make_thumbnail(picture: bytes, width: int = 160) -> bytes | None:
     """Return a picture as a JPEG at most `width` pixels wide; None where nobody can read it. Needs OpenCV.
 
     picture : the payload of a message, with a head before it or without. Of raw ones rgb8, bgr8, rgba8, mono8 and nv12
@@ -39,7 +43,7 @@ def thumbnail(picture: bytes, width: int = 160) -> bytes | None:
     """
     import cv2
 
-    image = _pixels(picture)
+    image = _decode_pixels(picture)
     if image is None:
         return None
     scale = min(1.0, width / image.shape[1])
@@ -48,7 +52,7 @@ def thumbnail(picture: bytes, width: int = 160) -> bytes | None:
     return jpeg.tobytes() if good else None
 
 
-def _pixels(picture: bytes) -> Any:
+def _decode_pixels(picture: bytes) -> Any:
     """Return an array of shape (height, width, 3) in the order BGR; None where nobody knows what it is."""
     import cv2
     import numpy as np
@@ -56,11 +60,11 @@ def _pixels(picture: bytes) -> Any:
     try:
         said = fields(picture)
         width = said["width"]
-        rows, samples, conversion = _RAW[said["encoding"]]
+        rows, samples, conversion = _RAW_FORMATS[said["encoding"]]
         lines = np.frombuffer(said["data"], np.uint8).reshape(-1, said["step"])
         lines = lines[: int(said["height"] * rows), : width * samples]
         pixels = np.ascontiguousarray(lines).reshape(-1, width, samples)
         return pixels if conversion is None else cv2.cvtColor(pixels, getattr(cv2, conversion))
     except (KeyError, ValueError, cv2.error):  # it is none of these
-        begins = [at for magic in MAGIC.values() if (at := picture.find(magic)) >= 0]
+        begins = [at for magic in IMAGE_MAGICS.values() if (at := picture.find(magic)) >= 0]
     return cv2.imdecode(np.frombuffer(picture, np.uint8, offset=min(begins)), cv2.IMREAD_COLOR) if begins else None

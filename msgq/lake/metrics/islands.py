@@ -13,10 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.metrics.group_by import Booleans, Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.group_by import (
+    BooleanArray,
+    IntegerArray,
+    RowGroups,
+    build_table,
+    column,
+    integer_column,
+    take_rows,
+)
 
 _SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
-_HALF = 1 << 31
+_HALF_MODULUS = 1 << 31
 _MINUTE_NS = 60 * NS_PER_S  # of log_time: 2**31 messages in a minute there will not be
 EPOCH_KEY = ("run", "endpoint", "epoch")
 STATE_KEY = (*EPOCH_KEY, "key", "index")
@@ -30,7 +38,7 @@ _TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.st
 _GAP_COLUMNS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
 
 
-def schema(keys: Sequence[str]) -> pa.Schema:
+def islands_schema(keys: Sequence[str]) -> pa.Schema:
     """Return the columns of islands."""
     return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_ISLAND_COLUMNS, pa.int64()))
 
@@ -41,22 +49,24 @@ def gaps_schema(keys: Sequence[str]) -> pa.Schema:
 
 
 def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the blocks without a jump of `sequence` in each minute of log_time of a key: `schema`.
+    """Return the blocks without a jump of `sequence` in each minute of log_time of a key: `islands_schema`.
 
     Input: keys, sequence, log_time, of which the last two are never NULL. Fastest where they come by key and time.
     """
     if not len(rows):
-        return schema(keys).empty_table()
+        return islands_schema(keys).empty_table()
     times, sequences = integer_column(rows, "log_time"), integer_column(rows, "sequence")
     groups = RowGroups(*(column(rows, name) for name in keys), times // _MINUTE_NS)
     group, time, sequence = groups.sorted_ids, groups.sort(times), groups.sort(sequences)
     inside = np.diff(group, prepend=-1) == 0
-    if (np.diff(time, prepend=0)[inside] < 0).any() or (np.diff(sequence, prepend=0)[inside & _same(time)] < 0).any():
+    if (np.diff(time, prepend=0)[inside] < 0).any() or (
+        np.diff(sequence, prepend=0)[inside & _repeats_previous(time)] < 0
+    ).any():
         order = np.lexsort((sequence, time, group))
         time, sequence = time[order], sequence[order]
     else:
         order = None
-    unrolled = np.cumsum(np.where(inside, _steps(sequence), 0))
+    unrolled = np.cumsum(np.where(inside, _sequence_steps(sequence), 0))
     starts = np.flatnonzero(~inside)
     number = unrolled - unrolled[starts][group]
     base, base_time = sequence[starts], time[starts]
@@ -77,17 +87,17 @@ def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         time[high],
     )
     kept = take_rows(rows, keys, groups.first_rows[key_id])
-    return build_table(schema(keys), kept | dict(zip(_ISLAND_COLUMNS, places, strict=True)))
+    return build_table(islands_schema(keys), kept | dict(zip(_ISLAND_COLUMNS, places, strict=True)))
 
 
-def _steps(sequence: Integers) -> Integers:
+def _sequence_steps(sequence: IntegerArray) -> IntegerArray:
     """Return how far each sequence is from the one before it."""
-    steps: Integers = ((np.diff(sequence, prepend=0) + _HALF) & (_SEQUENCE_MODULUS - 1)) - _HALF
+    steps: IntegerArray = ((np.diff(sequence, prepend=0) + _HALF_MODULUS) & (_SEQUENCE_MODULUS - 1)) - _HALF_MODULUS
     return steps
 
 
-def _same(values: Integers) -> Booleans:
-    is_same: Booleans = np.diff(values, prepend=values[:1] - 1) == 0
+def _repeats_previous(values: IntegerArray) -> BooleanArray:
+    is_same: BooleanArray = np.diff(values, prepend=values[:1] - 1) == 0
     return is_same
 
 
@@ -95,14 +105,14 @@ class _SortedIslands(NamedTuple):
     """Islands of each key by their numbers, and what lies before each of them."""
 
     groups: RowGroups
-    order: Integers  # of the rows
-    number: Integers  # of each key's first message
-    turned: Integers  # from there to the last minute's, of each key
-    base: Integers  # the row of each key in which its first message is
-    low: Integers
-    high: Integers
-    until: Integers  # the row, in `order`, that reaches farthest of those up to each one
-    begins: Booleans  # it does not touch what is before it
+    order: IntegerArray  # of the rows
+    first_number: IntegerArray  # of each key's first message
+    turned_distance: IntegerArray  # from there to the last minute's, of each key
+    base_row: IntegerArray  # the row of each key in which its first message is
+    low_number: IntegerArray
+    high_number: IntegerArray
+    farthest_row: IntegerArray  # the row, in `order`, that reaches farthest of those up to each one
+    starts_block: BooleanArray  # it does not touch what is before it
 
 
 def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
@@ -112,9 +122,9 @@ def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
     recorded = np.lexsort((bases, times, groups.sorted_ids))
     place, bases, times, turns = place[recorded], bases[recorded], times[recorded], turns[recorded]
     inside = np.diff(groups.sorted_ids, prepend=-1) == 0
-    other = ~(inside & _same(bases) & _same(times))
+    other = ~(inside & _repeats_previous(bases) & _repeats_previous(times))
     reached = np.roll(bases + turns, 1)  # where the one before ended
-    step = ((bases - reached + _HALF) & (_SEQUENCE_MODULUS - 1)) - _HALF + np.roll(turns, 1)
+    step = ((bases - reached + _HALF_MODULUS) & (_SEQUENCE_MODULUS - 1)) - _HALF_MODULUS + np.roll(turns, 1)
     unrolled = np.cumsum(np.where(inside & other, step, 0))
     starts = np.flatnonzero(~inside)
     shift = unrolled - unrolled[starts][groups.sorted_ids] + bases[starts][groups.sorted_ids]
@@ -135,40 +145,41 @@ def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
 
 
 def join_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the islands of all that islands were made of: `schema`. Input: what `islands`, or this, has given."""
+    """Return the islands of all that islands were made of: `islands_schema`. Input: islands."""
     islands = _sort_islands(rows, keys)
-    low = np.flatnonzero(islands.begins)
-    high = islands.until[np.append(low[1:], len(islands.low)) - 1] if len(low) else low
+    low = np.flatnonzero(islands.starts_block)
+    high = islands.farthest_row[np.append(low[1:], len(islands.low_number)) - 1] if len(low) else low
     key_id = islands.groups.sorted_ids[low]
     places = [
-        islands.number[key_id],
-        integer_column(rows, "base_time")[islands.base[key_id]],
-        islands.turned[key_id],
-        islands.low[low] - islands.number[key_id],
+        islands.first_number[key_id],
+        integer_column(rows, "base_time")[islands.base_row[key_id]],
+        islands.turned_distance[key_id],
+        islands.low_number[low] - islands.first_number[key_id],
         integer_column(rows, "low_time")[islands.order[low]],
-        islands.high[high] - islands.number[key_id],
+        islands.high_number[high] - islands.first_number[key_id],
         integer_column(rows, "high_time")[islands.order[high]],
     ]
     return build_table(
-        schema(keys), take_rows(rows, keys, islands.base[key_id]) | dict(zip(_ISLAND_COLUMNS, places, strict=True))
+        islands_schema(keys),
+        take_rows(rows, keys, islands.base_row[key_id]) | dict(zip(_ISLAND_COLUMNS, places, strict=True)),
     )
 
 
 def find_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return what is missing between islands: `gaps_schema`. Input: what `islands` or `join_islands` has given.
+    """Return what is missing between islands: `gaps_schema`. Input: islands.
 
     previous_sequence, next_sequence : around it. lost : numbers between them. from_time, to_time : log_time around it,
     ns.
     """
     islands = _sort_islands(rows, keys)
-    jumped = islands.begins.copy()
+    jumped = islands.starts_block.copy()
     jumped[np.flatnonzero(np.diff(islands.groups.sorted_ids, prepend=-1))] = False
     after = np.flatnonzero(jumped)
-    before = islands.until[after - 1]
+    before = islands.farthest_row[after - 1]
     places = [
-        islands.high[before] & (_SEQUENCE_MODULUS - 1),
-        islands.low[after] & (_SEQUENCE_MODULUS - 1),
-        islands.low[after] - islands.high[before] - 1,
+        islands.high_number[before] & (_SEQUENCE_MODULUS - 1),
+        islands.low_number[after] & (_SEQUENCE_MODULUS - 1),
+        islands.low_number[after] - islands.high_number[before] - 1,
         integer_column(rows, "high_time")[islands.order[before]],
         integer_column(rows, "low_time")[islands.order[after]],
     ]

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 
 from msgq.decoding.fixed_headers import heads
 from msgq.lake.metrics import islands
-from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
-from msgq.lake.metrics.queues import EVENTS, event_hours, read_events
+from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.queues import EVENTS_SCHEMA, event_hours, read_events
 from msgq.lake.metrics.stages import STAGE_AGGREGATES, stage_windows
-from msgq.lake.metrics.windows import HOUR, WINDOWS, keeps_values, traffic_windows
+from msgq.lake.metrics.time_windows import HOUR_NS, WINDOWS_SCHEMA, keeps_values, traffic_windows
 
-_CHANGE_HEADER = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
+_CHANGE_HEADER_TYPE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
 _SEQUENCE_MODULUS = 1 << 32
-_LOST_MAX = (1 << 30) - 2  # messages lost at an end; both ends of one message are less than half a turn apart
-FRAMES = pa.schema(
+_BOUNDARY_LOSS_MAX = (1 << 30) - 2  # messages lost at an end; both ends of one message are less than half a turn apart
+FRAMES_SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("run", "endpoint")),
         *((name, pa.int64()) for name in ("epoch", "sequence", "log_time")),
@@ -33,23 +33,23 @@ FRAMES = pa.schema(
 )
 #: Hours since the epoch that the log_time of messages does not tell; `about` is "origins": those in which origins of
 #: messages were; or "events": those in which messages of queues were sent whose events these are.
-HOURS = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour", pa.int64())])
+HOURS_SCHEMA = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour", pa.int64())])
 #: Of what `compute_aggregates` makes: with another number, all is computed again.
-VERSION = 1
+AGGREGATES_VERSION = 1
 #: The tables that `compute_aggregates` makes, and their columns, without `bronze_file`.
-SCHEMAS: dict[str, pa.Schema] = {
-    "traffic_windows": WINDOWS,
-    "islands": islands.schema(islands.EPOCH_KEY),
-    "key_islands": islands.schema(islands.STATE_KEY),
+AGGREGATE_SCHEMAS: dict[str, pa.Schema] = {
+    "traffic_windows": WINDOWS_SCHEMA,
+    "islands": islands.islands_schema(islands.EPOCH_KEY),
+    "key_islands": islands.islands_schema(islands.STATE_KEY),
     "stages": STAGE_AGGREGATES,
-    "events": EVENTS,
-    "frames": FRAMES,
-    "hours": HOURS,
+    "events": EVENTS_SCHEMA,
+    "frames": FRAMES_SCHEMA,
+    "hours": HOURS_SCHEMA,
 }
 
 
 def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
-    """Return the tables `SCHEMAS` of messages; of what there is nothing, no rows.
+    """Return the tables `AGGREGATE_SCHEMAS` of messages; of what there is nothing, no rows.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
         "frames": frames,
     }
     aggregates = {name: make(rows) for name, make in made.items()}
-    return aggregates | {"hours": _hours(rows, aggregates["events"])}
+    return aggregates | {"hours": _find_other_hours(rows, aggregates["events"])}
 
 
 def epoch_islands(rows: pa.Table) -> pa.Table:
@@ -76,19 +76,19 @@ def epoch_islands(rows: pa.Table) -> pa.Table:
     """
     is_state = keeps_values(rows)
     messages = rows.filter(pa.array(~is_state)) if is_state.any() else rows
-    return islands.find_islands(_with_boundary_losses(messages), islands.EPOCH_KEY)
+    return islands.find_islands(_add_boundary_losses(messages), islands.EPOCH_KEY)
 
 
-def _with_boundary_losses(rows: pa.Table) -> pa.Table:
+def _add_boundary_losses(rows: pa.Table) -> pa.Table:
     """Add a row at the far end of losses that are no gap, so that a gap shows them.
 
-    Of a greater number only `_LOST_MAX` are shown: islands see no step of half a turn.
+    Of a greater number only `_BOUNDARY_LOSS_MAX` are shown: islands see no step of half a turn.
     """
     numbered = rows.select([*islands.EPOCH_KEY, "sequence", "log_time"])
     ends = [numbered]
     for name, direction in (("lost_before", -1), ("lost_after", 1)):
         if name in rows.column_names and column(rows, name).null_count < len(rows):
-            lost = np.minimum(integer_column(rows, name), _LOST_MAX)
+            lost = np.minimum(integer_column(rows, name), _BOUNDARY_LOSS_MAX)
             far = (integer_column(rows, "sequence") + direction * (lost + 1)) % _SEQUENCE_MODULUS
             ended = numbered.set_column(numbered.schema.get_field_index("sequence"), "sequence", pa.array(far))
             ends.append(ended.filter(pa.array(lost > 0)))
@@ -103,10 +103,10 @@ def state_islands(rows: pa.Table) -> pa.Table:
     """
     is_state = keeps_values(rows)
     if not is_state.any():
-        return SCHEMAS["key_islands"].empty_table()
+        return AGGREGATE_SCHEMAS["key_islands"].empty_table()
     state = rows.select([*islands.EPOCH_KEY, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
     is_board = np.asarray(column(state, "key").is_valid())
-    whole, changes = heads(pc.binary_slice(column(state, "data"), 0, _CHANGE_HEADER.itemsize), _CHANGE_HEADER)
+    whole, changes = heads(pc.binary_slice(column(state, "data"), 0, _CHANGE_HEADER_TYPE.itemsize), _CHANGE_HEADER_TYPE)
     index, count = np.zeros((2, len(state)), np.int64)
     index[whole], count[whole] = changes["index"], changes["count"] % _SEQUENCE_MODULUS
     sequence = np.where(is_board, integer_column(state, "sequence"), count)
@@ -116,26 +116,26 @@ def state_islands(rows: pa.Table) -> pa.Table:
 
 
 def frames(rows: pa.Table) -> pa.Table:
-    """Return pointers to the messages that are pictures. Input: the columns of `FRAMES`, and picture for format."""
+    """Return pointers to the messages that are pictures. Input: the columns of `FRAMES_SCHEMA`, picture for format."""
     indexes = np.flatnonzero(np.asarray(column(rows, "picture").is_valid()))
     if not len(indexes):
-        return FRAMES.empty_table()
-    columns = take_rows(rows, [*(name for name in FRAMES.names if name != "format"), "picture"], indexes)
-    return build_table(FRAMES, columns | {"format": columns["picture"]})
+        return FRAMES_SCHEMA.empty_table()
+    columns = take_rows(rows, [*(name for name in FRAMES_SCHEMA.names if name != "format"), "picture"], indexes)
+    return build_table(FRAMES_SCHEMA, columns | {"format": columns["picture"]})
 
 
-def _hours(rows: pa.Table, events: pa.Table) -> pa.Table:
-    tables = [HOURS.empty_table()]
+def _find_other_hours(rows: pa.Table, events: pa.Table) -> pa.Table:
+    tables = [HOURS_SCHEMA.empty_table()]
     origin = column(rows, "origin_time")
     if origin.null_count < len(origin) and (known := integer_column(rows, "origin_time") > 0).any():
         chosen = rows.select(["run", "origin_time"]).filter(pa.array(known))
-        tables.append(_hours_of("origins", chosen, integer_column(chosen, "origin_time") // HOUR))
+        tables.append(_hour_rows("origins", chosen, integer_column(chosen, "origin_time") // HOUR_NS))
     if len(events):
-        tables.append(_hours_of("events", events, event_hours(events)))
+        tables.append(_hour_rows("events", events, event_hours(events)))
     return pa.concat_tables(tables)
 
 
-def _hours_of(about: str, rows: pa.Table, hour: Integers) -> pa.Table:
+def _hour_rows(about: str, rows: pa.Table, hour: IntegerArray) -> pa.Table:
     groups = RowGroups(column(rows, "run"), hour)
     named = {"about": pa.array([about] * groups.count, pa.string()), "hour": hour[groups.first_rows]}
-    return build_table(HOURS, take_rows(rows, ["run"], groups.first_rows) | named)
+    return build_table(HOURS_SCHEMA, take_rows(rows, ["run"], groups.first_rows) | named)

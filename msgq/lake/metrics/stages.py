@@ -10,22 +10,24 @@ from msgq.common import timing
 from msgq.common.units import NS_PER_S
 from msgq.decoding.fixed_headers import heads
 from msgq.lake.metrics import duration_stats
-from msgq.lake.metrics.group_by import Integers, RowGroups, build_table, column, integer_column, take_rows
+from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import window_begin
-from msgq.lake.metrics.windows import TIME, align_windows, choose_widths
+from msgq.lake.metrics.time_windows import WINDOW_TIME_COLUMNS, align_windows, choose_window_widths
 
-DURATIONS = ("queue_time", "processing_time", "e2e_latency")
-RANKS = {"p50": 0.5, "p99": 0.99}
-_KEYS = ("run", "stage", "endpoint")
-_RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
-_COUNTS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
-_OF_KEYS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _KEYS]
-_DURATION_COLUMNS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_")]
+DURATION_NAMES = ("queue_time", "processing_time", "e2e_latency")
+PERCENTILE_RANKS = {"p50": 0.5, "p99": 0.99}
+_STAGE_KEY = ("run", "stage", "endpoint")
+_TIMING_RECORD_TYPE = np.dtype([(name, "<i8") for name in timing.FIELDS])
+_COUNT_FIELDS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
+_STAGE_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _STAGE_KEY]
+_DURATION_COLUMNS = [field for name in DURATION_NAMES for field in duration_stats.stats_columns(f"{name}_")]
 #: Windows of stages without percentiles, as they are merged; and with them.
-STAGE_AGGREGATES = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_DURATION_COLUMNS])
-_PERCENTILE_COLUMNS = [field for name in DURATIONS for field in duration_stats.stats_columns(f"{name}_", RANKS)]
-STAGES = pa.schema([*_OF_KEYS, *TIME, *_COUNTS, *_PERCENTILE_COLUMNS])
-TOTALS = pa.schema([*_OF_KEYS, *_COUNTS, *_PERCENTILE_COLUMNS])
+STAGE_AGGREGATES = pa.schema([*_STAGE_KEY_COLUMNS, *WINDOW_TIME_COLUMNS, *_COUNT_FIELDS, *_DURATION_COLUMNS])
+_PERCENTILE_COLUMNS = [
+    field for name in DURATION_NAMES for field in duration_stats.stats_columns(f"{name}_", PERCENTILE_RANKS)
+]
+STAGES_SCHEMA = pa.schema([*_STAGE_KEY_COLUMNS, *WINDOW_TIME_COLUMNS, *_COUNT_FIELDS, *_PERCENTILE_COLUMNS])
+SUMMARY_SCHEMA = pa.schema([*_STAGE_KEY_COLUMNS, *_COUNT_FIELDS, *_PERCENTILE_COLUMNS])
 
 
 def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
@@ -47,72 +49,82 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     records = records.append_column("stage", stage.take(pa.array(codes[rows])))
     records = records.append_column("endpoint", endpoint.take(pa.array(codes[rows])))
     window = window_begin(integer_column(records, "log_time"), width)
-    groups = RowGroups(*(column(records, name) for name in _KEYS), window)
-    whole, times = _records(column(records, "data"))
+    groups = RowGroups(*(column(records, name) for name in _STAGE_KEY), window)
+    whole, times = _read_timing_records(column(records, "data"))
     published, origin, received, sent = (times[name] for name in timing.FIELDS)
     made = {
         "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
         "messages": groups.sum(whole),
         "malformed": groups.sum(~whole),
-        **duration_stats.measure(groups, received - sent, whole & (sent > 0), "queue_time_"),
-        **duration_stats.measure(groups, published - received, whole, "processing_time_"),
-        **duration_stats.measure(groups, published - origin, whole & (origin > 0), "e2e_latency_"),
+        **duration_stats.compute_stats(groups, received - sent, whole & (sent > 0), "queue_time_"),
+        **duration_stats.compute_stats(groups, published - received, whole, "processing_time_"),
+        **duration_stats.compute_stats(groups, published - origin, whole & (origin > 0), "e2e_latency_"),
     }
-    return build_table(STAGE_AGGREGATES, take_rows(records, _KEYS, groups.first_rows) | made)
+    return build_table(STAGE_AGGREGATES, take_rows(records, _STAGE_KEY, groups.first_rows) | made)
 
 
-def _records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, Integers]]:
+def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, IntegerArray]]:
     """Return which records have the right size, and times that can be; and their times, 0 where they have not."""
     right = np.asarray(pc.equal(pc.binary_length(data), timing.RECORD_BYTES).fill_null(False), np.bool_)
-    every = np.zeros(len(data), _RECORD)
-    every[right] = heads(data.filter(pa.array(right)), _RECORD)[1]
+    every = np.zeros(len(data), _TIMING_RECORD_TYPE)
+    every[right] = heads(data.filter(pa.array(right)), _TIMING_RECORD_TYPE)[1]
     times = {name: every[name].astype(np.int64) for name in timing.FIELDS}
     possible = (times["received"] > 0) & (times["publish_time"] >= times["received"])
     return right & possible & (times["sent"] >= 0) & (times["origin_time"] >= 0), times
 
 
-def merge_windows(windows: pa.Table, width: int | Integers = 0) -> pa.Table:
+def merge_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:
     """Return windows of which no two are the same: `STAGE_AGGREGATES`. width : ns, of all or of each; 0: unchanged."""
     time, widths = align_windows(windows, width)
-    groups = RowGroups(*(column(windows, name) for name in _KEYS), time, widths)
-    made = {"window_start": time[groups.first_rows], "window_ns": widths[groups.first_rows], **_totals(groups, windows)}
-    return build_table(STAGE_AGGREGATES, take_rows(windows, _KEYS, groups.first_rows) | made)
+    groups = RowGroups(*(column(windows, name) for name in _STAGE_KEY), time, widths)
+    made = {
+        "window_start": time[groups.first_rows],
+        "window_ns": widths[groups.first_rows],
+        **_sum_groups(groups, windows),
+    }
+    return build_table(STAGE_AGGREGATES, take_rows(windows, _STAGE_KEY, groups.first_rows) | made)
 
 
 def stages(windows: pa.Table) -> pa.Table:
-    """Return windows with percentiles: `STAGES`. Input: `STAGE_AGGREGATES`, no two the same."""
-    return _with_percentiles(windows, STAGES)
+    """Return windows with percentiles: `STAGES_SCHEMA`. Input: `STAGE_AGGREGATES`, no two the same."""
+    return _add_percentiles(windows, STAGES_SCHEMA)
 
 
 def coarsen_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
-    """Return windows as wide as they need to be: `STAGES`. Input: `STAGES` or `STAGE_AGGREGATES`, no two the same."""
+    """Return windows as wide as they need to be: `STAGES_SCHEMA`.
+
+    Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`, no two the same.
+    """
     said = pc.add(windows.column("messages"), windows.column("malformed"))
     known = windows.set_column(windows.schema.get_field_index("messages"), "messages", said)
-    return stages(merge_windows(windows, choose_widths(known, _KEYS, at_least)))
+    return stages(merge_windows(windows, choose_window_widths(known, _STAGE_KEY, at_least)))
 
 
 def stage_summary(windows: pa.Table, *by: str) -> pa.Table:
-    """Return the same of each run, stage, endpoint, and what else is named. Input: `STAGES` or `STAGE_AGGREGATES`."""
-    keys = (*_KEYS, *by)
+    """Return the same of each run, stage, endpoint, and what else is named.
+
+    Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`.
+    """
+    keys = (*_STAGE_KEY, *by)
     groups = RowGroups(*(column(windows, name) for name in keys))
     extra = [windows.schema.field(name) for name in by]
-    made = take_rows(windows, keys, groups.first_rows) | _totals(groups, windows)
-    fields = list(TOTALS)
-    return _with_percentiles(made, pa.schema([*fields[: len(_KEYS)], *extra, *fields[len(_KEYS) :]]))
+    made = take_rows(windows, keys, groups.first_rows) | _sum_groups(groups, windows)
+    fields = list(SUMMARY_SCHEMA)
+    return _add_percentiles(made, pa.schema([*fields[: len(_STAGE_KEY)], *extra, *fields[len(_STAGE_KEY) :]]))
 
 
-def _totals(groups: RowGroups, windows: pa.Table) -> dict[str, pa.Array | Integers]:
+def _sum_groups(groups: RowGroups, windows: pa.Table) -> dict[str, pa.Array | IntegerArray]:
     counts = {name: groups.sum(integer_column(windows, name)) for name in ("messages", "malformed")}
     return counts | {
         name: values
-        for duration in DURATIONS
-        for name, values in duration_stats.merge(groups, windows, f"{duration}_").items()
+        for duration in DURATION_NAMES
+        for name, values in duration_stats.merge_stats(groups, windows, f"{duration}_").items()
     }
 
 
-def _with_percentiles(made: pa.Table | dict[str, pa.Array | Integers], schema: pa.Schema) -> pa.Table:
+def _add_percentiles(made: pa.Table | dict[str, pa.Array | IntegerArray], schema: pa.Schema) -> pa.Table:
     columns = {name: column(made, name) for name in made.column_names} if isinstance(made, pa.Table) else made
-    for name in DURATIONS:
-        columns |= duration_stats.percentiles(columns, RANKS, f"{name}_")
+    for name in DURATION_NAMES:
+        columns |= duration_stats.compute_percentiles(columns, PERCENTILE_RANKS, f"{name}_")
     return build_table(schema, columns)

@@ -13,24 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.metrics.queues import COUNTS as QUEUE_COUNTS
-from msgq.lake.metrics.queues import DURATIONS as QUEUE_DURATIONS
+from msgq.lake.metrics.queues import COUNT_COLUMNS as QUEUE_COUNTS
+from msgq.lake.metrics.queues import DURATION_NAMES as QUEUE_DURATIONS
 from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
-from msgq.lake.metrics.stages import DURATIONS
+from msgq.lake.metrics.stages import DURATION_NAMES
 from msgq.lake.report.gold_reader import GoldReader, group_by
-from msgq.lake.report.percentiles import Percentiles, percentiles
+from msgq.lake.report.percentiles import PercentilesByKey, percentiles
 
-Rows = list[dict[str, Any]]
+ReportRows = list[dict[str, Any]]
 
-SHOWN = 40  # endpoints with a line of their own
-LISTED = 1000  # endpoints in the table
-_WINDOWS = 240
-_OTHERS = "(others)"
+SHOWN_ROWS_MAX = 40  # endpoints with a line of their own
+LISTED_ROWS_MAX = 1000  # endpoints in the table
+_PAGE_WINDOWS_MAX = 240
+_OTHERS_LABEL = "(others)"
 #: Seconds of the page's windows: the windows of gold (1, 10, 60, 600, 3600 s) are parts of these, or these of them.
-_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+_STEP_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
 
-def summary(gold: GoldReader) -> dict[str, Any]:
+def read_summary(gold: GoldReader) -> dict[str, Any]:
     """Return the figures of the page: runs, endpoints, messages, lost, begin and end (ns, or None), checks, failed."""
     endpoints = gold.rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
     passed = gold.rows("checks", ["passed"])["passed"].to_pylist()
@@ -51,22 +51,24 @@ def choose_endpoints(gold: GoldReader) -> list[str]:
     endpoints = gold.aggregate(
         "endpoints", ["endpoint", "lost", "messages"], ["endpoint"], {"lost": "sum", "messages": "sum"}
     )
-    names: list[str] = _first(endpoints, SHOWN, "-lost", "-messages", "endpoint")["endpoint"].to_pylist()
+    names: list[str] = _select_first_rows(endpoints, SHOWN_ROWS_MAX, "-lost", "-messages", "endpoint")[
+        "endpoint"
+    ].to_pylist()
     return names
 
 
-def step(begin: int | None, end: int | None) -> int:
+def choose_step(begin: int | None, end: int | None) -> int:
     """Return how long a window of the page is, so that there are not too many between two times: ns."""
-    seconds = -(-((end or 0) - (begin or 0)) // (_WINDOWS * NS_PER_S))
-    hours = -(-seconds // _STEPS[-1])
-    return next((width for width in _STEPS if width >= seconds), hours * _STEPS[-1]) * NS_PER_S
+    seconds = -(-((end or 0) - (begin or 0)) // (_PAGE_WINDOWS_MAX * NS_PER_S))
+    hours = -(-seconds // _STEP_SECONDS[-1])
+    return next((width for width in _STEP_SECONDS if width >= seconds), hours * _STEP_SECONDS[-1]) * NS_PER_S
 
 
-def throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, end: int) -> Rows:
+def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, end: int) -> ReportRows:
     """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _align_times(_rename_others(piece, names), "window_start", step)
+        return _align_times(_merge_other_endpoints(piece, names), "window_start", step)
 
     keys = ["endpoint", "window_start", "window_ns"]
     windows = gold.aggregate("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
@@ -87,11 +89,11 @@ def throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, en
     return _sort_rows(group_by(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
 
 
-def losses(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
+def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
     """Return lost messages: endpoint, time, lost. They are where the first one came after a gap."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _align_times(_rename_others(piece, names), "to_time", step)
+        return _align_times(_merge_other_endpoints(piece, names), "to_time", step)
 
     gaps = gold.aggregate(
         "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare
@@ -99,7 +101,7 @@ def losses(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
     return _sort_rows(gaps.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
 
 
-def latency(gold: GoldReader, step: int) -> Rows:
+def read_latency(gold: GoldReader, step: int) -> ReportRows:
     """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
 
     def prepare(piece: pa.Table) -> pa.Table:
@@ -112,11 +114,11 @@ def latency(gold: GoldReader, step: int) -> Rows:
     ]
 
 
-def totals(gold: GoldReader, names: Sequence[str]) -> Rows:
+def read_endpoint_latency(gold: GoldReader, names: Sequence[str]) -> ReportRows:
     """Return the latency of each endpoint of some: endpoint, min, p50, p90, p99, p999, max, ns."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return piece.filter(_is_in(piece["endpoint"], names))
+        return piece.filter(_is_in_names(piece["endpoint"], names))
 
     how = {"min": "min", "max": "max"}
     totals = gold.aggregate("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
@@ -124,45 +126,45 @@ def totals(gold: GoldReader, names: Sequence[str]) -> Rows:
     return [row | _cap_percentiles(known[row["endpoint"],], row["max"]) for row in _sort_rows(totals, "endpoint")]
 
 
-def hops(gold: GoldReader) -> Rows:
+def read_hops(gold: GoldReader) -> ReportRows:
     """Return the edges with most messages: parent, endpoint, messages, p50, p99 (of the worst run), ns."""
     how = {"messages": "sum", "p50": "max", "p99": "max"}
     edges = gold.aggregate("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how)
-    return _rows(_first(edges, SHOWN, "-messages", "parent", "endpoint"))
+    return _to_rows(_select_first_rows(edges, SHOWN_ROWS_MAX, "-messages", "parent", "endpoint"))
 
 
-def stages(gold: GoldReader) -> Rows:
+def read_stages(gold: GoldReader) -> ReportRows:
     """Return the stages that worked longest, of all runs together: stage, endpoint, counts, queue_time_p50 ..."""
     keys = ["stage", "endpoint"]
-    how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in DURATIONS}
+    how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in DURATION_NAMES}
     rows = gold.aggregate("stage_summary", [*keys, *how], keys, how).to_pylist()
-    known = {name: percentiles(gold, "stage_summary", keys, keys, f"{name}_histogram") for name in DURATIONS}
-    stage_rows = [_with_percentiles(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows]
+    known = {name: percentiles(gold, "stage_summary", keys, keys, f"{name}_histogram") for name in DURATION_NAMES}
+    stage_rows = [_add_percentiles(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows]
     stage_rows.sort(
         key=lambda row: (-(row["processing_time_p50"] or 0) * row["messages"], row["stage"], row["endpoint"])
     )
-    return stage_rows[:SHOWN]
+    return stage_rows[:SHOWN_ROWS_MAX]
 
 
-def queues(gold: GoldReader) -> Rows:
+def read_queues(gold: GoldReader) -> ReportRows:
     """Return the queues with most messages, of all runs together: queue, counts, backlog, queue_time_p50 ..."""
-    rows = _queue_windows(gold, ["queue"])
-    return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:SHOWN]
+    rows = _sum_queue_windows(gold, ["queue"])
+    return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:SHOWN_ROWS_MAX]
 
 
-def queue_steps(gold: GoldReader, names: Sequence[str], step: int) -> Rows:
+def read_queue_steps(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
     """Return what became of the messages of some queues in the windows of the page: queue, step, and as `queues`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        chosen = piece.filter(_is_in(piece["queue"], names))
+        chosen = piece.filter(_is_in_names(piece["queue"], names))
         return _align_times(chosen.append_column("step", chosen["window_start"]), "step", step)
 
-    return sorted(_queue_windows(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
+    return sorted(_sum_queue_windows(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
 
 
-def _queue_windows(
+def _sum_queue_windows(
     gold: GoldReader, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece
-) -> Rows:
+) -> ReportRows:
     """Return the windows of queues by some keys. The backlog is that of the last one."""
     columns = ["queue", "window_start", "epoch"]
     how = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
@@ -178,11 +180,11 @@ def _queue_windows(
     backlogs = {tuple(row[key] for key in keys): row["backlog"] for row in last}
     shown = (*keys, *QUEUE_COUNTS, "backlog")
     full = [row | {"backlog": backlogs[tuple(row[key] for key in keys)]} for row in rows]
-    return [_with_percentiles(row, keys, shown, known) for row in full]
+    return [_add_percentiles(row, keys, shown, known) for row in full]
 
 
-def _with_percentiles(
-    row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, Percentiles]
+def _add_percentiles(
+    row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, PercentilesByKey]
 ) -> dict[str, Any]:
     """Return some columns of a row, and behind them p50, p99 and the maximum of each duration; None: it has none."""
     key = tuple(row[name] for name in keys)
@@ -199,7 +201,7 @@ def _cap_percentiles(ranks: dict[str, int], most: int) -> dict[str, int]:
     return {title: min(value, most) for title, value in ranks.items()}
 
 
-def checks(gold: GoldReader, most: int) -> tuple[Rows, Rows]:
+def read_checks(gold: GoldReader, most: int) -> tuple[ReportRows, ReportRows]:
     """Return how many endpoints there are of each check, and how many failed; and the worst of those that failed."""
     checks = gold.rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
     if not checks.num_rows:
@@ -209,32 +211,38 @@ def checks(gold: GoldReader, most: int) -> tuple[Rows, Rows]:
         "failed", pc.cast(failed, pa.int64())
     )
     kinds = group_by(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
-    worst = _first(checks.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
+    worst = _select_first_rows(checks.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
     return _sort_rows(kinds, "check_name"), worst.to_pylist()
 
 
-def endpoints(gold: GoldReader) -> Rows:
+def read_endpoints(gold: GoldReader) -> ReportRows:
     """Return the endpoints of each run, those first that lost most."""
     counts = ("messages", "lost", "overwritten", "rate", "size_bytes", "max_size_bytes", "epochs", "publishers")
     columns = ("endpoint", "kind", *counts, "schema", "encoding", "run")
-    return _rows(_first(gold.rows("endpoints", columns), LISTED, "-lost", "-messages", "endpoint", "run"))
+    return _to_rows(
+        _select_first_rows(gold.rows("endpoints", columns), LISTED_ROWS_MAX, "-lost", "-messages", "endpoint", "run")
+    )
 
 
-def publishers(gold: GoldReader) -> Rows:
+def read_publishers(gold: GoldReader) -> ReportRows:
     """Return those who publish where others do, too, of each run."""
     columns = ("endpoint", "publisher", "messages", "rate", "size_bytes", "max_size_bytes", "p50", "p99", "max", "run")
-    return _rows(_first(gold.rows("publishers", columns), LISTED, "-messages", "endpoint", "publisher"))
+    return _to_rows(
+        _select_first_rows(gold.rows("publishers", columns), LISTED_ROWS_MAX, "-messages", "endpoint", "publisher")
+    )
 
 
-def _is_in(column: pa.ChunkedArray, names: Sequence[str]) -> Any:
+def _is_in_names(column: pa.ChunkedArray, names: Sequence[str]) -> Any:
     return pc.is_in(column, value_set=pa.array(names, column.type))
 
 
-def _rename_others(piece: pa.Table, names: Sequence[str]) -> pa.Table:
+def _merge_other_endpoints(piece: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return rows in which endpoints that have no line of their own are the others."""
     column = piece["endpoint"]
     return piece.set_column(
-        piece.schema.get_field_index("endpoint"), "endpoint", pc.if_else(_is_in(column, names), column, _OTHERS)
+        piece.schema.get_field_index("endpoint"),
+        "endpoint",
+        pc.if_else(_is_in_names(column, names), column, _OTHERS_LABEL),
     )
 
 
@@ -244,16 +252,16 @@ def _align_times(piece: pa.Table, time: str, step: int) -> pa.Table:
     return piece.set_column(piece.schema.get_field_index(time), time, pa.array(window_begin(column, step)))
 
 
-def _sort_rows(table: pa.Table, *by: str) -> Rows:
-    return _rows(_first(table, len(table), *by))
+def _sort_rows(table: pa.Table, *by: str) -> ReportRows:
+    return _to_rows(_select_first_rows(table, len(table), *by))
 
 
-def _rows(table: pa.Table) -> Rows:
-    rows: Rows = table.to_pylist()
+def _to_rows(table: pa.Table) -> ReportRows:
+    rows: ReportRows = table.to_pylist()
     return rows
 
 
-def _first(table: pa.Table, most: int, *by: str) -> pa.Table:
+def _select_first_rows(table: pa.Table, most: int, *by: str) -> pa.Table:
     """Return the first rows in an order; - before a column: the largest first."""
     order = [(name.removeprefix("-"), "descending" if name.startswith("-") else "ascending") for name in by]
     return table.sort_by(order)[:most]

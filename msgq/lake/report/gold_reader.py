@@ -17,13 +17,13 @@ from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 
 #: Gives a table by its name, those of gold and "messages"; None: there is none.
-Reader = Callable[[str], "ds.Dataset | None"]
+TableOpener = Callable[[str], "ds.Dataset | None"]
 
 _PIECE_ROWS = 1 << 17
 _PIECE_BYTES = 64 << 20
 
 
-def lake_tables(lake: str | os.PathLike[str]) -> Reader:
+def open_lake_tables(lake: str | os.PathLike[str]) -> TableOpener:
     """Return the tables of a lake, each as it is when it is asked for. lake : a path or URI."""
     directory = Directory(lake)
 
@@ -37,7 +37,7 @@ def lake_tables(lake: str | os.PathLike[str]) -> Reader:
 class GoldReader:
     """Tables, of some runs. For one thread."""
 
-    def __init__(self, tables: Reader, runs: Sequence[str] = ()) -> None:
+    def __init__(self, tables: TableOpener, runs: Sequence[str] = ()) -> None:
         """runs : only these; none: all."""
         self._tables = tables
         self._where = ds.field("run").isin(list(runs)) if runs else None

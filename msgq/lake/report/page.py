@@ -15,81 +15,83 @@ from typing import Any
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.report import data, plots
-from msgq.lake.report.gold_reader import GoldReader, Reader
-from msgq.lake.report.thumbnails import pictures
+from msgq.lake.report.gold_reader import GoldReader, TableOpener
+from msgq.lake.report.thumbnails import choose_pictures
 
-_QUEUES = 10  # with lines of their own, four each
-_CHECKS = 200  # that failed
+_PLOTTED_QUEUES_MAX = 10  # with lines of their own, four each
+_LISTED_CHECKS_MAX = 200  # that failed
 
 
-def write_report(tables: Reader, path: Path, runs: Sequence[str] = ()) -> dict[str, Any]:
+def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> dict[str, Any]:
     """Write the page; return its figures: runs, endpoints, messages, lost, checks, failed, begin and end (ns).
 
     Parameters
     ----------
-    tables : of a lake, as `lake_tables` gives them.
+    tables : of a lake, as `open_lake_tables` gives them.
     path : of the page; replaced if it is there.
     runs : only these; none: all.
     """
     gold = GoldReader(tables, runs)
-    summary = data.summary(gold)
+    summary = data.read_summary(gold)
     span = summary["begin"] or 0, summary["end"] or 0
-    shown, step = data.choose_endpoints(gold), data.step(*span)
+    shown, step = data.choose_endpoints(gold), data.choose_step(*span)
     drawn = [
-        ("Messages a second", plots.throughput(data.throughput(gold, shown, step, *span))),
-        ("Losses", plots.losses(data.losses(gold, shown, step))),
-        ("Latency over time", plots.latency(data.latency(gold, step))),
-        ("Latency of each endpoint", plots.distribution(data.totals(gold, shown))),
-        ("Hops", plots.hops(data.hops(gold))),
+        ("Messages a second", plots.plot_throughput(data.read_throughput(gold, shown, step, *span))),
+        ("Losses", plots.plot_losses(data.read_losses(gold, shown, step))),
+        ("Latency over time", plots.plot_latency(data.read_latency(gold, step))),
+        ("Latency of each endpoint", plots.plot_distribution(data.read_endpoint_latency(gold, shown))),
+        ("Hops", plots.plot_hops(data.read_hops(gold))),
     ]
-    parts = [_head(summary), _checks(gold)]
-    parts += [_section(title, _plot(figure)) for title, figure in drawn]
-    parts += [_stages(gold), _queues(gold, step), _pictures(gold)]
-    parts += [_publishers(gold), _section("Endpoints", _html_table(data.endpoints(gold)))]
-    path.write_text(_page("\n".join(parts)), encoding="utf-8")
+    parts = [_page_header(summary), _checks_section(gold)]
+    parts += [_html_section(title, _html_plot(figure)) for title, figure in drawn]
+    parts += [_stages_section(gold), _queues_section(gold, step), _pictures_section(gold)]
+    parts += [_publishers_section(gold), _html_section("Endpoints", _html_table(data.read_endpoints(gold)))]
+    path.write_text(_fill_page("\n".join(parts)), encoding="utf-8")
     return summary
 
 
-def _page(body: str) -> str:
+def _fill_page(body: str) -> str:
     script = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     template = (files("msgq.lake.report") / "report.html").read_text(encoding="utf-8")
     return template.replace("{{plotly}}", script).replace("{{body}}", body)
 
 
-def _section(title: str, *parts: str) -> str:
+def _html_section(title: str, *parts: str) -> str:
     return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}</section>"
 
 
-def _plot(figure: str | None) -> str:
+def _html_plot(figure: str | None) -> str:
     if figure is None:
         return "<p>There is nothing to show.</p>"
     script = figure.replace("</", "<\\/")
     return f'<div class="plot"><script type="application/json">{script}</script></div>'
 
 
-def _stages(gold: GoldReader) -> str:
+def _stages_section(gold: GoldReader) -> str:
     """Return the section of stages; nothing where there are none."""
-    rows = data.stages(gold)
-    return _section("Stages", _plot(plots.stages(rows)), _html_table(rows)) if rows else ""
+    rows = data.read_stages(gold)
+    return _html_section("Stages", _html_plot(plots.plot_stages(rows)), _html_table(rows)) if rows else ""
 
 
-def _queues(gold: GoldReader, step: int) -> str:
+def _queues_section(gold: GoldReader, step: int) -> str:
     """Return the section of work queues; nothing where there are none."""
-    rows = data.queues(gold)
+    rows = data.read_queues(gold)
     if not rows:
         return ""
-    steps = data.queue_steps(gold, [row["queue"] for row in rows[:_QUEUES]], step)
-    return _section("Queues", _plot(plots.queue_times(steps)), _plot(plots.backlogs(steps)), _html_table(rows))
+    steps = data.read_queue_steps(gold, [row["queue"] for row in rows[:_PLOTTED_QUEUES_MAX]], step)
+    return _html_section(
+        "Queues", _html_plot(plots.plot_queue_times(steps)), _html_plot(plots.plot_backlogs(steps)), _html_table(rows)
+    )
 
 
-def _publishers(gold: GoldReader) -> str:
+def _publishers_section(gold: GoldReader) -> str:
     """Return the section of those who publish where others do, too; nothing where there are none."""
-    rows = data.publishers(gold)
-    return _section("Publishers", _html_table(rows)) if rows else ""
+    rows = data.read_publishers(gold)
+    return _html_section("Publishers", _html_table(rows)) if rows else ""
 
 
-def _head(summary: dict[str, Any]) -> str:
-    begin = _time(summary["begin"])
+def _page_header(summary: dict[str, Any]) -> str:
+    begin = _format_time(summary["begin"])
     items = {
         "runs": summary["runs"],
         "endpoints": summary["endpoints"],
@@ -97,25 +99,26 @@ def _head(summary: dict[str, Any]) -> str:
         "lost": summary["lost"],
         "checks failed": f"{summary['failed']} of {summary['checks']}",
     }
-    shown = "".join(f"<div><b>{_number(value)}</b><span>{name}</span></div>" for name, value in items.items())
-    return f'<header><h1>msgq</h1><p>{begin} to {_time(summary["end"])}</p><div class="tiles">{shown}</div></header>'
+    shown = "".join(f"<div><b>{_format_number(value)}</b><span>{name}</span></div>" for name, value in items.items())
+    end = _format_time(summary["end"])
+    return f'<header><h1>msgq</h1><p>{begin} to {end}</p><div class="tiles">{shown}</div></header>'
 
 
-def _checks(gold: GoldReader) -> str:
-    kinds, failed = data.checks(gold, _CHECKS)
+def _checks_section(gold: GoldReader) -> str:
+    kinds, failed = data.read_checks(gold, _LISTED_CHECKS_MAX)
     sums = [{**row, "": "failed" if row["failed"] else "passed"} for row in kinds]
     return f"<section><h2>Checks</h2>{_html_table(sums)}{_html_table(failed)}</section>"
 
 
-def _pictures(gold: GoldReader) -> str:
+def _pictures_section(gold: GoldReader) -> str:
     """Return the section of pictures; nothing where there are none."""
     try:
-        images = pictures(gold)
+        images = choose_pictures(gold)
     except ModuleNotFoundError:
-        return _section("Pictures", "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>")
+        return _html_section("Pictures", "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>")
     shown = [
         f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(row["picture"]).decode()}">'
-        f"<figcaption>{html.escape(row['endpoint'])}<br>{_time(row['log_time'])}</figcaption></figure>"
+        f"<figcaption>{html.escape(row['endpoint'])}<br>{_format_time(row['log_time'])}</figcaption></figure>"
         for row in images
     ]
     return f'<section><h2>Pictures</h2><div class="pictures">{"".join(shown)}</div></section>' if shown else ""
@@ -125,11 +128,13 @@ def _html_table(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{_number(value)}</td>" for value in row.values()) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_format_number(value)}</td>" for value in row.values()) + "</tr>" for row in rows
+    )
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -137,7 +142,7 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
 
 
-def _time(time: int | None) -> str:
+def _format_time(time: int | None) -> str:
     if time is None:
         return "-"
     return f"{datetime.fromtimestamp(time // NS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC"

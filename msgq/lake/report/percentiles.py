@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from msgq.lake.metrics import histograms
 from msgq.lake.metrics.group_by import RowGroups, integer_column
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
-from msgq.lake.metrics.windows import RANKS
+from msgq.lake.metrics.time_windows import PERCENTILE_RANKS
 from msgq.lake.report.gold_reader import GoldReader
 
 #: By the values of the keys: p50, p90, p99, p999, ns. What has no duration is not in it.
-Percentiles = dict[tuple[Any, ...], dict[str, int]]
+PercentilesByKey = dict[tuple[Any, ...], dict[str, int]]
 
 
 def percentiles(
@@ -26,7 +26,7 @@ def percentiles(
     keys: Sequence[str],
     histogram: str = "histogram",
     prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
-) -> Percentiles:
+) -> PercentilesByKey:
     """Return percentiles of a table's rows, by their keys.
 
     Parameters
@@ -39,13 +39,16 @@ def percentiles(
         [*columns, histogram],
         [*keys, "bucket"],
         {"count": "sum"},
-        lambda piece: _explode(prepare(piece), keys, histogram),
+        lambda piece: _explode_histograms(prepare(piece), keys, histogram),
     )
     groups = RowGroups(*(counts_by_bucket[key] for key in keys))
     buckets, counts = integer_column(counts_by_bucket, "bucket"), integer_column(counts_by_bucket, "count")
-    every = histograms.from_buckets(groups.group_ids(), buckets, groups.count, counts)
+    every = histograms.count_buckets(groups.group_ids(), buckets, groups.count, counts)
     least, most = np.full(groups.count, MIN_TIME), np.full(groups.count, MAX_TIME)
-    ranks = {title: histograms.percentile(every, rank, least, most).to_pylist() for title, rank in RANKS.items()}
+    ranks = {
+        title: histograms.compute_percentile(every, rank, least, most).to_pylist()
+        for title, rank in PERCENTILE_RANKS.items()
+    }
     key_values = zip(
         *(counts_by_bucket[key].take(pa.array(groups.first_rows)).to_pylist() for key in keys), strict=True
     )
@@ -54,7 +57,7 @@ def percentiles(
     }
 
 
-def _explode(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
+def _explode_histograms(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
     """Return a row for each bucket of each row."""
     column = rows[histogram].combine_chunks()
     parents, flat = pc.list_parent_indices(column), pc.list_flatten(column)

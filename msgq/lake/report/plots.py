@@ -12,39 +12,41 @@ _Rows = Sequence[dict[str, Any]]
 _LINE_MODE = "lines+markers"  # a single window is seen, too
 
 
-def throughput(rows: _Rows) -> str | None:
+def plot_throughput(rows: _Rows) -> str | None:
     """Draw messages a second: endpoint, window_start in ns, rate."""
-    return _by_endpoint(rows, "rate", "messages a second", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
+    return _plot_by_endpoint(rows, "rate", "messages a second", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
 
 
-def losses(rows: _Rows) -> str | None:
+def plot_losses(rows: _Rows) -> str | None:
     """Draw lost messages: endpoint, window_start in ns, lost."""
-    return _by_endpoint(rows, "lost", "lost messages", lambda x, y, name: go.Bar(x=x, y=y, name=name), barmode="stack")
+    return _plot_by_endpoint(
+        rows, "lost", "lost messages", lambda x, y, name: go.Bar(x=x, y=y, name=name), barmode="stack"
+    )
 
 
-def latency(rows: _Rows) -> str | None:
+def plot_latency(rows: _Rows) -> str | None:
     """Draw percentiles over time: window_start in ns, p50, p90, p99, max in ns."""
     if not rows:
         return None
-    times = [_time(row["window_start"]) for row in rows]
+    times = [_utc_datetime(row["window_start"]) for row in rows]
     names = ("p50", "p90", "p99", "max")
     lines = [go.Scatter(x=times, y=[row[name] / 1e3 for row in rows], name=name) for name in names]
-    return _json(lines, yaxis={"title": "us from published to recorded", "type": "log"})
+    return _figure_json(lines, yaxis={"title": "us from published to recorded", "type": "log"})
 
 
-def distribution(rows: _Rows) -> str | None:
+def plot_distribution(rows: _Rows) -> str | None:
     """Draw the percentiles of each endpoint, as a distribution: endpoint, min, p50, p90, p99, p999, max in ns."""
     if not rows:
         return None
     names = ("min", "p50", "p90", "p99", "p999", "max")
     share = [0.0, 50.0, 90.0, 99.0, 99.9, 100.0]
     lines = [go.Scatter(x=[row[name] / 1e3 for name in names], y=share, name=row["endpoint"]) for row in rows]
-    return _json(
+    return _figure_json(
         lines, xaxis={"title": "us from published to recorded", "type": "log"}, yaxis={"title": "% of messages within"}
     )
 
 
-def hops(rows: _Rows) -> str | None:
+def plot_hops(rows: _Rows) -> str | None:
     """Draw the tree of hops: parent (None at the root), endpoint, messages, p50 and p99 in ns."""
     edges = [row for row in rows if row["parent"] is not None]
     if not edges:
@@ -56,72 +58,77 @@ def hops(rows: _Rows) -> str | None:
         "value": [row["messages"] for row in edges],
         "label": [f"p50 {row['p50'] / 1e3:,.0f} us, p99 {row['p99'] / 1e3:,.0f} us" for row in edges],
     }
-    return _json([go.Sankey(node={"label": names}, link=link)])
+    return _figure_json([go.Sankey(node={"label": names}, link=link)])
 
 
-def stages(rows: _Rows) -> str | None:
+def plot_stages(rows: _Rows) -> str | None:
     """Draw the queue, processing and end-to-end times of stages: stage, endpoint, queue_time_p50 ... in ns."""
     if not rows:
         return None
     names = [f"{row['stage']}: {row['endpoint']}" for row in rows]
     bars = [
-        go.Bar(x=names, y=[_us(row[f"{name}_{title}"]) for row in rows], name=f"{name.replace('_', ' ')} {title}")
+        go.Bar(
+            x=names, y=[_microseconds(row[f"{name}_{title}"]) for row in rows], name=f"{name.replace('_', ' ')} {title}"
+        )
         for name in ("queue_time", "processing_time", "e2e_latency")
         for title in ("p50", "p99")
     ]
-    return _json(bars, yaxis={"title": "us", "type": "log"})
+    return _figure_json(bars, yaxis={"title": "us", "type": "log"})
 
 
-def queue_times(rows: _Rows) -> str | None:
+def plot_queue_times(rows: _Rows) -> str | None:
     """Draw how long messages of queues waited, and were worked on: queue, step in ns, queue_time_p50 ... in ns."""
     if not rows:
         return None
     lines = [
         go.Scatter(
-            x=times, y=[_us(row[name]) for row in windows], name=f"{queue} {name.replace('_', ' ')}", mode=_LINE_MODE
+            x=times,
+            y=[_microseconds(row[name]) for row in windows],
+            name=f"{queue} {name.replace('_', ' ')}",
+            mode=_LINE_MODE,
         )
-        for queue, windows, times in _by_queue(rows)
+        for queue, windows, times in _group_by_queue(rows)
         for name in ("queue_time_p50", "queue_time_p99", "processing_time_p50", "processing_time_p99")
     ]
-    return _json(lines, yaxis={"title": "us", "type": "log"})
+    return _figure_json(lines, yaxis={"title": "us", "type": "log"})
 
 
-def backlogs(rows: _Rows) -> str | None:
+def plot_backlogs(rows: _Rows) -> str | None:
     """Draw how many messages waited in queues: queue, step in ns, backlog."""
     if not rows:
         return None
     lines = [
         go.Scatter(x=times, y=[row["backlog"] for row in windows], name=queue, mode=_LINE_MODE, line={"shape": "hv"})
-        for queue, windows, times in _by_queue(rows)
+        for queue, windows, times in _group_by_queue(rows)
     ]
-    return _json(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})
+    return _figure_json(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})
 
 
-def _by_queue(rows: _Rows) -> Iterator[tuple[str, _Rows, list[datetime]]]:
+def _group_by_queue(rows: _Rows) -> Iterator[tuple[str, _Rows, list[datetime]]]:
     for queue in dict.fromkeys(row["queue"] for row in rows):
         windows = [row for row in rows if row["queue"] == queue]
-        yield queue, windows, [_time(row["step"]) for row in windows]
+        yield queue, windows, [_utc_datetime(row["step"]) for row in windows]
 
 
-def _us(duration_ns: int | None) -> float | None:
+def _microseconds(duration_ns: int | None) -> float | None:
     return None if duration_ns is None else duration_ns / 1e3
 
 
-def _by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout: Any) -> str | None:
+def _plot_by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout: Any) -> str | None:
     if not rows:
         return None
     traces: dict[str, tuple[list[datetime], list[float]]] = {}
     for row in rows:
         times, values = traces.setdefault(row["endpoint"], ([], []))
-        times.append(_time(row["window_start"]))
+        times.append(_utc_datetime(row["window_start"]))
         values.append(row[value])
-    return _json([trace(*columns, name) for name, columns in traces.items()], yaxis={"title": title}, **layout)
+    return _figure_json([trace(*columns, name) for name, columns in traces.items()], yaxis={"title": title}, **layout)
 
 
-def _time(time: int) -> datetime:
+def _utc_datetime(time: int) -> datetime:
     return datetime.fromtimestamp(time / 1e9, UTC)
 
 
-def _json(traces: Sequence[Any], **layout: Any) -> str:
+def _figure_json(traces: Sequence[Any], **layout: Any) -> str:
     text: str = go.Figure(traces, {"template": "none", "height": 420, "showlegend": True, **layout}).to_json()
     return text

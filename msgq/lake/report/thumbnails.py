@@ -9,15 +9,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.metrics.images import thumbnail
+from msgq.lake.metrics.images import make_thumbnail
 from msgq.lake.report.gold_reader import GoldReader
 
-_PER_ENDPOINT = 6
-_SHOWN = 40
-_WHERE = ("run", "endpoint", "log_time")
+_PICTURES_PER_ENDPOINT = 6
+_PICTURES_MAX = 40
+_KEY_COLUMNS = ("run", "endpoint", "log_time")
 
 
-def pictures(gold: GoldReader) -> list[dict[str, Any]]:
+def choose_pictures(gold: GoldReader) -> list[dict[str, Any]]:
     """Return some pictures of the first endpoints that have any, evenly spread over time: endpoint, log_time, picture.
 
     `picture` is a small JPEG; one that nobody can read is left out.
@@ -29,27 +29,29 @@ def pictures(gold: GoldReader) -> list[dict[str, Any]]:
     how = {"first": "min", "last": "max"}
     spans = gold.aggregate(
         "frames",
-        list(_WHERE),
+        list(_KEY_COLUMNS),
         ["run", "endpoint"],
         how,
         lambda piece: piece.append_column("first", piece["log_time"]).append_column("last", piece["log_time"]),
     )
-    first = spans.sort_by([("endpoint", "ascending"), ("run", "ascending")])[: -(-_SHOWN // _PER_ENDPOINT)].to_pylist()
-    images = [picture for span in first for picture in _of_endpoint(gold, span)]
-    return sorted(images, key=lambda row: (row["endpoint"], row["log_time"]))[:_SHOWN]
+    first = spans.sort_by([("endpoint", "ascending"), ("run", "ascending")])[
+        : -(-_PICTURES_MAX // _PICTURES_PER_ENDPOINT)
+    ].to_pylist()
+    images = [picture for span in first for picture in _choose_endpoint_pictures(gold, span)]
+    return sorted(images, key=lambda row: (row["endpoint"], row["log_time"]))[:_PICTURES_MAX]
 
 
-def _of_endpoint(gold: GoldReader, span: dict[str, Any]) -> list[dict[str, Any]]:
+def _choose_endpoint_pictures(gold: GoldReader, span: dict[str, Any]) -> list[dict[str, Any]]:
     is_endpoint = (ds.field("run") == span["run"]) & (ds.field("endpoint") == span["endpoint"])
     times = pc.unique(gold.rows("frames", ["log_time"], is_endpoint)["log_time"]).sort().to_pylist()
     chosen = (
-        [times[number * len(times) // _PER_ENDPOINT] for number in range(_PER_ENDPOINT)]
-        if len(times) > _PER_ENDPOINT
+        [times[number * len(times) // _PICTURES_PER_ENDPOINT] for number in range(_PICTURES_PER_ENDPOINT)]
+        if len(times) > _PICTURES_PER_ENDPOINT
         else times
     )
     days = sorted({datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in chosen})
     where = is_endpoint & ds.field("log_time").isin(chosen) & ds.field("date").cast("string").isin(days)
     rows = gold.rows("messages", ["endpoint", "log_time", "data"], where).to_pylist()
     by_time = {row["log_time"]: row for row in rows}  # one of those of a time
-    small = ({**row, "picture": thumbnail(row.pop("data"))} for row in by_time.values())
+    small = ({**row, "picture": make_thumbnail(row.pop("data"))} for row in by_time.values())
     return [row for row in small if row["picture"] is not None]

@@ -13,7 +13,7 @@ from msgq.lake.silver.manifest import SilverManifest
 from msgq.lake.silver.table_assignment import SilverTable, TableAssignment
 from msgq.lake.silver.writer import decode_bronze_file
 
-_TASKS = 256  # of a job, at most
+_TASKS_MAX = 256  # of a job, at most
 
 
 def build_silver(
@@ -32,7 +32,7 @@ def build_silver(
             directory, tables = Directory(uri), TableAssignment(known)
             return [decode_bronze_file(directory, bronze_file, schemas, tables) for bronze_file in share]
 
-        shares = [bronze_files[first::_TASKS] for first in range(min(_TASKS, len(bronze_files)))]
+        shares = [bronze_files[first::_TASKS_MAX] for first in range(min(_TASKS_MAX, len(bronze_files)))]
         for manifests in executor.run_tasks(shares, decode_share):
             yield from manifests
 

@@ -17,8 +17,8 @@ from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING_ENCODINGS
 from msgq.kinds import all_kinds
 from msgq.lake.delta_types import delta_type
 
-_ROWS = 65536
-_BYTES = 16 << 20  # of payloads that are decoded at once
+_BATCH_ROWS = 65536
+_BATCH_BYTES = 16 << 20  # of payloads that are decoded at once
 #: What each row of silver begins with.
 FIXED_COLUMNS = pa.schema(
     [
@@ -33,7 +33,7 @@ FIXED_COLUMNS = pa.schema(
 )
 _MESSAGE_COLUMNS = FIXED_COLUMNS.names[:-1]
 #: Messages that could not be decoded.
-DECODE_ERRORS = pa.schema(
+DECODE_ERRORS_SCHEMA = pa.schema(
     [
         *(FIXED_COLUMNS.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
         ("reason", pa.string()),
@@ -53,7 +53,7 @@ INPUT_COLUMNS = pa.schema(
 SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
 _SOURCE_NAMES = ("publisher", "key")
 _MAX_EXACT_INTEGER = 1 << 53  # up to here double has all whole numbers
-_WITHOUT_SENDERS = pa.array([kind.name for kind in all_kinds() if not kind.names_senders])
+_KINDS_WITHOUT_SENDERS = pa.array([kind.name for kind in all_kinds() if not kind.names_senders])
 _RESERVED_NAMES = (*FIXED_COLUMNS.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
 
 
@@ -72,7 +72,7 @@ class SchemaFamily(NamedTuple):
     has_source: bool
 
     @property
-    def own(self) -> int:
+    def leading_column_count(self) -> int:
         """How many columns rows have before their fields."""
         return len(FIXED_COLUMNS) + (len(_SOURCE_NAMES) if self.has_source else 0)
 
@@ -88,7 +88,7 @@ class DecodedMessages(NamedTuple):
         all of the columns.
     fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they
         are too large, as 1 and 1.5 belong into one table.
-    decode_errors : `DECODE_ERRORS`.
+    decode_errors : `DECODE_ERRORS_SCHEMA`.
     """
 
     family: SchemaFamily
@@ -110,45 +110,47 @@ class SilverDecoder:
 
         Messages without `SOURCE_COLUMNS` are topics.
         """
-        for group, is_topic in _groups(messages):
+        for group, is_topic in _group_by_schema(messages):
             encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()
             if not encoding:
                 continue
             schema = self._schemas.get(number) if number is not None else None
             family = SchemaFamily(encoding, "" if schema is None else schema.name, not is_topic)
             if encoding not in ENCODINGS:
-                yield _reject(family, group, f"nothing here decodes {encoding!r}")
+                yield _reject_messages(family, group, f"nothing here decodes {encoding!r}")
             elif schema is None and encoding not in SELF_DESCRIBING_ENCODINGS:
-                yield _reject(family, group, f"{encoding} needs the text of its schema, which is not in the lake")
+                yield _reject_messages(
+                    family, group, f"{encoding} needs the text of its schema, which is not in the lake"
+                )
             else:
                 for piece in _split_by_size(group):
                     said = schema or Schema("message", encoding)
-                    for values in self._values(said, piece):
+                    for values in self._decode_values(said, piece):
                         is_typed = self._is_typed or encoding not in SELF_DESCRIBING_ENCODINGS
                         yield _build_rows(
                             family, piece, values, None if is_typed else self._decoder.kind(said) or TYPE_BY_VALUE
                         )
 
-    def _values(self, schema: Schema, messages: pa.Table) -> Iterator[Values]:
+    def _decode_values(self, schema: Schema, messages: pa.Table) -> Iterator[Values]:
         data = messages.column("data").combine_chunks()
         if self._is_typed or self._decoder.type(schema) is not None:
             return self._decoder.values(schema, data)
-        return self._values_by_endpoint(schema, messages, data)
+        return self._decode_values_by_endpoint(schema, messages, data)
 
-    def _values_by_endpoint(self, schema: Schema, messages: pa.Table, data: pa.BinaryArray) -> Iterator[Values]:
+    def _decode_values_by_endpoint(self, schema: Schema, messages: pa.Table, data: pa.BinaryArray) -> Iterator[Values]:
         """Give the values of messages that say themselves what they are, which no other endpoint's may change."""
         by_type: dict[pa.DataType, list[Values]] = {}
-        for begin, end in _runs(_codes(messages, ("endpoint",))):
+        for begin, end in _find_runs(_encode_columns(messages, ("endpoint",))):
             for values in self._decoder.values(schema, data.slice(begin, end - begin)):
                 rows = np.arange(begin, end) if values.rows is None else values.rows + begin
                 by_type.setdefault(values.value.type, []).append(
                     Values(values.value, rows, values.element, values.reason, values.data)
                 )
         for parts in by_type.values():
-            yield _concatenate(parts)
+            yield _concatenate_values(parts)
 
 
-def _concatenate(parts: list[Values]) -> Values:
+def _concatenate_values(parts: list[Values]) -> Values:
     """Return values of one type, none of which has an element, together."""
     if len(parts) == 1:
         return parts[0]
@@ -159,24 +161,24 @@ def _concatenate(parts: list[Values]) -> Values:
     return Values(value, rows, None, reason, data)
 
 
-def _groups(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
+def _group_by_schema(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
     """Give the messages of each encoding and schema, those of an endpoint beside each other, and if they are topics."""
     if not messages.num_rows:
         return
     messages = messages.combine_chunks()
     kind = messages.column("kind") if "kind" in messages.column_names else pa.nulls(messages.num_rows, pa.string())
-    is_topic = pc.or_kleene(pc.is_null(kind), pc.is_in(kind.cast(pa.string()), _WITHOUT_SENDERS))
+    is_topic = pc.or_kleene(pc.is_null(kind), pc.is_in(kind.cast(pa.string()), _KINDS_WITHOUT_SENDERS))
     messages = messages.append_column("is_topic", is_topic)
-    code = _codes(messages, ("is_topic", "encoding", "schema_id", "endpoint"))
+    code = _encode_columns(messages, ("is_topic", "encoding", "schema_id", "endpoint"))
     order = np.argsort(code, kind="stable")
     if (np.diff(order) < 0).any():
         messages = messages.take(pa.array(order)).combine_chunks()
-    for begin, end in _runs(_codes(messages, ("is_topic", "encoding", "schema_id"))):
+    for begin, end in _find_runs(_encode_columns(messages, ("is_topic", "encoding", "schema_id"))):
         group = messages.slice(begin, end - begin)
         yield group, group.column("is_topic")[0].as_py()
 
 
-def _codes(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _encode_columns(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return a number for each row, which is the same where these columns are, and grows by the first one first."""
     code = np.zeros(messages.num_rows, np.int64)
     for name in names:
@@ -188,7 +190,7 @@ def _codes(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], n
     return code
 
 
-def _runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
+def _find_runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
     """Give where each run of one number begins and ends."""
     borders = (np.flatnonzero(np.diff(code)) + 1).tolist()
     return zip([0, *borders], [*borders, len(code)], strict=True)
@@ -196,16 +198,18 @@ def _runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[in
 
 def _split_by_size(group: pa.Table) -> Iterator[pa.Table]:
     """Give messages so many at once that they do not take too much memory."""
-    step = min(_ROWS, max(1, _BYTES * len(group) // max(1, group.column("data").nbytes)))
+    step = min(_BATCH_ROWS, max(1, _BATCH_BYTES * len(group) // max(1, group.column("data").nbytes)))
     for first in range(0, len(group), step):
         yield group.slice(first, step)
 
 
-def _reject(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
+def _reject_messages(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
     """Keep aside what nothing here could decode; the payloads are in bronze."""
     count = len(group)
-    columns = [_cast_fixed(group.column(name), name) for name in DECODE_ERRORS.names[:-2]]
-    decode_errors = pa.table([*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS)
+    columns = [_cast_fixed(group.column(name), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
+    decode_errors = pa.table(
+        [*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS_SCHEMA
+    )
     return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), decode_errors)
 
 
@@ -213,13 +217,13 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Col
     """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
     if values.rows is not None:
         group = group.take(pa.array(values.rows))
-    decode_errors = DECODE_ERRORS.empty_table()
+    decode_errors = DECODE_ERRORS_SCHEMA.empty_table()
     value, element = values.value, values.element
     if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
         failed = values.reason.is_valid()
-        columns = [_cast_fixed(group.column(name).filter(failed), name) for name in DECODE_ERRORS.names[:-2]]
+        columns = [_cast_fixed(group.column(name).filter(failed), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
         failures = [values.reason.filter(failed), values.data.filter(failed)]
-        decode_errors = pa.table([*columns, *failures], schema=DECODE_ERRORS)
+        decode_errors = pa.table([*columns, *failures], schema=DECODE_ERRORS_SCHEMA)
         good = values.reason.is_null()
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
@@ -228,7 +232,7 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Col
     names, arrays = field_column_names(value.type, sources), build_field_arrays(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
     if said is not None:
-        arrays = build_field_arrays(_with_doubles(value, said))
+        arrays = build_field_arrays(_convert_integers(value, said))
     columns = [*(_cast_fixed(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return DecodedMessages(
@@ -236,7 +240,7 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Col
     )
 
 
-def _with_doubles(array: pa.Array, said: ColumnType) -> pa.Array:
+def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
     """Return values with integers as equal doubles where the schema does not state the type."""
     if not said.is_open:
         return array
@@ -247,11 +251,12 @@ def _with_doubles(array: pa.Array, said: ColumnType) -> pa.Array:
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
         parts = [
-            _with_doubles(p, said.part(name) or TYPE_BY_VALUE) for name, p in zip(names, array.flatten(), strict=True)
+            _convert_integers(p, said.part(name) or TYPE_BY_VALUE)
+            for name, p in zip(names, array.flatten(), strict=True)
         ]
         return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
     if pa.types.is_list(array.type):
-        inner = _with_doubles(array.flatten(), said.parts[0] if said.parts else TYPE_BY_VALUE)
+        inner = _convert_integers(array.flatten(), said.parts[0] if said.parts else TYPE_BY_VALUE)
         return cast_array(array, pa.list_(inner.type))
     return array
 

@@ -21,17 +21,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.decoding.arrow_types import find_common_columns
-from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, TableSnapshot, has_table, table_places
+from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, TableSnapshot, has_table, list_table_paths
 from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import DECODE_ERRORS, SchemaFamily
+from msgq.lake.silver.decoder import DECODE_ERRORS_SCHEMA, SchemaFamily
 from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, SilverTable, TableAssignment, silver_table
-from msgq.lake.silver.writer import MANIFEST
+from msgq.lake.silver.writer import MANIFEST_SCHEMA
 
-_FILES_MAX = 64  # of the manifest, until they become one
-_DATE = pa.field("date", pa.date32())
-_APPLIED_VERSION = "silver/_synced.json"
+_MANIFEST_FILES_MAX = 64  # of the manifest, until they become one
+_DATE_FIELD = pa.field("date", pa.date32())
+_APPLIED_VERSION_PATH = "silver/_synced.json"
 #: Decodes bronze files, knowing what tables there are, and gives the manifest of each.
-DecodeParts = Callable[[Sequence[str], Mapping[str, SilverTable]], Iterable[pa.Table]]
+DecodeFunction = Callable[[Sequence[str], Mapping[str, SilverTable]], Iterable[pa.Table]]
 
 
 class EndpointFiles(NamedTuple):
@@ -42,13 +42,13 @@ class EndpointFiles(NamedTuple):
     table : its name, or DECODE_ERRORS_TABLE.
     files : below the table's directory.
     columns : of the table, those that the endpoint has: `FIXED_COLUMNS`, publisher and key of what is no topic, and
-    fields. own : the same in the types that they have in this endpoint, to which they can be cast.
+    fields. endpoint_columns : the same in the types that they have in this endpoint, to which they can be cast.
     """
 
     table: str
     files: list[str]
     columns: pa.Schema
-    own: pa.Schema
+    endpoint_columns: pa.Schema
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class _ManifestVersion:
 
     def read(self, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
         if self.snapshot is None:
-            return MANIFEST.empty_table().select(columns or MANIFEST.names)
-        return self.snapshot.read(columns, where).select(columns or MANIFEST.names)
+            return MANIFEST_SCHEMA.empty_table().select(columns or MANIFEST_SCHEMA.names)
+        return self.snapshot.read(columns, where).select(columns or MANIFEST_SCHEMA.names)
 
     @property
     def version(self) -> int:
@@ -106,16 +106,16 @@ class SilverManifest:
     def endpoints(self) -> list[str]:
         """Return the endpoints of which something is decoded, sorted."""
         wanted = pc.field("endpoint").is_valid() & (pc.field("table_name") != DECODE_ERRORS_TABLE)
-        return sorted(self._state().read(wanted, ["endpoint"]).column("endpoint").unique().to_pylist())
+        return sorted(self._read_version().read(wanted, ["endpoint"]).column("endpoint").unique().to_pylist())
 
     def sources(self, endpoint: str) -> list[EndpointFiles]:
         """Return where the decoded messages of an endpoint are."""
-        state = self._state()
+        state = self._read_version()
         rows = state.read((pc.field("endpoint") == endpoint) & (pc.field("table_name") != DECODE_ERRORS_TABLE))
         files: dict[str, dict[str, None]] = {}
         fields: dict[str, pa.Schema] = {}
         for row in rows.sort_by("file").to_pylist():
-            name, columns = row["table_name"], _columns(row)
+            name, columns = row["table_name"], _deserialize_columns(row)
             files.setdefault(name, {})[row["file"]] = None
             fields[name] = find_common_columns(fields[name], columns) if name in fields else columns
         return [
@@ -125,12 +125,12 @@ class SilverManifest:
 
     def decode_errors(self) -> EndpointFiles:
         """Return where that is which could not be decoded."""
-        files = self._state().files.filter(pc.field("table_name") == DECODE_ERRORS_TABLE).column("file")
-        return EndpointFiles(DECODE_ERRORS_TABLE, sorted(files.to_pylist()), DECODE_ERRORS, DECODE_ERRORS)
+        files = self._read_version().files.filter(pc.field("table_name") == DECODE_ERRORS_TABLE).column("file")
+        return EndpointFiles(DECODE_ERRORS_TABLE, sorted(files.to_pylist()), DECODE_ERRORS_SCHEMA, DECODE_ERRORS_SCHEMA)
 
     # ---- writing ----
 
-    def decode(self, bronze_files: Callable[[], set[str]], run: DecodeParts, full_refresh: bool = False) -> int:
+    def decode(self, bronze_files: Callable[[], set[str]], run: DecodeFunction, full_refresh: bool = False) -> int:
         """Decode the bronze files that are not decoded, forget those that are gone; return how many were decoded.
 
         Parameters
@@ -141,7 +141,7 @@ class SilverManifest:
         """
         made: dict[str, pa.Table] = {}
         while True:
-            state = self._state()
+            state = self._read_version()
             present = bronze_files()
             wanted = present if full_refresh else present - state.bronze_files
             made = {bronze_file: rows for bronze_file, rows in made.items() if bronze_file in wanted}
@@ -152,7 +152,7 @@ class SilverManifest:
             try:
                 self._commit(state, made, removed)
             except ConflictError:
-                if self._state().version == state.version:
+                if self._read_version().version == state.version:
                     raise
                 continue
             break
@@ -161,34 +161,34 @@ class SilverManifest:
 
     def apply(self) -> None:
         """Make the tables what the manifest says: whoever was to do it may have been killed."""
-        while (state := self._state()).version != self._lake.get(_APPLIED_VERSION, -1):
+        while (state := self._read_version()).version != self._lake.get(_APPLIED_VERSION_PATH, -1):
             self._apply(state)
-            self._lake.put(_APPLIED_VERSION, state.version)
+            self._lake.put(_APPLIED_VERSION_PATH, state.version)
 
-    def _state(self) -> _ManifestVersion:
+    def _read_version(self) -> _ManifestVersion:
         return _ManifestVersion(self._table.snapshot())
 
     def _commit(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
         """Replace the rows of bronze files; remove those of removed bronze files."""
         base, rows = state.snapshot, list(made.values())
         away = removed | (state.bronze_files & set(made))
-        whole = base is not None and (bool(away) or len(base.files) >= _FILES_MAX)
+        whole = base is not None and (bool(away) or len(base.files) >= _MANIFEST_FILES_MAX)
         if whole:
             kept = state.read(None)
             rows.insert(
                 0, kept.filter(pc.invert(pc.is_in(kept.column("bronze_file"), pa.array(sorted(away), pa.string()))))
             )
-        for name, files in _files(made.values()):
+        for name, files in _list_files_by_table(made.values()):
             silver_table(self._lake, name).sync(files)  # they count by the manifest, before their tables have them
         file = self._table.write(f"{uuid4().hex}.parquet", pa.concat_tables(rows))
-        self._table.commit(base, MANIFEST, [file], None if whole else ())
+        self._table.commit(base, MANIFEST_SCHEMA, [file], None if whole else ())
 
     def _apply(self, state: _ManifestVersion) -> None:
         wanted: dict[str, list[dict[str, Any]]] = {}
         for row in state.files.select(["table_name", "file", "row_count", "size_bytes", "column_types"]).to_pylist():
             if row["table_name"] is not None:
                 wanted.setdefault(row["table_name"], []).append(row)
-        names = [place.removeprefix("silver/") for place in table_places(self._lake, "silver")]
+        names = [place.removeprefix("silver/") for place in list_table_paths(self._lake, "silver")]
         aside = [DECODE_ERRORS_TABLE] if has_table(self._lake, DECODE_ERRORS_TABLE) else []
         for name in sorted({*wanted, *names, *aside}):
             self._apply_table(name, wanted.get(name, []), state)
@@ -199,17 +199,23 @@ class SilverManifest:
         base = table.snapshot()
         present = {} if base is None else base.files
         files = {row["file"]: row for row in rows}
-        add = [_file(row) for path, row in files.items() if path not in present]
+        add = [_data_file(row) for path, row in files.items() if path not in present]
         remove = [path for path in present if path not in files]
         if not add and not remove:
             return
-        columns = DECODE_ERRORS if name == DECODE_ERRORS_TABLE else state.tables[name].columns if add else pa.schema([])
+        columns = (
+            DECODE_ERRORS_SCHEMA
+            if name == DECODE_ERRORS_TABLE
+            else state.tables[name].columns
+            if add
+            else pa.schema([])
+        )
         is_anew = base is not None and add and len(remove) == len(present)  # columns may have other types
         if base is not None and not is_anew:
-            before = base.columns.remove(base.columns.get_field_index(_DATE.name))
+            before = base.columns.remove(base.columns.get_field_index(_DATE_FIELD.name))
             columns = pa.schema([*before, *(field for field in columns if field.name not in before.names)])
         try:
-            table.commit(base, columns.append(_DATE), add, None if is_anew else remove)
+            table.commit(base, columns.append(_DATE_FIELD), add, None if is_anew else remove)
         except ConflictError:  # somebody else does the same; who finds the manifest changed begins again
             now = table.snapshot()
             if now is None or (base is not None and now.version == base.version):
@@ -218,48 +224,48 @@ class SilverManifest:
 
 def _describe_file(row: Mapping[str, Any]) -> tuple[SchemaFamily, pa.Schema]:
     """Return the family and the columns of a file."""
-    return SchemaFamily(row["encoding"], row["schema"], row["has_source"]), _columns(row)
+    return SchemaFamily(row["encoding"], row["schema"], row["has_source"]), _deserialize_columns(row)
 
 
-def _columns(row: Mapping[str, Any]) -> pa.Schema:
+def _deserialize_columns(row: Mapping[str, Any]) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(row["column_types"]))
 
 
-def _file(row: Mapping[str, Any]) -> DataFile:
-    date = row["file"].partition("/")[0].removeprefix(f"{_DATE.name}=")
-    return DataFile(row["file"], row["size_bytes"], {_DATE.name: date}, row["row_count"])
+def _data_file(row: Mapping[str, Any]) -> DataFile:
+    date = row["file"].partition("/")[0].removeprefix(f"{_DATE_FIELD.name}=")
+    return DataFile(row["file"], row["size_bytes"], {_DATE_FIELD.name: date}, row["row_count"])
 
 
 def _select_columns(table: SilverTable, fields: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
     """Return those columns of a table that an endpoint with these fields has, and the same in its own types."""
-    first = list(table.columns)[: table.family.own]
+    first = list(table.columns)[: table.family.leading_column_count]
     return pa.schema([*first, *(table.columns.field(name) for name in fields.names)]), pa.schema([*first, *fields])
 
 
 def _decode_missing(
-    wanted: set[str], made: dict[str, pa.Table], tables: TableAssignment, run: DecodeParts
+    wanted: set[str], made: dict[str, pa.Table], tables: TableAssignment, run: DecodeFunction
 ) -> dict[str, pa.Table]:
     """Return the manifests of all wanted bronze files.
 
     made : some of them, as far as they fit to the tables. Two bronze files that are decoded at the same time may have a
     column of a table in different types. Then one is decoded again, and knows the other's type.
     """
-    fitting = {bronze_file: rows for bronze_file, rows in made.items() if _fits(rows, tables)}
+    fitting = {bronze_file: rows for bronze_file, rows in made.items() if _accept_files(rows, tables)}
     while todo := sorted(wanted - set(fitting)):
         for rows in run(todo, tables.tables()):
-            if _fits(rows, tables):
+            if _accept_files(rows, tables):
                 fitting[rows.column("bronze_file")[0].as_py()] = rows
     return fitting
 
 
-def _files(manifests: Iterable[pa.Table]) -> Iterator[tuple[str, list[str]]]:
+def _list_files_by_table(manifests: Iterable[pa.Table]) -> Iterator[tuple[str, list[str]]]:
     """Give each table in rows of the manifest, and the files that these have in it."""
-    rows = pa.concat_tables([MANIFEST.empty_table(), *manifests]).filter(pc.field("table_name").is_valid())
+    rows = pa.concat_tables([MANIFEST_SCHEMA.empty_table(), *manifests]).filter(pc.field("table_name").is_valid())
     tables = rows.group_by("table_name").aggregate([("file", "distinct")])
     yield from zip(tables.column("table_name").to_pylist(), tables.column("file_distinct").to_pylist(), strict=True)
 
 
-def _fits(rows: pa.Table, tables: TableAssignment) -> bool:
+def _accept_files(rows: pa.Table, tables: TableAssignment) -> bool:
     files = rows.filter(
         pc.and_(pc.is_null(rows.column("endpoint")), pc.is_valid(rows.column("table_name")))
     ).to_pylist()

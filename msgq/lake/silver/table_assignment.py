@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.silver.decoder import SchemaFamily
 
-_SIMILAR_MAX = 64  # tables of one family; from then on messages share one with whom it fits, alike or not
-_COLUMNS_MAX = 500  # of a table that others may join
-_LABEL_MAX = 60  # letters
+_SIMILAR_TABLES_MAX = 64  # tables of one family; from then on messages share one with whom it fits, alike or not
+_SHARED_TABLE_COLUMNS_MAX = 500  # of a table that others may join
+_LABEL_LENGTH_MAX = 60  # letters
 #: The place of what could not be decoded, which no table of silver is called.
 DECODE_ERRORS_TABLE = "decode_errors"
-_Fits = Callable[[pa.DataType, pa.DataType], bool]
+_TypeMatch = Callable[[pa.DataType, pa.DataType], bool]
 
 
 def silver_table(lake: Directory, name: str) -> LakeTable:
@@ -45,30 +45,30 @@ class TableAssignment:
 
     def __init__(self, known: Mapping[str, SilverTable]) -> None:
         """Begin with tables by their names."""
-        self._columns: dict[str, dict[str, pa.Field]] = {}
-        self._families: dict[SchemaFamily, list[str]] = {}
-        self._having: dict[tuple[SchemaFamily, str], list[str]] = {}  # the tables with a field
-        self._assigned: dict[tuple[SchemaFamily, pa.Schema], str] = {}
+        self._columns_by_table: dict[str, dict[str, pa.Field]] = {}
+        self._tables_by_family: dict[SchemaFamily, list[str]] = {}
+        self._tables_by_field: dict[tuple[SchemaFamily, str], list[str]] = {}  # the tables with a field
+        self._assigned_tables: dict[tuple[SchemaFamily, pa.Schema], str] = {}
         for name, table in known.items():
-            self._add(name, table.family, table.columns)
+            self._add_columns(name, table.family, table.columns)
 
     def assign(self, family: SchemaFamily, columns: pa.Schema) -> str:
         """Return the table that rows with these columns go to, which has them from now on."""
-        known = self._assigned.get((family, columns))
+        known = self._assigned_tables.get((family, columns))
         if known is None:
-            known = self._best(family, columns, _contains_type)
+            known = self._find_best_table(family, columns, _contains_type)
             if known is None:
-                near = self._best(family, columns, _is_compatible)
+                near = self._find_best_table(family, columns, _is_compatible)
                 columns_of = columns if near is None else self._merge_columns(near, columns)
-                known = _name(family, columns_of, is_first=not self._families.get(family))
-                self._add(known, family, columns_of)
-            self._add(known, family, columns)
-            self._assigned[family, columns] = known
+                known = _make_table_name(family, columns_of, is_first=not self._tables_by_family.get(family))
+                self._add_columns(known, family, columns_of)
+            self._add_columns(known, family, columns)
+            self._assigned_tables[family, columns] = known
         return known
 
     def columns(self, name: str) -> pa.Schema:
         """Return the columns of a table."""
-        return pa.schema(list(self._columns[name].values()))
+        return pa.schema(list(self._columns_by_table[name].values()))
 
     def accept(self, assigned: Iterable[tuple[str, SchemaFamily, pa.Schema]]) -> bool:
         """Return whether tables may have the columns of files, and let them: who assigned them knew of no others."""
@@ -76,28 +76,30 @@ class TableAssignment:
         if any(self._count_shared(name, columns, pa.DataType.equals) is None for name, _, columns in assigned):
             return False
         for name, family, columns in assigned:
-            self._add(name, family, columns)
+            self._add_columns(name, family, columns)
         return True
 
     def tables(self) -> dict[str, SilverTable]:
         """Return all tables, for others to begin with."""
         return {
-            name: SilverTable(family, self.columns(name)) for family, names in self._families.items() for name in names
+            name: SilverTable(family, self.columns(name))
+            for family, names in self._tables_by_family.items()
+            for name in names
         }
 
-    def _add(self, name: str, family: SchemaFamily, columns: pa.Schema) -> None:
-        if name not in self._columns:
-            self._columns[name] = {}
-            self._families.setdefault(family, []).append(name)
-        columns_by_name = self._columns[name]
+    def _add_columns(self, name: str, family: SchemaFamily, columns: pa.Schema) -> None:
+        if name not in self._columns_by_table:
+            self._columns_by_table[name] = {}
+            self._tables_by_family.setdefault(family, []).append(name)
+        columns_by_name = self._columns_by_table[name]
         for field in columns:
             if field.name.lower() not in columns_by_name:
                 columns_by_name[field.name.lower()] = field
-                self._having.setdefault((family, field.name.lower()), []).append(name)
+                self._tables_by_field.setdefault((family, field.name.lower()), []).append(name)
 
     def _merge_columns(self, name: str, columns: pa.Schema) -> pa.Schema:
         """Return columns in types that hold those of a table, too."""
-        columns_by_name = self._columns[name]
+        columns_by_name = self._columns_by_table[name]
         return pa.schema(
             [
                 pa.field(field.name, _common_type(columns_by_name[field.name.lower()].type, field.type) or field.type)
@@ -107,9 +109,9 @@ class TableAssignment:
             ]
         )
 
-    def _count_shared(self, name: str, columns: pa.Schema, fits: _Fits) -> int | None:
+    def _count_shared(self, name: str, columns: pa.Schema, fits: _TypeMatch) -> int | None:
         """Return how many of these columns a table has; None: it has one that does not fit, or in another case."""
-        columns_by_name = self._columns.get(name, {})
+        columns_by_name = self._columns_by_table.get(name, {})
         shared = 0
         for field in columns:
             known = columns_by_name.get(field.name.lower())
@@ -118,25 +120,25 @@ class TableAssignment:
             shared += known is not None
         return shared
 
-    def _candidates(self, family: SchemaFamily, columns: pa.Schema) -> set[str]:
+    def _find_candidates(self, family: SchemaFamily, columns: pa.Schema) -> set[str]:
         """Return the tables that have one of these fields, and the newest one, which may have room."""
-        fields = columns.names[family.own :]
-        names = {name for field in fields for name in self._having.get((family, field.lower()), ())}
-        return {*names, self._families[family][-1]}
+        fields = columns.names[family.leading_column_count :]
+        names = {name for field in fields for name in self._tables_by_field.get((family, field.lower()), ())}
+        return {*names, self._tables_by_family[family][-1]}
 
-    def _best(self, family: SchemaFamily, columns: pa.Schema, fits: _Fits) -> str | None:
+    def _find_best_table(self, family: SchemaFamily, columns: pa.Schema, fits: _TypeMatch) -> str | None:
         """Return the table of a family that has the most of these columns, the smallest of those; None: none fits."""
-        names = self._families.get(family, [])
-        is_full = not family.schema and len(names) >= _SIMILAR_MAX
+        names = self._tables_by_family.get(family, [])
+        is_full = not family.schema and len(names) >= _SIMILAR_TABLES_MAX
         candidates: list[tuple[int, int, str]] = []
-        for name in self._candidates(family, columns) if is_full else names:
+        for name in self._find_candidates(family, columns) if is_full else names:
             shared = self._count_shared(name, columns, fits)
             if shared is None:
                 continue
-            size = len(self._columns[name])
-            if shared < len(columns) and size + len(columns) - shared > _COLUMNS_MAX:
+            size = len(self._columns_by_table[name])
+            if shared < len(columns) and size + len(columns) - shared > _SHARED_TABLE_COLUMNS_MAX:
                 continue
-            alike = 2 * (shared - family.own) >= min(len(columns), size) - family.own
+            alike = 2 * (shared - family.leading_column_count) >= min(len(columns), size) - family.leading_column_count
             if family.schema or alike or is_full:
                 candidates.append((-shared, size, name))
         return min(candidates)[2] if candidates else None
@@ -146,10 +148,10 @@ def _common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type that holds two which differ in the fields of structs only; None: there is none."""
     if first == second:
         return first
-    if kinds.is_list(first) and kinds.is_list(second):
+    if pa_types.is_list(first) and pa_types.is_list(second):
         inner = _common_type(first.value_type, second.value_type)
         return None if inner is None else pa.list_(inner)
-    if not (kinds.is_struct(first) and kinds.is_struct(second)):
+    if not (pa_types.is_struct(first) and pa_types.is_struct(second)):
         return None
     fields = {field.name.lower(): field for field in first}
     for field in second:
@@ -169,13 +171,13 @@ def _is_compatible(first: pa.DataType, second: pa.DataType) -> bool:
     return _common_type(first, second) is not None
 
 
-def _name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:
+def _make_table_name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:
     """Return the name of a new table: what people look for, in letters of every file system, and a number.
 
     is_first : of its family. Workers that do not know of each other call the table of a schema the same.
     """
-    about = family.schema or "-".join(columns.names[family.own :])
-    label = re.sub("[^0-9A-Za-z_.]+", "-", f"{family.encoding}-{about}")[:_LABEL_MAX].strip("-.")
+    about = family.schema or "-".join(columns.names[family.leading_column_count :])
+    label = re.sub("[^0-9A-Za-z_.]+", "-", f"{family.encoding}-{about}")[:_LABEL_LENGTH_MAX].strip("-.")
     told_by = [] if family.schema and is_first else [f"{field.name!r} {field.type}" for field in columns]
     said = "\n".join([*map(repr, family), *told_by])
     return f"{label}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"

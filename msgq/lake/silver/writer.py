@@ -20,17 +20,17 @@ from msgq.lake.directory import Directory
 from msgq.lake.silver.decoder import INPUT_COLUMNS, SOURCE_COLUMNS, SchemaFamily, SilverDecoder
 from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, TableAssignment, silver_table
 
-_WAITING_ROWS = 1 << 18  # of a table
-_WAITING_BYTES = 64 << 20
-_ALL_WAITING_BYTES = 256 << 20  # of all tables
-_GROUP_ROWS = 1 << 16  # so that a row group of many endpoints has few of them
-_GROUP_BYTES = 16 << 20
-_OPEN_MAX = 200  # files at a time
-_DICTIONARY_ENCODED = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
-_DELTA_ENCODED = ("sequence", "publish_time", "log_time")
+_BUFFERED_ROWS_MAX = 1 << 18  # of a table
+_BUFFERED_BYTES_MAX = 64 << 20
+_TOTAL_BUFFERED_BYTES_MAX = 256 << 20  # of all tables
+_ROW_GROUP_ROWS = 1 << 16  # so that a row group of many endpoints has few of them
+_ROW_GROUP_BYTES = 16 << 20
+_OPEN_FILES_MAX = 200  # files at a time
+_DICTIONARY_ENCODED_COLUMNS = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
+_DELTA_ENCODED_COLUMNS = ("sequence", "publish_time", "log_time")
 #: What was decoded. A row is a file, with its columns; or, where `endpoint` is not NULL, what it has of an endpoint,
 #: with its fields in their own types. A bronze file of which nothing can be said has one row, without a file.
-MANIFEST = pa.schema(
+MANIFEST_SCHEMA = pa.schema(
     [
         ("bronze_file", pa.string()),
         ("table_name", pa.string()),
@@ -49,7 +49,7 @@ MANIFEST = pa.schema(
 def decode_bronze_file(
     lake: Directory, bronze_file: str, schemas: Mapping[int, Schema], tables: TableAssignment
 ) -> pa.Table:
-    """Write the rows of a bronze file into new files; return their `MANIFEST`. A commit of it makes them count.
+    """Write the rows of a bronze file into new files; return their `MANIFEST_SCHEMA`. A commit of it makes them count.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def decode_bronze_file(
     decoder, files = SilverDecoder(schemas), _SilverWriter(lake, bronze_file, tables)
     path = messages_table(lake).path(bronze_file)
     try:
-        with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_DICTIONARY_ENCODED) as source:
+        with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_DICTIONARY_ENCODED_COLUMNS) as source:
             for number in range(source.num_row_groups):
-                for decoded in decoder.decode(_read_needed(source, number)):
+                for decoded in decoder.decode(_read_row_group(source, number)):
                     if decoded.rows.num_rows:
                         name = tables.assign(decoded.family, decoded.rows.schema)
                         files.add(name, decoded.family, decoded.rows, decoded.fields)
@@ -80,7 +80,7 @@ def decode_bronze_file(
     return files.manifest_rows()
 
 
-def _read_needed(source: pq.ParquetFile, number: int) -> pa.Table:
+def _read_row_group(source: pq.ParquetFile, number: int) -> pa.Table:
     """Read a row group; the payloads only if something here decodes some of them."""
     about = source.read_row_group(
         number, [name for name in (*INPUT_COLUMNS.names, *SOURCE_COLUMNS.names) if name != "data"]
@@ -132,59 +132,59 @@ class _SilverWriter:
     """The files that are made of a bronze file. What waits, and how many are open, is bounded."""
 
     def __init__(self, lake: Directory, bronze_file: str, tables: TableAssignment) -> None:
-        self._lake, self._bronze_file, self._known = lake, bronze_file, tables
+        self._lake, self._bronze_file, self._assignment = lake, bronze_file, tables
         self._tables: dict[str, _TableBuffer] = {}
-        self._open: dict[str, _OpenSilverFile] = {}
-        self._size = 0
+        self._open_files: dict[str, _OpenSilverFile] = {}
+        self._buffered_bytes = 0
 
     def add(self, name: str, family: SchemaFamily | None, rows: pa.Table, fields: pa.Schema) -> None:
         """Add rows to a table. family : None: they are what could not be decoded."""
         table = self._tables.setdefault(name, _TableBuffer(family))
         before = table.size
         table.add(rows, fields)
-        self._size += table.size - before
-        if table.count >= _WAITING_ROWS or table.size >= _WAITING_BYTES:
-            self._write(name)
-        while self._size > _ALL_WAITING_BYTES:
-            self._write(max(self._tables, key=lambda name: self._tables[name].size))
+        self._buffered_bytes += table.size - before
+        if table.count >= _BUFFERED_ROWS_MAX or table.size >= _BUFFERED_BYTES_MAX:
+            self._write_table(name)
+        while self._buffered_bytes > _TOTAL_BUFFERED_BYTES_MAX:
+            self._write_table(max(self._tables, key=lambda name: self._tables[name].size))
 
-    def _write(self, name: str) -> None:
+    def _write_table(self, name: str) -> None:
         table = self._tables[name]
         size = table.size
-        self._size -= size
+        self._buffered_bytes -= size
         rows = table.pop_rows()
-        columns = rows.schema if table.family is None else self._known.columns(name)
-        file = self._open.get(name)
+        columns = rows.schema if table.family is None else self._assignment.columns(name)
+        file = self._open_files.get(name)
         if file is not None and file.columns != columns:
-            self._open.pop(name).writer.close()
+            self._open_files.pop(name).writer.close()
             file = None
-        file = file or self._begin(name, columns)
-        group = min(_GROUP_ROWS, max(1, _GROUP_BYTES * rows.num_rows // max(1, size)))
+        file = file or self._open_file(name, columns)
+        group = min(_ROW_GROUP_ROWS, max(1, _ROW_GROUP_BYTES * rows.num_rows // max(1, size)))
         file.writer.write_table(with_columns(rows, columns), row_group_size=group)
         for count in pc.value_counts(rows.column("endpoint")).to_pylist():
             file.rows[count["values"]] = file.rows.get(count["values"], 0) + count["counts"]
 
-    def _begin(self, name: str, columns: pa.Schema) -> _OpenSilverFile:
-        if len(self._open) >= _OPEN_MAX:
-            self._open.pop(next(iter(self._open))).writer.close()
+    def _open_file(self, name: str, columns: pa.Schema) -> _OpenSilverFile:
+        if len(self._open_files) >= _OPEN_FILES_MAX:
+            self._open_files.pop(next(iter(self._open_files))).writer.close()
         date, kind, stem = self._bronze_file.removesuffix(".parquet").split("/")
-        path = f"{date}/{stem}-{kind.removeprefix('class=')}-{uuid4().hex[:12]}.parquet"
+        path = f"{date}/{stem}-{kind.removeprefix('size_class=')}-{uuid4().hex[:12]}.parquet"
         where = silver_table(self._lake, name).path(path)
         self._lake.files.create_dir(where.rpartition("/")[0])
-        file = self._open[name] = _OpenSilverFile(path, columns, _writer(where, columns, self._lake))
+        file = self._open_files[name] = _OpenSilverFile(path, columns, _open_parquet_writer(where, columns, self._lake))
         self._tables[name].files.append(file)
         return file
 
     def finish(self) -> None:
         """Write what waits."""
         for name in [name for name, table in self._tables.items() if table.waiting]:
-            self._write(name)
+            self._write_table(name)
 
     def close(self) -> None:
         """Complete all files."""
-        for file in self._open.values():
+        for file in self._open_files.values():
             file.writer.close()
-        self._open.clear()
+        self._open_files.clear()
 
     def manifest_rows(self) -> pa.Table:
         """Return what was written."""
@@ -195,21 +195,25 @@ class _SilverWriter:
                 about: dict[str, Any] = {"bronze_file": self._bronze_file, "table_name": name, "file": file.path}
                 about |= {"encoding": family.encoding, "schema": family.schema, "has_source": family.has_source}
                 size = self._lake.files.get_file_info(silver_table(self._lake, name).path(file.path)).size
-                totals = {"row_count": sum(file.rows.values()), "size_bytes": size, "column_types": _text(file.columns)}
+                totals = {
+                    "row_count": sum(file.rows.values()),
+                    "size_bytes": size,
+                    "column_types": _serialize_columns(file.columns),
+                }
                 rows.append(about | totals)
-                texts = {fields: _text(fields) for fields in set(table.fields.values())}
+                texts = {fields: _serialize_columns(fields) for fields in set(table.fields.values())}
                 rows += [
                     about | {"endpoint": endpoint, "row_count": count, "column_types": texts[table.fields[endpoint]]}
                     for endpoint, count in sorted(file.rows.items())
                 ]
-        return pa.Table.from_pylist(rows or [{"bronze_file": self._bronze_file, "row_count": 0}], MANIFEST)
+        return pa.Table.from_pylist(rows or [{"bronze_file": self._bronze_file, "row_count": 0}], MANIFEST_SCHEMA)
 
 
-def _text(columns: pa.Schema) -> bytes:
+def _serialize_columns(columns: pa.Schema) -> bytes:
     return bytes(columns.serialize())
 
 
-def _writer(where: str, columns: pa.Schema, lake: Directory) -> pq.ParquetWriter:
+def _open_parquet_writer(where: str, columns: pa.Schema, lake: Directory) -> pq.ParquetWriter:
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
     return pq.ParquetWriter(
         where,
@@ -218,7 +222,7 @@ def _writer(where: str, columns: pa.Schema, lake: Directory) -> pq.ParquetWriter
         compression="zstd",
         compression_level=1,
         use_dictionary=[*texts, *(name for name in ("epoch", "element_index") if name in columns.names)],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA_ENCODED if name in columns.names},
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA_ENCODED_COLUMNS if name in columns.names},
         write_statistics=[name for name in columns.names if name != "data" or "reason" not in columns.names],
         write_page_index=True,
         store_schema=False,  # a reader wants what Parquet says

@@ -15,7 +15,7 @@ from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
 from msgq.kinds import keeps_values, recorded_kind
 from msgq.lake.directory import Directory
-from msgq.lake.external_sort import RUN, merge_runs, write_sorted_runs
+from msgq.lake.external_sort import RUN_SCHEMA, merge_runs, write_sorted_runs
 from msgq.lake.schema_texts import read_schemas
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
@@ -25,23 +25,30 @@ from msgq.spark.source.arrow_batches import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_INTEGER = ("bigint", "int", "smallint", "tinyint")
-_REQUIRED_COLUMNS = {"endpoint": ("string",), "log_time": _INTEGER, "data": ("binary", "string")}
+_INTEGER_TYPES = ("bigint", "int", "smallint", "tinyint")
+_REQUIRED_COLUMNS = {"endpoint": ("string",), "log_time": _INTEGER_TYPES, "data": ("binary", "string")}
 _OPTIONAL_COLUMNS = {
-    "epoch": _INTEGER,
-    "sequence": _INTEGER,
-    "publish_time": _INTEGER,
+    "epoch": _INTEGER_TYPES,
+    "sequence": _INTEGER_TYPES,
+    "publish_time": _INTEGER_TYPES,
     "encoding": ("string",),
     "schema": ("string",),
-    "schema_id": _INTEGER,
-    "origin_time": _INTEGER,
-    "lost_before": _INTEGER,
-    "lost_after": _INTEGER,
+    "schema_id": _INTEGER_TYPES,
+    "origin_time": _INTEGER_TYPES,
+    "lost_before": _INTEGER_TYPES,
+    "lost_after": _INTEGER_TYPES,
     **dict.fromkeys(MessageSource._fields, ("string",)),
 }
-_CHANNEL = ("endpoint", "epoch", "encoding", "schema", "schema_id", *MessageSource._fields)  # of which a channel is
+_CHANNEL_COLUMNS = (
+    "endpoint",
+    "epoch",
+    "encoding",
+    "schema",
+    "schema_id",
+    *MessageSource._fields,
+)  # of which a channel is
 _SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
-_ORDER = ("log_time", "endpoint", "epoch", "sequence")
+_ORDER_COLUMNS = ("log_time", "endpoint", "epoch", "sequence")
 
 
 def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
@@ -62,17 +69,17 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     InvalidValueError : a column is missing, or has a type or a value that a message cannot have.
     RecordingError : the file exists, or cannot be written.
     """
-    chosen, runs = _messages(rows), Directory(lake or path.parent)
+    chosen, runs = _select_messages(rows), Directory(lake or path.parent)
     place = f".export-{uuid4().hex}"
-    order = [name for name in _ORDER if name in chosen.columns]
+    order = [name for name in _ORDER_COLUMNS if name in chosen.columns]
     with Writer(path) as writer:
-        channels = _Channels(writer, {} if lake is None else read_schemas(runs))
+        channels = _ExportChannels(writer, {} if lake is None else read_schemas(runs))
         try:
             sorted_runs = chosen.mapInArrow(
-                partial(_write_sorted_runs, order, runs.uri, place), spark_schema(RUN)
+                partial(_write_sorted_runs, order, runs.uri, place), spark_schema(RUN_SCHEMA)
             ).toArrow()
             for row in merge_runs(sorted_runs, order, runs, place):
-                _write(writer, channels, row)
+                _write_message(writer, channels, row)
         finally:
             runs.remove(place)
     return writer.messages
@@ -84,18 +91,18 @@ def _write_sorted_runs(
     return write_sorted_runs(batches, order, Directory(uri), place)
 
 
-def _write(writer: Writer, channels: _Channels, values: dict[str, Any]) -> None:
+def _write_message(writer: Writer, channels: _ExportChannels, values: dict[str, Any]) -> None:
     time, published, sequence = values["log_time"], values.get("publish_time"), values.get("sequence") or 0
     published = time if published is None else published
     if min(time, published) < 0:
         text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
         raise InvalidValueError(text, values["endpoint"])
-    writer.write(channels.number(values), values["data"], time, published, sequence, _origin(values))
+    writer.write(channels.find_number(values), values["data"], time, published, sequence, _row_origin_time(values))
     if values.get("lost_after"):
-        channels.state_after(values)
+        channels.write_loss_after(values)
 
 
-def _messages(rows: DataFrame) -> DataFrame:
+def _select_messages(rows: DataFrame) -> DataFrame:
     """Return the columns that make messages. Raises InvalidValueError where they cannot."""
     types = dict(rows.dtypes)
     if missing := [name for name in _REQUIRED_COLUMNS if name not in types]:
@@ -109,50 +116,50 @@ def _messages(rows: DataFrame) -> DataFrame:
     return chosen.withColumn("data", chosen["data"].cast("binary"))
 
 
-def _kind(values: dict[str, Any]) -> str:
+def _row_kind(values: dict[str, Any]) -> str:
     return values.get("kind") or recorded_kind(values["endpoint"]).name
 
 
-def _origin(values: dict[str, Any]) -> int:
+def _row_origin_time(values: dict[str, Any]) -> int:
     """Return what a file says beside a message of its origin: nothing of topics, whose payloads say it themselves."""
-    return 0 if _kind(values) == TOPIC.kind else max(0, values.get("origin_time") or 0)
+    return 0 if _row_kind(values) == TOPIC.kind else max(0, values.get("origin_time") or 0)
 
 
-def _lost_next_to(values: dict[str, Any], name: str) -> BoundaryLoss | None:
+def _boundary_loss(values: dict[str, Any], name: str) -> BoundaryLoss | None:
     """Return losses next to a message that are no gap; None without any."""
     lost = values.get(name)
     return BoundaryLoss((values.get("sequence") or 0) % _SEQUENCE_MODULUS, lost) if lost and lost > 0 else None
 
 
-class _Channels:
+class _ExportChannels:
     """The channels of a file: one for each endpoint, epoch, schema and source."""
 
     def __init__(self, writer: Writer, texts: dict[int, Schema]) -> None:
         self._writer, self._texts = writer, texts
-        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._channel_numbers: dict[tuple[Any, ...], int] = {}
 
-    def number(self, values: dict[str, Any]) -> int:
+    def find_number(self, values: dict[str, Any]) -> int:
         """Return the channel of a row."""
-        key = tuple(values.get(name) for name in _CHANNEL)
-        if key not in self._numbers:
-            before = _lost_next_to(values, "lost_before")  # of the first message
-            self._numbers[key] = self._new(values, BoundaryLosses(before=before))
-        return self._numbers[key]
+        key = tuple(values.get(name) for name in _CHANNEL_COLUMNS)
+        if key not in self._channel_numbers:
+            before = _boundary_loss(values, "lost_before")  # of the first message
+            self._channel_numbers[key] = self._add_channel(values, BoundaryLosses(before=before))
+        return self._channel_numbers[key]
 
-    def state_after(self, values: dict[str, Any]) -> None:
+    def write_loss_after(self, values: dict[str, Any]) -> None:
         """Store the losses after a row in a channel without messages."""
-        self._new(values, BoundaryLosses(after=_lost_next_to(values, "lost_after")))
+        self._add_channel(values, BoundaryLosses(after=_boundary_loss(values, "lost_after")))
 
-    def _new(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
-        source = MessageSource(_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
+    def _add_channel(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
+        source = MessageSource(_row_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
         counting = metadata_keys.RECEIVED if keeps_values(source.kind) else metadata_keys.PUBLISHED
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
         metadata = metadata_keys.channel_metadata(
             epoch, counting, source=source, boundary_losses=boundary_losses.metadata()
         )
-        return self._writer.channel(endpoint, self._schema(values), metadata=metadata)
+        return self._writer.channel(endpoint, self._find_schema(values), metadata=metadata)
 
-    def _schema(self, values: dict[str, Any]) -> Schema | None:
+    def _find_schema(self, values: dict[str, Any]) -> Schema | None:
         """Return the schema with its text, if the lake has it; else what the row says."""
         schema = self._texts.get(values.get("schema_id") or 0)
         encoding = values.get("encoding")

@@ -26,7 +26,7 @@ from msgq.spark.executor import run_partitions
 from msgq.spark.lake.store import LakeStore
 from msgq.spark.source.arrow_batches import message_rows, spark_schema
 from msgq.spark.source.options import Options
-from msgq.spark.source.parallelism import cores
+from msgq.spark.source.parallelism import count_cores
 from msgq.spark.source.partitions import Partition, file_partitions
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Of rows that are appended.
 _OPTIONAL_COLUMNS = ("origin_time", "schema_id", "kind", "publisher", "key", "options", "lost_before", "lost_after")
 #: What messages have that do not say it: those of files of other programs.
-_DEFAULTS = {"run": "", "epoch": 0, "kind": TOPIC.kind}
+_COLUMN_DEFAULTS = {"run": "", "epoch": 0, "kind": TOPIC.kind}
 _REQUIRED_COLUMNS = ("endpoint", "sequence", "log_time", "data")
 _DICTIONARY_COLUMNS = pa.schema(
     [
@@ -78,9 +78,9 @@ def ingest(
     """
     bronze.complete_aggregates()
     inputs = {path: file for path in files if (file := _stat_input(path, read_errors)) is not None}
-    known = bronze.known_inputs()
+    known = bronze.list_ingested_files()
     new = {path: file for path, file in inputs.items() if file not in known}
-    options = Options((), schemas=schemas, cores=cores(store.spark))
+    options = Options((), schemas=schemas, cores=count_cores(store.spark))
     pieces = list(file_partitions(options, list(new), read_errors))
     messages = bronze.add(list(new.values()), read_errors, _write_recordings(store.uri, executor, pieces, options))
     return IngestResult(messages, len(new), len(inputs) - len(new), read_errors, bronze.version())
@@ -90,7 +90,7 @@ def append(store: LakeStore, bronze: Bronze, messages: DataFrame, recordings: st
     """Add rows, the texts of their schemas from recordings; return how many are new."""
     columns, uri = _fill_columns(messages), store.uri
     bronze.complete_aggregates()
-    with _null_errors():
+    with _translate_null_errors():
         result = merge_results(
             run_partitions(columns, lambda batches: TaskResult(write_bronze(batches, Directory(uri))))
         )
@@ -138,7 +138,7 @@ def _fill_columns(messages: DataFrame) -> DataFrame:
     types = {field.name: field.dataType for field in spark_schema(INGEST_COLUMNS)}
     missing = {name: F.lit(None).cast(types[name]) for name in _OPTIONAL_COLUMNS if name not in messages.columns}
     columns = {name: missing.get(name, F.col(name)) for name in INGEST_COLUMNS.names}
-    for name, value in _DEFAULTS.items():
+    for name, value in _COLUMN_DEFAULTS.items():
         columns[name] = F.coalesce(columns[name], F.lit(value))
     for name in _REQUIRED_COLUMNS:
         columns[name] = F.coalesce(columns[name], F.raise_error(F.lit(f"a row's {name} is NULL, which no message has")))
@@ -146,7 +146,7 @@ def _fill_columns(messages: DataFrame) -> DataFrame:
 
 
 @contextmanager
-def _null_errors() -> Iterator[None]:
+def _translate_null_errors() -> Iterator[None]:
     """Say what `_fill_columns` has found. Raises InvalidValueError."""
     from pyspark.errors import PySparkException
 

@@ -20,8 +20,8 @@ from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.store import Bronze, OptimizeResult
 from msgq.lake.catalog import quote_name
 from msgq.lake.columns import BRONZE_COLUMNS, INGEST_COLUMNS
-from msgq.lake.delta_table import LakeTable, table_places
-from msgq.lake.gold.builder import SCHEMAS, Gold
+from msgq.lake.delta_table import LakeTable, list_table_paths
+from msgq.lake.gold.builder import TABLE_SCHEMAS, Gold
 from msgq.lake.silver.builder import build_silver
 from msgq.lake.silver.manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
@@ -32,14 +32,14 @@ from msgq.spark.lake.ingest import IngestResult
 from msgq.spark.lake.silver_views import SilverViews
 from msgq.spark.lake.store import LakeStore
 from msgq.spark.runtime.spark_errors import spark_errors
-from msgq.spark.source.arrow_batches import READ_ERRORS, read_error_rows, spark_schema
+from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA, read_error_rows, spark_schema
 from msgq.spark.source.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LISTED_MAX = 30  # tables or endpoints, where it is said which there are
+_LISTED_ENDPOINTS_MAX = 30  # tables or endpoints, where it is said which there are
 
 
 class Lake:
@@ -115,8 +115,10 @@ class Lake:
 
     def read_errors(self) -> DataFrame:
         """Return what could not be read: file, byte_offset, reason."""
-        rows = pa.Table.from_batches(read_error_rows(self._bronze.read_errors(), READ_ERRORS), READ_ERRORS)
-        return self.spark.createDataFrame(rows, spark_schema(READ_ERRORS))
+        rows = pa.Table.from_batches(
+            read_error_rows(self._bronze.read_errors(), READ_ERRORS_SCHEMA), READ_ERRORS_SCHEMA
+        )
+        return self.spark.createDataFrame(rows, spark_schema(READ_ERRORS_SCHEMA))
 
     @spark_errors()
     def optimize(self, retain_hours: int = 168) -> OptimizeResult:
@@ -136,7 +138,7 @@ class Lake:
             self.build_silver()
         if self.table_names():
             self.build_gold()
-        for place in table_places(self._store):
+        for place in list_table_paths(self._store):
             LakeTable(self._store, place).vacuum(retain_hours)
         return done
 
@@ -175,7 +177,11 @@ class Lake:
 
     def _endpoint_hint(self) -> str:
         names = self.endpoints()
-        return f"there are {', '.join(names[:_LISTED_MAX])}" if names else "ingest recordings first, and decode them"
+        return (
+            f"there are {', '.join(names[:_LISTED_ENDPOINTS_MAX])}"
+            if names
+            else "ingest recordings first, and decode them"
+        )
 
     @spark_errors()
     def build_gold(
@@ -210,7 +216,7 @@ class Lake:
             names = self.table_names()
             hint = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {hint}")
-        columns = spark_schema(SCHEMAS[name])
+        columns = spark_schema(TABLE_SCHEMAS[name])
         rows = self._store.read_files(table, snapshot.files, columns).select(*columns.names)
         return tables.with_timestamps(rows)
 
@@ -262,9 +268,9 @@ class Lake:
             if name in names:
                 raise SparkError(f"{text} but in backticks: write {quote_name(name)}") from None
             near = [f"do you mean {match}?" for match in get_close_matches(name, names, 1)]
-            hidden = [f"and {len(names) - _LISTED_MAX} more"] if len(names) > _LISTED_MAX else []
+            hidden = [f"and {len(names) - _LISTED_ENDPOINTS_MAX} more"] if len(names) > _LISTED_ENDPOINTS_MAX else []
             raise SparkError(
-                f"{text}; there are {', '.join([*names[:_LISTED_MAX], *hidden])}{'; '.join(['', *near])}"
+                f"{text}; there are {', '.join([*names[:_LISTED_ENDPOINTS_MAX], *hidden])}{'; '.join(['', *near])}"
             ) from None
 
 

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.types as kinds
+import pyarrow.types as pa_types
 
 from msgq.decoding.arrow_types import find_common_columns, with_columns
 from msgq.lake.catalog import quote_name
@@ -19,7 +19,7 @@ from msgq.spark.source.arrow_batches import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_DATE = pa.field("date", pa.date32())
+_DATE_FIELD = pa.field("date", pa.date32())
 
 
 class SilverViews:
@@ -37,54 +37,57 @@ class SilverViews:
         sources = self._manifest.sources(endpoint)
         if not sources:
             return None
-        wanted = reduce(find_common_columns, [source.own for source in sources])
-        parts = [self._of_endpoint(source, endpoint, wanted) for source in sources]
+        wanted = reduce(find_common_columns, [source.endpoint_columns for source in sources])
+        parts = [self._read_endpoint(source, endpoint, wanted) for source in sources]
         return reduce(lambda rows, other: rows.union(other), parts)
 
     def decode_errors(self) -> DataFrame:
         """Return what could not be decoded."""
-        return self._rows(self._manifest.decode_errors())
+        return self._read_files(self._manifest.decode_errors())
 
-    def _rows(self, source: EndpointFiles) -> DataFrame:
-        columns = spark_schema(source.columns.append(_DATE))
+    def _read_files(self, source: EndpointFiles) -> DataFrame:
+        columns = spark_schema(source.columns.append(_DATE_FIELD))
         return self._store.read_files(silver_table(self._store, source.table), source.files, columns)
 
-    def _of_endpoint(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
+    def _read_endpoint(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
         """Return the rows of an endpoint in a table, with the columns that it has in all of them, but for its name."""
         from pyspark.sql import functions as F
 
-        rows = self._rows(source).where(F.col("endpoint") == endpoint)
+        rows = self._read_files(source).where(F.col("endpoint") == endpoint)
         names = [name for name in wanted.names if name != "endpoint"]
-        columns = _columns(source, wanted)
+        columns = _convert_columns(source, wanted)
         if columns is None:
-            rows, columns = _by_workers(rows, source.own, wanted), {name: _column(name) for name in names}
-        return rows.select(*(columns[name].alias(name) for name in names), _DATE.name)
+            rows, columns = (
+                _convert_on_workers(rows, source.endpoint_columns, wanted),
+                {name: _named_column(name) for name in names},
+            )
+        return rows.select(*(columns[name].alias(name) for name in names), _DATE_FIELD.name)
 
 
-def _column(name: str) -> Column:
+def _named_column(name: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.col(quote_name(name))
 
 
-def _columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:
+def _convert_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:
     """Return the columns of a table in the types that are wanted; None: Spark has other texts than we."""
     from pyspark.sql import functions as F
 
     types = {field.name: field.dataType for field in spark_schema(wanted)}
     columns = {name: F.lit(None).cast(kind) for name, kind in types.items()}
     names = {name.lower(): name for name in wanted.names}
-    for have, own in zip(source.columns, source.own, strict=True):
+    for have, own in zip(source.columns, source.endpoint_columns, strict=True):
         name = names[own.name.lower()]
-        column = _convert(_column(have.name), have.type, own.type)
-        column = None if column is None else _convert(column, own.type, wanted.field(name).type)
+        column = _convert_column(_named_column(have.name), have.type, own.type)
+        column = None if column is None else _convert_column(column, own.type, wanted.field(name).type)
         if column is None:
             return None
         columns[name] = column
     return columns
 
 
-def _convert(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
+def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
     """Return values in another type; None: Spark does not do it as `arrow_types.conformed` does."""
     from pyspark.sql import functions as F
 
@@ -92,21 +95,21 @@ def _convert(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column |
         return column
     if _is_number(have) and _is_number(wanted):
         return column.cast(_spark_type(wanted))
-    if kinds.is_list(have) and kinds.is_list(wanted):
-        if _convert(column, have.value_type, wanted.value_type) is None:
+    if pa_types.is_list(have) and pa_types.is_list(wanted):
+        if _convert_column(column, have.value_type, wanted.value_type) is None:
             return None
 
         def convert(item: Column) -> Column:
-            return item if (made := _convert(item, have.value_type, wanted.value_type)) is None else made
+            return item if (made := _convert_column(item, have.value_type, wanted.value_type)) is None else made
 
         return F.transform(column, convert)
-    if not (kinds.is_struct(have) and kinds.is_struct(wanted)):
+    if not (pa_types.is_struct(have) and pa_types.is_struct(wanted)):
         return None
     types, parts = {field.name: field.type for field in have}, []
     for field in wanted:
         part: Column | None = F.lit(None).cast(_spark_type(field.type))
         if field.name in types:
-            part = _convert(column.getField(field.name), types[field.name], field.type)
+            part = _convert_column(column.getField(field.name), types[field.name], field.type)
         if part is None:
             return None
         parts.append(part.alias(field.name))
@@ -114,21 +117,21 @@ def _convert(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column |
 
 
 def _is_number(arrow_type: pa.DataType) -> bool:
-    return bool(kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type) or kinds.is_decimal(arrow_type))
+    return bool(pa_types.is_integer(arrow_type) or pa_types.is_floating(arrow_type) or pa_types.is_decimal(arrow_type))
 
 
 def _spark_type(arrow_type: pa.DataType) -> Any:
     return spark_schema(pa.schema([("value", arrow_type)]))[0].dataType
 
 
-def _by_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> DataFrame:
+def _convert_on_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> DataFrame:
     """Return rows in other types by way of Python, where texts are made of what is none."""
-    columns = wanted.append(_DATE)
+    columns = wanted.append(_DATE_FIELD)
 
     def convert_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            table = pa.Table.from_batches([batch]).rename_columns([*own.names, _DATE.name])
-            table = with_columns(table, own.append(_DATE))
+            table = pa.Table.from_batches([batch]).rename_columns([*own.names, _DATE_FIELD.name])
+            table = with_columns(table, own.append(_DATE_FIELD))
             yield from with_columns(table, columns).to_batches()
 
     plain = rows.toDF(*map(str, range(len(rows.columns))))  # mapInArrow takes dots and backticks in names for syntax

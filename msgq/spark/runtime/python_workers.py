@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from msgq.errors import SparkError
-from msgq.spark.runtime.cache_dir import make_once, write_program
+from msgq.spark.runtime.cache_dir import make_in_cache, write_program
 
-_SCRIPT = """#!/bin/sh
+_WORKER_SCRIPT = """#!/bin/sh
 # Runs Python for Spark, with a daemon that says nothing when Java closes the connection of an idle worker.
 if [ "$1 $2" = "-m pyspark.daemon" ]; then
     shift 2
@@ -20,7 +20,7 @@ fi
 exec {python} "$@"
 """
 # This program may have found msgq where workers do not look.
-_DAEMON = """from importlib.util import find_spec
+_DAEMON_SCRIPT = """from importlib.util import find_spec
 from runpy import run_module
 ours = "pyspark_msgq_daemon"
 run_module(ours if find_spec(ours) else "pyspark.daemon", run_name="__main__", alter_sys=True)"""
@@ -32,9 +32,9 @@ def worker_python() -> Path:
     A setting could name another daemon for tasks, but not for the workers that plan queries about Python sources.
     Where it cannot be made, it is `sys.executable` itself, whose daemon says more.
     """
-    text = _SCRIPT.format(daemon=_DAEMON, python=shlex.quote(sys.executable))
+    text = _WORKER_SCRIPT.format(daemon=_DAEMON_SCRIPT, python=shlex.quote(sys.executable))
     name = f"python-{hashlib.sha256(os.fsencode(text)).hexdigest()[:16]}"
     try:
-        return make_once(name, lambda made: write_program(made, text))
+        return make_in_cache(name, lambda made: write_program(made, text))
     except SparkError:
         return Path(sys.executable)

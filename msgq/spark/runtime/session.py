@@ -22,10 +22,16 @@ from msgq.spark.runtime.spark_errors import first_line, silence_py4j
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DRIVER, _DRIVER_EXTRA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
-_EXECUTOR, _EXECUTOR_EXTRA = "spark.executor.defaultJavaOptions", "spark.executor.extraJavaOptions"
-_OF_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
-_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_DRIVER_OPTIONS, _DRIVER_EXTRA_OPTIONS = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS, _EXECUTOR_EXTRA_OPTIONS = "spark.executor.defaultJavaOptions", "spark.executor.extraJavaOptions"
+_JAVA_OPTION_VARIABLES = (
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SPARK_SUBMIT_OPTS",
+    "PYSPARK_SUBMIT_ARGS",
+)
+_CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
@@ -53,23 +59,23 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
     silence_py4j()
-    user_settings = {key: _text(value) for key, value in conf.items()}
-    active = _active()
+    user_settings = {key: _setting_text(value) for key, value in conf.items()}
+    active = _active_session()
     if active is not None:
-        _change(active, user_settings)
+        _change_settings(active, user_settings)
         return active
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
     master = master or user_settings.pop("spark.master", None) or (None if submitted else "local[*]")
     if master is not None:
         _check_master(master)
     if master is not None and master.startswith("sc://"):
-        return _connect(master, user_settings)
-    return _launch(master, None if submitted else find_java(), user_settings)
+        return _connect_to_server(master, user_settings)
+    return _launch_session(master, None if submitted else find_java(), user_settings)
 
 
 def end() -> None:
     """Stop the active session, if there is one, with its jobs; nobody wants to know how these end."""
-    active = _active()
+    active = _active_session()
     if active is None:
         return
     if getattr(active, "_jsc", None):  # not behind Spark Connect
@@ -77,35 +83,35 @@ def end() -> None:
     active.stop()
 
 
-def _change(active: SparkSession, user_settings: dict[str, str]) -> None:
+def _change_settings(active: SparkSession, user_settings: dict[str, str]) -> None:
     """Change those settings of a session that can still be changed."""
     for key, value in user_settings.items():
         if active.conf.isModifiable(key):
             active.conf.set(key, value)
 
 
-def _launch(master: str | None, java: Java | None, user_settings: dict[str, str]) -> SparkSession:
+def _launch_session(master: str | None, java: Java | None, user_settings: dict[str, str]) -> SparkSession:
     """Return a session in this process. java : the one to start; None: spark-submit did."""
-    settings = dict(_ANYWHERE)
+    settings = dict(_COMMON_SETTINGS)
     environment: dict[str, str] = {}
-    options_of_others = _options_of_others(user_settings)
+    options_of_others = _other_java_options(user_settings)
     if java is not None:
         environment["JAVA_HOME"] = str(launcher_home(java))
         settings |= _java_options(java, user_settings)
     if master is not None:
-        settings |= {"spark.master": master} | _local(master)
+        settings |= {"spark.master": master} | _local_settings(master)
         environment |= _local_environment(master)
-    with _environment(environment):
+    with _set_environment(environment):
         made = _start_with_archive(
             settings | user_settings, master or "the master of spark-submit", java, options_of_others
         )
     _load_sketches(made)
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
-        _register(made)
+        _register_source(made)
     return made
 
 
-def _active() -> SparkSession | None:
+def _active_session() -> SparkSession | None:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -116,13 +122,13 @@ def _active() -> SparkSession | None:
 
 def _check_master(master: str) -> None:
     """Refuse at once what Spark would refuse after seconds, with a page of Java."""
-    if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _cores(master) is None:
+    if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _local_cores(master) is None:
         text = "give local[4], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002"
         raise InvalidValueError(f"there is no master {master!r}; {text}")
 
 
 @contextmanager
-def _environment(chosen: dict[str, str]) -> Iterator[None]:
+def _set_environment(chosen: dict[str, str]) -> Iterator[None]:
     """Have environment variables that Java and pyspark read as they start. What this process starts later, or another
     session on a cluster, has no use for them.
     """
@@ -147,19 +153,19 @@ def _start_with_archive(
 ) -> SparkSession:
     """Start Spark, with the archive of classes unless Java ends at once with it. Raises SparkError.
 
-    java : the one to start; None: it runs. options_of_others : see `_options_of_others`.
+    java : the one to start; None: it runs. options_of_others : see `_other_java_options`.
     """
     archive = archive_options(java, options_of_others) if java is not None else ""
     if archive:
         with suppress(_JavaEnded):
-            return _start(settings | {_DRIVER: f"{archive} {settings[_DRIVER]}"}, where)
-    made = _start(settings, where)
+            return _start_spark(settings | {_DRIVER_OPTIONS: f"{archive} {settings[_DRIVER_OPTIONS]}"}, where)
+    made = _start_spark(settings, where)
     if java is not None and archive:
         reject_archive(java)
     return made
 
 
-def _start(settings: dict[str, str], where: str) -> SparkSession:
+def _start_spark(settings: dict[str, str], where: str) -> SparkSession:
     """Start Spark. Raises SparkError; what Java wrote to stderr may say more."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
@@ -190,7 +196,7 @@ def _load_sketches(spark: SparkSession) -> None:
         java.lang.System.setErr(stderr)
 
 
-def _connect(url: str, user_settings: dict[str, str]) -> SparkSession:
+def _connect_to_server(url: str, user_settings: dict[str, str]) -> SparkSession:
     """Return a session on a server, which has a Java and the settings."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -203,11 +209,11 @@ def _connect(url: str, user_settings: dict[str, str]) -> SparkSession:
         raise MissingLibraryError(text) from missing
     except PySparkException as error:
         raise SparkError(f"there is no Spark Connect at {url}: {first_line(str(error))}") from None
-    _register(made)
+    _register_source(made)
     return made
 
 
-def _register(spark: SparkSession) -> None:
+def _register_source(spark: SparkSession) -> None:
     """Tell Spark of the source. It looks in the folders of its path only, where editable installs have nothing."""
     from pyspark.errors import AnalysisException
 
@@ -217,11 +223,11 @@ def _register(spark: SparkSession) -> None:
         spark.dataSource.register(RecordingSource)
 
 
-def _text(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_ANYWHERE = {
+_COMMON_SETTINGS = {
     "spark.app.name": "msgq",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -230,10 +236,16 @@ _ANYWHERE = {
 }
 
 
-def _options_of_others(user_settings: dict[str, str]) -> str:
+def _other_java_options(user_settings: dict[str, str]) -> str:
     """Return what others say of the driver's Java and its classes: the settings given, and the environment."""
-    settings = (_DRIVER, _DRIVER_EXTRA, "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages")
-    said = [user_settings.get(name) for name in settings] + [os.environ.get(name) for name in _OF_JAVA]
+    settings = (
+        _DRIVER_OPTIONS,
+        _DRIVER_EXTRA_OPTIONS,
+        "spark.driver.extraClassPath",
+        "spark.jars",
+        "spark.jars.packages",
+    )
+    said = [user_settings.get(name) for name in settings] + [os.environ.get(name) for name in _JAVA_OPTION_VARIABLES]
     return " ".join(filter(None, said))
 
 
@@ -243,7 +255,10 @@ def _java_options(java: Java, user_settings: dict[str, str]) -> dict[str, str]:
     """
     logging_of = shlex.quote(f"-Dlog4j2.configurationFile={files('msgq.spark.runtime') / 'log4j2.properties'}")
     options = {}
-    for key, extra, text in ((_DRIVER, _DRIVER_EXTRA, logging_of), (_EXECUTOR, _EXECUTOR_EXTRA, "")):
+    for key, extra, text in (
+        (_DRIVER_OPTIONS, _DRIVER_EXTRA_OPTIONS, logging_of),
+        (_EXECUTOR_OPTIONS, _EXECUTOR_EXTRA_OPTIONS, ""),
+    ):
         users = user_settings.pop(key, "")
         chosen = re.search(r"-XX:\+Use\w+GC\b", f"{users} {user_settings.get(extra)}")  # Java does not start with two
         collector = "-XX:+UseParallelGC" if java.needs_parallel_gc and not chosen else ""
@@ -251,9 +266,9 @@ def _java_options(java: Java, user_settings: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if value}
 
 
-def _local(master: str) -> dict[str, str]:
+def _local_settings(master: str) -> dict[str, str]:
     """Return settings for a master on this machine; none for a cluster, which has its own."""
-    cores = _cores(master)
+    cores = _local_cores(master)
     if cores is None:
         return {}
     return {
@@ -261,13 +276,13 @@ def _local(master: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,  # half the time per batch, on local disks
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_MANAGER,  # half the time per batch on local disks
     }
 
 
 def _local_environment(master: str) -> dict[str, str]:
     """Return environment variables for a master on this machine, as far as the user does not say otherwise."""
-    if _cores(master) is None:
+    if _local_cores(master) is None:
         return {}
     chosen = {"SPARK_LOCAL_IP": "127.0.0.1"}
     if "SPARK_MEM" not in os.environ:  # nothing that says how large the heap should be weighs less than these two
@@ -277,7 +292,7 @@ def _local_environment(master: str) -> dict[str, str]:
     return {name: value for name, value in chosen.items() if name not in os.environ}
 
 
-def _cores(master: str) -> int | None:
+def _local_cores(master: str) -> int | None:
     """Return how many cores a local master uses; None for one that is not local."""
     if master == "local":
         return 1

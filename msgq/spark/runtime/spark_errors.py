@@ -13,12 +13,14 @@ from typing import Any
 
 from msgq.errors import SparkError
 
-_ENDING_S = 10.0  # that a Java which does not answer any more may take to end
-_TRACEBACK = "Traceback (most recent call last):"
-_OOM = "OutOfMemoryError"
-_OOM_CODE = 52  # with which Spark ends a Java that has no memory left
-_FEWER = "or give fewer tasks at a time, master local[1]"
-_MORE = f"give it more, SPARK_DRIVER_MEMORY=8g in the environment, {_FEWER}, and start this again"
+_JAVA_EXIT_TIMEOUT_S = 10.0  # that a Java which does not answer any more may take to end
+_TRACEBACK_HEADER = "Traceback (most recent call last):"
+_OUT_OF_MEMORY = "OutOfMemoryError"
+_OUT_OF_MEMORY_EXIT_CODE = 52  # with which Spark ends a Java that has no memory left
+_FEWER_TASKS_ADVICE = "or give fewer tasks at a time, master local[1]"
+_MORE_MEMORY_ADVICE = (
+    f"give it more, SPARK_DRIVER_MEMORY=8g in the environment, {_FEWER_TASKS_ADVICE}, and start this again"
+)
 
 
 @contextmanager
@@ -33,14 +35,14 @@ def spark_errors() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        with java_deaths():
+        with report_java_exit():
             yield
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkError(first_line(_text(error))) from None
+        raise SparkError(first_line(_error_text(error))) from None
 
 
 @contextmanager
-def java_deaths() -> Iterator[None]:
+def report_java_exit() -> Iterator[None]:
     """Say it where the Java that this process has started has no memory left, or has ended; leave other errors alone.
 
     Raises
@@ -50,30 +52,30 @@ def java_deaths() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if "pyspark" in sys.modules and (death := _death(error)):
+        if "pyspark" in sys.modules and (death := _describe_java_exit(error)):
             raise SparkError(death) from None
         raise
 
 
 def silence_py4j() -> None:
-    """Have py4j say nothing of a Java that does not answer any more: it takes a page, and `java_deaths` says it."""
-    logging.getLogger().addFilter(_is_of_others)
+    """Have py4j say nothing of a Java that does not answer any more: `report_java_exit` says it in one line."""
+    logging.getLogger().addFilter(_keeps_log_record)
 
 
-def _is_of_others(record: logging.LogRecord) -> bool:
+def _keeps_log_record(record: logging.LogRecord) -> bool:
     return not str(record.msg).endswith("while sending command.")
 
 
 def first_line(text: str) -> str:
     """Return the first line of a text that is not blank; of what a Python worker raised, what that says."""
-    _, is_of_worker, end = text.rpartition(_TRACEBACK)
+    _, is_of_worker, end = text.rpartition(_TRACEBACK_HEADER)
     if is_of_worker:  # its calls follow, indented
         text = re.sub(r"^msgq\.errors\.\w+: ", "", re.sub(r"\A(\s*\n)?([ \t].*\n)+", "", end))
     lines = (line.strip() for line in text.splitlines())
     return next(filter(None, lines), "Spark gives no reason")
 
 
-def _text(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return what an error says; it may have to ask a Java for it that is gone."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -82,32 +84,32 @@ def _text(error: BaseException) -> str:
     return ""
 
 
-def _death(error: Exception) -> str | None:
+def _describe_java_exit(error: Exception) -> str | None:
     """Return how Java ended, by which an error may come, and what to do; None: it lives, or is not of this process."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     if not isinstance(error, (PySparkException, Py4JError, ConnectionError, EOFError)):
         return None
-    text = _text(error)
-    if _OOM in text:
-        return f"the Java of Spark has no memory left: {_MORE}"
+    text = _error_text(error)
+    if _OUT_OF_MEMORY in text:
+        return f"the Java of Spark has no memory left: {_MORE_MEMORY_ADVICE}"
     lives = isinstance(error, (PySparkException, Py4JJavaError)) and not re.search("shut ?down|stopped", text)
-    process = _process()
+    process = _java_process()
     with suppress(TimeoutExpired):
-        code = None if process is None else process.wait(0 if lives else _ENDING_S)
-        if code == _OOM_CODE:
-            return f"the Java of Spark ended, as it had no memory left: {_MORE}"
+        code = None if process is None else process.wait(0 if lives else _JAVA_EXIT_TIMEOUT_S)
+        if code == _OUT_OF_MEMORY_EXIT_CODE:
+            return f"the Java of Spark ended, as it had no memory left: {_MORE_MEMORY_ADVICE}"
         if code == -signal.SIGKILL:
             text = "the Java of Spark was killed, as the kernel does where the machine has no memory left"
-            return f"{text}: end other programs, {_FEWER}, and start this again"
+            return f"{text}: end other programs, {_FEWER_TASKS_ADVICE}, and start this again"
         if code is not None:
             text = f"the Java of Spark ended with code {code}"
             return f"{text}: look for the reason in what it wrote to stderr, and start this again"
     return None
 
 
-def _process() -> Any:
+def _java_process() -> Any:
     """Return the Java that this process has started; None: it has not started one."""
     from pyspark import SparkContext
 

@@ -22,17 +22,17 @@ from msgq.recording.mcap_io.problem import valid_text
 from msgq.recording.reader.arrow_batches import read_batches
 from msgq.spark.source.origins import origin_offset, origin_times
 
-_ORIGIN = "origin_time"
-_ROWS = 65536
-_BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
+_ORIGIN_COLUMN = "origin_time"
+_BATCH_ROWS = 65536
+_BATCH_BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
 
 #: What says where a message came from, beside its endpoint's name.
-SOURCES = ("kind", "publisher", "key")
+MESSAGE_SOURCE_COLUMNS = ("kind", "publisher", "key")
 #: What was skipped, where, and why.
-READ_ERRORS = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])
+READ_ERRORS_SCHEMA = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])
 
 
-_OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
+_CHANNEL_COLUMNS: dict[str, Callable[[Channel], str | int | None]] = {
     "run": lambda channel: channel.run,
     "endpoint": lambda channel: channel.endpoint,
     "epoch": lambda channel: channel.epoch,
@@ -44,7 +44,7 @@ _OF_CHANNEL: dict[str, Callable[[Channel], str | int | None]] = {
     "key": lambda channel: channel.source.key or None,
     "options": lambda channel: channel.source.options or None,
 }
-_OF_FILE: dict[str, Callable[[LogReader], str]] = {
+_FILE_COLUMNS: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
     "file": lambda log: valid_text(log.files[0].path),
 }
@@ -58,7 +58,7 @@ def value_columns_schema(value: pa.DataType) -> pa.Schema:
     """
     value_columns = [("element_index", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
     names = ("run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time")
-    sources = [MESSAGE_COLUMNS.field(name) for name in SOURCES]
+    sources = [MESSAGE_COLUMNS.field(name) for name in MESSAGE_SOURCE_COLUMNS]
     return pa.schema(
         [MESSAGE_COLUMNS.field(name) for name in names] + [pa.field(*field) for field in value_columns] + sources
     )
@@ -99,19 +99,19 @@ def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
 
 def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one file, in its order."""
-    direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, _ORIGIN)]
-    traced = _ORIGIN in schema.names
+    direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, _ORIGIN_COLUMN)]
+    traced = _ORIGIN_COLUMN in schema.names
     if traced:
-        direct += [_ORIGIN] if "data" in direct else [_ORIGIN, "data"]
-    for batch in read_batches(log.view, ["channel", *direct], _ROWS, _BYTES):
-        yield _record_batch(log, schema, batch, {_ORIGIN: _origins(log, batch)} if traced else {})
+        direct += [_ORIGIN_COLUMN] if "data" in direct else [_ORIGIN_COLUMN, "data"]
+    for batch in read_batches(log.view, ["channel", *direct], _BATCH_ROWS, _BATCH_BYTES):
+        yield _record_batch(log, schema, batch, {_ORIGIN_COLUMN: _read_origin_times(log, batch)} if traced else {})
 
 
-def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
+def _read_origin_times(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
     """Return the origin time of each message that has one: by its stamps, or in its payload."""
     codes = batch.column("channel").to_numpy()
     present = np.flatnonzero(np.bincount(codes)).tolist()
-    origins = batch.column(_ORIGIN).to_numpy().copy()
+    origins = batch.column(_ORIGIN_COLUMN).to_numpy().copy()
     for code in [code for code in present if origin_offset(log.channels[code].schema) is not None]:
         rows = (codes == code) & (origins == 0)
         if rows.all():
@@ -124,10 +124,10 @@ def _origins(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
 def decode_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one endpoint and one file, decoded."""
     made = ("value", "element_index", "reason", "data")
-    direct = [name for name in schema.names if name not in (*_OF_CHANNEL, *_OF_FILE, *made)]
+    direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, *made)]
     value = schema.field("value").type if "value" in schema.names else pa.null()
     decoder = ColumnDecoder(value)
-    for batch in read_batches(log.view, ["channel", "data", *direct], _ROWS, _BYTES):
+    for batch in read_batches(log.view, ["channel", "data", *direct], _BATCH_ROWS, _BATCH_BYTES):
         codes = batch.column("channel").to_numpy()
         for code in np.unique(codes).tolist():
             same_channel = batch if (codes == code).all() else batch.filter(pa.array(codes == code))
@@ -149,30 +149,30 @@ def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made
     for field in schema:
         if field.name in made:
             arrays.append(made[field.name])
-        elif field.name in _OF_FILE:
-            arrays.append(_repeat(_OF_FILE[field.name](log), field.type, batch.num_rows))
-        elif field.name in _OF_CHANNEL:
-            arrays.append(_of_channel(log.channels, batch.column("channel"), field))
+        elif field.name in _FILE_COLUMNS:
+            arrays.append(_repeat_value(_FILE_COLUMNS[field.name](log), field.type, batch.num_rows))
+        elif field.name in _CHANNEL_COLUMNS:
+            arrays.append(_channel_column(log.channels, batch.column("channel"), field))
         else:
             arrays.append(batch.column(field.name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _of_channel(channels: Sequence[Channel], codes: pa.Array, field: pa.Field) -> pa.Array:
-    values = [_OF_CHANNEL[field.name](channel) for channel in channels]
+def _channel_column(channels: Sequence[Channel], codes: pa.Array, field: pa.Field) -> pa.Array:
+    values = [_CHANNEL_COLUMNS[field.name](channel) for channel in channels]
     if len(set(values)) == 1:
-        return _repeat(values[0], field.type, len(codes))
+        return _repeat_value(values[0], field.type, len(codes))
     return pa.array(values, field.type).take(codes)
 
 
-def _repeat(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+def _repeat_value(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
     """Return what all messages of a file share, mostly."""
-    return _constant(value, kind)[:count] if count <= _ROWS else pa.repeat(pa.scalar(value, kind), count)
+    return _constant_array(value, kind)[:count] if count <= _BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)
 
 
 @lru_cache(maxsize=64)
-def _constant(value: str | int | None, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), _ROWS)
+def _constant_array(value: str | int | None, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), _BATCH_ROWS)
 
 
 def read_error_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from msgq.impl.ring import SubSocket
     from msgq.spark.source.options import Options
 
-_DISCOVERY_S = 0.5  # between two looks for new endpoints
-_BATCH = 1000  # messages from one ZMQ socket; then the others have their turn
+_DISCOVERY_INTERVAL_S = 0.5  # between two looks for new endpoints
+_BATCH_MESSAGES_MAX = 1000  # messages from one ZMQ socket; then the others have their turn
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class BusFeed(Protocol):
     channels: dict[int, EncodedChannel]
 
     @property
-    def largest(self) -> int:
+    def largest_message_bytes(self) -> int:
         """Bytes of the largest message that can come next."""
 
     def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
@@ -65,11 +65,11 @@ def open_feed(options: Options) -> BusFeed:
         raise InvalidValueError("the backend 'fake' stays within one process; the live bus is 'msgq' or 'zmq'")
     prefix = naming.resolve_prefix(options.prefix)
     if name == "zmq":
-        return ZmqFeed(_zmq_names(options.endpoints, options.exclude), prefix)
+        return ZmqFeed(_require_names(options.endpoints, options.exclude), prefix)
     return RingFeed(Selection(options.endpoints, options.exclude or ()), prefix)
 
 
-def _zmq_names(endpoints: Sequence[EndpointPattern] | None, exclude: Sequence[EndpointPattern] | None) -> list[str]:
+def _require_names(endpoints: Sequence[EndpointPattern] | None, exclude: Sequence[EndpointPattern] | None) -> list[str]:
     names = [name for name in endpoints or () if isinstance(name, str)]
     if not names or len(names) < len(endpoints or ()) or exclude:
         raise InvalidValueError("ZMQ does not tell what endpoints there are; name them: option('endpoints', 'imu,gps')")
@@ -83,24 +83,24 @@ class RingFeed:
         self.channels: dict[int, EncodedChannel] = {}
         self._capture = Capture()
         self._sources = RecordedEndpoints(self._capture, selection, prefix)
-        self._refused: dict[str, str] = {}
+        self._refusal_reasons: dict[str, str] = {}
         self._discover()
 
     def _discover(self) -> None:
         self._sources.rescan()
-        self._looked = time.monotonic()
-        for endpoint, reason in self._sources.refused.items() - self._refused.items():
+        self._discovery_time_s = time.monotonic()
+        for endpoint, reason in self._sources.refused.items() - self._refusal_reasons.items():
             _log.warning("%s is not in the stream: %s", endpoint, reason)
-        self._refused = dict(self._sources.refused)
+        self._refusal_reasons = dict(self._sources.refused)
 
     @property
-    def largest(self) -> int:
+    def largest_message_bytes(self) -> int:
         """Bytes of the largest message that the rings can hold."""
         return self._sources.largest
 
     def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more."""
-        if time.monotonic() - self._looked >= _DISCOVERY_S:
+        if time.monotonic() - self._discovery_time_s >= _DISCOVERY_INTERVAL_S:
             self._discover()
         full = False
         try:
@@ -125,24 +125,24 @@ class ZmqFeed:
 
     def __init__(self, names: Sequence[str], prefix: str) -> None:
         module = backend.load("zmq")
-        self._clock = Capture()
+        self._capture = Capture()
         self._poller = module.Poller()
         self._context = module.Context()
         self._sockets: dict[SubSocket, int] = {}
         self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # as `ChunkBuffer.append` takes them
-        self._came: dict[int, int] = {}
+        self._received_counts: dict[int, int] = {}
         self.channels: dict[int, EncodedChannel] = {}
         for name in names:
-            number = self._clock.new_channel()
+            number = self._capture.new_channel()
             socket = module.SubSocket()
             with naming.overrides(prefix):
                 socket.connect(self._context, name)
             self._poller.registerSocket(socket)
-            self._sockets[socket], self._came[number] = number, 0
+            self._sockets[socket], self._received_counts[number] = number, 0
             self.channels[number] = encode_channel(number, name, None, 1, metadata_keys.RECEIVED)
 
     @property
-    def largest(self) -> int:
+    def largest_message_bytes(self) -> int:
         """Bytes of the message that waits, if one does."""
         return len(self._pending[0][-1]) if self._pending else 0
 
@@ -159,10 +159,10 @@ class ZmqFeed:
     def _receive(self, seconds: float) -> None:
         for socket in self._poller.poll(round(seconds * 1000)):
             number = self._sockets[socket]
-            for data in socket.receive_many(_BATCH):
-                now = self._clock.now()
-                self._pending.append((number, self._came[number] % 2**32, now, now, data))
-                self._came[number] += 1
+            for data in socket.receive_many(_BATCH_MESSAGES_MAX):
+                now = self._capture.now()
+                self._pending.append((number, self._received_counts[number] % 2**32, now, now, data))
+                self._received_counts[number] += 1
 
     def lost(self) -> int | None:
         """Return None: ZMQ does not tell."""

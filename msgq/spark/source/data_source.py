@@ -19,8 +19,8 @@ from msgq.lake.columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
 from msgq.recording import Problem
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import Partition, file_partitions, log_rows, refuse_unread
-from msgq.spark.source.schema_inference import value_type
+from msgq.spark.source.partitions import Partition, check_unread_files, file_partitions, log_rows
+from msgq.spark.source.schema_inference import infer_value_type
 
 
 class RecordingSource(DataSource):
@@ -40,7 +40,7 @@ class RecordingSource(DataSource):
         return "msgq"
 
     @cached_property
-    def wanted(self) -> Options:
+    def parsed_options(self) -> Options:
         """Return what is to be read. Raises InvalidValueError where the options make no sense."""
         return Options.parse(self.options)
 
@@ -49,43 +49,43 @@ class RecordingSource(DataSource):
         return arrow_batches.spark_schema(self._columns())
 
     def _columns(self) -> pa.Schema:
-        if self.wanted.read_errors:
-            return arrow_batches.READ_ERRORS
-        if self.wanted.decode is None:
+        if self.parsed_options.read_errors:
+            return arrow_batches.READ_ERRORS_SCHEMA
+        if self.parsed_options.decode is None:
             return MESSAGE_COLUMNS
-        if self.wanted.live:
+        if self.parsed_options.live:
             text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
-            raise InvalidValueError(text, self.wanted.decode)
-        for path in reversed(self.wanted.files([])):
-            for log in self.wanted.open_logs([path], []):
-                value = value_type(log)
+            raise InvalidValueError(text, self.parsed_options.decode)
+        for path in reversed(self.parsed_options.files([])):
+            for log in self.parsed_options.open_logs([path], []):
+                value = infer_value_type(log)
                 if value is not None:
                     return arrow_batches.value_columns_schema(value)
-        where = ", ".join(self.wanted.paths)
+        where = ", ".join(self.parsed_options.paths)
         text = f"there are no messages in {where}, so that their columns are unknown; give a schema, or another path"
-        raise RecordingError(text, self.wanted.decode or "")
+        raise RecordingError(text, self.parsed_options.decode or "")
 
-    def _columns_of(self, wanted: StructType) -> pa.Schema:
-        if self.wanted.read_errors:
-            return arrow_batches.arrow_schema(wanted, arrow_batches.READ_ERRORS)
-        known = MESSAGE_COLUMNS if self.wanted.decode is None else arrow_batches.value_columns_schema(pa.null())
+    def _user_columns(self, wanted: StructType) -> pa.Schema:
+        if self.parsed_options.read_errors:
+            return arrow_batches.arrow_schema(wanted, arrow_batches.READ_ERRORS_SCHEMA)
+        known = MESSAGE_COLUMNS if self.parsed_options.decode is None else arrow_batches.value_columns_schema(pa.null())
         return arrow_batches.arrow_schema(wanted, pa.schema([*known, *OPTIONAL_COLUMNS]))
 
     def reader(self, schema: StructType) -> RecordingReader:
         """Return what reads; schema : the columns wanted, no others are made."""
-        if self.wanted.live:
+        if self.parsed_options.live:
             raise InvalidValueError("the live bus has no end; it is a stream: spark.readStream")
-        return RecordingReader(self.wanted, self._columns_of(schema))
+        return RecordingReader(self.parsed_options, self._user_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads recordings that grow, or the bus."""
-        if self.wanted.live:
+        if self.parsed_options.live:
             from msgq.spark.source.live_stream import LiveStreamReader
 
-            return LiveStreamReader(self.wanted, self._columns_of(schema))
+            return LiveStreamReader(self.parsed_options, self._user_columns(schema))
         from msgq.spark.source.file_stream import RecordingStreamReader
 
-        return RecordingStreamReader(self.wanted, self._columns_of(schema))
+        return RecordingStreamReader(self.parsed_options, self._user_columns(schema))
 
 
 class RecordingReader(DataSourceReader):
@@ -113,7 +113,7 @@ class RecordingReader(DataSourceReader):
             return
         for log in partition.open_logs(self._options, partition.problems):
             yield from log_rows(log, self._options, self._columns)
-            refuse_unread(self._options, log.problems)
-        refuse_unread(self._options, partition.problems)
+            check_unread_files(self._options, log.problems)
+        check_unread_files(self._options, partition.problems)
         if self._options.read_errors:
             yield from arrow_batches.read_error_rows(partition.problems, self._columns)

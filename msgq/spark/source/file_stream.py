@@ -24,7 +24,7 @@ from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, open_readonl
 from msgq.recording.mcap_io.record_structs import MAGIC
 from msgq.recording.mcap_io.recording_files import SUFFIX, SUFFIXES
 from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import Partition, log_partitions, log_rows, refuse_unread
+from msgq.spark.source.partitions import Partition, check_unread_files, log_partitions, log_rows
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
@@ -33,19 +33,19 @@ except ModuleNotFoundError as missing:
 
 #: Where a stream is in each recording, by its path: the segment, the position in it, and the first segment there was;
 #: "gone", if there are any: segments that were not read to their end and are not there any more.
-Place = dict[str, int]
-Offset = dict[str, Place]
+StreamPosition = dict[str, int]
+RecordingOffset = dict[str, StreamPosition]
 
-_RECORD = struct.Struct("<BQ")
-_CHUNK_SIZE = struct.Struct("<16xQ")  # of its content, behind two times
-_CLOSED_BYTES = len(MAGIC) + _RECORD.size + 20 + len(MAGIC)  # the least that a closed file has
-_SEGMENT = re.compile(r"(\d{6,7})" + re.escape(SUFFIX))
-_END = 2**62
+_RECORD_HEADER = struct.Struct("<BQ")
+_CHUNK_SIZE_FIELD = struct.Struct("<16xQ")  # of its content, behind two times
+_CLOSED_FILE_BYTES_MIN = len(MAGIC) + _RECORD_HEADER.size + 20 + len(MAGIC)  # the least that a closed file has
+_SEGMENT_NAME = re.compile(r"(\d{6,7})" + re.escape(SUFFIX))
+_END_POSITION = 2**62
 
 _log = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
+class ReadStep(NamedTuple):
     """A chunk, or messages outside of chunks: where it ends, and its bytes before compression."""
 
     end: int
@@ -61,9 +61,9 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: Options, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
-        self._last: Offset | None = None  # where a stream ends that reads only what there is
+        self._final_offset: RecordingOffset | None = None  # where a stream ends that reads only what there is
 
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> RecordingOffset:
         """Return the beginning of all recordings."""
         return {}
 
@@ -74,30 +74,32 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the stream end with what there is now."""
-        self._last = {name: _latest(segments) for name, segments in _recordings(self._options).items()}
+        self._final_offset = {
+            name: _latest_position(segments) for name, segments in _find_recordings(self._options).items()
+        }
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: RecordingOffset, limit: ReadLimit) -> RecordingOffset:
         """Return how far the next batch goes.
 
         Raises
         ------
         RecordingError : a segment that was not read to its end is gone (unless `failOnDataLoss` is false).
         """
-        room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else _END
+        room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else _END_POSITION
         offset = dict(start)
-        recordings = _recordings(self._options)
+        recordings = _find_recordings(self._options)
         for name in sorted(recordings):
-            walk = _RecordScanner(self, name, recordings[name], start.get(name))
-            until = None if self._last is None else self._last.get(name, walk.place)
-            room = walk.go(room, until)
-            if walk.moved:
-                offset[name] = walk.place
+            scanner = _SegmentScanner(self, name, recordings[name], start.get(name))
+            until = None if self._final_offset is None else self._final_offset.get(name, scanner.place)
+            room = scanner.advance(room, until)
+            if scanner.has_moved:
+                offset[name] = scanner.place
         for name in set(start) - set(recordings):
             if start[name]["position"]:
                 self.report_missing(name, start[name])
         return offset
 
-    def report_missing(self, name: str, place: Place) -> None:
+    def report_missing(self, name: str, place: StreamPosition) -> None:
         """Say that a segment is missing: where that is allowed, in the log."""
         read = f"was read only to byte {place['position']}" if place["position"] else "was not read"
         text = f"segment {place['segment']} of {name} is gone, and {read}"
@@ -105,9 +107,9 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise RecordingError(f"{text}; bring it back, or go on without it: option('failOnDataLoss', 'false')")
         _log.warning("%s", text)
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+    def partitions(self, start: RecordingOffset, end: RecordingOffset) -> list[InputPartition]:
         """Return the pieces between two offsets: the same ones, whenever this is asked."""
-        recordings = _recordings(self._options)
+        recordings = _find_recordings(self._options)
         logs: list[LogReader] = []
         for name, last in end.items():
             first = start.get(name, {"segment": last["first"], "position": 0})
@@ -115,15 +117,15 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 continue
             for index in range(first["segment"], last["segment"] + 1):
                 begin = first["position"] if index == first["segment"] else 0
-                until = last["position"] if index == last["segment"] else _END
+                until = last["position"] if index == last["segment"] else _END_POSITION
                 path = recordings.get(name, {}).get(index)
                 if begin < until and path is None:
                     self.report_missing(name, {"segment": index, "position": begin})
                 elif begin < until and path is not None:
-                    logs += self._log(path, (begin, until))
+                    logs += self._open_log(path, (begin, until))
         return list(log_partitions(self._options, logs))
 
-    def _log(self, path: Path, span: tuple[int, int]) -> list[LogReader]:
+    def _open_log(self, path: Path, span: tuple[int, int]) -> list[LogReader]:
         try:
             return [self._options.log(path, span)]
         except RecordingError as error:
@@ -136,70 +138,70 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(partition, Partition):
             for log in partition.open_logs(self._options, []):
                 yield from log_rows(log, self._options, self._columns)
-                refuse_unread(self._options, log.problems)
+                check_unread_files(self._options, log.problems)
 
 
-class _RecordScanner:
+class _SegmentScanner:
     """Goes through the segments of a recording, from a place on."""
 
     def __init__(
-        self, reader: RecordingStreamReader, name: str, segments: dict[int, Path], place: Place | None
+        self, reader: RecordingStreamReader, name: str, segments: dict[int, Path], place: StreamPosition | None
     ) -> None:
         self._reader, self._name, self._segments = reader, name, segments
         first = min(segments)
-        self._first = first if place is None else place["first"]
-        self._gone = 0 if place is None else place.get("gone", 0)
-        self._begin = self._at = (first, 0) if place is None else (place["segment"], place["position"])
+        self._first_segment = first if place is None else place["first"]
+        self._skipped_count = 0 if place is None else place.get("gone", 0)
+        self._begin = self._current = (first, 0) if place is None else (place["segment"], place["position"])
 
     @property
-    def place(self) -> Place:
-        place = {"first": self._first, "segment": self._at[0], "position": self._at[1]}
-        return {**place, "gone": self._gone} if self._gone else place
+    def place(self) -> StreamPosition:
+        place = {"first": self._first_segment, "segment": self._current[0], "position": self._current[1]}
+        return {**place, "gone": self._skipped_count} if self._skipped_count else place
 
     @property
-    def moved(self) -> bool:
-        return self._at != self._begin
+    def has_moved(self) -> bool:
+        return self._current != self._begin
 
-    def go(self, room: int, until: Place | None) -> int:
+    def advance(self, room: int, until: StreamPosition | None) -> int:
         """Go on until `room` bytes are used, or that place is reached; return the room that is left."""
-        last = (_END, 0) if until is None else (until["segment"], until["position"])
-        while room > 0 and self._at < last:
-            index, position = self._at
-            if index not in self._segments and not self._skip():
+        last = (_END_POSITION, 0) if until is None else (until["segment"], until["position"])
+        while room > 0 and self._current < last:
+            index, position = self._current
+            if index not in self._segments and not self._skip_segment():
                 break
             if index not in self._segments:
                 continue
             ended = index < max(self._segments) or is_closed(self._segments[index])
-            for step in steps(self._segments[index], position, ended):
+            for step in read_steps(self._segments[index], position, ended):
                 if room <= 0 or (index, step.end) > last:
                     return room
-                self._at = (index, step.end)
+                self._current = (index, step.end)
                 room -= step.size
             if not ended:
                 break
-            self._at = (index + 1, 0)
+            self._current = (index + 1, 0)
         return room
 
-    def _skip(self) -> bool:
+    def _skip_segment(self) -> bool:
         """Leave a segment that is not there; return whether there are later ones."""
-        index, position = self._at
+        index, position = self._current
         later = [number for number in self._segments if number > index]
         if later or position:
             self._reader.report_missing(self._name, self.place)
         if later:
-            self._gone += min(later) - index
-            self._at = (min(later), 0)
+            self._skipped_count += min(later) - index
+            self._current = (min(later), 0)
         return bool(later)
 
 
-def _recordings(options: Options) -> dict[str, dict[int, Path]]:
+def _find_recordings(options: Options) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
     recordings: dict[str, dict[int, Path]] = {}
     for path in filter(Path.is_file, map(Path.absolute, options.files([]))):  # what is none has no messages, ever
         if not path.name.endswith(SUFFIX) and path.name.endswith(SUFFIXES):
             text = f"{path} is compressed as a whole, and no stream; read it with spark.read, or decompress it"
             raise RecordingError(f"{text} first: zstd -d")
-        number = _SEGMENT.fullmatch(path.name)
+        number = _SEGMENT_NAME.fullmatch(path.name)
         if number:
             recordings.setdefault(str(path.parent), {})[int(number[1])] = path
         else:
@@ -207,11 +209,11 @@ def _recordings(options: Options) -> dict[str, dict[int, Path]]:
     return recordings
 
 
-def _latest(segments: dict[int, Path]) -> Place:
+def _latest_position(segments: dict[int, Path]) -> StreamPosition:
     index = max(segments)
     if is_closed(segments[index]):
         return {"first": min(segments), "segment": index + 1, "position": 0}
-    position = max((step.end for step in steps(segments[index], 0, False)), default=0)
+    position = max((step.end for step in read_steps(segments[index], 0, False)), default=0)
     return {"first": min(segments), "segment": index, "position": position}
 
 
@@ -219,16 +221,16 @@ def is_closed(path: Path) -> bool:
     """Return whether a file has an end, behind which nothing comes any more."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
-        return size >= _CLOSED_BYTES and os.pread(fd, len(MAGIC), size - len(MAGIC)) == MAGIC
+        return size >= _CLOSED_FILE_BYTES_MIN and os.pread(fd, len(MAGIC), size - len(MAGIC)) == MAGIC
 
 
-def steps(path: Path, position: int, ended: bool) -> Iterator[Step]:
+def read_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
     """Give what is behind a position of a file.
 
     ended : nothing is added any more, so that what is damaged is passed over; else it may just be incomplete yet.
     """
     if not ended:
-        yield from _whole(path, max(position, len(MAGIC)))
+        yield from _complete_steps(path, max(position, len(MAGIC)))
         return
     try:
         blocks = LogReader(path).files[0].blocks
@@ -238,20 +240,20 @@ def steps(path: Path, position: int, ended: bool) -> Iterator[Step]:
         return  # it is no recording, as a batch finds, too
     for block in blocks:
         if block.offset + block.length > position:
-            yield Step(block.offset + block.length, block.size)
+            yield ReadStep(block.offset + block.length, block.size)
 
 
-def _whole(path: Path, begin: int) -> Iterator[Step]:
+def _complete_steps(path: Path, begin: int) -> Iterator[ReadStep]:
     """Give what is complete, of a file that is being written."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
-        while size - begin >= _RECORD.size:
-            head = os.pread(fd, _RECORD.size + _CHUNK_SIZE.size, begin)
-            opcode, length = _RECORD.unpack_from(head)
-            begin += _RECORD.size + length
+        while size - begin >= _RECORD_HEADER.size:
+            head = os.pread(fd, _RECORD_HEADER.size + _CHUNK_SIZE_FIELD.size, begin)
+            opcode, length = _RECORD_HEADER.unpack_from(head)
+            begin += _RECORD_HEADER.size + length
             if opcode in (0, Opcode.DATA_END) or length > RECORD_BYTES_MAX or begin > size:
                 return
-            if opcode == Opcode.CHUNK and length >= _CHUNK_SIZE.size:
-                yield Step(begin, _CHUNK_SIZE.unpack_from(head, _RECORD.size)[0])
+            if opcode == Opcode.CHUNK and length >= _CHUNK_SIZE_FIELD.size:
+                yield ReadStep(begin, _CHUNK_SIZE_FIELD.unpack_from(head, _RECORD_HEADER.size)[0])
             elif opcode == Opcode.MESSAGE:
-                yield Step(begin, length)
+                yield ReadStep(begin, length)

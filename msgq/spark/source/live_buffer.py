@@ -20,7 +20,7 @@ from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.spark.source.bus_feed import BusFeed
 
 _CHUNK_BYTES = 4 << 20
-_DIRECTORY = "msgq-live-"
+_DIRECTORY_PREFIX = "msgq-live-"
 _TAKE_INTERVAL_S = 0.02  # so long the thread takes messages before it looks whether somebody waits for them
 
 
@@ -47,19 +47,19 @@ class LiveBuffer:
     def __init__(self, feed: BusFeed, root: Path, room: int) -> None:
         """Begin. root : where to make the directory of the files."""
         self.run = uuid4().hex
-        self._kept: deque[BufferedFile] = deque()
-        self._feed, self._room = feed, room
-        self._directory, self._lock = _new_directory(root)
+        self._buffered_files: deque[BufferedFile] = deque()
+        self._feed, self._room_bytes = feed, room
+        self._directory, self._lock = _make_locked_directory(root)
         self._compressor = Compressor("none", None)
-        self._count = self._planned = self._waiting_bytes = self._written = 0
-        self._asked = self._stopping = False
+        self._written_messages = self._planned_messages = self._waiting_bytes = self._written_files = 0
+        self._flush_requested = self._stopping = False
         self.lost = feed.lost()
         self._error: Exception | None = None
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._take, name="msgq live", daemon=True)
+        self._condition = threading.Condition()
+        self._thread = threading.Thread(target=self._run_thread, name="msgq live", daemon=True)
         self._thread.start()
 
-    def latest(self, start: int, size: int | None) -> int:
+    def plan_messages(self, start: int, size: int | None) -> int:
         """Return how many messages have come so far; they are planned, then.
 
         Parameters
@@ -71,86 +71,86 @@ class LiveBuffer:
         ------
         What ended the thread: the disk is full.
         """
-        with self._changed:
-            self._asked = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._asked or self._is_full or self._error is not None)
+        with self._condition:
+            self._flush_requested = True
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: not self._flush_requested or self._is_full or self._error is not None)
             if self._error is not None:
                 raise self._error
-            for file in self._kept:
-                if file.end > self._planned and (size is None or size > 0 or self._planned == start):
-                    self._planned = file.end
+            for file in self._buffered_files:
+                if file.end > self._planned_messages and (size is None or size > 0 or self._planned_messages == start):
+                    self._planned_messages = file.end
                     self._waiting_bytes -= file.size
                     size = None if size is None else size - file.size
-            self._changed.notify_all()
-            return self._planned
+            self._condition.notify_all()
+            return self._planned_messages
 
     @property
     def _is_full(self) -> bool:
-        return self._waiting_bytes >= self._room
+        return self._waiting_bytes >= self._room_bytes
 
     def files(self, start: int, end: int) -> list[BufferedFile]:
         """Return what came between two counts, at both of which a file ends."""
-        with self._changed:
-            return [file for file in self._kept if start < file.end <= end]
+        with self._condition:
+            return [file for file in self._buffered_files if start < file.end <= end]
 
-    def forget(self, end: int) -> None:
+    def remove_committed(self, end: int) -> None:
         """Remove what was committed: the messages up to a count."""
-        with self._changed:
-            while self._kept and self._kept[0].end <= end:
-                self._kept.popleft().path.unlink(missing_ok=True)
+        with self._condition:
+            while self._buffered_files and self._buffered_files[0].end <= end:
+                self._buffered_files.popleft().path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """End the thread, and remove the files."""
-        with self._changed:
+        with self._condition:
             self._stopping = True
-            self._changed.notify_all()
+            self._condition.notify_all()
         self._thread.join()
         shutil.rmtree(self._directory, ignore_errors=True)
         os.close(self._lock)
 
-    def _take(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._take_all()
+            self._take_messages()
         except Exception as error:  # whatever it is, who plans batches must hear of it
-            with self._changed:
+            with self._condition:
                 self._error = error
-                self._changed.notify_all()
+                self._condition.notify_all()
         finally:
             self._feed.close()
 
-    def _take_all(self) -> None:
-        chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest)
+    def _take_messages(self) -> None:
+        chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest_message_bytes)
         while not self._stopping:
             full = self._feed.take(chunk, _TAKE_INTERVAL_S)
-            asked = self._asked
+            asked = self._flush_requested
             if len(chunk) and (full or asked):
                 self._write(chunk)
                 chunk.clear()
-            if not len(chunk) and chunk.room < _CHUNK_BYTES + self._feed.largest:
-                chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest)
-            with self._changed:
+            if not len(chunk) and chunk.room < _CHUNK_BYTES + self._feed.largest_message_bytes:
+                chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest_message_bytes)
+            with self._condition:
                 self.lost = self._feed.lost()
-                self._asked = self._asked and not asked
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._stopping or not self._is_full)
+                self._flush_requested = self._flush_requested and not asked
+                self._condition.notify_all()
+                self._condition.wait_for(lambda: self._stopping or not self._is_full)
 
     def _write(self, chunk: ChunkBuffer) -> None:
-        path = self._directory / f"{self._written:09}{recording_files.SUFFIX}"
-        self._written += 1
+        path = self._directory / f"{self._written_files:09}{recording_files.SUFFIX}"
+        self._written_files += 1
         metadata = {"run": self.run, "host": platform.node()}
         segment = SegmentWriter(path, self._compressor, metadata)
         try:
             segment.write_chunk(chunk, self._feed.channels)
         finally:
             segment.close({}, synced=False)
-        with self._changed:
-            self._count += len(chunk)
-            self._kept.append(BufferedFile(path, self._count, chunk.used))
+        with self._condition:
+            self._written_messages += len(chunk)
+            self._buffered_files.append(BufferedFile(path, self._written_messages, chunk.used))
             self._waiting_bytes += chunk.used
 
 
-def _new_directory(root: Path) -> tuple[Path, int]:
+def _make_locked_directory(root: Path) -> tuple[Path, int]:
     """Make a directory, locked by the descriptor that is returned; remove those whose process was killed.
 
     Spark kills the process when a query is stopped, so that nothing can be removed then.
@@ -158,11 +158,11 @@ def _new_directory(root: Path) -> tuple[Path, int]:
     root.mkdir(parents=True, exist_ok=True)
     whole = _lock_directory(root)  # nobody removes what is not locked yet
     try:
-        for former in root.glob(f"{_DIRECTORY}*"):
+        for former in root.glob(f"{_DIRECTORY_PREFIX}*"):
             with suppress(BlockingIOError):
                 os.close(_lock_directory(former, fcntl.LOCK_NB))
                 shutil.rmtree(former, ignore_errors=True)
-        made = Path(tempfile.mkdtemp(prefix=_DIRECTORY, dir=root))
+        made = Path(tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX, dir=root))
         return made, _lock_directory(made)
     finally:
         os.close(whole)

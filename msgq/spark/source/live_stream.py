@@ -33,7 +33,7 @@ except ModuleNotFoundError as missing:
 #: Where a stream is. "run": the buffer that knows these messages, another one with each start of the query. "messages":
 #: how many were planned since the query's first start. "lost": how many were published and are in no batch, as far as
 #: subscribers are told; None: unknown.
-Offset = dict[str, Any]
+LiveOffset = dict[str, Any]
 
 
 class LiveStreamReader(DataSourceStreamReader):
@@ -42,8 +42,8 @@ class LiveStreamReader(DataSourceStreamReader):
     def __init__(self, options: Options, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
-        self._before: Offset | None = None  # where the query was when it was started again
-        self._forgotten: dict[int, int] = {}  # messages of batches that were planned before, by their end
+        self._previous_offset: LiveOffset | None = None  # where the query was when it was started again
+        self._forgotten_counts: dict[int, int] = {}  # messages of batches that were planned before, by their end
 
     @cached_property
     def _buffer(self) -> LiveBuffer:
@@ -51,7 +51,7 @@ class LiveStreamReader(DataSourceStreamReader):
         root = Path(SparkFiles.getRootDirectory())  # the session's own, which Spark removes in the end
         return LiveBuffer(open_feed(self._options), root, self._options.buffer_bytes)
 
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> LiveOffset:
         """Return the present."""
         return {"run": self._buffer.run, "messages": 0, "lost": self._buffer.lost}
 
@@ -60,38 +60,43 @@ class LiveStreamReader(DataSourceStreamReader):
         limit = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: LiveOffset, limit: ReadLimit) -> LiveOffset:
         """Return how far the next batch goes."""
         if start["run"] != self._buffer.run:
             lost = start["lost"]
-            self._before = {**start, "lost": None if lost is None else lost + sum(self._forgotten.values())}
+            self._previous_offset = {
+                **start,
+                "lost": None if lost is None else lost + sum(self._forgotten_counts.values()),
+            }
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        count = self._buffer.latest(start["messages"] - self._base, size)
+        count = self._buffer.plan_messages(start["messages"] - self._former_count, size)
         lost = self._buffer.lost
-        if self._before is not None:
-            lost = None if lost is None or self._before["lost"] is None else lost + self._before["lost"]
-        if (self._base + count, lost) == (start["messages"], start["lost"]):
+        if self._previous_offset is not None:
+            lost = (
+                None if lost is None or self._previous_offset["lost"] is None else lost + self._previous_offset["lost"]
+            )
+        if (self._former_count + count, lost) == (start["messages"], start["lost"]):
             return start
-        return {"run": self._buffer.run, "messages": self._base + count, "lost": lost}
+        return {"run": self._buffer.run, "messages": self._former_count + count, "lost": lost}
 
     @property
-    def _base(self) -> int:
+    def _former_count(self) -> int:
         """How many messages were planned before the buffer was made."""
-        return 0 if self._before is None else self._before["messages"]
+        return 0 if self._previous_offset is None else self._previous_offset["messages"]
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+    def partitions(self, start: LiveOffset, end: LiveOffset) -> list[InputPartition]:
         """Return the files between two offsets; none where they ended with a former life of the query."""
         if end["run"] != self._buffer.run:
-            self._forgotten[end["messages"]] = end["messages"] - start["messages"]
+            self._forgotten_counts[end["messages"]] = end["messages"] - start["messages"]
             return []
-        files = self._buffer.files(start["messages"] - self._base, end["messages"] - self._base)
+        files = self._buffer.files(start["messages"] - self._former_count, end["messages"] - self._former_count)
         size = self._options.piece_bytes(sum(file.size for file in files))
         return [Partition([], paths, []) for paths in pack_by_size(((file.path, file.size) for file in files), size)]
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: LiveOffset) -> None:
         """Remove what is not needed any more."""
         if end["run"] == self._buffer.run:
-            self._buffer.forget(end["messages"] - self._base)
+            self._buffer.remove_committed(end["messages"] - self._former_count)
 
     def stop(self) -> None:
         """End the subscription."""

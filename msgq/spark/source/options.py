@@ -20,11 +20,11 @@ from msgq.recording.mcap_io.recording_files import SUFFIX, filter_recordings, na
 from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, sqlite_error
 from msgq.recording.reader.log_view import CLOCKS, HOST
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20
 _PARTITION_BYTES_MIN = 8 << 20  # a task costs as much as reading so many bytes
 _CHUNK_BYTES = 1 << 20  # what does not fit goes to the next: without this room there would be one task more
-NAMES = (
+OPTION_NAMES = (
     "path",
     "paths",
     "endpoints",
@@ -45,7 +45,7 @@ NAMES = (
     "prefix",
     "bufferBytes",
 )
-_OF_RECORDINGS = (
+_RECORDING_OPTIONS = (
     "path",
     "paths",
     "start",
@@ -57,9 +57,9 @@ _OF_RECORDINGS = (
     "cores",
     "failOnDataLoss",
 )
-_OF_BUS = ("backend", "prefix", "bufferBytes")
+_BUS_OPTIONS = ("backend", "prefix", "bufferBytes")
 _BUFFER_BYTES = 256 << 20
-_LOWER = {name.lower(): name for name in NAMES}
+_NAMES_BY_LOWER_CASE = {name.lower(): name for name in OPTION_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,13 @@ class Options:
         ------
         InvalidValueError : there is no such option, or its value makes no sense.
         """
-        if unknown := [name for name in user_options if name.lower() not in _LOWER]:
-            raise InvalidValueError(f"the source msgq has no option {unknown[0]!r}; there are {', '.join(NAMES)}")
-        options = {_LOWER[name.lower()]: text for name, text in user_options.items()}
-        live = _flag("live", options.get("live", "false"))
-        if unfit := [name for name in (_OF_RECORDINGS if live else _OF_BUS) if name in options]:
+        if unknown := [name for name in user_options if name.lower() not in _NAMES_BY_LOWER_CASE]:
+            raise InvalidValueError(
+                f"the source msgq has no option {unknown[0]!r}; there are {', '.join(OPTION_NAMES)}"
+            )
+        options = {_NAMES_BY_LOWER_CASE[name.lower()]: text for name, text in user_options.items()}
+        live = _parse_flag("live", options.get("live", "false"))
+        if unfit := [name for name in (_RECORDING_OPTIONS if live else _BUS_OPTIONS) if name in options]:
             about = "recordings, not about the live bus" if live else "the live bus: option('live', 'true')"
             raise InvalidValueError(f"the option {unfit[0]!r} is about {about}")
         paths = tuple(json.loads(options["paths"])) if "paths" in options else ()
@@ -124,22 +126,22 @@ class Options:
             raise InvalidValueError("the source msgq needs a path: load('recordings'), or option('path', ...)")
         return cls(
             tuple(path.removeprefix("file:") if path.startswith("file:/") else path for path in paths),
-            _names(options.get("endpoints")) if options.get("decode") is None else (options["decode"],),
-            _names(options.get("exclude")),
-            _time("start", options.get("start")),
-            _time("end", options.get("end")),
-            _clock(options.get("clock", HOST)),
+            _parse_patterns(options.get("endpoints")) if options.get("decode") is None else (options["decode"],),
+            _parse_patterns(options.get("exclude")),
+            _parse_time("start", options.get("start")),
+            _parse_time("end", options.get("end")),
+            _parse_clock(options.get("clock", HOST)),
             options.get("decode"),
-            _schemas(options),
-            _flag("readErrors", options.get("readErrors", "false")),
-            _bytes("partitionBytes", options.get("partitionBytes")),
-            _count("cores", options.get("cores")),
-            _bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
-            _flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
+            _parse_schemas(options),
+            _parse_flag("readErrors", options.get("readErrors", "false")),
+            _parse_bytes("partitionBytes", options.get("partitionBytes")),
+            _parse_count("cores", options.get("cores")),
+            _parse_bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
+            _parse_flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
             live,
             options.get("backend"),
             options.get("prefix"),
-            _bytes("bufferBytes", options.get("bufferBytes")) or _BUFFER_BYTES,
+            _parse_bytes("bufferBytes", options.get("bufferBytes")) or _BUFFER_BYTES,
         )
 
     def files(self, problems: list[Problem]) -> list[Path]:
@@ -155,7 +157,7 @@ class Options:
             if not named:
                 raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
             for path in named:
-                inside = _recordings_in(path, problems) if path.is_dir() else [path]
+                inside = _list_recordings(path, problems) if path.is_dir() else [path]
                 if not inside:
                     problems.append(Problem(str(path), 0, f"there is no {SUFFIX} file in it"))
                 paths.update(dict.fromkeys(inside))
@@ -193,7 +195,7 @@ class Options:
         return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
 
 
-def _recordings_in(directory: Path, problems: list[Problem]) -> list[Path]:
+def _list_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
     """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
 
     def note(error: OSError) -> None:
@@ -208,19 +210,19 @@ def _recordings_in(directory: Path, problems: list[Problem]) -> list[Path]:
     return sorted(paths, key=lambda path: (path.parent, natural_sort_key(path)))
 
 
-def _schemas(options: Mapping[str, str]) -> Schemas | None:
+def _parse_schemas(options: Mapping[str, str]) -> Schemas | None:
     if "schemas" not in options:
         return None
-    folders = _texts("importPaths", options["importPaths"]) if "importPaths" in options else ()
-    return Schemas.of_texts(_texts("schemas", options["schemas"]), folders)
+    folders = _parse_texts("importPaths", options["importPaths"]) if "importPaths" in options else ()
+    return Schemas.of_texts(_parse_texts("schemas", options["schemas"]), folders)
 
 
-def _names(text: str | None) -> tuple[EndpointPattern, ...] | None:
+def _parse_patterns(text: str | None) -> tuple[EndpointPattern, ...] | None:
     """Read names and patterns, separated by commas or as a JSON list."""
-    return None if text is None else tuple(map(parse_pattern, _texts("endpoints", text)))
+    return None if text is None else tuple(map(parse_pattern, _parse_texts("endpoints", text)))
 
 
-def _texts(name: str, text: str) -> list[str]:
+def _parse_texts(name: str, text: str) -> list[str]:
     """Read texts, separated by commas or as a JSON list."""
     texts = [item.strip() for item in text.split(",")]
     if text.startswith("["):  # a list, or a pattern that begins so
@@ -231,7 +233,7 @@ def _texts(name: str, text: str) -> list[str]:
     return texts
 
 
-def _time(name: str, text: str | None) -> int | None:
+def _parse_time(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if re.fullmatch(r"-?\d{1,40}", text.strip()):
@@ -242,22 +244,22 @@ def _time(name: str, text: str | None) -> int | None:
         hint = "give nanoseconds since the epoch, or a time as 2026-01-31T12:00:00"
         raise InvalidValueError(f"{name} is {text!r}; {hint}") from None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+    return (time - _UNIX_EPOCH) // timedelta(microseconds=1) * 1000
 
 
-def _clock(text: str) -> str:
+def _parse_clock(text: str) -> str:
     if text not in CLOCKS:
         raise InvalidValueError(f"clock is {text!r}; give {' or '.join(CLOCKS)}")
     return text
 
 
-def _flag(name: str, text: str) -> bool:
+def _parse_flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InvalidValueError(f"{name} is {text!r}; give true or false")
     return text.lower() == "true"
 
 
-def _count(name: str, text: str | None) -> int | None:
+def _parse_count(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal() or not int(text):
@@ -265,7 +267,7 @@ def _count(name: str, text: str | None) -> int | None:
     return int(text)
 
 
-def _bytes(name: str, text: str | None) -> int | None:
+def _parse_bytes(name: str, text: str | None) -> int | None:
     """Read 1000, 64k, 256m, 1g."""
     if text is None:
         return None

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def cores(spark: SparkSession) -> int:
+def count_cores(spark: SparkSession) -> int:
     """Return how many tasks Spark does at one time, as it is now: a cluster may grow later."""
     if getattr(spark, "_jsc", None):
         return spark.sparkContext.defaultParallelism

@@ -17,10 +17,10 @@ from msgq.recording.mcap_io.record_scanner import open_readonly
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options
 
-_OPENED_MAX = 256  # files that are opened where the query is planned
-_SAMPLED = 16  # of these, to know how well they are compressed
-_WHOLE_BYTES = 512 << 20  # on disk; larger files are split
-_END = 2**62
+_OPENED_FILES_MAX = 256  # files that are opened where the query is planned
+_SAMPLED_FILES_MAX = 16  # of these, to know how well they are compressed
+_UNSPLIT_FILE_BYTES_MAX = 512 << 20  # on disk; larger files are split
+_UNKNOWN_SIZE = 2**62
 
 
 class Partition(InputPartition):
@@ -50,7 +50,7 @@ def log_rows(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[p
         yield from arrow_batches.message_rows(log, columns)
 
 
-def refuse_unread(options: Options, problems: list[Problem]) -> None:
+def check_unread_files(options: Options, problems: list[Problem]) -> None:
     """Raise RecordingError if a planned file could not be read, unless read errors or losses are accepted."""
     unread = next((problem for problem in problems if problem.errno), None)
     if unread is not None and options.fail_on_data_loss and not options.read_errors:
@@ -64,19 +64,21 @@ def file_partitions(options: Options, paths: Sequence[Path], problems: list[Prob
     Files are opened here, and large ones split; each costs some milliseconds, so that of very many the workers open
     those that need no splitting.
     """
-    sizes = _sizes(paths) if len(paths) > _OPENED_MAX else {}
-    whole = [path for path, size in sizes.items() if size <= _WHOLE_BYTES]
-    growth = _growth(options, {path: sizes[path] for path in whole})
+    sizes = _read_sizes(paths) if len(paths) > _OPENED_FILES_MAX else {}
+    whole = [path for path, size in sizes.items() if size <= _UNSPLIT_FILE_BYTES_MAX]
+    growth = _estimate_expansion(options, {path: sizes[path] for path in whole})
     room = options.piece_bytes(round(growth * sum(sizes.values())))
     for group in pack_by_size(((path, round(growth * sizes[path])) for path in whole), room):
         yield Partition([], group, [])
-    logs = options.open_logs([path for path in paths if sizes.get(path, _END) > _WHOLE_BYTES], problems)
+    logs = options.open_logs(
+        [path for path in paths if sizes.get(path, _UNKNOWN_SIZE) > _UNSPLIT_FILE_BYTES_MAX], problems
+    )
     for log in logs:
         problems += log.problems
     yield from log_partitions(options, logs)
 
 
-def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
+def _read_sizes(paths: Sequence[Path]) -> dict[Path, int]:
     """Return the bytes of those files that can be opened here; no worker needs to look for the faults of the others."""
     sizes = {}
     for path in paths:
@@ -85,9 +87,9 @@ def _sizes(paths: Sequence[Path]) -> dict[Path, int]:
     return sizes
 
 
-def _growth(options: Options, sizes: dict[Path, int]) -> float:
+def _estimate_expansion(options: Options, sizes: dict[Path, int]) -> float:
     """Return how much larger files are before compression, by some of them, evenly spread."""
-    some = list(sizes)[:: len(sizes) // _SAMPLED or 1]
+    some = list(sizes)[:: len(sizes) // _SAMPLED_FILES_MAX or 1]
     known = [(sizes[path], log.size) for path in some for log in options.open_logs([path], [])]
     stored, before = sum(size for size, _ in known), sum(size for _, size in known)
     return max(1.0, before / stored) if stored else 1.0

@@ -10,12 +10,12 @@ from msgq.lake.delta_types import delta_type
 from msgq.recording import LogReader
 from msgq.recording.reader.arrow_batches import read_batches
 
-_SAMPLE = 1000
+_SAMPLE_MESSAGES = 1000
 
 
-def value_type(log: LogReader) -> pa.DataType | None:
+def infer_value_type(log: LogReader) -> pa.DataType | None:
     """Return what the messages of a log of one endpoint are, by its schema or the first ones; None: there are none."""
-    batch = next(read_batches(log.view, ["channel", "data"], _SAMPLE), None)
+    batch = next(read_batches(log.view, ["channel", "data"], _SAMPLE_MESSAGES), None)
     if batch is None:
         return None
     schema = log.channels[batch.column("channel")[-1].as_py()].schema

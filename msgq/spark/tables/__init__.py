@@ -21,8 +21,8 @@ from msgq.spark.tables.queues import queue_deliveries, queue_summary, queue_wind
 from msgq.spark.tables.sequence_gaps import sequence_gaps
 from msgq.spark.tables.stages import stage_summary, stages
 from msgq.spark.tables.throughput import dropouts, throughput
+from msgq.spark.tables.time_windows import NS, coarsen_windows, traffic_windows
 from msgq.spark.tables.timestamps import with_timestamps
-from msgq.spark.tables.windows import NS, coarsen_windows, traffic_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

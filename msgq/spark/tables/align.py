@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("auto", "arrow", "window")
 _ARROW_BYTES_MAX = 256 << 20  # of a key, both sides and what comes of them, for "auto"
-_VARIABLE = (StringType, BinaryType, StructType, ArrayType, MapType)
-_WORD = 8  # bytes that a value takes, or says its length with
-_SPAN_NS = 60_000_000_000  # of a key's time for one task, at least
-_TOLERANCE_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
-_SPAN_TOLERANCE_MAX = 1 << 58
-_SPAN = "_span"
+_VARIABLE_SIZE_TYPES = (StringType, BinaryType, StructType, ArrayType, MapType)
+_WORD_BYTES = 8  # bytes that a value takes, or says its length with
+_SPAN_NS_MIN = 60_000_000_000  # of a key's time for one task, at least
+_TOLERANCE_NS_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
+_SPAN_TOLERANCE_NS_MAX = 1 << 58
+_SPAN_COLUMN = "_span"
 _TICKS_MAX = 10_000_000  # of one row: 28 hours at 100 Hz
 
 
@@ -64,49 +64,49 @@ def asof_join(
         raise InvalidValueError(f"strategy {strategy!r} is not known; give one of {', '.join(STRATEGIES)}")
     if tolerance is not None and tolerance < 0:
         raise InvalidValueError(f"a tolerance of {tolerance} ns is not possible; give 0 or more, or None")
-    tolerance = None if tolerance is None or tolerance > _TOLERANCE_MAX else tolerance
+    tolerance = None if tolerance is None or tolerance > _TOLERANCE_NS_MAX else tolerance
     values = [name for name in right.columns if name not in by]
     names = {name: name + suffix if name in left.columns else name for name in values}
     renamed = right.select(*by, *(F.col(name).alias(names[name]) for name in values))
     if strategy == "auto":
         strategy = "arrow" if by and _fits_in_worker(left, right, by) else "window"
     if strategy == "arrow":
-        return _by_arrow(left, renamed, on, names[on], by, tolerance)
-    return _by_window(left, renamed, on, names[on], by, tolerance)
+        return _join_by_arrow(left, renamed, on, names[on], by, tolerance)
+    return _join_by_window(left, renamed, on, names[on], by, tolerance)
 
 
 def _fits_in_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
     """Return whether each key has few bytes: both sides, and a right row of middle size for each left one."""
     sides = []
     for side, table in enumerate((left, right)):
-        size = reduce(operator.add, (_bytes(F.col(f"`{field.name}`"), field.dataType) for field in table.schema))
-        sides.append(table.select(*by, F.lit(side).alias("_side"), size.alias("_bytes")))
+        size = reduce(operator.add, (_size_column(F.col(f"`{field.name}`"), field.dataType) for field in table.schema))
+        sides.append(table.select(*by, F.lit(side).alias("_side"), size.alias("_size_column")))
     is_right = F.col("_side") == 1
     lefts, rights = F.count_if(~is_right), F.greatest(F.count_if(is_right), F.lit(1))
-    right_bytes = F.coalesce(F.sum(F.when(is_right, F.col("_bytes"))), F.lit(0))
-    used = F.sum("_bytes") + lefts * right_bytes / rights
+    right_bytes = F.coalesce(F.sum(F.when(is_right, F.col("_size_column"))), F.lit(0))
+    used = F.sum("_size_column") + lefts * right_bytes / rights
     largest = sides[0].unionByName(sides[1]).groupBy(*by).agg(used.alias("used")).agg(F.max("used")).first()
     return largest is None or (largest[0] or 0) <= _ARROW_BYTES_MAX
 
 
-def _bytes(value: Column, kind: DataType) -> Column:
+def _size_column(value: Column, kind: DataType) -> Column:
     """Return about how many bytes each value takes in a worker."""
     if isinstance(kind, StringType | BinaryType):
-        return F.coalesce(F.octet_length(value), F.lit(0)) + _WORD
+        return F.coalesce(F.octet_length(value), F.lit(0)) + _WORD_BYTES
     if isinstance(kind, StructType):
-        return reduce(operator.add, (_bytes(value[field.name], field.dataType) for field in kind), F.lit(0))
+        return reduce(operator.add, (_size_column(value[field.name], field.dataType) for field in kind), F.lit(0))
     if isinstance(kind, MapType):
         sides = (F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType)
-        return reduce(operator.add, (_bytes(side, ArrayType(inside)) for side, inside in sides))
-    if isinstance(kind, ArrayType) and isinstance(kind.elementType, _VARIABLE):
-        each = F.aggregate(value, F.lit(0).cast("long"), lambda sum, field: sum + _bytes(field, kind.elementType))
-        return F.coalesce(each, F.lit(0)) + _WORD
+        return reduce(operator.add, (_size_column(side, ArrayType(inside)) for side, inside in sides))
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, _VARIABLE_SIZE_TYPES):
+        each = F.aggregate(value, F.lit(0).cast("long"), lambda sum, field: sum + _size_column(field, kind.elementType))
+        return F.coalesce(each, F.lit(0)) + _WORD_BYTES
     if isinstance(kind, ArrayType):
-        return (F.coalesce(F.array_size(value), F.lit(0)) + 1).cast("long") * _WORD
-    return F.lit(_WORD)
+        return (F.coalesce(F.array_size(value), F.lit(0)) + 1).cast("long") * _WORD_BYTES
+    return F.lit(_WORD_BYTES)
 
 
-def _by_window(
+def _join_by_window(
     left: DataFrame, right: DataFrame, on: str, right_on: str, by: Sequence[str], tolerance: int | None
 ) -> DataFrame:
     """Carry the last right row forward through the union of both sides."""
@@ -128,9 +128,9 @@ def _by_window(
     )
     both = left_rows.unionByName(right_rows)
     keys = list(by)
-    if tolerance is not None and tolerance < _SPAN_TOLERANCE_MAX:
-        both = both.withColumn(_SPAN, _spans(tolerance))
-        keys.append(_SPAN)
+    if tolerance is not None and tolerance < _SPAN_TOLERANCE_NS_MAX:
+        both = both.withColumn(_SPAN_COLUMN, _span_column(tolerance))
+        keys.append(_SPAN_COLUMN)
     past = Window.partitionBy(*keys).orderBy("_time", "_side").rowsBetween(Window.unboundedPreceding, 0)
     joined = both.withColumn("_right", F.last("_right", ignorenulls=True).over(past)).where(F.col("_side") == 1)
     good = F.lit(True)
@@ -143,9 +143,9 @@ def _by_window(
     return joined.select(*columns, *(chosen[name].alias(name) for name in right_columns))
 
 
-def _spans(tolerance: int) -> Column:
+def _span_column(tolerance: int) -> Column:
     """Return the span of each left row; a right row has a copy in each span in which it may count."""
-    length = max(_SPAN_NS, 10 * tolerance)
+    length = max(_SPAN_NS_MIN, 10 * tolerance)
     first = F.floor(F.col("_time") / length)
     return F.explode(
         F.when(F.col("_side") == 1, F.array(first)).otherwise(
@@ -154,7 +154,7 @@ def _spans(tolerance: int) -> Column:
     )
 
 
-def _by_arrow(
+def _join_by_arrow(
     left: DataFrame, right: DataFrame, on: str, right_on: str, by: Sequence[str], tolerance: int | None
 ) -> DataFrame:
     """Search the sorted times of the right side for those of the left side, key by key."""
@@ -166,14 +166,14 @@ def _by_arrow(
         field.nullable = True
 
     def join(left_rows: pyarrow.Table, right_rows: pyarrow.Table) -> pyarrow.Table:
-        return _search_sorted(left_rows, right_rows, on, right_on, right_columns, tolerance)
+        return _join_sorted(left_rows, right_rows, on, right_on, right_columns, tolerance)
 
     columns = [F.col(name) for name in by]
     with_key = right.where(" AND ".join(f"`{name}` IS NOT NULL" for name in by)) if by else right
     return left.groupBy(*columns).cogroup(with_key.groupBy(*columns)).applyInArrow(join, schema)
 
 
-def _search_sorted(
+def _join_sorted(
     left: pyarrow.Table,
     right: pyarrow.Table,
     on: str,
@@ -232,7 +232,7 @@ def resample(
     newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *other_columns), on).alias("_row"))
     following = F.lead("_tick").over(Window.partitionBy(*by).orderBy("_tick"))
     last = F.coalesce(following - 1, F.col("_tick"))
-    if tolerance is not None and tolerance <= _TOLERANCE_MAX:
+    if tolerance is not None and tolerance <= _TOLERANCE_NS_MAX:
         last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
     text = F.format_string(

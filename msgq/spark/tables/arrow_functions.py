@@ -19,13 +19,13 @@ from msgq.spark.tables.message_columns import kind_column, optional_column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ROWS = 1 << 16  # that a worker looks at together
-_BYTES = 16 << 20
+_BATCH_ROWS = 1 << 16  # that a worker looks at together
+_BATCH_BYTES = 16 << 20
 
-Function = Callable[[pa.Table], pa.Table]
+TableFunction = Callable[[pa.Table], pa.Table]
 
 
-def map_messages(messages: DataFrame, columns: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
+def map_messages(messages: DataFrame, columns: Sequence[str], function: TableFunction, schema: pa.Schema) -> DataFrame:
     """Return what a function gives for pieces of messages: `schema`.
 
     Parameters
@@ -43,7 +43,7 @@ def map_messages(messages: DataFrame, columns: Sequence[str], function: Function
     )
 
 
-def map_groups(rows: DataFrame, keys: Sequence[str], function: Function, schema: pa.Schema) -> DataFrame:
+def map_groups(rows: DataFrame, keys: Sequence[str], function: TableFunction, schema: pa.Schema) -> DataFrame:
     """Return what a function gives for rows, of which it has all that have the same keys: `schema`."""
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys)
     return ordered.mapInArrow(lambda batches: _map_whole_groups(batches, keys, function), spark_schema(schema))
@@ -54,18 +54,18 @@ def arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
     return list(to_arrow_schema(table.select(*names).schema, timezone="UTC"))
 
 
-def _map_batches(batches: Iterable[pa.RecordBatch], function: Function) -> Iterator[pa.RecordBatch]:
+def _map_batches(batches: Iterable[pa.RecordBatch], function: TableFunction) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of some batches together."""
-    for piece in combine_batches(batches, _ROWS, _BYTES):
+    for piece in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
         yield from function(piece).to_batches()
 
 
 def _map_whole_groups(
-    batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: Function
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: TableFunction
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of all rows with the same keys, which come one after the other."""
     pending: pa.Table | None = None
-    for piece in combine_batches(batches, _ROWS, _BYTES):
+    for piece in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
         piece = piece if pending is None else pa.concat_tables([pending, piece])
         places = RowGroups(*(column(piece, name) for name in keys)).group_ids()
         until = int(np.argmax(places == places[-1]))  # the last ones may go on

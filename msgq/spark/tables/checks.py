@@ -29,7 +29,9 @@ def checks(gold: Mapping[str, DataFrame], thresholds: CheckThresholds | None = N
     longest = gold["dropouts"].groupBy(*_ENDPOINT_KEY).agg(F.max("duration_ns").alias("duration_ns"))
     every = gold["endpoints"].select(*_ENDPOINT_KEY, "lost", "epochs")
     every = every.join(latency, _ENDPOINT_KEY, "full").join(longest, _ENDPOINT_KEY, "left")
-    return map_groups(every, _ENDPOINT_KEY, partial(_checks, thresholds=thresholds or CheckThresholds()), arrow.CHECKS)
+    return map_groups(
+        every, _ENDPOINT_KEY, partial(_checks, thresholds=thresholds or CheckThresholds()), arrow.CHECKS_SCHEMA
+    )
 
 
 def _checks(every: pa.Table, thresholds: CheckThresholds) -> pa.Table:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
     from msgq.lake.silver.decoder import DecodedMessages
 
-_ROWS = 1 << 18  # that are decoded together
-_BYTES = 64 << 20
+_BATCH_ROWS = 1 << 18  # that are decoded together
+_BATCH_BYTES = 64 << 20
 _Batches = Iterable["pyarrow.RecordBatch"]
 
 
@@ -69,7 +69,7 @@ def decode_errors(
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from msgq.lake.silver.decoder import DECODE_ERRORS
+    from msgq.lake.silver.decoder import DECODE_ERRORS_SCHEMA
     from msgq.spark.source.arrow_batches import spark_schema
 
     kind = None if value is None else to_arrow_type(_type(value))
@@ -78,7 +78,7 @@ def decode_errors(
         for decoded in _decode(batches, schemas, kind):
             yield from decoded.decode_errors.to_batches()
 
-    return _select_needed(messages).mapInArrow(rows, spark_schema(DECODE_ERRORS))
+    return _select_needed(messages).mapInArrow(rows, spark_schema(DECODE_ERRORS_SCHEMA))
 
 
 def _type(value: DataType | str) -> DataType:
@@ -98,5 +98,5 @@ def _decode(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) 
     from msgq.lake.silver.decoder import SilverDecoder
 
     decoder = SilverDecoder(schemas or {}, kind)
-    for table in combine_batches(batches, _ROWS, _BYTES):
+    for table in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
         yield from decoder.decode(table)

@@ -28,7 +28,7 @@ def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None 
     sequence_gaps: count; kind (of the newest message); publishers: how many names of them there are, 0 where the
     endpoint has one only; overwritten: values of state that were never recorded.
     """
-    table = map_groups(windows, _ENDPOINT_KEY, _endpoints, arrow.ENDPOINTS).drop(*_MISSING)
+    table = map_groups(windows, _ENDPOINT_KEY, _endpoints, arrow.ENDPOINTS_SCHEMA).drop(*_MISSING)
     missing = gaps.groupBy(*_ENDPOINT_KEY).agg(F.sum("lost").alias("lost"), F.count("*").alias("sequence_gaps"))
     table = table.join(missing, _ENDPOINT_KEY, "left")
     if overwrites is None:
@@ -37,7 +37,7 @@ def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None 
         passed = overwrites.groupBy(*_ENDPOINT_KEY).agg(F.sum("overwritten").alias("overwritten"))
         table = table.join(passed, _ENDPOINT_KEY, "left")
     filled = {name: F.coalesce(name, F.lit(0)).cast("long") for name in _MISSING}
-    return table.withColumns(filled).select(*arrow.ENDPOINTS.names)
+    return table.withColumns(filled).select(*arrow.ENDPOINTS_SCHEMA.names)
 
 
 def _endpoints(windows: pa.Table) -> pa.Table:
@@ -55,4 +55,4 @@ def publishers(windows: DataFrame) -> DataFrame:
     ns; rate: messages a second, NULL for a single one; then of log_time - publish_time: count: messages that have it;
     min, max, p50, p90, p99, p999: ns, NULL where none has; histogram: see `msgq.lake.metrics.histograms`.
     """
-    return map_groups(windows, _ENDPOINT_KEY, arrow.publishers, arrow.PUBLISHERS)
+    return map_groups(windows, _ENDPOINT_KEY, arrow.publishers, arrow.PUBLISHERS_SCHEMA)

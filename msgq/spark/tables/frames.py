@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq.lake.metrics.images import COMPRESSED, IMAGE, MAGIC
+from msgq.lake.metrics.images import COMPRESSED_IMAGE_SCHEMA, IMAGE_MAGICS, RAW_IMAGE_SCHEMA
 from msgq.spark.tables.duplicates import payload_bytes
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def _format() -> Column:
-    kind = F.when(F.col("schema") == COMPRESSED, "jpeg").when(F.col("schema") == IMAGE, "raw")
-    for name, magic in MAGIC.items():
+    kind = F.when(F.col("schema") == COMPRESSED_IMAGE_SCHEMA, "jpeg").when(F.col("schema") == RAW_IMAGE_SCHEMA, "raw")
+    for name, magic in IMAGE_MAGICS.items():
         kind = F.when(F.startswith(F.col("data"), F.lit(magic)), F.lit(name)).otherwise(kind)
     return kind
 

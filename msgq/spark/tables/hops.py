@@ -28,8 +28,8 @@ def hops(messages: DataFrame) -> DataFrame:
     publish_time to the message's, ns; e2e_p50: median from origin_time, ns. Percentiles are right to 2.2 %.
     """
     if "origin_time" not in messages.columns:
-        return messages.sparkSession.createDataFrame([], spark_schema(arrow.HOPS))
+        return messages.sparkSession.createDataFrame([], spark_schema(arrow.HOPS_SCHEMA))
     leads = (F.col("origin_time") > 0) & ~F.col("endpoint").startswith(timing.PREFIX)
     known = messages.where(leads).select("run", "endpoint", "publish_time", "origin_time").dropna()
-    edges = map_groups(known, ("run", "origin_time"), arrow.edges, arrow.EDGES)
-    return map_groups(edges, ("run", "parent", "endpoint"), arrow.hops, arrow.HOPS)
+    edges = map_groups(known, ("run", "origin_time"), arrow.edges, arrow.EDGES_SCHEMA)
+    return map_groups(edges, ("run", "parent", "endpoint"), arrow.hops, arrow.HOPS_SCHEMA)

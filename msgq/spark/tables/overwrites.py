@@ -13,7 +13,7 @@ from msgq.spark.tables.message_columns import state_messages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_COLUMNS = (*islands.EPOCH_KEY, "key", "sequence", "log_time", "kind", "data")
+_INPUT_COLUMNS = (*islands.EPOCH_KEY, "key", "sequence", "log_time", "kind", "data")
 
 
 def overwrites(messages: DataFrame) -> DataFrame:
@@ -27,7 +27,9 @@ def overwrites(messages: DataFrame) -> DataFrame:
     previous_sequence, next_sequence: the counts around it, of 32 bits; overwritten: values between them; from_time,
     to_time: log_time around it, ns.
     """
-    state_rows = map_messages(state_messages(messages), _COLUMNS, state_islands, islands.schema(islands.STATE_KEY))
+    state_rows = map_messages(
+        state_messages(messages), _INPUT_COLUMNS, state_islands, islands.islands_schema(islands.STATE_KEY)
+    )
     function = partial(islands.find_gaps, keys=islands.STATE_KEY)
     jumps = map_groups(state_rows, islands.STATE_KEY, function, islands.gaps_schema(islands.STATE_KEY))
     return jumps.withColumnRenamed("lost", "overwritten")

@@ -10,14 +10,14 @@ import pyarrow as pa
 from msgq.lake.metrics import queues as arrow
 from msgq.spark.tables.arrow_functions import arrow_fields, map_groups, map_messages
 from msgq.spark.tables.message_columns import kind_column
-from msgq.spark.tables.windows import NS
+from msgq.spark.tables.time_windows import NS
 from msgq.workqueue.names import KIND as QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_COLUMNS = ("run", "endpoint", "epoch", "sequence", "publisher", "kind", "data")
-_QUEUE = ("run", "queue")
+_INPUT_COLUMNS = ("run", "endpoint", "epoch", "sequence", "publisher", "kind", "data")
+_QUEUE_KEY = ("run", "queue")
 
 
 def queue_deliveries(messages: DataFrame) -> DataFrame:
@@ -37,9 +37,11 @@ def queue_deliveries(messages: DataFrame) -> DataFrame:
     and no end is known; "pending": never delivered; "rejected": the queue was full.
     """
     queue_messages = messages.where(kind_column(messages) == QUEUE.name)
-    events = map_messages(queue_messages, _COLUMNS, arrow.read_events, arrow.EVENTS)
+    events = map_messages(queue_messages, _INPUT_COLUMNS, arrow.read_events, arrow.EVENTS_SCHEMA)
     # One shuffle serves the deliveries and the messages that they are of.
-    return map_groups(events, (*_QUEUE, "epoch", "number", "sent_time"), arrow.queue_deliveries, arrow.DELIVERIES)
+    return map_groups(
+        events, (*_QUEUE_KEY, "epoch", "number", "sent_time"), arrow.queue_deliveries, arrow.DELIVERIES_SCHEMA
+    )
 
 
 def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -51,9 +53,9 @@ def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
     queue_time of deliveries in the window and processing_time of those that ended in it: columns as in `stages`. A
     window without events has no row: the backlog is that of the last one.
     """
-    points = partial(arrow.queue_points, width=window_ns)
-    points_table = map_groups(work, (*_QUEUE, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)
-    return map_groups(points_table, _QUEUE, partial(arrow.queue_windows, width=window_ns), arrow.WINDOWS)
+    points = partial(arrow.count_queue_events, width=window_ns)
+    points_table = map_groups(work, (*_QUEUE_KEY, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)
+    return map_groups(points_table, _QUEUE_KEY, partial(arrow.queue_windows, width=window_ns), arrow.WINDOWS_SCHEMA)
 
 
 def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
@@ -62,10 +64,10 @@ def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
     Input: what `queue_windows` gives, perhaps with a coarser run, and more columns. Output: the same columns, without
     epoch, window_start and window_ns; backlog is that of the last window.
     """
-    fields = list(arrow.TOTALS)
+    fields = list(arrow.SUMMARY_SCHEMA)
     schema = pa.schema([*fields[:2], *arrow_fields(queue_windows, by), *fields[2:]])
-    return map_groups(queue_windows, _QUEUE, partial(_totals, by=by), schema)
+    return map_groups(queue_windows, _QUEUE_KEY, partial(_summarize, by=by), schema)
 
 
-def _totals(windows: pa.Table, by: tuple[str, ...]) -> pa.Table:
+def _summarize(windows: pa.Table, by: tuple[str, ...]) -> pa.Table:
     return arrow.queue_summary(windows, *by)

@@ -12,7 +12,7 @@ from msgq.spark.tables.arrow_functions import map_groups, map_messages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_COLUMNS = (*islands.EPOCH_KEY, "sequence", "log_time", "kind", "lost_before", "lost_after")
+_INPUT_COLUMNS = (*islands.EPOCH_KEY, "sequence", "log_time", "kind", "lost_before", "lost_after")
 
 
 def sequence_gaps(messages: DataFrame) -> DataFrame:
@@ -31,6 +31,6 @@ def sequence_gaps(messages: DataFrame) -> DataFrame:
     that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
     """
     # Each piece of messages becomes its islands, blocks without a jump, wherever it is, so that no message is moved.
-    islands_table = map_messages(messages, _COLUMNS, epoch_islands, islands.schema(islands.EPOCH_KEY))
+    islands_table = map_messages(messages, _INPUT_COLUMNS, epoch_islands, islands.islands_schema(islands.EPOCH_KEY))
     function = partial(islands.find_gaps, keys=islands.EPOCH_KEY)
     return map_groups(islands_table, islands.EPOCH_KEY, function, islands.gaps_schema(islands.EPOCH_KEY))

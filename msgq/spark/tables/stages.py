@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from msgq.common import timing
 from msgq.lake.metrics import stages as arrow
 from msgq.spark.tables.arrow_functions import arrow_fields, map_groups, map_messages
-from msgq.spark.tables.windows import NS
+from msgq.spark.tables.time_windows import NS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_KEYS = ("run", "stage", "endpoint")
-_COLUMNS = ("run", "endpoint", "log_time", "data")
+_STAGE_KEY = ("run", "stage", "endpoint")
+_INPUT_COLUMNS = ("run", "endpoint", "log_time", "data")
 
 
 def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -36,9 +36,9 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     """
     timing_messages = messages.where(F.col("endpoint").startswith(timing.PREFIX))  # files know how names begin
     stage_rows = map_messages(
-        timing_messages, _COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.STAGE_AGGREGATES
+        timing_messages, _INPUT_COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.STAGE_AGGREGATES
     )
-    return map_groups(stage_rows, _KEYS, _stages, arrow.STAGES)
+    return map_groups(stage_rows, _STAGE_KEY, _stages, arrow.STAGES_SCHEMA)
 
 
 def _stages(rows: pa.Table) -> pa.Table:
@@ -51,10 +51,10 @@ def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
     Input: what `stages` gives, perhaps with coarser values in run, stage, endpoint, window_start. Output: the same
     columns, without window_start and window_ns unless they are named.
     """
-    fields = list(arrow.TOTALS)
-    schema = pa.schema([*fields[: len(_KEYS)], *arrow_fields(stages, by), *fields[len(_KEYS) :]])
-    return map_groups(stages, _KEYS, partial(_totals, by=by), schema)
+    fields = list(arrow.SUMMARY_SCHEMA)
+    schema = pa.schema([*fields[: len(_STAGE_KEY)], *arrow_fields(stages, by), *fields[len(_STAGE_KEY) :]])
+    return map_groups(stages, _STAGE_KEY, partial(_summarize, by=by), schema)
 
 
-def _totals(stages: pa.Table, by: tuple[str, ...]) -> pa.Table:
+def _summarize(stages: pa.Table, by: tuple[str, ...]) -> pa.Table:
     return arrow.stage_summary(stages, *by)

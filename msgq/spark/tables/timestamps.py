@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_TIMES = (
+_TIME_COLUMNS = (
     *("publish_time", "log_time", "origin_time", "window_start", "start_time", "end_time", "from_time", "to_time"),
     *("sent_time", "delivered_time", "ended_time"),
 )
@@ -23,9 +23,11 @@ def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
     columns, then a timestamp for each of them, in microseconds, rounded down: log_timestamp of log_time,
     window_timestamp of window_start.
     """
-    columns = [name for name in times or _TIMES if name in table.columns]
-    return table.withColumns({_timestamp(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in columns})
+    columns = [name for name in times or _TIME_COLUMNS if name in table.columns]
+    return table.withColumns(
+        {_timestamp_name(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in columns}
+    )
 
 
-def _timestamp(time: str) -> str:
+def _timestamp_name(time: str) -> str:
     return "window_timestamp" if time == "window_start" else f"{time}stamp"

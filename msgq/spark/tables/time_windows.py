@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import queues, stages
-from msgq.lake.metrics import windows as arrow
+from msgq.lake.metrics import time_windows as arrow
 from msgq.spark.tables.arrow_functions import map_groups, map_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NS = NS_PER_S  # of the public names
-_COLUMNS = (*arrow.KEYS, "log_time", "publish_time", "size_bytes")
+_INPUT_COLUMNS = (*arrow.WINDOW_KEY, "log_time", "publish_time", "size_bytes")
 _ENDPOINT_KEY: tuple[str, ...] = ("run", "endpoint")
 
 
@@ -29,8 +29,10 @@ def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     when a message was published writes its own time twice), and for records, whose values may be hours old when the
     recorder starts.
     """
-    windows = map_messages(messages, _COLUMNS, partial(arrow.traffic_windows, width=window_ns), arrow.WINDOWS)
-    return map_groups(windows, _ENDPOINT_KEY, arrow.merge_windows, arrow.WINDOWS)
+    windows = map_messages(
+        messages, _INPUT_COLUMNS, partial(arrow.traffic_windows, width=window_ns), arrow.WINDOWS_SCHEMA
+    )
+    return map_groups(windows, _ENDPOINT_KEY, arrow.merge_windows, arrow.WINDOWS_SCHEMA)
 
 
 def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -42,9 +44,9 @@ def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     anything have 64 messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a
     message.
     """
-    keys, function, schema = _ENDPOINT_KEY, arrow.coarsen_windows, arrow.WINDOWS
+    keys, function, schema = _ENDPOINT_KEY, arrow.coarsen_windows, arrow.WINDOWS_SCHEMA
     if "stage" in windows.columns:
-        keys, function, schema = ("run", "stage", "endpoint"), stages.coarsen_windows, stages.STAGES
+        keys, function, schema = ("run", "stage", "endpoint"), stages.coarsen_windows, stages.STAGES_SCHEMA
     elif "queue" in windows.columns:
-        keys, function, schema = ("run", "queue"), queues.coarsen_windows, queues.WINDOWS
+        keys, function, schema = ("run", "queue"), queues.coarsen_windows, queues.WINDOWS_SCHEMA
     return map_groups(windows, keys, partial(function, at_least=window_ns), schema)
