@@ -15,15 +15,15 @@ cat > "$work/probe.c" <<'EOF'
 #include "leases.h"
 #include "snapshot.h"
 #define PROBE __attribute__((noinline, used, flatten)) /* flatten: with all that it calls */
-PROBE mq_ring_status publisher_begin(mq_ring_publisher *p, uint64_t n, uint8_t **to) { return mq_ring_publisher_begin(p, n, to); }
+PROBE mq_ring_status publisher_begin(mq_ring_publisher *p, uint64_t n, uint8_t **to) { return mq_ring_publisher_begin_message(p, n, to); }
 PROBE mq_ring_status publisher_extend(mq_ring_publisher *p, uint64_t need) { return mq_ring_publisher_extend_grant(p, need); }
 PROBE void publisher_announce(mq_ring_publisher *p, uint64_t limit) { mq_ring_publisher_announce_limit(p, limit); }
-PROBE mq_ring_status publisher_commit(mq_ring_publisher *p) { return mq_ring_publisher_commit(p); }
-PROBE void publisher_notify(mq_ring_publisher *p) { mq_ring_publisher_notify(p); }
-PROBE uint64_t publisher_claim(mq_ring_publisher *p, const mq_process_identity *me) { return mq_ring_publisher_claim(p, me, 1, 1); }
-PROBE bool send_in_progress(const mq_ring_publisher_row *former) { return mq_ring_send_in_progress(former); }
-PROBE mq_ring_status subscriber_refresh(mq_ring_subscriber *s) { return mq_ring_subscriber_refresh(s); }
-PROBE bool subscriber_intact(const mq_ring_subscriber *s, uint64_t at) { return mq_ring_subscriber_intact(s, at); }
+PROBE mq_ring_status publisher_commit(mq_ring_publisher *p) { return mq_ring_publisher_commit_staged(p); }
+PROBE void publisher_notify(mq_ring_publisher *p) { mq_ring_publisher_notify_subscribers(p); }
+PROBE uint64_t publisher_claim(mq_ring_publisher *p, const mq_process_identity *me) { return mq_ring_publisher_claim_ring(p, me, 1, 1); }
+PROBE bool send_in_progress(const mq_ring_publisher_row *former) { return mq_ring_publisher_is_sending(former); }
+PROBE mq_ring_status subscriber_refresh(mq_ring_subscriber *s) { return mq_ring_subscriber_refresh_published(s); }
+PROBE bool subscriber_intact(const mq_ring_subscriber *s, uint64_t at) { return mq_ring_subscriber_is_intact(s, at); }
 PROBE void subscriber_announce_sleep(mq_ring_subscriber *s) { mq_ring_subscriber_prepare_wait(s); }
 PROBE uint32_t announce_many(mq_u32 *word) { return mq_eventcount_prepare_wait_mp(word); }
 PROBE bool due_many(mq_u32 *entry, mq_u32 *word) {

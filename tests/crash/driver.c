@@ -27,15 +27,15 @@ static void claim(void) {
     publisher.side = side;
     publisher.data = (uint8_t *)ring + MQ_RING_HEADER;
     publisher.data_bytes = data_bytes;
-    publisher.canary = mq_canary_none();
+    publisher.canary = mq_canary_always_intact();
     publisher.needs_fence = !mq_membarrier_register();
     publisher.liveness_file = &liveness_file;
     publisher.track = track;
     int row = mq_ring_publisher_row_take(&liveness_file, ring, side, &publisher.liveness_token);
     if (row == MQ_NO_ROW)
         fail("no publisher's row");
-    mq_ring_publisher_claim(&publisher, &self, (uint32_t)random(), row);
-    while (mq_ring_other_send_in_progress(&publisher, false))
+    mq_ring_publisher_claim_ring(&publisher, &self, (uint32_t)random(), row);
+    while (mq_ring_find_sending_publisher(&publisher, false))
         usleep(50);
     if (mq_ring_publisher_start(&publisher, &self) != MQ_RING_OK)
         fail("corrupt");
@@ -53,7 +53,7 @@ static void join(void) {
     subscriber.data = (const uint8_t *)ring + MQ_RING_HEADER;
     subscriber.data_bytes = data_bytes;
     subscriber.liveness_file = &liveness_file;
-    subscriber.canary = mq_canary_none();
+    subscriber.canary = mq_canary_always_intact();
     if (mq_ring_subscriber_join(&subscriber, &self, (uint32_t)random()) != MQ_RING_OK)
         fail("corrupt");
     flock(lock_fd, LOCK_UN);
@@ -68,9 +68,9 @@ static void fill(uint8_t *message, uint64_t size, uint64_t number) {
 /* What a send says: somebody is to be woken, or it was refused, which ends us. */
 static void heed(mq_ring_status status) {
     if (status == MQ_RING_NOTIFY)
-        mq_ring_publisher_notify(&publisher);
+        mq_ring_publisher_notify_subscribers(&publisher);
     else if (status != MQ_RING_OK) {
-        printf("refused %d by %llu\n", status, (unsigned long long)mq_ring_publisher_current_pid(ring, side));
+        printf("refused %d by %llu\n", status, (unsigned long long)mq_ring_current_publisher_pid(ring, side));
         exit(0);
     }
 }
@@ -92,16 +92,16 @@ static void send_batch(uint64_t size, uint64_t number) {
     for (uint64_t i = 0; i < 3; i++) {
         fill(message, size, number + i);
         if (publisher.pending && !mq_ring_publisher_has_room(&publisher, size) &&
-            mq_ring_publisher_commit(&publisher) == MQ_RING_NOTIFY)
-            mq_ring_publisher_notify(&publisher);
-        if (mq_ring_publisher_begin(&publisher, size, &payload) != MQ_RING_OK)
+            mq_ring_publisher_commit_staged(&publisher) == MQ_RING_NOTIFY)
+            mq_ring_publisher_notify_subscribers(&publisher);
+        if (mq_ring_publisher_begin_message(&publisher, size, &payload) != MQ_RING_OK)
             fail("begin");
         mq_copy_in(payload, message, size);
-        mq_ring_publisher_stage(&publisher, size);
+        mq_ring_publisher_stage_message(&publisher, size);
     }
     free(message);
-    if (mq_ring_publisher_commit(&publisher) == MQ_RING_NOTIFY)
-        mq_ring_publisher_notify(&publisher);
+    if (mq_ring_publisher_commit_staged(&publisher) == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify_subscribers(&publisher);
 }
 
 /* rows:SIZE:NUMBER: three messages from an array, committed as one where there is room. As publisher.pxi does it. */
@@ -111,13 +111,13 @@ static void send_rows(uint64_t size, uint64_t number) {
         fill(rows + i * size, size, number + i);
     for (uint64_t done = 0, block; done < 3; done += block) {
         if (publisher.pending)
-            heed(mq_ring_publisher_commit(&publisher));
-        heed(mq_ring_publisher_begin(&publisher, size, &payload));
+            heed(mq_ring_publisher_commit_staged(&publisher));
+        heed(mq_ring_publisher_begin_message(&publisher, size, &payload));
         block = 3 - done;
         heed(mq_ring_publisher_stage_batch(&publisher, rows + done * size, size, &block));
     }
     free(rows);
-    heed(mq_ring_publisher_commit(&publisher));
+    heed(mq_ring_publisher_commit_staged(&publisher));
 }
 
 /* schema:SIZE:LETTER: all its letters the same */
@@ -137,15 +137,15 @@ static void receive(bool conflate, uint64_t count) {
     uint8_t *copy = malloc(data_bytes);
     mq_ring_message message;
     while (count) {
-        mq_ring_status status = mq_ring_subscriber_next(&subscriber, conflate, &message);
+        mq_ring_status status = mq_ring_subscriber_next_message(&subscriber, conflate, &message);
         if (status == MQ_RING_EMPTY)
             break;
         if (status != MQ_RING_OK)
             fail("corrupt");
         mq_copy_out(copy, message.payload, message.size);
-        if (!mq_ring_subscriber_accept(&subscriber, &message)) {
+        if (!mq_ring_subscriber_accept_copy(&subscriber, &message)) {
             if (!conflate)
-                mq_ring_subscriber_reset(&subscriber);
+                mq_ring_subscriber_recover_from_lap(&subscriber);
             continue;
         }
         uint64_t number = 0;
@@ -162,10 +162,10 @@ static void receive(bool conflate, uint64_t count) {
 static void doze(void) {
     mq_ring_subscriber_recheck_publisher(&subscriber);
     uint32_t expected = mq_ring_subscriber_prepare_wait(&subscriber);
-    if (mq_ring_subscriber_has_more(&subscriber))
+    if (mq_ring_subscriber_is_readable(&subscriber))
         return;
     POINT("goes to", sleep);
-    mq_futex_wait(mq_ring_subscriber_futex(&subscriber), expected, -1);
+    mq_futex_wait(mq_ring_subscriber_futex_word(&subscriber), expected, -1);
 }
 
 static void perform(const char *name, uint64_t a, uint64_t b) {

@@ -31,14 +31,14 @@ NAMED = {
     "first start": [
         "claim: holds lock",
         "mq_participant_write: stored &participant->uid",
-        "mq_ring_publisher_claim: exchanged &p->ring->write_uid",
-        "mq_ring_publisher_claim: ordered membarrier",
+        "mq_ring_publisher_claim_ring: exchanged &p->ring->write_uid",
+        "mq_ring_publisher_claim_ring: ordered membarrier",
         "mq_ring_publisher_start: stored &p->row->sent",
         "claim: gave back lock",
     ],
     "send": [
-        "mq_ring_publisher_begin: stored &p->row->begun",
-        "mq_ring_publisher_begin: stored (mq_u64 *)message",
+        "mq_ring_publisher_begin_message: stored &p->row->begun",
+        "mq_ring_publisher_begin_message: stored (mq_u64 *)message",
         "mq_ring_publisher_send: half copied to payload",
         "mq_ring_publisher_send: copied to payload",
         "mq_ring_publisher_publish: stored &p->ring->write_pointer",

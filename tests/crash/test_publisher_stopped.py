@@ -18,7 +18,7 @@ from tests.support import Child, hear, say, wait_until
 
 MINE = "claim arm send:16:0 send:16:1 send:16:2", "claim arm send:200:0 send:16:1 send:16:2", "claim arm rows:64:0"
 WRAPPING = "claim send:240:0 send:240:1 send:240:2 send:80:3 arm send:240:4"
-BEGUN, SENT = "mq_ring_publisher_begin: stored &p->row->begun", "mq_ring_publisher_publish: stored &row->sent"
+BEGUN, SENT = "mq_ring_publisher_begin_message: stored &p->row->begun", "mq_ring_publisher_publish: stored &row->sent"
 
 
 def stopped(topic: Topic, operations: str, point: str = WRITES, at: int = 1) -> Driver:
@@ -140,7 +140,7 @@ def test_taken_over_by_force_in_the_middle_of_a_send(topic: Topic, operations: s
 
 STARTING = [
     "claim: holds lock",
-    "mq_ring_publisher_claim: exchanged &p->ring->write_uid",
+    "mq_ring_publisher_claim_ring: exchanged &p->ring->write_uid",
     "mq_ring_publisher_start: stored*sent",
 ]
 

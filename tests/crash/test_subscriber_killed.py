@@ -27,8 +27,8 @@ NAMED = {
         "join: holds lock",
         "mq_participant_write: stored &participant->uid",
         "mq_reader_slot_claim: exchanged &ring->num_readers",
-        "mq_reader_slot_try: exchanged &ring->read_uids[slot]",
-        "mq_reader_slots_changed: set &side->eventcount",
+        "mq_reader_slot_try_claim: exchanged &ring->read_uids[slot]",
+        "mq_reader_slots_announce_change: set &side->eventcount",
         "join: gave back lock",
     ],
     "receive": [

@@ -8,11 +8,11 @@ import msgq
 from msgq.errors import StateError
 from tests.crash.victims import Topic, drain, message, readers
 
-SET = "mq_ring_decide_stamps: stored &side->tracked"
+SET = "mq_ring_side_decide_tracking: stored &side->tracked"
 #: What the victim does, and a step that must be among its points.
 SCENES = {
     "start": ("track arm claim", SET),
-    "first message": ("track claim arm send:16:0", "mq_stamps_put: half copied to payload - sizeof *stamps"),
+    "first message": ("track claim arm send:16:0", "mq_stamps_write: half copied to payload - sizeof *stamps"),
     "message that wraps": (
         "track claim " + "send:208:0 " * 4 + "arm send:208:0",
         "mq_ring_publisher_extend_grant: stored mark",

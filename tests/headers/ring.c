@@ -4,32 +4,33 @@
 /* ---- positions ---- */
 
 TEST(positions_are_intact_up_to_the_limit_one_lap_later) {
-    CHECK(mq_ring_intact(mq_ring_position(1, 64), mq_ring_position(1, 64)) &&
-          mq_ring_intact(mq_ring_position(1, 64), mq_ring_position(1, 0)));
-    CHECK(!mq_ring_intact(mq_ring_position(1, 64), mq_ring_position(1, 72)));
-    CHECK(mq_ring_intact(mq_ring_position(2, 64), mq_ring_position(1, 64)) &&
-          !mq_ring_intact(mq_ring_position(2, 72), mq_ring_position(1, 64)));
-    CHECK(!mq_ring_intact(mq_ring_position(3, 0), mq_ring_position(1, 64)));
-    CHECK(mq_ring_intact(mq_ring_position(0, 8), mq_ring_position(UINT32_MAX, 64))); /* cycles wrap */
+    CHECK(mq_ring_message_is_intact(mq_ring_position(1, 64), mq_ring_position(1, 64)) &&
+          mq_ring_message_is_intact(mq_ring_position(1, 64), mq_ring_position(1, 0)));
+    CHECK(!mq_ring_message_is_intact(mq_ring_position(1, 64), mq_ring_position(1, 72)));
+    CHECK(mq_ring_message_is_intact(mq_ring_position(2, 64), mq_ring_position(1, 64)) &&
+          !mq_ring_message_is_intact(mq_ring_position(2, 72), mq_ring_position(1, 64)));
+    CHECK(!mq_ring_message_is_intact(mq_ring_position(3, 0), mq_ring_position(1, 64)));
+    CHECK(mq_ring_message_is_intact(mq_ring_position(0, 8), mq_ring_position(UINT32_MAX, 64))); /* cycles wrap */
 }
 
 TEST(positions_of_a_silent_publisher_keep_a_margin_of_the_largest_message) {
     uint32_t margin = DATA / 3 + 8, at = 600;
-    CHECK(mq_ring_intact_without_limit(mq_ring_position(2, at - margin), mq_ring_position(1, at), DATA));
-    CHECK(!mq_ring_intact_without_limit(mq_ring_position(2, at - margin + 1), mq_ring_position(1, at), DATA));
-    CHECK(mq_ring_intact_without_limit(mq_ring_position(1, at), mq_ring_position(1, at), DATA));
-    CHECK(!mq_ring_intact_without_limit(mq_ring_position(1, at), mq_ring_position(1, at + 8), DATA));
-    CHECK(mq_ring_write_bound(mq_ring_position(1, 8), DATA) == mq_ring_position(1, (8 + margin + 7) & ~7u));
-    CHECK(mq_ring_write_bound(mq_ring_position(1, DATA - 8), DATA) == mq_ring_position(2, margin & ~7u));
+    CHECK(mq_ring_message_is_intact_without_limit(mq_ring_position(2, at - margin), mq_ring_position(1, at), DATA));
+    CHECK(
+        !mq_ring_message_is_intact_without_limit(mq_ring_position(2, at - margin + 1), mq_ring_position(1, at), DATA));
+    CHECK(mq_ring_message_is_intact_without_limit(mq_ring_position(1, at), mq_ring_position(1, at), DATA));
+    CHECK(!mq_ring_message_is_intact_without_limit(mq_ring_position(1, at), mq_ring_position(1, at + 8), DATA));
+    CHECK(mq_ring_max_written_position(mq_ring_position(1, 8), DATA) == mq_ring_position(1, (8 + margin + 7) & ~7u));
+    CHECK(mq_ring_max_written_position(mq_ring_position(1, DATA - 8), DATA) == mq_ring_position(2, margin & ~7u));
 }
 
 TEST(sizes_of_messages_and_laps_are_those_of_stock) {
     CHECK(mq_ring_frame_bytes(0) == 8 && mq_ring_frame_bytes(1) == 16 && mq_ring_frame_bytes(8) == 16 &&
           mq_ring_frame_bytes(9) == 24);
     CHECK(mq_ring_lap_end(1024) == 1008 && mq_ring_lap_end(1025) == 1016);
-    CHECK(mq_ring_position_possible(mq_ring_position(9, 1008), 1024) &&
-          !mq_ring_position_possible(mq_ring_position(9, 1016), 1024));
-    CHECK(!mq_ring_position_possible(4, 1024));
+    CHECK(mq_ring_position_is_valid(mq_ring_position(9, 1008), 1024) &&
+          !mq_ring_position_is_valid(mq_ring_position(9, 1016), 1024));
+    CHECK(!mq_ring_position_is_valid(4, 1024));
 }
 
 TEST(largest_message_fits_three_times) {
@@ -45,7 +46,7 @@ TEST(largest_message_fits_three_times) {
 TEST(send_stores_begun_then_the_message_then_its_position) {
     begin();
     send_many(&one, 1, 1);
-    CHECK(in_order("mq_ring_publisher_begin: stored *begun", "mq_ring_publisher_begin: fenced seq_cst",
+    CHECK(in_order("mq_ring_publisher_begin_message: stored *begun", "mq_ring_publisher_begin_message: fenced seq_cst",
                    "mq_ring_publisher_owns_ring: loaded *write_uid",
                    "mq_ring_publisher_announce_limit: stored *grant_seq",
                    "mq_ring_publisher_announce_limit: fenced release", "*: copied to payload",
@@ -131,7 +132,7 @@ static void another_starts(unsigned time) {
 }
 
 TEST(send_that_another_publisher_overtakes_publishes_nothing) {
-    static const char *const patterns[] = {"mq_ring_publisher_begin: stored *begun", "*: copied to payload"};
+    static const char *const patterns[] = {"mq_ring_publisher_begin_message: stored *begun", "*: copied to payload"};
     for (unsigned i = 0; i < 2; i++) {
         begin();
         send_many(&one, 1, 1);
@@ -139,7 +140,7 @@ TEST(send_that_another_publisher_overtakes_publishes_nothing) {
         meet(patterns[i], another_starts);
         CHECK(send_one(&one, 2) == MQ_RING_TAKEN_OVER);
         CHECK(mq_load_acquire_u64(&ring->write_pointer) == position);
-        CHECK(!mq_ring_send_in_progress(one.row)); /* so the next publisher does not wait for it */
+        CHECK(!mq_ring_publisher_is_sending(one.row)); /* so the next publisher does not wait for it */
         forget_steps();
         CHECK(mq_ring_publisher_start(&two, &me) == MQ_RING_OK && send_one(&one, 3) == MQ_RING_TAKEN_OVER);
         send_many(&two, 4, 1);
@@ -150,20 +151,21 @@ TEST(send_that_another_publisher_overtakes_publishes_nothing) {
 TEST(newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead) {
     uint8_t *payload;
     begin();
-    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_OK);
+    CHECK(mq_ring_publisher_begin_message(&one, SIZE, &payload) == MQ_RING_OK);
     claim(&two);
-    CHECK(mq_ring_other_send_in_progress(&two, false) == one.row);
+    CHECK(mq_ring_find_sending_publisher(&two, false) == one.row);
     lives[0] = MQ_UNKNOWN;
-    CHECK(mq_ring_other_send_in_progress(&two, false) == one.row && !mq_ring_other_send_in_progress(&two, true));
+    CHECK(mq_ring_find_sending_publisher(&two, false) == one.row && !mq_ring_find_sending_publisher(&two, true));
     lives[0] = MQ_DEAD;
-    CHECK(!mq_ring_other_send_in_progress(&two, false));
+    CHECK(!mq_ring_find_sending_publisher(&two, false));
 }
 
 TEST(claim_names_the_owner_before_the_others_are_ordered) {
     begin();
     forget_steps();
     claim(&two);
-    CHECK(in_order("mq_ring_publisher_claim: exchanged *write_uid", "mq_ring_publisher_claim: ordered membarrier"));
+    CHECK(in_order("mq_ring_publisher_claim_ring: exchanged *write_uid",
+                   "mq_ring_publisher_claim_ring: ordered membarrier"));
     CHECK(mq_ring_find_publisher(side, mq_load_acquire_u64(&ring->write_uid)) == two.row);
 }
 
@@ -215,12 +217,12 @@ TEST(rows_are_staged_and_taken_in_their_order) {
     uint64_t rows[] = {1, 1, 2, 2, 3, 3}, taken[6], count = 3;
     uint8_t *payload;
     begin();
-    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_OK);
+    CHECK(mq_ring_publisher_begin_message(&one, SIZE, &payload) == MQ_RING_OK);
     one.granted_offset = mq_ring_offset(one.head) + 2 * NEED;
     CHECK(mq_ring_publisher_stage_batch(&one, (uint8_t *)rows, SIZE, &count) == MQ_RING_OK && count == 2);
     CHECK(mq_load_relaxed_u64(&one.row->begun) == 2);
-    CHECK(mq_ring_publisher_commit(&one) <= MQ_RING_NOTIFY && one.sequence == 2 && one.bytes == 2 * SIZE);
-    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_OK);
+    CHECK(mq_ring_publisher_commit_staged(&one) <= MQ_RING_NOTIFY && one.sequence == 2 && one.bytes == 2 * SIZE);
+    CHECK(mq_ring_subscriber_refresh_published(&s) == MQ_RING_OK);
     CHECK(mq_ring_subscriber_receive_batch(&s, (uint8_t *)taken, SIZE, 3) == 2 && !memcmp(taken, rows, 2 * SIZE));
     CHECK(s.received == 2);
 }
@@ -234,8 +236,8 @@ TEST(rows_that_another_publisher_overtakes_are_dropped) {
     uint64_t rows[] = {1, 1, 2, 2}, count = 2;
     uint8_t *payload;
     begin();
-    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_OK);
+    CHECK(mq_ring_publisher_begin_message(&one, SIZE, &payload) == MQ_RING_OK);
     meet("mq_ring_publisher_stage_sized: copied to *", owner_changes);
     CHECK(mq_ring_publisher_stage_batch(&one, (uint8_t *)rows, SIZE, &count) == MQ_RING_TAKEN_OVER);
-    CHECK(one.pending == 0 && !mq_ring_send_in_progress(one.row));
+    CHECK(one.pending == 0 && !mq_ring_publisher_is_sending(one.row));
 }

@@ -28,12 +28,12 @@ static inline void claim(mq_ring_publisher *p) {
                              .side = side,
                              .data = (uint8_t *)ring + MQ_RING_HEADER,
                              .data_bytes = DATA,
-                             .canary = mq_canary_none(),
+                             .canary = mq_canary_always_intact(),
                              .needs_fence = true,
                              .liveness_file = &liveness_file};
     int row = mq_ring_publisher_row_take(&liveness_file, ring, side, &p->liveness_token);
     CHECK(row != MQ_NO_ROW);
-    mq_ring_publisher_claim(p, &me, (uint32_t)row + 1, row);
+    mq_ring_publisher_claim_ring(p, &me, (uint32_t)row + 1, row);
     lives[row] = MQ_ALIVE;
 }
 static inline void start(mq_ring_publisher *p) {
@@ -48,7 +48,7 @@ static inline void join(void) {
                              .data = (const uint8_t *)ring + MQ_RING_HEADER,
                              .data_bytes = DATA,
                              .liveness_file = &liveness_file,
-                             .canary = mq_canary_none()};
+                             .canary = mq_canary_always_intact()};
     CHECK(mq_ring_subscriber_join(&s, &me, 7) == MQ_RING_OK);
     lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_ALIVE;
 }
@@ -70,7 +70,7 @@ static inline mq_ring_status send_one(mq_ring_publisher *p, uint64_t number) {
     uint64_t words[] = {number, number};
     mq_ring_status status = mq_ring_publisher_send(p, words, sizeof words);
     if (status == MQ_RING_NOTIFY)
-        mq_ring_publisher_notify(p);
+        mq_ring_publisher_notify_subscribers(p);
     return status == MQ_RING_NOTIFY ? MQ_RING_OK : status;
 }
 static inline void send_many(mq_ring_publisher *p, uint64_t first, uint64_t count) {
@@ -83,14 +83,14 @@ static inline uint64_t receive(bool conflate) {
     mq_ring_message found;
     uint64_t words[2];
     for (;;) {
-        mq_ring_status status = mq_ring_subscriber_next(&s, conflate, &found);
+        mq_ring_status status = mq_ring_subscriber_next_message(&s, conflate, &found);
         if (status == MQ_RING_EMPTY)
             return 0;
         CHECK(status == MQ_RING_OK);
         mq_copy_out(words, found.payload, sizeof words);
-        if (mq_ring_subscriber_accept(&s, &found))
+        if (mq_ring_subscriber_accept_copy(&s, &found))
             break;
-        CHECK(mq_ring_subscriber_reset(&s) == MQ_RING_OK);
+        CHECK(mq_ring_subscriber_recover_from_lap(&s) == MQ_RING_OK);
     }
     CHECK(found.size == SIZE && words[0] == words[1]);
     return words[0];

@@ -16,7 +16,7 @@ TEST(messages_are_received_across_the_end_of_a_lap) {
 TEST(ring_that_is_one_lap_ahead_is_not_empty) {
     begin();
     mq_store_release_u64(&ring->write_pointer, mq_ring_next_lap(s.cursor) | mq_ring_offset(s.cursor));
-    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_OK);
+    CHECK(mq_ring_subscriber_refresh_published(&s) == MQ_RING_OK);
 }
 
 TEST(lapped_subscriber_counts_lost_messages) {
@@ -34,16 +34,19 @@ TEST(lapped_subscriber_counts_lost_messages) {
 }
 
 TEST(oldest_record_is_the_first_one_after_the_limit) {
-    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 2 * NEED), DATA, NEED, 0) == mq_ring_position(0, 2 * NEED));
-    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 2 * NEED + 8), DATA, NEED, 0) == mq_ring_position(0, 3 * NEED));
-    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 2 * NEED), DATA, NEED, NEED) == mq_ring_position(0, 3 * NEED));
-    CHECK(mq_ring_oldest_sized(mq_ring_position(1, 1008), DATA, NEED, 0) == mq_ring_position(1, 0));
-    CHECK(mq_ring_oldest_sized(mq_ring_position(0, 2 * NEED), DATA, NEED, 0) == mq_ring_position(0, 0));
+    CHECK(mq_ring_oldest_record_position(mq_ring_position(1, 2 * NEED), DATA, NEED, 0) ==
+          mq_ring_position(0, 2 * NEED));
+    CHECK(mq_ring_oldest_record_position(mq_ring_position(1, 2 * NEED + 8), DATA, NEED, 0) ==
+          mq_ring_position(0, 3 * NEED));
+    CHECK(mq_ring_oldest_record_position(mq_ring_position(1, 2 * NEED), DATA, NEED, NEED) ==
+          mq_ring_position(0, 3 * NEED));
+    CHECK(mq_ring_oldest_record_position(mq_ring_position(1, 1008), DATA, NEED, 0) == mq_ring_position(1, 0));
+    CHECK(mq_ring_oldest_record_position(mq_ring_position(0, 2 * NEED), DATA, NEED, 0) == mq_ring_position(0, 0));
     begin();
     send_many(&one, 1, 3);
     uint64_t last;
-    CHECK(mq_ring_walk_sized(one.data, DATA, 0, one.position, NEED, &last) == 3);
-    CHECK(mq_ring_walk_sized(one.data, DATA, 0, one.position, NEED + 8, &last) == -1);
+    CHECK(mq_ring_count_messages_of_size(one.data, DATA, 0, one.position, NEED, &last) == 3);
+    CHECK(mq_ring_count_messages_of_size(one.data, DATA, 0, one.position, NEED + 8, &last) == -1);
 }
 
 TEST(lapped_consumer_of_records_continues_at_the_oldest_one) {
@@ -99,9 +102,9 @@ TEST(copy_that_was_overwritten_is_not_accepted) {
     mq_ring_message found;
     begin();
     send_many(&one, 1, 1);
-    CHECK(mq_ring_subscriber_peek(&s, &found) == MQ_RING_OK);
-    meet("mq_ring_subscriber_intact: fenced acquire", publish_a_lap);
-    CHECK(!mq_ring_subscriber_accept(&s, &found));
+    CHECK(mq_ring_subscriber_peek_message(&s, &found) == MQ_RING_OK);
+    meet("mq_ring_subscriber_is_intact: fenced acquire", publish_a_lap);
+    CHECK(!mq_ring_subscriber_accept_copy(&s, &found));
     CHECK(s.received == 0);
 }
 
@@ -109,15 +112,16 @@ TEST(copy_is_validated_after_a_fence_by_the_limit) {
     mq_ring_message found;
     begin();
     send_many(&one, 1, 1);
-    CHECK(mq_ring_subscriber_peek(&s, &found) == MQ_RING_OK);
+    CHECK(mq_ring_subscriber_peek_message(&s, &found) == MQ_RING_OK);
     forget_steps();
-    CHECK(mq_ring_subscriber_accept(&s, &found));
+    CHECK(mq_ring_subscriber_accept_copy(&s, &found));
     CHECK(in_order("mq_ring_subscriber_is_valid: fenced acquire", "mq_ring_subscriber_sentinel_unchanged: loaded *",
-                   "mq_ring_subscriber_intact: fenced acquire", "mq_ring_subscriber_intact: loaded *write_limit"));
+                   "mq_ring_subscriber_is_intact: fenced acquire",
+                   "mq_ring_subscriber_is_intact: loaded *write_limit"));
     /* The copied message is near an announces_limit limit, and no new message is there. */
     mq_store_relaxed_u64(&side->write_limit, mq_ring_position(1, 512));
-    CHECK(!mq_ring_subscriber_intact(&s, mq_ring_position(0, 504)) &&
-          mq_ring_subscriber_intact(&s, mq_ring_position(0, 512)));
+    CHECK(!mq_ring_subscriber_is_intact(&s, mq_ring_position(0, 504)) &&
+          mq_ring_subscriber_is_intact(&s, mq_ring_position(0, 512)));
 }
 
 TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
@@ -132,9 +136,9 @@ TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
 TEST(write_pointer_that_is_impossible_is_corrupt) {
     begin();
     mq_store_release_u64(&ring->write_pointer, 4);
-    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_CORRUPT);
+    CHECK(mq_ring_subscriber_refresh_published(&s) == MQ_RING_CORRUPT);
     mq_store_release_u64(&ring->write_pointer, mq_ring_position(0, 1016));
-    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_CORRUPT);
+    CHECK(mq_ring_subscriber_refresh_published(&s) == MQ_RING_CORRUPT);
 }
 
 TEST(size_beyond_what_is_published_is_corrupt) {
@@ -142,23 +146,23 @@ TEST(size_beyond_what_is_published_is_corrupt) {
     begin();
     send_many(&one, 1, 1);
     mq_store_relaxed_u64((mq_u64 *)(void *)one.data, SIZE + 8);
-    CHECK(mq_ring_subscriber_peek(&s, &found) == MQ_RING_CORRUPT);
+    CHECK(mq_ring_subscriber_peek_message(&s, &found) == MQ_RING_CORRUPT);
 }
 
 TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
     uint64_t last = 0;
     begin();
     send_many(&one, 1, 3);
-    CHECK(mq_ring_walk(one.data, DATA, 0, one.position, &last) == 3 && last == 2 * NEED);
-    CHECK(mq_ring_walk(one.data, DATA, 0, one.position - 8, &last) == -1);
+    CHECK(mq_ring_count_messages(one.data, DATA, 0, one.position, &last) == 3 && last == 2 * NEED);
+    CHECK(mq_ring_count_messages(one.data, DATA, 0, one.position - 8, &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + NEED), DATA);
-    CHECK(mq_ring_walk(one.data, DATA, 0, one.position, &last) == -1);
+    CHECK(mq_ring_count_messages(one.data, DATA, 0, one.position, &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 24); /* it ends after the end of the lap */
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1016), (uint64_t)MQ_RING_WRAP_MARK);
-    CHECK(mq_ring_walk(one.data, DATA, 984, mq_ring_position(1, 0), &last) == -1);
+    CHECK(mq_ring_count_messages(one.data, DATA, 984, mq_ring_position(1, 0), &last) == -1);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 984), 16);
     mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + 1008), (uint64_t)MQ_RING_WRAP_MARK);
-    CHECK(mq_ring_walk(one.data, DATA, 984, mq_ring_position(1, 0), &last) == 1);
+    CHECK(mq_ring_count_messages(one.data, DATA, 984, mq_ring_position(1, 0), &last) == 1);
 }
 
 /* ---- observers ---- */
@@ -166,27 +170,27 @@ TEST(walk_counts_messages_and_rejects_sizes_that_lead_elsewhere) {
 TEST(observer_counts_losses_before_the_subscriber_detects_them) {
     mq_ring_subscriber_snapshot found;
     begin();
-    mq_ring_subscriber observer = mq_ring_observer(ring, side, &liveness_file, DATA, mq_canary_none());
+    mq_ring_subscriber observer = mq_ring_make_observer(ring, side, &liveness_file, DATA, mq_canary_always_intact());
     int entry = (int)(s.row - side->subscribers);
     send_many(&one, 1, 3);
     CHECK(receive(false) == 1);
-    mq_ring_observer_subscriber_stats(&observer, entry, &found);
+    mq_ring_observer_read_subscriber(&observer, entry, &found);
     CHECK(found.received == 1 && found.lost == 0 && !found.lost_unknown);
     send_many(&one, 4, 97);
-    mq_ring_observer_subscriber_stats(&observer, entry, &found);
+    mq_ring_observer_read_subscriber(&observer, entry, &found);
     CHECK(found.received == 1 && found.lost == 99 && !found.lost_unknown && s.lost == 0);
     lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD; /* it detects nothing more */
-    mq_ring_observer_subscriber_stats(&observer, entry, &found);
+    mq_ring_observer_read_subscriber(&observer, entry, &found);
     CHECK(found.lost == 0);
 }
 
 TEST(losses_are_unknown_with_the_base_of_another_era) {
     mq_ring_subscriber_snapshot found;
     begin();
-    mq_ring_subscriber observer = mq_ring_observer(ring, side, &liveness_file, DATA, mq_canary_none());
+    mq_ring_subscriber observer = mq_ring_make_observer(ring, side, &liveness_file, DATA, mq_canary_always_intact());
     send_many(&one, 1, 100);
     mq_store_release_u64(&s.row->base_tag, 1); /* of another era */
-    mq_ring_observer_subscriber_stats(&observer, (int)(s.row - side->subscribers), &found);
+    mq_ring_observer_read_subscriber(&observer, (int)(s.row - side->subscribers), &found);
     CHECK(found.lost_unknown == 1 && found.lost == 0);
 }
 
@@ -230,7 +234,7 @@ TEST(limit_clears_flags_of_stock_subscribers_in_its_way) {
     }
     mq_store_release_u64(&ring->read_pointers[MQ_READER_SLOTS - 1], 0);
     mq_store_release_u64(&ring->read_valids[MQ_READER_SLOTS - 1], 1);
-    mq_ring_publisher_clear_flags(&one, mq_ring_position(1, 512));
+    mq_ring_publisher_clear_read_valids(&one, mq_ring_position(1, 512));
     for (int i = 0; i < 4; i++)
         CHECK(mq_load_relaxed_u64(&ring->read_valids[1 + i]) == readers[i].valid);
     CHECK(mq_load_relaxed_u64(&ring->read_valids[MQ_READER_SLOTS - 1]) == 0);
@@ -242,7 +246,7 @@ TEST(grant_clears_flags_before_it_is_announced) {
     mq_store_release_u64(&ring->read_pointers[3], mq_ring_position(UINT32_MAX, 8));
     forget_steps();
     send_many(&one, 1, 1);
-    CHECK(in_order("mq_ring_publisher_clear_flags: stored *read_valids*",
+    CHECK(in_order("mq_ring_publisher_clear_read_valids: stored *read_valids*",
                    "mq_ring_publisher_announce_limit: fenced release", "*: half copied to payload"));
 }
 
@@ -284,15 +288,16 @@ TEST(ring_without_its_canary_is_truncated) {
     mq_ring_canary_write(ring, DATA, 77);
     mq_ring_canary_write(ring, DATA, 78); /* once */
     mq_canary canary = mq_canary_of_ring(ring, DATA, &unused);
-    CHECK(canary.value == 77 && mq_canary_intact(&canary));
-    mq_ring_side_note_ring(side, ring, DATA);
-    CHECK(!mq_ring_canary_lost(ring, side, DATA));
-    mq_store_relaxed_u64(mq_ring_canary(ring, DATA), 0);
-    CHECK(!mq_canary_intact(&canary) && !mq_canary_present(&canary) && mq_ring_canary_lost(ring, side, DATA));
+    CHECK(canary.value == 77 && mq_canary_is_intact(&canary));
+    mq_ring_side_record_ring(side, ring, DATA);
+    CHECK(!mq_ring_canary_is_missing(ring, side, DATA));
+    mq_store_relaxed_u64(mq_ring_canary_word(ring, DATA), 0);
+    CHECK(!mq_canary_is_intact(&canary) && !mq_canary_is_nonzero(&canary) &&
+          mq_ring_canary_is_missing(ring, side, DATA));
     one.canary = canary;
     uint8_t *payload;
     one.granted_offset = 0;
-    CHECK(mq_ring_publisher_begin(&one, SIZE, &payload) == MQ_RING_TAKEN_OVER);
+    CHECK(mq_ring_publisher_begin_message(&one, SIZE, &payload) == MQ_RING_TAKEN_OVER);
 }
 
 TEST(truncated_ring_begins_the_next_lap) {
@@ -364,19 +369,19 @@ TEST(memory_of_a_stock_subscriber_lives_until_exec_or_death) {
 
 TEST(topic_is_tracked_from_its_first_message_on_or_never) {
     begin();
-    CHECK(mq_ring_can_track(ring, side, MQ_TRACK_YES) && mq_ring_can_track(ring, side, MQ_TRACK_NO));
+    CHECK(mq_ring_side_can_track(ring, side, MQ_TRACK_YES) && mq_ring_side_can_track(ring, side, MQ_TRACK_NO));
     send_many(&one, 1, 1);
-    CHECK(!mq_ring_can_track(ring, side, MQ_TRACK_YES) && mq_ring_can_track(ring, side, MQ_TRACK_UNCHANGED));
+    CHECK(!mq_ring_side_can_track(ring, side, MQ_TRACK_YES) && mq_ring_side_can_track(ring, side, MQ_TRACK_UNCHANGED));
     begin();
-    CHECK(mq_ring_decide_stamps(side, MQ_TRACK_YES) == sizeof(mq_stamps));
-    CHECK(!mq_ring_can_track(ring, side, MQ_TRACK_NO) && mq_ring_can_track(ring, side, MQ_TRACK_UNCHANGED));
+    CHECK(mq_ring_side_decide_tracking(side, MQ_TRACK_YES) == sizeof(mq_stamps));
+    CHECK(!mq_ring_side_can_track(ring, side, MQ_TRACK_NO) && mq_ring_side_can_track(ring, side, MQ_TRACK_UNCHANGED));
     mq_ring_publisher_close(&one);
     start(&two);
     mq_stamps stamps = {.publish_time = 5, .origin_time = 4}, found;
     CHECK(mq_ring_publisher_send_tracked(&two, message, SIZE, &stamps) <= MQ_RING_NOTIFY);
     mq_ring_message at;
-    CHECK(mq_ring_subscriber_peek(&s, &at) == MQ_RING_OK && at.size == SIZE);
-    mq_stamps_get(&found, at.payload);
-    CHECK(found.publish_time == 5 && found.origin_time == 4 && mq_ring_subscriber_accept(&s, &at));
-    CHECK(mq_ring_subscriber_refresh(&s) == MQ_RING_EMPTY);
+    CHECK(mq_ring_subscriber_peek_message(&s, &at) == MQ_RING_OK && at.size == SIZE);
+    mq_stamps_read(&found, at.payload);
+    CHECK(found.publish_time == 5 && found.origin_time == 4 && mq_ring_subscriber_accept_copy(&s, &at));
+    CHECK(mq_ring_subscriber_refresh_published(&s) == MQ_RING_EMPTY);
 }

@@ -32,7 +32,7 @@ def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.nightly
 def test_stress_sees_a_missing_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a subscriber that takes every copy for intact must be found out by the checksums."""
-    check = "if (mq_unlikely(!mq_ring_subscriber_validate(s)))\n        return false;"
+    check = "if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s)))\n        return false;"
     mutate_header(tmp_path, monkeypatch, "HEADERS", "ring/subscriber.h", check, "")
     assert "threads:" in Stress("threads").complaint(tmp_path, "native", 10)
 

@@ -88,14 +88,14 @@ static void become_publisher(mq_ring_publisher *p, const mq_process_identity *se
     p->side = side;
     p->data = (uint8_t *)ring + MQ_RING_HEADER;
     p->data_bytes = DATA_BYTES;
-    p->canary = mq_canary_none();
+    p->canary = mq_canary_always_intact();
     p->needs_fence = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
     int row = mq_ring_publisher_row_take(NULL, ring, side, &p->liveness_token);
     if (row == MQ_NO_ROW)
         fail("no publisher's row is free");
-    mq_ring_publisher_claim(p, self, below(chance, UINT32_MAX), row);
-    while (mq_ring_other_send_in_progress(p, false))
+    mq_ring_publisher_claim_ring(p, self, below(chance, UINT32_MAX), row);
+    while (mq_ring_find_sending_publisher(p, false))
         sched_yield();
     if (mq_ring_publisher_start(p, self) != MQ_RING_OK)
         fail("the ring makes no sense to a starting publisher");
@@ -132,21 +132,21 @@ static health publish(mq_ring_publisher *p, uint64_t *chance) {
     uint8_t bytes[MESSAGE_MAX], *payload;
     uint64_t size = 8 + below(chance, MESSAGE_MAX - 8);
     uint32_t death = below(chance, 4000);
-    if (mq_ring_publisher_begin(p, size, &payload) != MQ_RING_OK)
+    if (mq_ring_publisher_begin_message(p, size, &payload) != MQ_RING_OK)
         return TAKEN_OVER;
     fill(bytes, size, p->sequence);
     mq_copy_in(payload, bytes, death == 0 ? size / 2 : size);
     if (death < 2) /* in the middle of the payload, or before the commit */
         return die(&p->row->participant), DEAD;
-    mq_ring_publisher_stage(p, size);
-    mq_ring_status status = mq_ring_publisher_commit(p);
+    mq_ring_publisher_stage_message(p, size);
+    mq_ring_status status = mq_ring_publisher_commit_staged(p);
     if (status != MQ_RING_OK && status != MQ_RING_NOTIFY)
         return TAKEN_OVER;
     atomic_fetch_add(&sent, 1);
     if (death == 2) /* before the wake */
         return die(&p->row->participant), DEAD;
     if (status == MQ_RING_NOTIFY)
-        mq_ring_publisher_notify(p);
+        mq_ring_publisher_notify_subscribers(p);
     return WELL;
 }
 
@@ -183,7 +183,7 @@ static void join(mq_ring_subscriber *s, const mq_process_identity *self, uint64_
     s->side = side;
     s->data = (uint8_t *)ring + MQ_RING_HEADER;
     s->data_bytes = DATA_BYTES;
-    s->canary = mq_canary_none();
+    s->canary = mq_canary_always_intact();
     pthread_mutex_lock(&lock);
     if (mq_ring_subscriber_join(s, self, below(chance, UINT32_MAX)) != MQ_RING_OK)
         fail("the ring makes no sense to a subscriber");
@@ -195,10 +195,10 @@ static void join(mq_ring_subscriber *s, const mq_process_identity *self, uint64_
 static void sleep_until_more(mq_ring_subscriber *s) {
     mq_ring_subscriber_recheck_publisher(s);
     uint32_t expected = mq_ring_subscriber_prepare_wait(s);
-    if (mq_ring_subscriber_has_more(s))
+    if (mq_ring_subscriber_is_readable(s))
         return;
     atomic_fetch_add(&slept, 1);
-    mq_futex_wait(mq_ring_subscriber_futex(s), expected, mq_now_ns() + (int64_t)2 * WATCHDOG_S * 1000000000);
+    mq_futex_wait(mq_ring_subscriber_futex_word(s), expected, mq_now_ns() + (int64_t)2 * WATCHDOG_S * 1000000000);
 }
 
 /* Receive one message, with the checks that follow from its number. False: the end. */
@@ -206,7 +206,7 @@ static bool receive(mq_ring_subscriber *s, bool conflate, uint64_t *next, _Atomi
     uint8_t copy[MESSAGE_MAX];
     mq_ring_message m = {0};
     while (!stop) {
-        mq_ring_status status = mq_ring_subscriber_next(s, conflate, &m);
+        mq_ring_status status = mq_ring_subscriber_next_message(s, conflate, &m);
         *cursor = s->cursor;
         if (status == MQ_RING_CORRUPT)
             fail("corrupt at %llx", (unsigned long long)s->cursor);
@@ -215,9 +215,9 @@ static bool receive(mq_ring_subscriber *s, bool conflate, uint64_t *next, _Atomi
             continue;
         }
         mq_copy_out(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
-        if (!mq_ring_subscriber_accept(s, &m)) {
+        if (!mq_ring_subscriber_accept_copy(s, &m)) {
             if (!conflate)
-                mq_ring_subscriber_reset(s);
+                mq_ring_subscriber_recover_from_lap(s);
             continue;
         }
         uint64_t sequence = verify(copy, m.size);
@@ -275,20 +275,20 @@ static void take_from_oldest(const mq_process_identity *self) {
                             .side = side,
                             .data = (uint8_t *)ring + MQ_RING_HEADER,
                             .data_bytes = DATA_BYTES,
-                            .canary = mq_canary_none(),
+                            .canary = mq_canary_always_intact(),
                             .passive = true};
     if (mq_ring_subscriber_join(&s, self, 0) != MQ_RING_OK || mq_ring_subscriber_seek_oldest(&s) != MQ_RING_OK)
         fail("the ring makes no sense to one that looks on");
     uint64_t behind = s.lost;
     while (s.received < 50 && !stop && !s.lost_unknown) {
-        mq_ring_status status = mq_ring_subscriber_peek(&s, &m);
+        mq_ring_status status = mq_ring_subscriber_peek_message(&s, &m);
         if (status == MQ_RING_EMPTY)
             return;
         if (status != MQ_RING_OK)
             fail("corrupt at %llx", (unsigned long long)s.cursor);
         mq_copy_out(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
-        if (!mq_ring_subscriber_accept(&s, &m)) {
-            mq_ring_subscriber_reset(&s);
+        if (!mq_ring_subscriber_accept_copy(&s, &m)) {
+            mq_ring_subscriber_recover_from_lap(&s);
             continue;
         }
         uint64_t sequence = verify(copy, m.size);

@@ -33,21 +33,21 @@ static void start_publisher(int i) {
     p->side = side();
     p->data = fuzz_ring.writable + MQ_RING_HEADER;
     p->data_bytes = fuzz_data_bytes;
-    p->canary = mq_canary_none();
+    p->canary = mq_canary_always_intact();
     p->needs_fence = fuzz_one_in(2);
     p->liveness_file = fuzz_one_in(8) ? NULL : &liveness_file;
     int row = mq_ring_publisher_row_take(p->liveness_file, ring(), side(), &p->liveness_token);
     started[i] = false;
     if (row == MQ_NO_ROW)
         return;
-    uint64_t former_uid = mq_ring_publisher_claim(p, &self, (uint32_t)fuzz_random(), row);
-    if (mq_ring_other_send_in_progress(p, fuzz_one_in(2)) && fuzz_one_in(2)) {
-        mq_ring_publisher_unclaim(p, former_uid);
+    uint64_t former_uid = mq_ring_publisher_claim_ring(p, &self, (uint32_t)fuzz_random(), row);
+    if (mq_ring_find_sending_publisher(p, fuzz_one_in(2)) && fuzz_one_in(2)) {
+        mq_ring_publisher_release_ring(p, former_uid);
         return;
     }
     started[i] = mq_ring_publisher_start(p, &self) == MQ_RING_OK;
     if (!started[i])
-        mq_ring_publisher_unclaim(p, former_uid);
+        mq_ring_publisher_release_ring(p, former_uid);
 }
 
 static uint64_t message_size(void) {
@@ -65,27 +65,27 @@ static void write_message(mq_ring_publisher *p) {
     uint8_t *payload;
     uint64_t size = message_size();
     if (p->pending && !mq_ring_publisher_has_room(p, size))
-        if (mq_ring_publisher_commit(p) == MQ_RING_NOTIFY)
-            mq_ring_publisher_notify(p);
-    if (mq_ring_publisher_begin(p, size, &payload) != MQ_RING_OK)
+        if (mq_ring_publisher_commit_staged(p) == MQ_RING_NOTIFY)
+            mq_ring_publisher_notify_subscribers(p);
+    if (mq_ring_publisher_begin_message(p, size, &payload) != MQ_RING_OK)
         return;
     check(payload >= p->data + 8 && payload + size <= p->data + p->data_bytes, "a message beyond the ring");
     if (fuzz_one_in(8)) {
-        mq_ring_publisher_discard(p, MQ_RING_OK);
+        mq_ring_publisher_discard_staged(p, MQ_RING_OK);
         return;
     }
     mq_copy_in(payload, payloads, size);
-    mq_ring_publisher_stage(p, size);
-    if (fuzz_one_in(2) && mq_ring_publisher_commit(p) == MQ_RING_NOTIFY)
-        mq_ring_publisher_notify(p);
+    mq_ring_publisher_stage_message(p, size);
+    if (fuzz_one_in(2) && mq_ring_publisher_commit_staged(p) == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify_subscribers(p);
 }
 
 static void send_message(mq_ring_publisher *p) {
     uint64_t size = message_size();
-    if (p->pending && mq_ring_publisher_commit(p) == MQ_RING_NOTIFY)
-        mq_ring_publisher_notify(p);
+    if (p->pending && mq_ring_publisher_commit_staged(p) == MQ_RING_NOTIFY)
+        mq_ring_publisher_notify_subscribers(p);
     if (mq_ring_publisher_send(p, payloads, size) == MQ_RING_NOTIFY)
-        mq_ring_publisher_notify(p);
+        mq_ring_publisher_notify_subscribers(p);
 }
 
 static void publish(void) {
@@ -104,11 +104,11 @@ static void publish(void) {
     case 1:
         fuzz_op = "notify";
         mq_ring_publisher_scan_stock_readers(p);
-        mq_ring_publisher_notify(p);
+        mq_ring_publisher_notify_subscribers(p);
         break;
     case 2:
         fuzz_op = "close (publisher)";
-        mq_ring_publisher_discard(p, MQ_RING_OK);
+        mq_ring_publisher_discard_staged(p, MQ_RING_OK);
         mq_ring_publisher_close(p);
         started[i] = false;
         break;
@@ -136,7 +136,7 @@ static void join(int i) {
     s->side = i == WITHOUT_SIDE ? NULL : (mq_ring_side *)(void *)(passive ? fuzz_side.readable : fuzz_side.writable);
     s->data = (uint8_t *)s->ring + MQ_RING_HEADER;
     s->data_bytes = fuzz_data_bytes;
-    s->canary = mq_canary_none();
+    s->canary = mq_canary_always_intact();
     joined[i] = mq_ring_subscriber_join(s, &self, (uint32_t)fuzz_random()) == MQ_RING_OK;
     if (!joined[i])
         mq_ring_subscriber_leave(s);
@@ -148,10 +148,10 @@ static mq_ring_status receive(mq_ring_subscriber *s, bool conflate) {
     mq_ring_message message;
     for (int tries = 0; tries < 1000; tries++) {
         fuzz_steps = 0;
-        mq_ring_status status = mq_ring_subscriber_next(s, conflate, &message);
+        mq_ring_status status = mq_ring_subscriber_next_message(s, conflate, &message);
         if (status != MQ_RING_OK) {
             if (status == MQ_RING_CORRUPT)
-                mq_ring_subscriber_reset(s);
+                mq_ring_subscriber_recover_from_lap(s);
             return status;
         }
         check(message.payload >= s->data + 8 && message.size <= s->data_bytes &&
@@ -160,9 +160,9 @@ static mq_ring_status receive(mq_ring_subscriber *s, bool conflate) {
         uint8_t *copy = malloc(message.size + 1);
         mq_copy_out(copy, message.payload, message.size);
         free(copy);
-        if (mq_ring_subscriber_accept(s, &message))
+        if (mq_ring_subscriber_accept_copy(s, &message))
             return MQ_RING_OK;
-        if (!conflate && mq_ring_subscriber_reset(s) != MQ_RING_OK)
+        if (!conflate && mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
             return MQ_RING_CORRUPT;
     }
     check(fuzz_rate, "torn again and again, though nobody writes");
@@ -170,7 +170,7 @@ static mq_ring_status receive(mq_ring_subscriber *s, bool conflate) {
 }
 
 static void receive_all(mq_ring_subscriber *s) {
-    mq_ring_subscriber_refresh(s);
+    mq_ring_subscriber_refresh_published(s);
     for (int i = 0; i < 100000 && s->cursor != s->published; i++)
         if (receive(s, false) != MQ_RING_OK)
             break;
@@ -178,7 +178,7 @@ static void receive_all(mq_ring_subscriber *s) {
 
 static void receive_array(mq_ring_subscriber *s) {
     uint64_t size = fuzz_below(40) + 1;
-    mq_ring_subscriber_refresh(s);
+    mq_ring_subscriber_refresh_published(s);
     uint64_t most = mq_ring_subscriber_pending_bytes(s) / mq_ring_frame_bytes(size);
     most = most < 4096 ? most : 4096; /* as receive_array takes it, in blocks */
     uint8_t *out = malloc(most * size + 1);
@@ -186,15 +186,15 @@ static void receive_array(mq_ring_subscriber *s) {
     check(taken <= (int64_t)most, "more messages than there is room for");
     free(out);
     if (taken < 0)
-        mq_ring_subscriber_reset(s);
+        mq_ring_subscriber_recover_from_lap(s);
 }
 
 /* A sleep, all but the sleep itself. The caller comes back as long as there is more, so there must be an end to it. */
 static void sleep_on_it(mq_ring_subscriber *s, bool conflate) {
     uint64_t rate = fuzz_rate;
-    fuzz_rate = 0;                    /* once the stranger holds still */
-    mq_ring_subscriber_lacks_side(s); /* each call of the library asks first; here nobody finds one */
-    for (int tries = 0; mq_ring_subscriber_has_more(s) && receive(s, conflate) == MQ_RING_EMPTY; tries++)
+    fuzz_rate = 0;                         /* once the stranger holds still */
+    mq_ring_subscriber_may_attach_side(s); /* each call of the library asks first; here nobody finds one */
+    for (int tries = 0; mq_ring_subscriber_is_readable(s) && receive(s, conflate) == MQ_RING_EMPTY; tries++)
         check(tries < 1000, "a subscriber neither receives nor sleeps");
     fuzz_rate = rate;
     if (s->passive || !s->side)
@@ -203,7 +203,7 @@ static void sleep_on_it(mq_ring_subscriber *s, bool conflate) {
     if (fuzz_one_in(4))
         mq_ring_subscriber_route_signals(s, (uint32_t)fuzz_below(2) * 7);
     mq_ring_subscriber_prepare_wait(s);
-    check(mq_ring_subscriber_futex(s) != NULL, "no futex");
+    check(mq_ring_subscriber_futex_word(s) != NULL, "no futex");
 }
 
 static void subscribe(void) {
@@ -233,11 +233,11 @@ static void subscribe(void) {
         break;
     case 5:
         fuzz_op = "poll";
-        mq_ring_subscriber_peek(s, &message);
+        mq_ring_subscriber_peek_message(s, &message);
         break;
     case 6:
         fuzz_op = "reset";
-        mq_ring_subscriber_reset(s);
+        mq_ring_subscriber_recover_from_lap(s);
         break;
     case 7:
         fuzz_op = "rejoin";
@@ -265,15 +265,15 @@ static void observer(void) {
     mq_ring_header *seen_ring = (mq_ring_header *)(void *)fuzz_ring.readable;
     mq_ring_side *seen = (mq_ring_side *)(void *)fuzz_side.readable;
     static const mq_u64 whole = {1};
-    mq_canary by = fuzz_one_in(2) ? mq_canary_none() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &whole);
+    mq_canary by = fuzz_one_in(2) ? mq_canary_always_intact() : mq_canary_of_ring(seen_ring, fuzz_data_bytes, &whole);
     mq_ring_subscriber observer =
-        mq_ring_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &liveness_file, fuzz_data_bytes, by);
+        mq_ring_make_observer(seen_ring, seen, fuzz_one_in(8) ? NULL : &liveness_file, fuzz_data_bytes, by);
     mq_ring_subscriber_snapshot reader;
     mq_ring_counts counts;
     fuzz_op = "stats of a subscriber";
     for (int i = 0; i < SUBSCRIBERS; i++)
-        mq_ring_observer_subscriber_stats(&observer, i, &reader);
-    mq_ring_observer_subscriber_stats(&observer, (int)fuzz_below(MQ_RING_SUBSCRIBERS), &reader);
+        mq_ring_observer_read_subscriber(&observer, i, &reader);
+    mq_ring_observer_read_subscriber(&observer, (int)fuzz_below(MQ_RING_SUBSCRIBERS), &reader);
     fuzz_op = "counts";
     mq_ring_snapshot_counts(seen_ring, fuzz_one_in(8) ? NULL : seen, observer.liveness_file, fuzz_data_bytes, by,
                             &counts);
@@ -296,7 +296,7 @@ static void observe(void) {
           "a name without end");
     mq_ring_count_stock_readers(header, fuzz_one_in(4) ? NULL : seen);
     mq_ring_side_check(seen, 1, fuzz_data_bytes);
-    mq_ring_canary_lost(header, seen, fuzz_data_bytes);
+    mq_ring_canary_is_missing(header, seen, fuzz_data_bytes);
     observer();
     fuzz_op = "schema";
     mq_schema_parts described = mq_ring_side_schema(seen);
@@ -320,12 +320,12 @@ static void check_counts(void) {
     fuzz_op = "check counts";
     check((uint64_t)mq_ring_lap_end(size) + 8 < size && mq_ring_frame_bytes_max(size) <= mq_ring_lap_end(size),
           "a lap beyond the ring");
-    check(mq_ring_chunk(size) >= 8 && (mq_ring_chunk(size) & 7) == 0, "a chunk that is none");
-    check(!mq_ring_position_possible(position, size) || (uint64_t)mq_ring_offset(position) + 8 <= size,
+    check(mq_ring_grant_chunk_bytes(size) >= 8 && (mq_ring_grant_chunk_bytes(size) & 7) == 0, "a chunk that is none");
+    check(!mq_ring_position_is_valid(position, size) || (uint64_t)mq_ring_offset(position) + 8 <= size,
           "beyond the ring");
-    if (mq_ring_position_possible(position, size)) {
-        check(mq_ring_distance(mq_ring_write_bound(position, size), position) >= 0, "a reach that goes back");
-        check(mq_ring_intact(position, position), "nothing was written, and yet not intact");
+    if (mq_ring_position_is_valid(position, size)) {
+        check(mq_ring_distance(mq_ring_max_written_position(position, size), position) >= 0, "a reach that goes back");
+        check(mq_ring_message_is_intact(position, position), "nothing was written, and yet not intact");
     }
 }
 

@@ -82,7 +82,7 @@ static void record(void) {
     capture.taps = taps;
     capture.tap_count = 2;
     if (mq_capture_run(&capture, &chunk, mq_now_ns()) == MQ_CAPTURE_CORRUPT)
-        mq_ring_subscriber_reset(taps[capture.stuck].from.ring);
+        mq_ring_subscriber_recover_from_lap(taps[capture.stuck].from.ring);
     uint64_t size = fuzz_below(64);
     mq_log_chunk_append(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
     capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
@@ -119,7 +119,7 @@ static void watch(void) {
     if (watched[i] && fuzz_one_in(2)) {
         mq_watcher_set_unreadable(watched[i], (int64_t)fuzz_below(3) * 1000000000);
         mq_ring_subscriber_prepare_wait(&subscribers[i]);
-        if (mq_ring_subscriber_has_more(&subscribers[i]))
+        if (mq_ring_subscriber_is_readable(&subscribers[i]))
             mq_watcher_set_readable(watched[i]);
     }
     unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &max_sleep_ns, &steady);

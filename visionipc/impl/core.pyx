@@ -15,7 +15,7 @@ from msgq.impl.base.core cimport (
     mq_process_liveness, View,
 )
 from msgq.impl.base.process cimport fork_generation, this_process
-from msgq.impl.ring.core cimport mq_ring_publisher_stock_possible, PubSocket, SubSocket
+from msgq.impl.ring.core cimport mq_ring_publisher_may_have_stock_readers, PubSocket, SubSocket
 
 import os
 

@@ -59,7 +59,7 @@ cdef class Outgoing:
         if self._busy:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
-        stock = mq_ring_publisher_stock_possible(&self._publisher._publisher)
+        stock = mq_ring_publisher_may_have_stock_readers(&self._publisher._publisher)
         buffer = self._leases.take(stock)
         self._busy = True
         if buffer < 0:

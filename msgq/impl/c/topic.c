@@ -26,7 +26,7 @@ struct msgq_publisher {
 static int mqc_wrong_tracking(const mqc_topic *t) {
     return mqc_endpoint_error(&t->endpoint, EINVAL,
                               "is %stracked, which is settled since its first message; open it as it is",
-                              mq_ring_side_tracked(mqc_side(t)) ? "" : "not ");
+                              mq_ring_side_is_tracked(mqc_side(t)) ? "" : "not ");
 }
 
 /* Let a send of the former publisher end; it sees write_uid and starts no other. */
@@ -35,10 +35,11 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
     bool late = false; /* read once a turn: the question and what is made of its answer must agree */
-    bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread(former)) != MQ_DEAD;
-    if (stock_publisher_lives || p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
+    bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread_id(former)) != MQ_DEAD;
+    if (stock_publisher_lives ||
+        p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
         usleep(MQC_STOCK_SEND_US);
-    while ((busy = mq_ring_other_send_in_progress(p, late))) {
+    while ((busy = mq_ring_find_sending_publisher(p, late))) {
         if (late)
             return mqc_endpoint_error(&publisher->topic->endpoint, EADDRINUSE,
                                       "process %llu has been in the middle of a send for 1 s",
@@ -76,24 +77,24 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
         return status;
     mqc_publisher_fill(publisher);
     publisher->clock_offset = mqc_clock_offset();
-    if (!mq_ring_can_track(p->ring, p->side, p->track))
+    if (!mq_ring_side_can_track(p->ring, p->side, p->track))
         return mqc_wrong_tracking(t);
     int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
     if (row == MQ_NO_ROW)
         return mqc_endpoint_error(&t->endpoint, EADDRINUSE,
                                   "%d publishers of it are open in living processes; close some", MQ_RING_PUBLISHERS);
-    uint64_t former = mq_ring_publisher_claim(p, &self, mqc_random(), row);
+    uint64_t former = mq_ring_publisher_claim_ring(p, &self, mqc_random(), row);
     status = mqc_wait_for_previous_send(publisher, former);
     mq_ring_status started = status ? MQ_RING_OK : mq_ring_publisher_start(p, &self);
     if (started == MQ_RING_UNTRACKED)
         status = mqc_wrong_tracking(t);
     else if (started != MQ_RING_OK)
-        status = !mq_canary_intact(&t->canary)
+        status = !mq_canary_is_intact(&t->canary)
                      ? mqc_resized(t)
                      : mqc_endpoint_error(&t->endpoint, EPROTO,
                                           "its write pointer makes no sense: foreign bytes. Remove it");
     if (status)
-        mq_ring_publisher_unclaim(p, former);
+        mq_ring_publisher_release_ring(p, former);
     return status;
 }
 
@@ -168,7 +169,7 @@ static int mqc_check_empty(msgq_publisher *publisher) {
 
 /* Ask for the file's size, too: without the SIGBUS handler, the canary never changes. */
 static bool mqc_was_cut(const mqc_topic *t) {
-    return !mq_canary_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
+    return !mq_canary_is_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
            mq_file_shrank(t->side.path, t->side.inode, t->side.size);
 }
 
@@ -183,7 +184,7 @@ static int mqc_not_sent(msgq_publisher *publisher, mq_ring_status status, size_t
     if (status == MQ_RING_NO_MEMORY)
         return mqc_endpoint_error(&t->endpoint, ENOSPC,
                                   "nothing was sent: /dev/shm has no memory for a message of %zu bytes", size);
-    uint64_t pid = mq_ring_publisher_current_pid(publisher->p.ring, publisher->p.side);
+    uint64_t pid = mq_ring_current_publisher_pid(publisher->p.ring, publisher->p.side);
     return mqc_endpoint_error(&t->endpoint, EADDRINUSE,
                               "another publisher took over: process %llu (0: a stock program, or nobody any "
                               "more); nothing was sent. To take the topic back, open it again",
@@ -207,13 +208,13 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
         return 0;
     if (status != MQ_RING_NOTIFY)
         return mqc_not_sent(publisher, status, size);
-    mq_ring_publisher_notify(p);
+    mq_ring_publisher_notify_subscribers(p);
     return 0;
 }
 
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
     int present = 0, current = 0;
-    if (!mq_canary_intact(&publisher->topic->canary))
+    if (!mq_canary_is_intact(&publisher->topic->canary))
         return mqc_resized(publisher->topic);
     mq_ring_count_subscribers(&publisher->p, &present, &current);
     if (attached)
@@ -265,7 +266,7 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     if (mq_ring_subscriber_join(s, &self, mqc_random()) == MQ_RING_OK)
         return 0;
     mq_ring_subscriber_leave(s);
-    if (!mq_canary_intact(&t->canary))
+    if (!mq_canary_is_intact(&t->canary))
         return mqc_resized(t);
     return mqc_endpoint_error(&t->endpoint, EPROTO,
                               "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
@@ -306,7 +307,7 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     mq_ring_subscriber_detach_row(s);
     /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped ring.
      * */
-    bool same = topic->ring.inode == inherited->ring.inode && mq_canary_intact(&s->canary);
+    bool same = topic->ring.inode == inherited->ring.inode && mq_canary_is_intact(&s->canary);
     if (same)
         mqc_subscriber_map(s, topic);
     mq_ring_subscriber_rejoin(s, &self, mqc_random());
@@ -320,7 +321,9 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
 
 /* ---- waiting for messages ---- */
 
-static bool mqc_subscriber_more(void *reader) { return mq_ring_subscriber_has_more(&((msgq_subscriber *)reader)->s); }
+static bool mqc_subscriber_more(void *reader) {
+    return mq_ring_subscriber_is_readable(&((msgq_subscriber *)reader)->s);
+}
 static uint32_t mqc_subscriber_announce(void *reader) {
     return mq_ring_subscriber_prepare_wait(&((msgq_subscriber *)reader)->s);
 }
@@ -331,7 +334,7 @@ static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
     mq_ring_subscriber *s = &subscriber->s;
     if (!subscriber->watched && !subscriber->watch_failed) {
         subscriber->watched =
-            mq_signal_thread_watch(s->ring, s->side, s->canary, subscriber->topic->ring.path, s->publisher_uid);
+            mq_signal_thread_watch_ring(s->ring, s->side, s->canary, subscriber->topic->ring.path, s->publisher_uid);
         subscriber->watch_failed = !subscriber->watched;
     }
     mq_ring_subscriber_recheck_publisher(s);
@@ -359,7 +362,7 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     uint64_t cursor = s->cursor;
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_resized(subscriber->topic);
-    mq_ring_subscriber_reset(s); /* so that the next call may go on, if the publisher is sane */
+    mq_ring_subscriber_recover_from_lap(s); /* so that the next call may go on, if the publisher is sane */
     return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
                               "no message at offset %u, lap %u: somebody wrote nonsense there", mq_ring_offset(cursor),
                               mq_ring_cycle(cursor));
@@ -371,7 +374,7 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
 static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *message, double timeout) {
     int64_t deadline = 0;
     for (;;) {
-        mq_ring_status status = mq_ring_subscriber_next(&subscriber->s, subscriber->conflate, message);
+        mq_ring_status status = mq_ring_subscriber_next_message(&subscriber->s, subscriber->conflate, message);
         if (status == MQ_RING_OK)
             return 0;
         if (status != MQ_RING_EMPTY)
@@ -389,7 +392,7 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
 
 /* It does not fit: is that so, or was it overwritten? 0: look again. */
 static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t room) {
-    mq_ring_status status = mq_ring_subscriber_revalidate(&subscriber->s);
+    mq_ring_status status = mq_ring_subscriber_revalidate_cursor(&subscriber->s);
     if (status == MQ_RING_EMPTY)
         return 0;
     if (status != MQ_RING_OK)
@@ -414,14 +417,15 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
         }
         mq_copy_out(buffer, message.payload, message.size);
         if (s->stamps)
-            mq_stamps_get(&stamps, message.payload);
-        if (mq_likely(mq_ring_subscriber_accept(s, &message))) {
+            mq_stamps_read(&stamps, message.payload);
+        if (mq_likely(mq_ring_subscriber_accept_copy(s, &message))) {
             if (about)
                 *about = (msgq_message){
                     .size = message.size, .publish_time = stamps.publish_time, .origin_time = stamps.origin_time};
             return (int64_t)message.size;
         }
-        if (!subscriber->conflate && mq_ring_subscriber_reset(s) != MQ_RING_OK) /* overwritten while it was copied */
+        if (!subscriber->conflate &&
+            mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK) /* overwritten while it was copied */
             status = mqc_subscriber_corrupt(subscriber);
     }
     return status;
@@ -439,7 +443,7 @@ void msgq_subscriber_close(msgq_subscriber *subscriber) {
     if (!subscriber)
         return;
     if (!mqc_is_forked(subscriber->generation)) {
-        mq_signal_thread_unwatch(subscriber->s.ring);
+        mq_signal_thread_unwatch_ring(subscriber->s.ring);
         mq_ring_subscriber_leave(&subscriber->s);
     }
     mqc_topic_end(subscriber->topic);

@@ -172,10 +172,10 @@ static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
     if (status)
         return status;
     mq_file_check check = mq_ring_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
-    if (check == MQ_FILE_VALID && !mq_ring_canary_lost(mqc_ring(t), mqc_side(t), t->data_bytes))
+    if (check == MQ_FILE_VALID && !mq_ring_canary_is_missing(mqc_ring(t), mqc_side(t), t->data_bytes))
         return 1;
     if (check == MQ_FILE_VALID || check == MQ_FILE_STALE) {
-        *tracked |= mq_ring_was_tracked(mqc_side(t), t->ring.inode);
+        *tracked |= mq_ring_side_was_tracked(mqc_side(t), t->ring.inode);
         mq_ring_move_to_next_lap(mqc_ring(t), mqc_side(t), t->ring.inode, t->data_bytes);
         status = mqc_remove_file(&t->endpoint, path);
         status = status < 0 ? status : 0;
@@ -203,7 +203,7 @@ static int mqc_side_have(mqc_topic *t) {
     }
     if (status < 0)
         return status;
-    mq_ring_side_note_ring(mqc_side(t), mqc_ring(t), t->data_bytes);
+    mq_ring_side_record_ring(mqc_side(t), mqc_ring(t), t->data_bytes);
     t->canary = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.not_truncated);
     /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
     bool paired = mqc_pair(&t->side, &t->ring);

@@ -10,7 +10,7 @@ static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int6
     mq_ring_message message;
     uint64_t stamp = 0;
     mq_stamps stamps;
-    *status = mq_ring_subscriber_peek(s, &message);
+    *status = mq_ring_subscriber_peek_message(s, &message);
     if (*status != MQ_RING_OK)
         return false;
     bool has_stamps = m->stamp_offset < 0 && s->stamps;
@@ -18,9 +18,9 @@ static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int6
     if (has_timestamp)
         mq_copy_out(&stamp, message.payload + m->stamp_offset, sizeof stamp);
     if (has_stamps)
-        mq_stamps_get(&stamps, message.payload);
-    if (!mq_ring_subscriber_accept(s, &message)) { /* overwritten while we looked: go on at the present */
-        *status = mq_ring_subscriber_reset(s);
+        mq_stamps_read(&stamps, message.payload);
+    if (!mq_ring_subscriber_accept_copy(s, &message)) { /* overwritten while we looked: go on at the present */
+        *status = mq_ring_subscriber_recover_from_lap(s);
         return false;
     }
     mq_histogram_add(&m->sizes, message.size, 1);
@@ -33,7 +33,7 @@ static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int6
 
 static inline int64_t mq_meter_topic_sample(mq_meter *m, void *reader) {
     mq_ring_subscriber *s = reader;
-    mq_ring_status status = mq_ring_subscriber_refresh(s);
+    mq_ring_status status = mq_ring_subscriber_refresh_published(s);
     int64_t found = 0;
     if (status != MQ_RING_OK)
         return status == MQ_RING_EMPTY ? 0 : -1;
@@ -46,13 +46,13 @@ static inline int64_t mq_meter_topic_sample(mq_meter *m, void *reader) {
         found++;
     mq_meter_count_messages(m, now, (uint64_t)found);
     if (status == MQ_RING_CORRUPT) {
-        mq_ring_subscriber_reset(s); /* so that the next look may go on, if the publisher is sane */
+        mq_ring_subscriber_recover_from_lap(s); /* so that the next look may go on, if the publisher is sane */
         return -1;
     }
     return found;
 }
 
-static inline const uint32_t *mq_meter_topic_word(void *reader) { return mq_ring_subscriber_futex(reader); }
+static inline const uint32_t *mq_meter_topic_word(void *reader) { return mq_ring_subscriber_futex_word(reader); }
 static inline uint32_t mq_meter_topic_prepare_wait(void *reader) { return mq_ring_subscriber_prepare_wait(reader); }
 
 #endif

@@ -7,7 +7,7 @@
 
 /* ---- publishing ---- */
 
-/* Steps 1 and 4 for many messages of `size` bytes, of which mq_ring_publisher_begin was for the first; not on a tracked
+/* Steps 1 and 4 for many messages of `size` bytes, of which mq_ring_publisher_begin_message was for the first; not on a tracked
  * topic. Returns with *count what there was room for, which is staged. `begun` counts them all at once: a newcomer only
  * asks whether it is `sent`, and until the commit it never is. Who owns the ring is asked before each message, as in
  * begin. */
@@ -23,7 +23,7 @@ static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_st
     mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + many); /* relaxed: it was not `sent` before */
     for (uint64_t i = 0; i < many; i++, message += need, rows += size) {
         if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) /* relaxed: as in mq_ring_publisher_owns_ring */
-            return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);
+            return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
         mq_store_relaxed_u64((mq_u64 *)message, size); /* relaxed: published by commit */
         mq_copy_in(message + 8, rows, size);
     }
@@ -90,18 +90,18 @@ static inline int64_t mq_ring_subscriber_copy_batch(const mq_ring_subscriber *s,
 }
 
 /* The same, validated as one: then they are read. 0 also when the next message has another size; -1 when the copies are
- * torn (see mq_ring_subscriber_accept). */
+ * torn (see mq_ring_subscriber_accept_copy). */
 static inline int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size,
                                                        int64_t max) {
     uint64_t position = s->cursor;
     int64_t count = mq_ring_subscriber_copy_batch(s, out, size, max, &position);
-    if (!mq_ring_subscriber_validate(s))
+    if (!mq_ring_subscriber_validate_cursor(s))
         return -1;
     s->cursor = position;
     s->received += (uint64_t)count;
     mq_ring_subscriber_store_stats(s);
     if (!s->announces_limit && s->slot >= 0)
-        mq_reader_slot_update(s->ring, s->slot, s->cursor);
+        mq_reader_slot_write_cursor(s->ring, s->slot, s->cursor);
     return count;
 }
 

@@ -20,12 +20,12 @@ typedef struct {
     uint64_t value; /* what the word is as long as the ring is whole */
 } mq_canary;
 
-static inline bool mq_canary_intact(const mq_canary *canary) {
+static inline bool mq_canary_is_intact(const mq_canary *canary) {
     return mq_likely(mq_load_relaxed_u64(canary->word) == canary->value);
 }
 
 /* Was nothing cut off, though somebody with a larger ring may have written over the tail? */
-static inline bool mq_canary_present(const mq_canary *canary) { return mq_load_relaxed_u64(canary->word) != 0; }
+static inline bool mq_canary_is_nonzero(const mq_canary *canary) { return mq_load_relaxed_u64(canary->word) != 0; }
 
 /* By a word that is 1 as long as all is well. */
 static inline mq_canary mq_canary_of_word(const mq_u64 *word) {
@@ -34,26 +34,26 @@ static inline mq_canary mq_canary_of_word(const mq_u64 *word) {
 }
 
 /* For memory that nobody can make smaller. */
-static inline mq_canary mq_canary_none(void) {
+static inline mq_canary mq_canary_always_intact(void) {
     static const mq_u64 always = {1};
     return mq_canary_of_word(&always);
 }
 
 /* NULL: a ring of this size has none. */
-static inline mq_u64 *mq_ring_canary(const mq_ring_header *ring, uint64_t data_bytes) {
+static inline mq_u64 *mq_ring_canary_word(const mq_ring_header *ring, uint64_t data_bytes) {
     return data_bytes % 8 ? NULL : (mq_u64 *)((uintptr_t)ring + MQ_RING_HEADER + data_bytes - 8);
 }
 
 /* Give the ring a tail, if it has none. `random` is not 0. */
 static inline void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random) {
-    mq_u64 *tail = mq_ring_canary(ring, data_bytes);
+    mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     if (tail)
         mq_compare_exchange_u64(tail, 0, random);
 }
 
 /* By the ring's tail, else by `word`. */
 static inline mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word) {
-    const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
+    const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     mq_canary canary = {.word = tail, .value = tail ? mq_load_relaxed_u64(tail) : 0};
     return canary.value ? canary : mq_canary_of_word(word);
 }

@@ -37,10 +37,10 @@ cdef extern from "ring/stamps.h" nogil:
         MQ_TRACK_UNCHANGED
         MQ_TRACK_YES
         MQ_TRACK_NO
-    bint mq_ring_side_tracked(const mq_ring_side *side)
-    bint mq_ring_can_track(const mq_ring_header *ring, const mq_ring_side *side, mq_track wanted)
-    void mq_stamps_put(uint8_t *payload, const mq_stamps *stamps)
-    void mq_stamps_get(mq_stamps *stamps, const uint8_t *payload)
+    bint mq_ring_side_is_tracked(const mq_ring_side *side)
+    bint mq_ring_side_can_track(const mq_ring_header *ring, const mq_ring_side *side, mq_track wanted)
+    void mq_stamps_write(uint8_t *payload, const mq_stamps *stamps)
+    void mq_stamps_read(mq_stamps *stamps, const uint8_t *payload)
 
 
 cdef extern from "ring/position.h" nogil:
@@ -53,9 +53,9 @@ cdef extern from "ring/canary.h" nogil:
         pass
     bint mq_file_grew(const char *path, uint64_t inode, uint64_t data_bytes)
     bint mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes)
-    bint mq_canary_intact(const mq_canary *canary)
-    bint mq_canary_present(const mq_canary *canary)
-    mq_canary mq_canary_none()
+    bint mq_canary_is_intact(const mq_canary *canary)
+    bint mq_canary_is_nonzero(const mq_canary *canary)
+    mq_canary mq_canary_always_intact()
     mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
     void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
 
@@ -100,15 +100,15 @@ cdef extern from "ring/publisher.h" nogil:
     mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const void *data, uint64_t size)
     mq_ring_status mq_ring_publisher_send_tracked(mq_ring_publisher *p, const void *data, uint64_t size,
                                                   const mq_stamps *stamps)
-    mq_ring_status mq_ring_publisher_begin(mq_ring_publisher *p, uint64_t size, uint8_t **payload)
+    mq_ring_status mq_ring_publisher_begin_message(mq_ring_publisher *p, uint64_t size, uint8_t **payload)
     bint mq_ring_publisher_has_room(const mq_ring_publisher *p, uint64_t size)
-    void mq_ring_publisher_stage(mq_ring_publisher *p, uint64_t size)
-    mq_ring_status mq_ring_publisher_commit(mq_ring_publisher *p)
-    mq_ring_status mq_ring_publisher_discard(mq_ring_publisher *p, mq_ring_status why)
-    void mq_ring_publisher_notify(mq_ring_publisher *p)
+    void mq_ring_publisher_stage_message(mq_ring_publisher *p, uint64_t size)
+    mq_ring_status mq_ring_publisher_commit_staged(mq_ring_publisher *p)
+    mq_ring_status mq_ring_publisher_discard_staged(mq_ring_publisher *p, mq_ring_status why)
+    void mq_ring_publisher_notify_subscribers(mq_ring_publisher *p)
     void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p)
-    bint mq_ring_publisher_stock_possible(const mq_ring_publisher *p)
-    bint mq_ring_publisher_populate(mq_ring_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
+    bint mq_ring_publisher_may_have_stock_readers(const mq_ring_publisher *p)
+    bint mq_ring_publisher_populate_range(mq_ring_publisher *p, uint64_t start, uint64_t end, uint64_t spare)
     void mq_ring_publisher_detach_row(mq_ring_publisher *p)
 
 
@@ -142,17 +142,17 @@ cdef extern from "ring/subscriber.h" nogil:
     ctypedef struct mq_ring_message:
         const uint8_t *payload
         uint64_t size
-    mq_ring_status mq_ring_subscriber_next(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
-    mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_ring_message *message)
-    bint mq_ring_subscriber_accept(mq_ring_subscriber *s, const mq_ring_message *message)
-    mq_ring_status mq_ring_subscriber_revalidate(mq_ring_subscriber *s)
+    mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
+    mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message)
+    bint mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message)
+    mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s)
     uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *s, uint64_t size)
     uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s)
-    mq_ring_status mq_ring_subscriber_refresh(mq_ring_subscriber *s)
-    mq_ring_status mq_ring_subscriber_reset(mq_ring_subscriber *s)
+    mq_ring_status mq_ring_subscriber_refresh_published(mq_ring_subscriber *s)
+    mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscriber *s)
     void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s)
     void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s)
-    bint mq_ring_subscriber_lacks_side(mq_ring_subscriber *s)
+    bint mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s)
     void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side)
     void mq_prefetch(const void *line)
 
@@ -161,8 +161,8 @@ cdef extern from "ring/sleeper.h" nogil:
     void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s)
     void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint32_t thread)
     uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s)
-    bint mq_ring_subscriber_has_more(const mq_ring_subscriber *s)
-    uint32_t *mq_ring_subscriber_futex(mq_ring_subscriber *s)
+    bint mq_ring_subscriber_is_readable(const mq_ring_subscriber *s)
+    uint32_t *mq_ring_subscriber_futex_word(mq_ring_subscriber *s)
     mq_u32 *mq_ring_subscriber_eventcount(mq_ring_subscriber *s)
     ctypedef struct mq_ring_poll_state:
         pass
@@ -197,9 +197,10 @@ cdef extern from "ring/snapshot.h" nogil:
     void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_participant_snapshot *participant,
                                     uint64_t *sent, uint64_t *size)
     bint mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row, const mq_participant_snapshot *participant)
-    mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
-                                        uint32_t data_bytes, mq_canary canary)
-    void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row, mq_ring_subscriber_snapshot *out)
+    mq_ring_subscriber mq_ring_make_observer(mq_ring_header *ring, mq_ring_side *side,
+                                             const mq_liveness_file *liveness_file, uint32_t data_bytes,
+                                             mq_canary canary)
+    void mq_ring_observer_read_subscriber(mq_ring_subscriber *observer, int row, mq_ring_subscriber_snapshot *out)
     uint64_t mq_ring_side_created_ns(const mq_ring_side *side)
     int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side)
     uint64_t mq_ring_write_pointer(const mq_ring_header *ring)
@@ -222,22 +223,23 @@ cdef extern from "ring/registry.h" nogil:
         MQ_NO_ROW
     void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
                            uint64_t created_ns, bint tracked)
-    bint mq_ring_was_tracked(const mq_ring_side *side, uint64_t inode)
+    bint mq_ring_side_was_tracked(const mq_ring_side *side, uint64_t inode)
     mq_file_check mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
-    bint mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes)
-    void mq_ring_side_note_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes)
+    bint mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes)
+    void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes)
     void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_ring_side_version(const mq_ring_side *side)
     mq_schema_parts mq_ring_side_schema(const mq_ring_side *side)
     int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
                                    mq_ring_side *side, void **liveness_token)
-    uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random, int row)
-    void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t former)
-    const mq_ring_publisher_row *mq_ring_other_send_in_progress(const mq_ring_publisher *p, bint known)
+    uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
+                                          int row)
+    void mq_ring_publisher_release_ring(mq_ring_publisher *p, uint64_t former)
+    const mq_ring_publisher_row *mq_ring_find_sending_publisher(const mq_ring_publisher *p, bint known)
     uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *former)
     mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_process_identity *self)
     void mq_ring_publisher_close(mq_ring_publisher *p)
-    uint64_t mq_ring_publisher_current_pid(const mq_ring_header *ring, const mq_ring_side *side)
+    uint64_t mq_ring_current_publisher_pid(const mq_ring_header *ring, const mq_ring_side *side)
     mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random)
     void mq_ring_subscriber_detach_row(mq_ring_subscriber *s)
     void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random)
@@ -247,9 +249,9 @@ cdef extern from "ring/registry.h" nogil:
 
 cdef extern from "ring/signal_thread.h" nogil:
     uint32_t mq_signal_thread_id()
-    bint mq_signal_thread_watch(mq_ring_header *ring, mq_ring_side *side, mq_canary canary, const char *path,
-                                uint64_t seen_uid)
-    void mq_signal_thread_unwatch(mq_ring_header *ring)
+    bint mq_signal_thread_watch_ring(mq_ring_header *ring, mq_ring_side *side, mq_canary canary, const char *path,
+                                     uint64_t seen_uid)
+    void mq_signal_thread_unwatch_ring(mq_ring_header *ring)
 
 
 cdef class TopicFiles:

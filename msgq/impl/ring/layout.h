@@ -16,7 +16,7 @@ enum {
     MQ_SIDE_BYTES = 65536,
     MQ_RING_PUBLISHERS = 16,   /* publisher entries: the current one, and losers that were not closed yet */
     MQ_RING_SUBSCRIBERS = 128, /* subscriber entries; subscribers beyond work as well, unseen by stats */
-    MQ_TRACKED = 1,            /* what `tracked` is of a topic whose messages begin with stamps */
+    MQ_SIDE_TRACKED = 1,       /* what `tracked` is of a topic whose messages begin with stamps */
 };
 
 #define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
@@ -105,7 +105,7 @@ typedef struct {
     mq_u64
         schema_shadow;  /* an odd schema_seq, its low half, << 32 | where in schema_data the new schema is whole then */
     mq_u64 ring_canary; /* what the ring's tail is (canary.h). Under the lock. 0: none yet */
-    mq_u64 tracked;     /* MQ_TRACKED, or 0. Set under the lock before the first message, then constant */
+    mq_u64 tracked;     /* MQ_SIDE_TRACKED, or 0. Set under the lock before the first message, then constant */
     mq_u64 uncounted;   /* 1: messages were published before this was made, and nobody counted them. Constant */
     mq_u64 schema_pad[2];
 

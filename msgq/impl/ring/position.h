@@ -27,18 +27,18 @@ static inline uint32_t mq_ring_lap_end(uint32_t data_bytes) { return (data_bytes
 static inline uint64_t mq_ring_frame_bytes_max(uint32_t data_bytes) { return (data_bytes / 3) & ~7u; }
 
 /* How far ahead a publisher announces what it will write. */
-static inline uint32_t mq_ring_chunk(uint32_t data_bytes) {
+static inline uint32_t mq_ring_grant_chunk_bytes(uint32_t data_bytes) {
     uint32_t chunk = (data_bytes / 16) & ~7u;
     return chunk < 65536 ? chunk : 65536;
 }
 
 /* May `position` be the write pointer of a ring of this size? Bytes in shared memory are hostile until checked. */
-static inline bool mq_ring_position_possible(uint64_t position, uint32_t data_bytes) {
+static inline bool mq_ring_position_is_valid(uint64_t position, uint32_t data_bytes) {
     return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) && (mq_ring_offset(position) & 7) == 0;
 }
 
 /* Nothing up to `limit` has touched the message at `position` of this or the last lap. */
-static inline bool mq_ring_intact(uint64_t limit, uint64_t position) {
+static inline bool mq_ring_message_is_intact(uint64_t limit, uint64_t position) {
     uint32_t laps = mq_ring_cycle(limit) - mq_ring_cycle(position);
     if (laps == 0)
         return mq_ring_offset(limit) >= mq_ring_offset(position);
@@ -46,7 +46,8 @@ static inline bool mq_ring_intact(uint64_t limit, uint64_t position) {
 }
 
 /* The same with a publisher that announces nothing: it may be in the middle of the largest message. */
-static inline bool mq_ring_intact_without_limit(uint64_t write_pointer, uint64_t position, uint32_t data_bytes) {
+static inline bool mq_ring_message_is_intact_without_limit(uint64_t write_pointer, uint64_t position,
+                                                           uint32_t data_bytes) {
     uint64_t reach = (uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3 + 8;
     uint32_t laps = mq_ring_cycle(write_pointer) - mq_ring_cycle(position);
     if (laps == 1)
@@ -60,7 +61,7 @@ static inline bool mq_ring_intact_without_limit(uint64_t write_pointer, uint64_t
 }
 
 /* How far an unannounced writer at `write_pointer` may have written. */
-static inline uint64_t mq_ring_write_bound(uint64_t write_pointer, uint32_t data_bytes) {
+static inline uint64_t mq_ring_max_written_position(uint64_t write_pointer, uint32_t data_bytes) {
     uint32_t margin = data_bytes / 3 + 8;
     uint64_t end = (uint64_t)mq_ring_offset(write_pointer) + margin;
     if (end >= data_bytes)

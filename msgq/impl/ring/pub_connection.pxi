@@ -100,14 +100,14 @@ cdef class PubConnection:
         self._publisher.liveness_file = &topic.side.liveness_file
         self._publisher.track = MQ_TRACK_UNCHANGED if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
         self._clock_offset_ns = host_offset_ns()
-        if not mq_ring_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
+        if not mq_ring_side_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
             raise tracking_mismatch_error(self._endpoint, tracked)
         row = mq_ring_publisher_row_take(self._publisher.liveness_file, self._publisher.ring, self._publisher.side,
                                          &self._publisher.liveness_token)
         if row == MQ_NO_ROW:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)
-        former = mq_ring_publisher_claim(&self._publisher, &us, random_word(), row)
+        former = mq_ring_publisher_claim_ring(&self._publisher, &us, random_word(), row)
         try:
             self._wait_for_previous_send(former)
             status = mq_ring_publisher_start(&self._publisher, &us)
@@ -118,7 +118,7 @@ cdef class PubConnection:
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         except BaseException:
-            mq_ring_publisher_unclaim(&self._publisher, former)
+            mq_ring_publisher_release_ring(&self._publisher, former)
             raise
         return 0
 
@@ -133,7 +133,7 @@ cdef class PubConnection:
                 usleep(STOCK_SEND_US)
         # After a while, only for those that are known to live: without locks and in another PID
         # namespace, one may be dead, and no process here can tell.
-        while (former := mq_ring_other_send_in_progress(&self._publisher, late)) != NULL:
+        while (former := mq_ring_find_sending_publisher(&self._publisher, late)) != NULL:
             if late:
                 pid = mq_ring_publisher_pid(former)
                 text = f"process {pid} has been in the middle of a send (or a reserve) for 1 s"
@@ -182,6 +182,6 @@ cdef class PubConnection:
         """Ask for the file's size, too: without the SIGBUS handler, the canary never changes."""
         cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
         cut = cut or mq_file_shrank(self._side.file, self._side.inode, self._side.size)
-        if cut or not mq_canary_intact(&self._publisher.canary):
+        if cut or not mq_canary_is_intact(&self._publisher.canary):
             raise size_changed_error(self._endpoint, self._ring, self._side)
         return 0

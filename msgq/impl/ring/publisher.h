@@ -17,7 +17,7 @@
 
 typedef enum {
     MQ_RING_OK = 0,
-    MQ_RING_NOTIFY,     /* published; now call mq_ring_publisher_notify */
+    MQ_RING_NOTIFY,     /* published; now call mq_ring_publisher_notify_subscribers */
     MQ_RING_EMPTY,      /* nothing to read */
     MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
     MQ_RING_TOO_LARGE,  /* three messages of this size do not fit */
@@ -69,12 +69,12 @@ typedef struct {
 } mq_ring_publisher;
 
 /* The send is over, and what is staged stays unpublished: another publisher took over, or nobody wants it. */
-static inline mq_ring_status mq_ring_publisher_discard(mq_ring_publisher *p, mq_ring_status why) {
+static inline mq_ring_status mq_ring_publisher_discard_staged(mq_ring_publisher *p, mq_ring_status why) {
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
     /* The row may be another one's by now: of a publisher in another PID namespace nobody can tell whether it lives. */
     if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)
-        /* EDGE send-done: release. As in mq_ring_publisher_publish. Partner: mq_ring_send_in_progress. If missing: a
+        /* EDGE send-done: release. As in mq_ring_publisher_publish. Partner: mq_ring_publisher_is_sending. If missing: a
          * newcomer waits for a send that never ends. */
         mq_store_release_u64(&p->row->begun, p->sequence);
     return why;
@@ -92,16 +92,16 @@ static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uin
     const mq_ring_side *side = p->side;
     const mq_ring_header *ring = p->ring;
     if (mq_unlikely(!mq_ring_publisher_owns_ring(p)))
-        return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);
+        return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
     /* EDGE commit: release. Payloads become visible before the position that announces them. Partner:
-     * mq_ring_subscriber_refresh. If weaker: on ARM a subscriber follows the new position into old bytes. */
+     * mq_ring_subscriber_refresh_published. If weaker: on ARM a subscriber follows the new position into old bytes. */
     mq_store_release_u64(&p->ring->write_pointer, head);
     p->position = p->head = head;
     p->bytes = bytes += p->bytes;
     p->sequence = messages += p->sequence;
     mq_store_relaxed_u64(&row->bytes, bytes); /* relaxed: read by stats only */
     /* EDGE send-done: release. Who sees sent == begun also sees the write_pointer above. Partner:
-     * mq_ring_send_in_progress. */
+     * mq_ring_publisher_is_sending. */
     mq_store_release_u64(&row->sent, messages);
     bool eventcount = mq_eventcount_flags(&side->eventcount);
     /* relaxed: only compared. */
@@ -110,7 +110,7 @@ static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uin
 }
 
 /* Publish what is staged. */
-static inline mq_ring_status mq_ring_publisher_commit(mq_ring_publisher *p) {
+static inline mq_ring_status mq_ring_publisher_commit_staged(mq_ring_publisher *p) {
     uint64_t messages = p->pending, bytes = p->pending_bytes;
     p->pending = p->pending_bytes = 0;
     return mq_ring_publisher_publish(p, p->head, messages, bytes);
@@ -130,14 +130,14 @@ static inline void mq_ring_publisher_announce_limit(mq_ring_publisher *p, uint64
     mq_store_relaxed_u64(&checkpoint->era, p->era);
     mq_store_release_u64(&side->grant_seq, turn); /* EDGE checkpoint: release. Partner: mq_ring_checkpoint_read */
     /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of, and this turn before the
-     * next one overwrites the other checkpoint. Partners: mq_ring_subscriber_intact, mq_ring_checkpoint_read, and a
+     * next one overwrites the other checkpoint. Partners: mq_ring_subscriber_is_intact, mq_ring_checkpoint_read, and a
      * stock subscriber's second look at its flag. If weaker: torn messages pass. */
     mq_fence_release();
 }
 
 /* Stock subscribers trust a flag: clear it for those whose message we may overwrite. All slots, not only num_readers:
  * one that joins while a stock publisher starts may sit beyond. */
-static inline void mq_ring_publisher_clear_flags(mq_ring_publisher *p, uint64_t limit) {
+static inline void mq_ring_publisher_clear_read_valids(mq_ring_publisher *p, uint64_t limit) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         /* relaxed, all: whoever moves its cursor now does not move it into the limit's way, for it only moves forward.
          * */
@@ -146,14 +146,15 @@ static inline void mq_ring_publisher_clear_flags(mq_ring_publisher *p, uint64_t 
         bool same_offset =
             mq_ring_offset(limit) == mq_ring_offset(cursor) && mq_ring_cycle(limit) != mq_ring_cycle(cursor);
         bool valid = mq_load_relaxed_u64(&p->ring->read_valids[i]) != 0; /* a store would disturb the line for all */
-        if (valid && (same_offset || !mq_ring_intact(limit, cursor)))
+        if (valid && (same_offset || !mq_ring_message_is_intact(limit, cursor)))
             mq_store_relaxed_u64(&p->ring->read_valids[i], 0);
     }
 }
 
 /* Have memory from `start` to `end`, which a ring gets in the first lap, chunk by chunk, and leave `spare` bytes to
  * others. What is known to have it is one stretch: to ask again costs little, and after a lap nobody asks. */
-static inline bool mq_ring_publisher_populate(mq_ring_publisher *p, uint64_t start, uint64_t end, uint64_t spare) {
+static inline bool mq_ring_publisher_populate_range(mq_ring_publisher *p, uint64_t start, uint64_t end,
+                                                    uint64_t spare) {
     bool joins = p->populated_from <= start && start <= p->populated_to;
     uint64_t from = joins ? p->populated_to : start;
     if (from < end && !mq_populate(p->data + from, end - from, spare))
@@ -167,9 +168,9 @@ static inline bool mq_ring_publisher_populate(mq_ring_publisher *p, uint64_t sta
 mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint64_t need) {
     /* Once a chunk is enough: a message into what was cut off faults, and then write_uid is 0. Nor would we ever know
      * of a file that was made smaller and larger again before we came to that part. */
-    if (mq_unlikely(!mq_canary_intact(&p->canary)))
-        return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);
-    uint64_t chunk = mq_ring_chunk(p->data_bytes), lap_end = mq_ring_lap_end(p->data_bytes);
+    if (mq_unlikely(!mq_canary_is_intact(&p->canary)))
+        return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
+    uint64_t chunk = mq_ring_grant_chunk_bytes(p->data_bytes), lap_end = mq_ring_lap_end(p->data_bytes);
     uint64_t start = mq_ring_offset(p->position);
     bool wraps = start + need > lap_end;
     uint64_t lap = wraps ? mq_ring_next_lap(p->position) : mq_ring_position(mq_ring_cycle(p->position), 0);
@@ -180,23 +181,24 @@ mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint
         end = lap_end;
     uint64_t mark_at = mq_ring_offset(p->position);
     /* What is behind a wrap mark nobody wrote, but a subscriber that is overtaken may look there before it knows. */
-    bool backed = !wraps || mq_ring_publisher_populate(p, mark_at, lap_end, 0) ||
-                  mq_ring_publisher_populate(p, mark_at, mark_at + 8, 0);
-    if (mq_unlikely(backed && !mq_ring_publisher_populate(p, start, end, 0))) {
+    bool backed = !wraps || mq_ring_publisher_populate_range(p, mark_at, lap_end, 0) ||
+                  mq_ring_publisher_populate_range(p, mark_at, mark_at + 8, 0);
+    if (mq_unlikely(backed && !mq_ring_publisher_populate_range(p, start, end, 0))) {
         end = start + need; /* where memory is short, the message itself is enough */
-        backed = mq_ring_publisher_populate(p, start, end, 0);
+        backed = mq_ring_publisher_populate_range(p, start, end, 0);
     }
     if (mq_unlikely(!backed))
-        return mq_ring_publisher_discard(p, mq_canary_intact(&p->canary) ? MQ_RING_NO_MEMORY : MQ_RING_TAKEN_OVER);
-    mq_ring_publisher_clear_flags(p, lap + end);
+        return mq_ring_publisher_discard_staged(p, mq_canary_is_intact(&p->canary) ? MQ_RING_NO_MEMORY
+                                                                                   : MQ_RING_TAKEN_OVER);
+    mq_ring_publisher_clear_read_valids(p, lap + end);
     mq_ring_publisher_announce_limit(p, lap + end);
     p->slot_polls_left += p->slot_polls_left == 0; /* and once a chunk the slots are looked at in any case */
     if (wraps) {
         mq_u64 *mark = (mq_u64 *)(p->data + mark_at);
         mq_store_relaxed_u64(mark, (uint64_t)MQ_RING_WRAP_MARK); /* relaxed: the release below publishes it */
         if (!mq_ring_publisher_owns_ring(p))
-            return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);
-        /* EDGE commit: release, of the wrap mark. Partner: mq_ring_subscriber_refresh */
+            return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
+        /* EDGE commit: release, of the wrap mark. Partner: mq_ring_subscriber_refresh_published */
         mq_store_release_u64(&p->ring->write_pointer, lap);
         p->position = p->head = lap;
     }
@@ -211,7 +213,7 @@ static inline bool mq_ring_publisher_has_room(const mq_ring_publisher *p, uint64
 /* Steps 1 to 3: room for one message of `size` bytes behind what is staged. Fill *payload (and on a tracked topic the
  * stamps before it), then stage and commit, or discard. The caller commits what is staged before it begins a message
  * for which there is no room. */
-static inline mq_ring_status mq_ring_publisher_begin(mq_ring_publisher *p, uint64_t size, uint8_t **payload) {
+static inline mq_ring_status mq_ring_publisher_begin_message(mq_ring_publisher *p, uint64_t size, uint8_t **payload) {
     const uint64_t stamps = p->stamps, stamped_size = size + stamps;
     if (mq_unlikely(stamped_size > p->data_bytes))
         return MQ_RING_TOO_LARGE;
@@ -220,15 +222,15 @@ static inline mq_ring_status mq_ring_publisher_begin(mq_ring_publisher *p, uint6
         return MQ_RING_TOO_LARGE;
     if (!mq_ring_publisher_owns_ring(
             p)) /* with nothing staged the send is over, and the row not to be touched any more */
-        return p->pending ? mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER) : MQ_RING_TAKEN_OVER;
+        return p->pending ? mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER) : MQ_RING_TAKEN_OVER;
     /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
-     * Partner: mq_ring_publisher_claim. If weaker: two publishers write at once. */
+     * Partner: mq_ring_publisher_claim_ring. If weaker: two publishers write at once. */
     mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + 1); /* relaxed: ordered as the edge says */
     if (mq_unlikely(p->needs_fence))
         mq_fence_seq_cst();
     mq_fence_compiler();
     if (!mq_ring_publisher_owns_ring(p))
-        return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);
+        return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
     if (mq_unlikely(!room)) {
         mq_ring_status status = mq_ring_publisher_extend_grant(p, mq_ring_frame_bytes(stamped_size));
         if (status != MQ_RING_OK)
@@ -241,7 +243,7 @@ static inline mq_ring_status mq_ring_publisher_begin(mq_ring_publisher *p, uint6
 }
 
 /* Step 4 is done: the message of `size` bytes is complete, and the next begin comes behind it. */
-static inline void mq_ring_publisher_stage(mq_ring_publisher *p, uint64_t size) {
+static inline void mq_ring_publisher_stage_message(mq_ring_publisher *p, uint64_t size) {
     p->head += mq_ring_frame_bytes(size + p->stamps);
     p->pending += 1;
     p->pending_bytes += size;
@@ -255,15 +257,15 @@ static inline mq_stock_reader mq_stock_reader_inspect(const mq_ring_publisher *p
     char path[48];
     mq_stock_reader reader = {.uid = uid, .slot = slot, .memory = -1};
     for (int i = 0; i < 2 && reader.memory < 0; i++) { /* first, so that the answer is about this program or an older */
-        snprintf(path, sizeof path, "/proc/%u/%s", mq_ring_uid_thread(uid), files[i]);
+        snprintf(path, sizeof path, "/proc/%u/%s", mq_ring_uid_thread_id(uid), files[i]);
         reader.memory = open(path, O_RDONLY | O_CLOEXEC);
     }
-    reader.process = reader.memory < 0 ? 0 : mq_thread_survives_signal(mq_ring_uid_thread(uid), SIGUSR2);
+    reader.process = reader.memory < 0 ? 0 : mq_thread_survives_signal(mq_ring_uid_thread_id(uid), SIGUSR2);
     reader.cursor = mq_load_relaxed_u64(&p->ring->read_pointers[slot]); /* relaxed: only compared */
     return reader;
 }
 
-static inline void mq_ring_publisher_forget_stock(mq_ring_publisher *p) {
+static inline void mq_ring_publisher_forget_stock_readers(mq_ring_publisher *p) {
     for (uint32_t i = 0; i < p->stock_count; i++)
         if (p->stock[i].memory >= 0)
             close(p->stock[i].memory);
@@ -273,7 +275,7 @@ static inline void mq_ring_publisher_forget_stock(mq_ring_publisher *p) {
 /* In a forked child: forget the parent's row, lock and reservation. The page that holds the lock is not inherited, and
  * the descriptors are copies. */
 static inline void mq_ring_publisher_detach_row(mq_ring_publisher *p) {
-    mq_ring_publisher_forget_stock(p);
+    mq_ring_publisher_forget_stock_readers(p);
     p->liveness_token = NULL;
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
@@ -281,10 +283,10 @@ static inline void mq_ring_publisher_detach_row(mq_ring_publisher *p) {
 
 /* Find the stock subscribers, the only ones that must be signalled_at one by one. */
 static inline void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p) {
-    mq_ring_publisher_forget_stock(p);
+    mq_ring_publisher_forget_stock_readers(p);
     for (uint32_t i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
-        if (uid == 0 || mq_reader_slot_row(p->side, uid))
+        if (uid == 0 || mq_reader_slot_find_subscriber(p->side, uid))
             continue;
         p->stock[p->stock_count++] = mq_stock_reader_inspect(p, uid, i);
     }
@@ -292,14 +294,14 @@ static inline void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p) {
 
 /* Are there other stock subscribers than at the last survey? *unsettled: a slot that was handed out names no owner;
  * perhaps a stock subscriber is joining. */
-static inline bool mq_ring_publisher_stock_differs(mq_ring_publisher *p, bool *unsettled) {
+static inline bool mq_ring_publisher_stock_readers_differ(mq_ring_publisher *p, bool *unsettled) {
     uint32_t known = 0;
     *unsettled = false;
     p->readers_seen = mq_load_acquire_u64(&p->ring->num_readers);
     for (uint32_t i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
         *unsettled |= uid == 0 && i < p->readers_seen;
-        if (uid == 0 || mq_reader_slot_row(p->side, uid))
+        if (uid == 0 || mq_reader_slot_find_subscriber(p->side, uid))
             continue;
         if (known == p->stock_count || p->stock[known].slot != i || p->stock[known].uid != uid)
             return true;
@@ -309,7 +311,7 @@ static inline bool mq_ring_publisher_stock_differs(mq_ring_publisher *p, bool *u
 }
 
 /* The cheap part of the same question: what a stock subscriber that joins or is evicted changes first. */
-static inline bool mq_ring_publisher_stock_may_differ(const mq_ring_publisher *p) {
+static inline bool mq_ring_publisher_stock_readers_may_differ(const mq_ring_publisher *p) {
     for (uint32_t i = 0; i < p->stock_count; i++)
         if (mq_load_relaxed_u64(&p->ring->read_uids[p->stock[i].slot]) != p->stock[i].uid) /* relaxed: only compared */
             return true;
@@ -318,7 +320,7 @@ static inline bool mq_ring_publisher_stock_may_differ(const mq_ring_publisher *p
 
 /* May a stock subscriber be there, or just be joining, that will read what was published already? Behind the fence of
  * mq_eventcount_flags, and who joins later reads only what is published later. */
-static inline bool mq_ring_publisher_stock_possible(const mq_ring_publisher *p) {
+static inline bool mq_ring_publisher_may_have_stock_readers(const mq_ring_publisher *p) {
     /* relaxed: ordered by that fence, and only compared. */
     return p->stock_count || p->slot_polls_left || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
 }
@@ -342,9 +344,9 @@ static inline bool mq_process_memory_exists(int memory) {
     return got > 0 || (got < 0 && errno == EINVAL);
 }
 
-static inline void mq_ring_publisher_signal(const mq_stock_reader *reader) {
+static inline void mq_stock_reader_signal(const mq_stock_reader *reader) {
     if (reader->process && mq_process_memory_exists(reader->memory))
-        syscall(SYS_tgkill, reader->process, mq_ring_uid_thread(reader->uid), SIGUSR2);
+        syscall(SYS_tgkill, reader->process, mq_ring_uid_thread_id(reader->uid), SIGUSR2);
 }
 
 enum { MQ_POPULATE_FIRST = 65536, MQ_POPULATE_MOST = 262144, MQ_POPULATE_SPARE = 16 << 20 };
@@ -354,24 +356,24 @@ enum { MQ_POPULATE_FIRST = 65536, MQ_POPULATE_MOST = 262144, MQ_POPULATE_SPARE =
  * the kernel maps it 16 of them with one fault. */
 mq_cold void mq_ring_publisher_populate_ahead(mq_ring_publisher *p) {
     uint64_t from = p->granted_offset, to = from + p->populate_step;
-    bool known = p->populated_from <= from && from + mq_ring_chunk(p->data_bytes) <= p->populated_to;
+    bool known = p->populated_from <= from && from + mq_ring_grant_chunk_bytes(p->data_bytes) <= p->populated_to;
     if (known || p->populated_to == p->data_bytes)
         return;
     if (to > p->data_bytes)
         to = p->data_bytes;
-    mq_ring_publisher_populate(p, from, to, MQ_POPULATE_SPARE); /* the send that needs it says if there is none */
+    mq_ring_publisher_populate_range(p, from, to, MQ_POPULATE_SPARE); /* the send that needs it says if there is none */
     p->populate_step = 2 * p->populate_step < MQ_POPULATE_MOST ? 2 * p->populate_step : MQ_POPULATE_MOST;
 }
 
 /* Wake whoever sleeps; to be called after MQ_RING_NOTIFY. Publishing makes system calls only here, and where the ring
  * has no memory so far (mq_ring_publisher_extend_grant). */
-static inline void mq_ring_publisher_notify(mq_ring_publisher *p) {
+static inline void mq_ring_publisher_notify_subscribers(mq_ring_publisher *p) {
     enum { POLLS = 64 };
     uint32_t flags = mq_eventcount_notify(&p->side->eventcount);
-    bool news = (flags & MQ_EVENTCOUNT_SLOTS) || mq_ring_publisher_stock_may_differ(p);
+    bool news = (flags & MQ_EVENTCOUNT_SLOTS) || mq_ring_publisher_stock_readers_may_differ(p);
     if (news || p->slot_polls_left) {
         bool unsettled;
-        if (mq_ring_publisher_stock_differs(p, &unsettled))
+        if (mq_ring_publisher_stock_readers_differ(p, &unsettled))
             mq_ring_publisher_scan_stock_readers(p);
         p->slot_polls_left = !unsettled ? 0 : news ? POLLS : p->slot_polls_left - (p->slot_polls_left > 0);
         if (p->populate_step)
@@ -379,7 +381,7 @@ static inline void mq_ring_publisher_notify(mq_ring_publisher *p) {
     }
     for (uint32_t i = 0; i < p->stock_count; i++)
         if (mq_ring_publisher_reader_may_sleep(p, &p->stock[i]))
-            mq_ring_publisher_signal(&p->stock[i]);
+            mq_stock_reader_signal(&p->stock[i]);
     p->signalled_at = p->position;
 }
 
@@ -387,7 +389,7 @@ static inline void mq_ring_publisher_notify(mq_ring_publisher *p) {
  * through memory, where the fence of mq_ring_publisher_publish would wait for it. */
 static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const void *bytes, uint64_t size) {
     uint8_t *payload;
-    mq_ring_status status = mq_ring_publisher_begin(p, size, &payload);
+    mq_ring_status status = mq_ring_publisher_begin_message(p, size, &payload);
     if (mq_unlikely(status != MQ_RING_OK))
         return status;
     mq_copy_in(payload, bytes, size);
@@ -398,10 +400,10 @@ static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const 
 static inline mq_ring_status mq_ring_publisher_send_tracked(mq_ring_publisher *p, const void *bytes, uint64_t size,
                                                             const mq_stamps *stamps) {
     uint8_t *payload;
-    mq_ring_status status = mq_ring_publisher_begin(p, size, &payload);
+    mq_ring_status status = mq_ring_publisher_begin_message(p, size, &payload);
     if (mq_unlikely(status != MQ_RING_OK))
         return status;
-    mq_stamps_put(payload, stamps);
+    mq_stamps_write(payload, stamps);
     mq_copy_in(payload, bytes, size);
     return mq_ring_publisher_publish(p, p->head + mq_ring_frame_bytes(size + p->stamps), 1, size);
 }

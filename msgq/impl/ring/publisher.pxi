@@ -43,21 +43,21 @@ cdef class PubSocket(PubConnection):
             return 0
         if status == MQ_RING_NOTIFY:
             # With the GIL: some 8 us if somebody sleeps. Giving it up could cost a sender 5 ms to get it back.
-            mq_ring_publisher_notify(&self._publisher)
+            mq_ring_publisher_notify_subscribers(&self._publisher)
             return 0
         if status == MQ_RING_TOO_LARGE:
             raise self._too_large(size)
         self._check_truncation()
         if status == MQ_RING_NO_MEMORY:
             raise segment_error(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
-        pid = mq_ring_publisher_current_pid(self._publisher.ring, self._publisher.side)
+        pid = mq_ring_current_publisher_pid(self._publisher.ring, self._publisher.side)
         successor = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
         text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
         raise MultiplePublishersError(text, self._endpoint)
 
     cdef int _populate_ring(self) except -1:
         """Have memory for the whole ring now, where a sender could do nothing about it later."""
-        if not mq_ring_publisher_populate(&self._publisher, 0, self._publisher.data_bytes, 0):
+        if not mq_ring_publisher_populate_range(&self._publisher, 0, self._publisher.data_bytes, 0):
             raise segment_error("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
         return 0
 
@@ -165,14 +165,14 @@ cdef class PubSocket(PubConnection):
             return self._handle_status(mq_ring_publisher_send(&self._publisher, data, size), size)
         self._begin_large(data, size, &payload)
         self._finish(payload, size, origin_time)
-        return self._handle_status(mq_ring_publisher_commit(&self._publisher), size)
+        return self._handle_status(mq_ring_publisher_commit_staged(&self._publisher), size)
 
     cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1:
         """Without the GIL, for to have the memory, and to copy, may take long. data: NULL copies nothing."""
         cdef int status
         self._use_state = BUSY
         with nogil:
-            status = mq_ring_publisher_begin(&self._publisher, size, payload)
+            status = mq_ring_publisher_begin_message(&self._publisher, size, payload)
             if status == MQ_RING_OK and data != NULL:
                 mq_copy_in(payload[0], data, size)
         self._use_state = self._generation
@@ -183,8 +183,8 @@ cdef class PubSocket(PubConnection):
         cdef mq_stamps stamps
         if self._publisher.stamps:
             self._fill_stamps(&stamps, origin_time)
-            mq_stamps_put(payload, &stamps)
-        mq_ring_publisher_stage(&self._publisher, size)
+            mq_stamps_write(payload, &stamps)
+        mq_ring_publisher_stage_message(&self._publisher, size)
         return 0
 
     cdef int _check_empty(self) except -1:
@@ -254,7 +254,7 @@ cdef class PubSocket(PubConnection):
         while done < count:
             if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
                 self._flush()
-            self._handle_status(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
+            self._handle_status(mq_ring_publisher_begin_message(&self._publisher, size, &payload), size)
             block = min(count - done, BATCH - self._publisher.pending)
             self._handle_status(mq_ring_publisher_stage_batch(&self._publisher, rows + done * size, size, &block), size)
             done += block
@@ -268,14 +268,14 @@ cdef class PubSocket(PubConnection):
             return self._send_bytes(data, size, origin_time)
         if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
             self._flush()
-        self._handle_status(mq_ring_publisher_begin(&self._publisher, size, &payload), size)
+        self._handle_status(mq_ring_publisher_begin_message(&self._publisher, size, &payload), size)
         mq_copy_in(payload, data, size)
         return self._finish(payload, size, origin_time)
 
     cdef int _flush(self) except -1:
         """Publish what is staged."""
         if self._publisher.pending:
-            self._handle_status(mq_ring_publisher_commit(&self._publisher), 0)
+            self._handle_status(mq_ring_publisher_commit_staged(&self._publisher), 0)
         return 0
 
     def reserve(self, size, *, int64_t origin_time=0):
@@ -305,7 +305,7 @@ cdef class PubSocket(PubConnection):
         inherited = self._use_state != CLOSED and self._generation != fork_generation
         if self._use_state != fork_generation and not inherited:
             self._recover_use()
-        if not mq_canary_intact(&self._publisher.canary):
+        if not mq_canary_is_intact(&self._publisher.canary):
             raise size_changed_error(self._endpoint, self._ring, self._side)
         mq_ring_count_subscribers(&self._publisher, &attached, &updated)
         return attached, updated
@@ -338,6 +338,7 @@ cdef class Reservation:
 
     def __enter__(self):
         cdef PubSocket socket = self._socket
+        cdef mq_ring_status status
         if self._ring is not None:  # which keeps the memory of an earlier view mapped
             raise StateError("a reservation serves once; reserve again", socket._endpoint)
         if socket._use_state != fork_generation:
@@ -346,7 +347,8 @@ cdef class Reservation:
         if self._size == 0:
             socket._check_empty()
         if self._size < LARGE_BYTES:
-            socket._handle_status(mq_ring_publisher_begin(&socket._publisher, self._size, &self._payload), self._size)
+            status = mq_ring_publisher_begin_message(&socket._publisher, self._size, &self._payload)
+            socket._handle_status(status, self._size)
         else:
             socket._begin_large(NULL, self._size, &self._payload)
         self._ring = socket._ring
@@ -368,10 +370,10 @@ cdef class Reservation:
             raise ForkedSocketError(text, socket._endpoint)
         socket._use_state = socket._generation
         if kind is not None:
-            mq_ring_publisher_discard(&socket._publisher, MQ_RING_OK)
+            mq_ring_publisher_discard_staged(&socket._publisher, MQ_RING_OK)
             return
         socket._finish(payload, self._size, self._origin_time)
-        socket._handle_status(mq_ring_publisher_commit(&socket._publisher), self._size)
+        socket._handle_status(mq_ring_publisher_commit_staged(&socket._publisher), self._size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self._payload == NULL:

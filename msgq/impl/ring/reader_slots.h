@@ -12,13 +12,13 @@
 
 enum { MQ_READER_SLOT_TRIES = 1000 }; /* attempts to take a new slot while others take or release it */
 
-static inline uint64_t mq_ring_uid(uint32_t random, unsigned row, uint32_t thread_id) {
+static inline uint64_t mq_ring_make_uid(uint32_t random, unsigned row, uint32_t thread_id) {
     return (uint64_t)((random << 8) | (row + 1)) << 32 | thread_id;
 }
-static inline uint32_t mq_ring_uid_thread(uint64_t uid) { return (uint32_t)uid; }
+static inline uint32_t mq_ring_uid_thread_id(uint64_t uid) { return (uint32_t)uid; }
 
 /* The side row of the subscriber that wrote this uid into a slot; NULL: a stock one. */
-static inline const mq_ring_subscriber_row *mq_reader_slot_row(const mq_ring_side *side, uint64_t uid) {
+static inline const mq_ring_subscriber_row *mq_reader_slot_find_subscriber(const mq_ring_side *side, uint64_t uid) {
     unsigned row = (unsigned)(uid >> 32 & 0xff) - 1;
     if (!side || row >= MQ_RING_SUBSCRIBERS ||
         mq_load_acquire_u64(&side->subscribers[row].participant.uid) != (uid & ~0xffffffffull))
@@ -42,7 +42,7 @@ enum {
     MQ_RING_ROW_UNREGISTERED = MQ_RING_ROWS, /* held, together, by subscribers for whom there is no row */
 };
 
-static inline mq_participant *mq_ring_row_identity(mq_ring_side *side, int row) {
+static inline mq_participant *mq_ring_row_participant(mq_ring_side *side, int row) {
     return row < MQ_RING_PUBLISHERS ? &side->publishers[row].participant
                                     : &side->subscribers[row - MQ_RING_PUBLISHERS].participant;
 }
@@ -50,42 +50,43 @@ static inline int mq_ring_subscriber_row_index(const mq_ring_side *side, const m
     return MQ_RING_PUBLISHERS + (int)(row - side->subscribers);
 }
 
-static inline mq_row_table mq_ring_publisher_table(mq_ring_side *side) {
+static inline mq_row_table mq_ring_publisher_row_table(mq_ring_side *side) {
     return (mq_row_table){side->publishers, sizeof *side->publishers, MQ_RING_PUBLISHERS, 0};
 }
-static inline mq_row_table mq_ring_subscriber_table(mq_ring_side *side) {
+static inline mq_row_table mq_ring_subscriber_row_table(mq_ring_side *side) {
     return (mq_row_table){side->subscribers, sizeof *side->subscribers, MQ_RING_SUBSCRIBERS, MQ_RING_PUBLISHERS};
 }
 
 /* Does the owner of a row live? A free one is dead. */
 static inline mq_liveness mq_ring_row_liveness(mq_liveness_probe *probe, const mq_ring_side *side, int row) {
-    return mq_participant_liveness(probe, mq_ring_row_identity((mq_ring_side *)side, row), row);
+    return mq_participant_liveness(probe, mq_ring_row_participant((mq_ring_side *)side, row), row);
 }
 
 static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *probe, const mq_ring_side *side, uint64_t uid) {
-    const mq_ring_subscriber_row *row = mq_reader_slot_row(side, uid);
+    const mq_ring_subscriber_row *row = mq_reader_slot_find_subscriber(side, uid);
     return row ? mq_ring_row_liveness(probe, side, mq_ring_subscriber_row_index(side, row))
-               : mq_thread_liveness(mq_ring_uid_thread(uid));
+               : mq_thread_liveness(mq_ring_uid_thread_id(uid));
 }
 
 /* ---- slots ---- */
 
 /* Tell the publisher to look at the slots again. */
-static inline void mq_reader_slots_changed(mq_ring_side *side) {
+static inline void mq_reader_slots_announce_change(mq_ring_side *side) {
     if (side)
         mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_SLOTS);
 }
 
 /* Keep what a stock publisher sees of us true. */
-static inline void mq_reader_slot_update(mq_ring_header *ring, int slot, uint64_t cursor) {
+static inline void mq_reader_slot_write_cursor(mq_ring_header *ring, int slot, uint64_t cursor) {
     mq_store_release_u64(&ring->read_pointers[slot], cursor);
     mq_store_release_u64(&ring->read_valids[slot], 1);
 }
 
-static inline int mq_reader_slot_try(mq_ring_header *ring, int slot, uint64_t old_uid, uint64_t uid, uint64_t cursor) {
+static inline int mq_reader_slot_try_claim(mq_ring_header *ring, int slot, uint64_t old_uid, uint64_t uid,
+                                           uint64_t cursor) {
     if (!mq_compare_exchange_u64(&ring->read_uids[slot], old_uid, uid))
         return -1;
-    mq_reader_slot_update(ring, slot, cursor);
+    mq_reader_slot_write_cursor(ring, slot, cursor);
     return slot;
 }
 
@@ -96,7 +97,7 @@ static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *
     for (int i = 0; i < MQ_READER_SLOTS && slot < 0; i++) {
         uint64_t owner = mq_load_acquire_u64(&ring->read_uids[i]);
         if (mq_reader_slot_liveness(&probe, side, owner) == MQ_DEAD)
-            slot = mq_reader_slot_try(ring, i, owner, uid, cursor);
+            slot = mq_reader_slot_try_claim(ring, i, owner, uid, cursor);
     }
     mq_liveness_probe_end(&probe);
     return slot;
@@ -110,14 +111,14 @@ static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side,
                                        uint64_t uid, uint64_t cursor) {
     uint64_t count = mq_load_acquire_u64(&ring->num_readers);
     for (int i = 0; i < MQ_READER_SLOTS && i < (int)count; i++)
-        if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_reader_slot_try(ring, i, 0, uid, cursor) >= 0)
+        if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_reader_slot_try_claim(ring, i, 0, uid, cursor) >= 0)
             return i;
     /* Bound: MQ_READER_SLOT_TRIES. Then other readers join and leave all the time, and a dead reader's slot, or none,
      * will do. */
     for (int tries = 0; count < MQ_READER_SLOTS && tries < MQ_READER_SLOT_TRIES;
          tries++, count = mq_load_acquire_u64(&ring->num_readers))
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&
-            mq_reader_slot_try(ring, (int)count, 0, uid, cursor) >= 0)
+            mq_reader_slot_try_claim(ring, (int)count, 0, uid, cursor) >= 0)
             return (int)count;
     return mq_reader_slot_claim_dead(ring, side, liveness_file, uid, cursor);
 }
@@ -135,7 +136,7 @@ static inline void mq_reader_slot_release(mq_ring_header *ring, mq_ring_side *si
     if (mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot + 1, (uint64_t)slot) &&
         mq_load_acquire_u64(&ring->read_uids[slot]) != 0)
         mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1);
-    mq_reader_slots_changed(side);
+    mq_reader_slots_announce_change(side);
 }
 
 #endif

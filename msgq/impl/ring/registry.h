@@ -19,7 +19,7 @@ static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *liv
     int taken = MQ_NO_ROW;
     /* relaxed: under the lock nobody else fills it. */
     for (int row = 0; row < MQ_RING_PUBLISHERS && taken < 0; row++) {
-        bool is_current = mq_load_relaxed_u64(&mq_ring_row_identity(side, row)->uid) == current;
+        bool is_current = mq_load_relaxed_u64(&mq_ring_row_participant(side, row)->uid) == current;
         if (!is_current && mq_ring_row_liveness(&probe, side, row) == MQ_UNKNOWN &&
             (*liveness_token = mq_liveness_lock(liveness_file, (uint64_t)row, false)))
             taken = row;
@@ -30,13 +30,13 @@ static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *liv
 
 static inline int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
                                              mq_ring_side *side, void **liveness_token) {
-    mq_row_table publishers = mq_ring_publisher_table(side);
+    mq_row_table publishers = mq_ring_publisher_row_table(side);
     int row = mq_row_table_reserve(&publishers, liveness_file, liveness_token);
     return row == MQ_NO_ROW ? mq_ring_reuse_row_of_unknown_owner(liveness_file, ring, side, liveness_token) : row;
 }
 static inline int mq_ring_subscriber_row_take(const mq_liveness_file *liveness_file, mq_ring_side *side,
                                               void **liveness_token) {
-    mq_row_table readers = mq_ring_subscriber_table(side);
+    mq_row_table readers = mq_ring_subscriber_row_table(side);
     return mq_row_table_reserve(&readers, liveness_file, liveness_token);
 }
 
@@ -51,9 +51,9 @@ static inline void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *r
     mq_store_relaxed_u64(&side->ring_inode, inode);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
     mq_store_relaxed_u64(&side->created_ns, created_ns);
-    mq_store_relaxed_u64(&side->tracked, tracked ? MQ_TRACKED : 0);
+    mq_store_relaxed_u64(&side->tracked, tracked ? MQ_SIDE_TRACKED : 0);
     mq_store_relaxed_u64(&side->uncounted, now != 0);
-    mq_store_relaxed_u64(&side->write_limit, now == 0 ? 0 : mq_ring_write_bound(now, data_bytes));
+    mq_store_relaxed_u64(&side->write_limit, now == 0 ? 0 : mq_ring_max_written_position(now, data_bytes));
     mq_store_relaxed_u64(&side->checkpoint_even.position, now);
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
 }
@@ -73,8 +73,9 @@ static inline mq_file_check mq_ring_side_check(const mq_ring_side *side, uint64_
     return same ? MQ_FILE_VALID : MQ_FILE_STALE;
 }
 /* Was the ring made smaller, and larger again? Its tail is gone then, and perhaps messages that the side counts. */
-static inline bool mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes) {
-    const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
+static inline bool mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side,
+                                             uint32_t data_bytes) {
+    const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     return tail &&
            mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or only to look */
            mq_load_relaxed_u64(&side->ring_canary) && mq_load_relaxed_u64(tail) == 0;
@@ -82,8 +83,8 @@ static inline bool mq_ring_canary_lost(const mq_ring_header *ring, const mq_ring
 
 /* What a later look may find missing: the size, which may have grown, and the tail, which the ring may just have got.
  * */
-static inline void mq_ring_side_note_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
-    const mq_u64 *tail = mq_ring_canary(ring, data_bytes);
+static inline void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
+    const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
     mq_store_relaxed_u64(&side->ring_canary, tail ? mq_load_relaxed_u64(tail) : 0);
 }
@@ -95,7 +96,7 @@ static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_
     uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes); /* relaxed, all: under the lock */
     uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
     bool shorter = mq_load_relaxed_u64(&side->ring_inode) == inode && before > data_bytes && before <= UINT32_MAX;
-    if (!shorter || mq_ring_position_possible(now, data_bytes) || !mq_ring_position_possible(now, (uint32_t)before))
+    if (!shorter || mq_ring_position_is_valid(now, data_bytes) || !mq_ring_position_is_valid(now, (uint32_t)before))
         return;
     mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now));
     for (int i = 0; i < MQ_READER_SLOTS; i++)
@@ -103,8 +104,8 @@ static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_
 }
 
 /* Were the messages of this ring tracked? Of a side segment that is stale, for its successor. */
-static inline bool mq_ring_was_tracked(const mq_ring_side *side, uint64_t inode) {
-    return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_ring_side_tracked(side); /* relaxed: constant */
+static inline bool mq_ring_side_was_tracked(const mq_ring_side *side, uint64_t inode) {
+    return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_ring_side_is_tracked(side); /* relaxed: constant */
 }
 
 static inline uint64_t mq_ring_side_version(const mq_ring_side *side) {
@@ -126,13 +127,13 @@ static inline mq_schema_parts mq_ring_side_schema(const mq_ring_side *side) {
 /* ---- publishers ---- */
 
 /* What write_uid says while a publisher starts. */
-static inline uint64_t mq_ring_publisher_claim_uid(const mq_ring_publisher *p) {
+static inline uint64_t mq_ring_publisher_starting_uid(const mq_ring_publisher *p) {
     return p->after_stock ? p->uid ^ 1ull << 63 : p->uid;
 }
 
 /* Is the former publisher, one of ours, between begun and sent? If not, we see the write_pointer that it left.
- * EDGE send-done: acquire, both. Partners: mq_ring_publisher_publish, mq_ring_publisher_discard. */
-static inline bool mq_ring_send_in_progress(const mq_ring_publisher_row *former) {
+ * EDGE send-done: acquire, both. Partners: mq_ring_publisher_publish, mq_ring_publisher_discard_staged. */
+static inline bool mq_ring_publisher_is_sending(const mq_ring_publisher_row *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
     return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
 }
@@ -140,12 +141,12 @@ static inline bool mq_ring_send_in_progress(const mq_ring_publisher_row *former)
 /* A publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer that
  * waited for one may have died, and the one waited for is still there. The dead are passed over, and (known) those of
  * whom nobody can tell. */
-static inline const mq_ring_publisher_row *mq_ring_other_send_in_progress(const mq_ring_publisher *p, bool known) {
+static inline const mq_ring_publisher_row *mq_ring_find_sending_publisher(const mq_ring_publisher *p, bool known) {
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     const mq_ring_publisher_row *found = NULL;
     for (int row = 0; row < MQ_RING_PUBLISHERS && !found; row++) {
         const mq_ring_publisher_row *other = &p->side->publishers[row];
-        if (other == p->row || !mq_load_acquire_u64(&other->participant.uid) || !mq_ring_send_in_progress(other))
+        if (other == p->row || !mq_load_acquire_u64(&other->participant.uid) || !mq_ring_publisher_is_sending(other))
             continue;
         mq_liveness life = mq_ring_row_liveness(&probe, p->side, row);
         if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))
@@ -160,7 +161,7 @@ static inline uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *row) {
 }
 
 /* The process that publishes now; 0 when that is nobody, or a stock program. */
-static inline uint64_t mq_ring_publisher_current_pid(const mq_ring_header *ring, const mq_ring_side *side) {
+static inline uint64_t mq_ring_current_publisher_pid(const mq_ring_header *ring, const mq_ring_side *side) {
     const mq_ring_publisher_row *row = mq_ring_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
     return row ? mq_ring_publisher_pid(row) : 0;
 }
@@ -174,12 +175,12 @@ static inline void mq_ring_publisher_write_identity(mq_ring_publisher *p, const 
 
 /* Prepare `p`, which has taken a row, and say that the ring is ours (steps 1 and 2). Returns the former uid, to put
  * back if that fails. */
-static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
-                                               int row) {
+static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const mq_process_identity *self,
+                                                    uint32_t random, int row) {
     mq_ring_side *side = p->side;
     uint64_t former;
     p->row = &side->publishers[row];
-    p->uid = mq_ring_uid(random, (unsigned)row, (uint32_t)self->thread_id);
+    p->uid = mq_ring_make_uid(random, (unsigned)row, (uint32_t)self->thread_id);
     for (int i = 0; i < MQ_RING_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only figures for stats */
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
@@ -200,16 +201,16 @@ static inline uint64_t mq_ring_publisher_claim(mq_ring_publisher *p, const mq_pr
          * time; after a stock one only once mq_ring_publisher_start is done, so until then write_uid names no row. */
         if (!p->after_stock)
             mq_ring_publisher_write_identity(p, self);
-    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_ring_publisher_claim_uid(p)) &&
+    } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_ring_publisher_starting_uid(p)) &&
              ++tries < MQ_CLAIM_TRIES);
     mq_fence_seq_cst();
-    p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_ring_publisher_begin */
+    p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_ring_publisher_begin_message */
     return former;
 }
 
-/* Give up after mq_ring_publisher_claim. */
-static inline void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t former) {
-    mq_compare_exchange_u64(&p->ring->write_uid, mq_ring_publisher_claim_uid(p), former);
+/* Give up after mq_ring_publisher_claim_ring. */
+static inline void mq_ring_publisher_release_ring(mq_ring_publisher *p, uint64_t former) {
+    mq_compare_exchange_u64(&p->ring->write_uid, mq_ring_publisher_starting_uid(p), former);
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
@@ -218,7 +219,7 @@ static inline void mq_ring_publisher_unclaim(mq_ring_publisher *p, uint64_t form
 static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *side, mq_liveness_probe *probe) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
-        const mq_ring_subscriber_row *row = mq_reader_slot_row(side, uid);
+        const mq_ring_subscriber_row *row = mq_reader_slot_find_subscriber(side, uid);
         if (uid && row && mq_ring_row_liveness(probe, side, mq_ring_subscriber_row_index(side, row)) == MQ_DEAD)
             mq_reader_slot_release(ring, side, i, uid);
     }
@@ -243,33 +244,34 @@ static inline void mq_ring_reclaim_dead(mq_ring_publisher *p) {
 }
 
 /* Steps 4 to 6, once the former publisher neither writes nor will. MQ_RING_CORRUPT: the ring's header makes no sense.
- * MQ_RING_UNTRACKED: see mq_ring_can_track; the caller has asked before, so something was sent since. */
+ * MQ_RING_UNTRACKED: see mq_ring_side_can_track; the caller has asked before, so something was sent since. */
 static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_process_identity *self) {
     mq_ring_side *side = p->side;
     mq_ring_checkpoint m;
     uint64_t last;
     int64_t walked = -1;
     p->position = p->head = mq_load_acquire_u64(&p->ring->write_pointer);
-    if (!mq_ring_position_possible(p->position, p->data_bytes))
+    if (!mq_ring_position_is_valid(p->position, p->data_bytes))
         return MQ_RING_CORRUPT;
-    if (!mq_ring_can_track(p->ring, side, p->track))
+    if (!mq_ring_side_can_track(p->ring, side, p->track))
         return MQ_RING_UNTRACKED;
-    p->stamps = mq_ring_decide_stamps(side, p->track);
-    bool readable = mq_ring_checkpoint_read(side, &m) && mq_ring_position_possible(m.position, p->data_bytes);
+    p->stamps = mq_ring_side_decide_tracking(side, p->track);
+    bool readable = mq_ring_checkpoint_read(side, &m) && mq_ring_position_is_valid(m.position, p->data_bytes);
     if (!p->after_stock && readable)
-        walked = mq_ring_walk(p->data, p->data_bytes, m.position, p->position, &last);
+        walked = mq_ring_count_messages(p->data, p->data_bytes, m.position, p->position, &last);
     if (walked >= 0) {
         p->sequence = m.sequence + (uint64_t)walked;
         p->era = m.era;
     } else /* a stock publisher was here, or the bytes are not to be trusted */
         p->era = (readable ? m.era : 0) + 1;
     /* The limit never goes back: a send that died left bytes up to there. */
-    mq_ring_publisher_announce_limit(p, walked >= 0 ? p->position : mq_ring_write_bound(p->position, p->data_bytes));
+    mq_ring_publisher_announce_limit(p, walked >= 0 ? p->position
+                                                    : mq_ring_max_written_position(p->position, p->data_bytes));
     mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed: equal again before anybody cares */
     mq_store_release_u64(&p->row->sent, p->sequence);
     p->granted_offset = mq_ring_offset(p->position);
     if (p->after_stock) {
-        uint64_t claim = mq_ring_publisher_claim_uid(p);
+        uint64_t claim = mq_ring_publisher_starting_uid(p);
         mq_ring_publisher_write_identity(p, self);
         mq_compare_exchange_u64(&p->ring->write_uid, claim, p->uid);
         p->after_stock = false;
@@ -278,7 +280,7 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     p->slot_polls_left = 1;
     /* Everybody: one that died between clearing eventcount and waking left sleepers that no bit tells of. */
     mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_WAITERS);
-    mq_ring_publisher_notify(p);
+    mq_ring_publisher_notify_subscribers(p);
     if (mq_can_populate())
         p->populate_step = MQ_POPULATE_FIRST; /* not before: what opens a topic shall not wait for memory */
     else
@@ -290,8 +292,8 @@ static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
     p->populate_step = 0;
     /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
-    mq_ring_publisher_notify(p);
-    mq_ring_publisher_forget_stock(p);
+    mq_ring_publisher_notify_subscribers(p);
+    mq_ring_publisher_forget_stock_readers(p);
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
@@ -310,7 +312,8 @@ static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *at
     mq_liveness_probe_end(&probe);
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);
-        if (uid == 0 || mq_reader_slot_row(p->side, uid) || mq_thread_liveness(mq_ring_uid_thread(uid)) == MQ_DEAD)
+        if (uid == 0 || mq_reader_slot_find_subscriber(p->side, uid) ||
+            mq_thread_liveness(mq_ring_uid_thread_id(uid)) == MQ_DEAD)
             continue;
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->ring->read_valids[i]) &&
@@ -324,7 +327,7 @@ static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *at
 static inline void mq_ring_subscriber_reclaim_slots(mq_ring_subscriber *s) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&s->ring->read_uids[i]);
-        if (uid && mq_reader_slot_row(s->side, uid) == s->row)
+        if (uid && mq_reader_slot_find_subscriber(s->side, uid) == s->row)
             mq_reader_slot_release(s->ring, s->side, i, uid);
     }
 }
@@ -349,7 +352,7 @@ static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_p
         return;
     }
     s->row = &s->side->subscribers[row];
-    s->uid = mq_ring_uid(random, (unsigned)row, 0);
+    s->uid = mq_ring_make_uid(random, (unsigned)row, 0);
     mq_ring_subscriber_reclaim_slots(s);
     mq_participant_clear(&s->row->participant);
     mq_store_relaxed_u64(&s->row->cursor, s->cursor); /* relaxed, all: the release of uid publishes them */
@@ -357,7 +360,7 @@ static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_p
     mq_store_relaxed_u64(&s->row->lost, s->lost);
     mq_store_relaxed_u64(&s->row->lost_unknown, s->lost_unknown);
     mq_store_relaxed_u64(&s->row->resets, s->resets);
-    mq_ring_subscriber_store_base(s);
+    mq_ring_subscriber_store_base_sequence(s);
     mq_participant_write(&s->row->participant, self, s->uid, s->liveness_token != NULL);
 }
 
@@ -368,7 +371,7 @@ static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, cons
     s->cursor = mq_load_acquire_u64(&s->ring->write_pointer);
     mq_ring_subscriber_register(s, self, random);
     mq_ring_status status = mq_ring_subscriber_seek_latest(s);
-    mq_ring_subscriber_store_base(s);
+    mq_ring_subscriber_store_base_sequence(s);
     mq_ring_subscriber_store_stats(s);
     return status;
 }

@@ -18,9 +18,9 @@ static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
         former = 0;
     else if (all) {
         former = (int64_t)mq_ring_subscriber_sequence(s);
-        s->sequence_base -= (uint64_t)former; /* mq_ring_subscriber_skip adds it */
+        s->sequence_base -= (uint64_t)former; /* mq_ring_subscriber_skip_to adds it */
     }
-    mq_ring_subscriber_skip(s, s->cursor, former);
+    mq_ring_subscriber_skip_to(s, s->cursor, former);
 }
 
 /* Go to the oldest message whose place can be known, for one that has just joined a ring that is new to it: it receives
@@ -34,11 +34,11 @@ static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *
         mq_ring_subscriber_classify_publisher(s);
         /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
-        if (!mq_ring_position_possible(now, s->data_bytes))
+        if (!mq_ring_position_is_valid(now, s->data_bytes))
             return MQ_RING_CORRUPT;
         s->published = now;
         s->cursor = mq_ring_position(mq_ring_cycle(now), 0);
-        s->stamps = mq_ring_side_stamps(s->side);
+        s->stamps = mq_ring_side_stamp_bytes(s->side);
         s->sequence_known = false;
         status = mq_ring_subscriber_resolve_sequence(s);
     }
@@ -53,7 +53,7 @@ static inline bool mq_ring_subscriber_has_no_publisher(const mq_ring_subscriber 
     uint64_t uid = mq_load_acquire_u64(&s->ring->write_uid);
     const mq_ring_publisher_row *row = mq_ring_find_publisher(s->side, uid);
     if (!row)
-        return uid == 0 || mq_thread_liveness(mq_ring_uid_thread(uid)) == MQ_DEAD;
+        return uid == 0 || mq_thread_liveness(mq_ring_uid_thread_id(uid)) == MQ_DEAD;
     mq_liveness_probe probe = mq_liveness_probe_begin(s->liveness_file);
     bool dead = mq_ring_row_liveness(&probe, s->side, (int)(row - s->side->publishers)) == MQ_DEAD;
     mq_liveness_probe_end(&probe);

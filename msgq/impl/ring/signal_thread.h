@@ -21,8 +21,10 @@
 #include "base/thread.h"
 #include "ring/canary.h"
 
-enum { MQ_POLLS = 7 }; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
-enum { MQ_HOLD_OFF_MS = 10 };
+enum {
+    MQ_STOCK_START_POLLS = 7
+}; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
+enum { MQ_SIGNAL_HOLD_OFF_MS = 10 };
 
 typedef struct {
     mq_ring_header *ring;
@@ -72,12 +74,12 @@ static inline bool mq_signal_thread_drain_inotify(void) {
     return any;
 }
 
-static inline void mq_signal_thread_wake(bool all, bool restart) {
+static inline void mq_signal_thread_wake_subscribers(bool all, bool restart) {
     pthread_mutex_lock(&mq_signal_thread.mutex);
     for (size_t i = 0; i < mq_signal_thread.count; i++) {
         mq_watched_ring *w = &mq_signal_thread.watched[i];
         uint64_t uid = mq_load_acquire_u64(&w->ring->write_uid);
-        w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_canary_intact(&w->canary);
+        w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_canary_is_intact(&w->canary);
         w->seen_uid = uid;
         /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
         if (all || w->changed) {
@@ -88,24 +90,25 @@ static inline void mq_signal_thread_wake(bool all, bool restart) {
     pthread_mutex_unlock(&mq_signal_thread.mutex);
 }
 
-static void *mq_signal_thread_run(void *unused) {
+static void *mq_signal_thread_main(void *unused) {
     struct pollfd on[2] = {{.fd = mq_signal_thread.inotify, .events = POLLIN},
                            {.fd = mq_signal_thread.signals, .events = POLLIN}};
     int polls_left = 0;
     bool hold_off = false;
     mq_store_relaxed_u64(&mq_signal_thread.thread_id, (uint64_t)syscall(SYS_gettid)); /* relaxed: a number by itself */
     for (;;) {
-        int pause_ms = polls_left ? 1 << 2 * (MQ_POLLS - polls_left) : -1;
+        int pause_ms = polls_left ? 1 << 2 * (MQ_STOCK_START_POLLS - polls_left) : -1;
         on[1].fd = hold_off ? -1 : mq_signal_thread.signals; /* poll passes over negative ones */
-        int ready = poll(on, 2, hold_off && (pause_ms < 0 || pause_ms > MQ_HOLD_OFF_MS) ? MQ_HOLD_OFF_MS : pause_ms);
+        int ready = poll(
+            on, 2, hold_off && (pause_ms < 0 || pause_ms > MQ_SIGNAL_HOLD_OFF_MS) ? MQ_SIGNAL_HOLD_OFF_MS : pause_ms);
         if ((ready < 0 && errno != EINTR) || (on[0].revents | on[1].revents) & (POLLNVAL | POLLERR))
             break; /* somebody closed our descriptors */
         polls_left -= polls_left > 0;
         bool signalled = mq_signal_thread_drain_signals(&hold_off);
         bool opened = mq_signal_thread_drain_inotify();
         if (opened)
-            polls_left = MQ_POLLS;
-        mq_signal_thread_wake(signalled, opened);
+            polls_left = MQ_STOCK_START_POLLS;
+        mq_signal_thread_wake_subscribers(signalled, opened);
     }
     pthread_mutex_lock(&mq_signal_thread.mutex);
     mq_signal_thread.running = false; /* and whatever the descriptors' numbers stand for now is not ours */
@@ -115,7 +118,7 @@ static void *mq_signal_thread_run(void *unused) {
 }
 
 /* The child has no such thread, and must not read from its parent's descriptors. */
-static void mq_signal_thread_forget(void) {
+static void mq_signal_thread_forget_parent(void) {
     pthread_mutex_init(&mq_signal_thread.mutex, NULL);
     if (mq_signal_thread.running) {
         close(mq_signal_thread.inotify);
@@ -127,7 +130,7 @@ static void mq_signal_thread_forget(void) {
 }
 
 /* Called with the mutex held. 0, or -1 with nothing left behind. */
-static inline int mq_signal_thread_launch(void) {
+static inline int mq_signal_thread_start(void) {
     static bool forget_registered;
     sigset_t usr2;
     sigemptyset(&usr2);
@@ -135,7 +138,7 @@ static inline int mq_signal_thread_launch(void) {
     mq_signal_thread.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     mq_signal_thread.signals = signalfd(-1, &usr2, SFD_CLOEXEC | SFD_NONBLOCK);
     bool opened = mq_signal_thread.inotify >= 0 && mq_signal_thread.signals >= 0;
-    if (!opened || !mq_start_thread(mq_signal_thread_run, NULL)) {
+    if (!opened || !mq_start_thread(mq_signal_thread_main, NULL)) {
         if (mq_signal_thread.inotify >= 0)
             close(mq_signal_thread.inotify);
         if (mq_signal_thread.signals >= 0)
@@ -143,7 +146,7 @@ static inline int mq_signal_thread_launch(void) {
         return -1;
     }
     if (!forget_registered)
-        forget_registered = pthread_atfork(NULL, NULL, mq_signal_thread_forget) == 0;
+        forget_registered = pthread_atfork(NULL, NULL, mq_signal_thread_forget_parent) == 0;
     mq_signal_thread.running = true;
     return 0;
 }
@@ -163,8 +166,8 @@ static inline uint32_t mq_signal_thread_id(void) {
 }
 
 /* Be told of stock publishers of this ring that come after `seen_uid`; false: not possible. */
-static inline bool mq_signal_thread_watch(mq_ring_header *ring, mq_ring_side *side, mq_canary canary, const char *path,
-                                          uint64_t seen_uid) {
+static inline bool mq_signal_thread_watch_ring(mq_ring_header *ring, mq_ring_side *side, mq_canary canary,
+                                               const char *path, uint64_t seen_uid) {
     bool watched = false;
     pthread_mutex_lock(&mq_signal_thread.mutex);
     if (mq_signal_thread.count == mq_signal_thread.room) {
@@ -175,7 +178,7 @@ static inline bool mq_signal_thread_watch(mq_ring_header *ring, mq_ring_side *si
         mq_signal_thread.watched = grown;
         mq_signal_thread.room = room;
     }
-    if (!mq_signal_thread.running && mq_signal_thread_launch() != 0)
+    if (!mq_signal_thread.running && mq_signal_thread_start() != 0)
         goto done;
     int watch = inotify_add_watch(mq_signal_thread.inotify, path, IN_OPEN);
     if (watch < 0)
@@ -189,7 +192,7 @@ done:
 }
 
 /* To be called before the ring is unmapped. */
-static inline void mq_signal_thread_unwatch(mq_ring_header *ring) {
+static inline void mq_signal_thread_unwatch_ring(mq_ring_header *ring) {
     int watch = -1;
     bool shared = false;
     pthread_mutex_lock(&mq_signal_thread.mutex);

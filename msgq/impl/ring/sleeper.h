@@ -31,7 +31,7 @@ static inline void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint3
 static inline mq_u32 *mq_ring_subscriber_eventcount(mq_ring_subscriber *s) {
     return s->side ? &s->side->eventcount : &s->private_eventcount;
 }
-static inline uint32_t *mq_ring_subscriber_futex(mq_ring_subscriber *s) {
+static inline uint32_t *mq_ring_subscriber_futex_word(mq_ring_subscriber *s) {
     return mq_futex_word(mq_ring_subscriber_eventcount(s));
 }
 
@@ -45,7 +45,7 @@ static inline uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s) {
 
 /* Anything behind the cursor (perhaps a wrap mark), or an error? EDGE commit: acquire. Partner:
  * mq_ring_publisher_publish */
-static inline bool mq_ring_subscriber_has_more(const mq_ring_subscriber *s) {
+static inline bool mq_ring_subscriber_is_readable(const mq_ring_subscriber *s) {
     return s->cursor != s->published || mq_load_acquire_u64(&s->ring->write_pointer) != s->cursor ||
            !mq_ring_subscriber_mapping_valid(s);
 }
@@ -61,15 +61,15 @@ static inline mq_ring_poll_state mq_ring_subscriber_poll_state(const mq_ring_sub
     return (mq_ring_poll_state){.ring = s->ring, .cursor = &s->row->cursor, .canary = s->canary};
 }
 
-static inline int mq_ring_poll_has_more(const void *reader) {
+static inline int mq_ring_poll_is_readable(const void *reader) {
     const mq_ring_poll_state *poll_state = reader;
     /* relaxed: a cursor of the past only costs a look; the watcher's mutex orders it with the end of a receive. */
     return mq_load_acquire_u64(&poll_state->ring->write_pointer) != mq_load_relaxed_u64(poll_state->cursor) ||
-           !mq_canary_intact(&poll_state->canary); /* then there is an error to be had */
+           !mq_canary_is_intact(&poll_state->canary); /* then there is an error to be had */
 }
 
 static inline mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *poll_state) {
-    return (mq_poll_ops){.is_readable = mq_ring_poll_has_more,
+    return (mq_poll_ops){.is_readable = mq_ring_poll_is_readable,
                          .reader = poll_state,
                          .eventcount = mq_ring_subscriber_eventcount(s),
                          .prepare_wait = s->passive ? NULL : mq_poll_prepare_wait};

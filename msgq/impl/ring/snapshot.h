@@ -55,9 +55,9 @@ static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row
 }
 
 /* An observer that measures subscribers as they measure themselves: a passive subscriber, which reads nothing. */
-static inline mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_side *side,
-                                                  const mq_liveness_file *liveness_file, uint32_t data_bytes,
-                                                  mq_canary canary) {
+static inline mq_ring_subscriber mq_ring_make_observer(mq_ring_header *ring, mq_ring_side *side,
+                                                       const mq_liveness_file *liveness_file, uint32_t data_bytes,
+                                                       mq_canary canary) {
     const uint8_t *data = (const uint8_t *)ring + MQ_RING_HEADER;
     return (mq_ring_subscriber){.ring = ring,
                                 .side = side,
@@ -73,7 +73,7 @@ static inline mq_ring_subscriber mq_ring_observer(mq_ring_header *ring, mq_ring_
 static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint64_t cursor) {
     for (int tries = 0; tries < 100; tries++) { /* again if somebody else publishes meanwhile */
         mq_ring_subscriber_classify_publisher(observer);
-        bool intact = mq_ring_subscriber_intact(observer, cursor);
+        bool intact = mq_ring_subscriber_is_intact(observer, cursor);
         if (mq_ring_subscriber_sentinel_unchanged(observer))
             return !intact;
     }
@@ -99,8 +99,8 @@ static inline bool mq_ring_observer_is_dead(const mq_ring_subscriber *observer, 
 
 /* A subscriber's figures, with `lost` and `lost_unknown` as it will find them when it looks. The dead look no more, so
  * theirs stay as they are. Of one that goes on meanwhile the figures are copied again; in the end they are its own. */
-static inline void mq_ring_observer_subscriber_stats(mq_ring_subscriber *observer, int row,
-                                                     mq_ring_subscriber_snapshot *out) {
+static inline void mq_ring_observer_read_subscriber(mq_ring_subscriber *observer, int row,
+                                                    mq_ring_subscriber_snapshot *out) {
     const mq_ring_subscriber_row *reader = &observer->side->subscribers[row];
     for (int tries = 0; tries < 8; tries++) {
         uint64_t lost = 0;
@@ -138,7 +138,7 @@ typedef struct {
 static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side,
                                            const mq_liveness_file *liveness_file, uint32_t data_bytes, mq_canary canary,
                                            mq_ring_counts *out) {
-    mq_ring_subscriber observer = mq_ring_observer(ring, side, liveness_file, data_bytes, canary);
+    mq_ring_subscriber observer = mq_ring_make_observer(ring, side, liveness_file, data_bytes, canary);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
     for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* each goes on from its forerunner's */
@@ -151,7 +151,7 @@ static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *s
         mq_ring_subscriber_snapshot reader;
         if (mq_load_relaxed_u64(&side->subscribers[i].participant.uid) == 0)
             continue;
-        mq_ring_observer_subscriber_stats(&observer, i, &reader);
+        mq_ring_observer_read_subscriber(&observer, i, &reader);
         out->subscribers++;
         out->lost += reader.lost;
         out->lost_unknown |= reader.lost_unknown;
@@ -163,7 +163,8 @@ static inline int mq_ring_count_stock_readers(const mq_ring_header *ring, const 
     int count = 0;
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
-        count += uid && !mq_reader_slot_row(side, uid) && mq_thread_liveness(mq_ring_uid_thread(uid)) != MQ_DEAD;
+        count += uid && !mq_reader_slot_find_subscriber(side, uid) &&
+                 mq_thread_liveness(mq_ring_uid_thread_id(uid)) != MQ_DEAD;
     }
     return count;
 }

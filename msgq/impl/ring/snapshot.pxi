@@ -18,11 +18,11 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
 
 cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_probe *probe, uint64_t position):
     cdef mq_ring_subscriber_snapshot reader
-    cdef mq_ring_subscriber observer = mq_ring_observer(<mq_ring_header *> topic.ring.address, side,
-                                                        probe.liveness_file, topic.data_bytes, topic.canary)
+    cdef mq_ring_subscriber observer = mq_ring_make_observer(<mq_ring_header *> topic.ring.address, side,
+                                                             probe.liveness_file, topic.data_bytes, topic.canary)
     infos = []
     for i in range(MQ_RING_SUBSCRIBERS):
-        mq_ring_observer_subscriber_stats(&observer, i, &reader)
+        mq_ring_observer_read_subscriber(&observer, i, &reader)
         if reader.participant.uid:
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
@@ -122,7 +122,7 @@ cdef class TopicObserver:
                 mq_liveness_probe_end(&probe)
             schema = _read_schema(side)
             created = mq_ring_side_created_ns(side)
-            tracked = bool(mq_ring_side_tracked(side))
+            tracked = bool(mq_ring_side_is_tracked(side))
         stock = mq_ring_count_stock_readers(ring, side)
         check_topic_truncation(self._topic)
         kind = "ours" if publisher is not None else "stock" if uid else "none"

@@ -88,7 +88,7 @@ cdef class SubConnection(Waitable):
                 status = mq_ring_subscriber_seek_oldest(&self._subscriber)
             if status != MQ_RING_OK:
                 mq_ring_subscriber_leave(&self._subscriber)
-                if not mq_canary_intact(&topic.canary):
+                if not mq_canary_is_intact(&topic.canary):
                     raise size_changed_error(self._endpoint, topic.ring, topic.side)
                 text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
@@ -112,8 +112,8 @@ cdef class SubConnection(Waitable):
         """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
         cdef Segment former = self._ring  # mapped until nobody looks at it
         cdef mq_ring_poll_state poll_state
-        cdef bint intact = mq_canary_intact(&self._subscriber.canary)
-        cdef bint present = mq_canary_present(&self._subscriber.canary)
+        cdef bint intact = mq_canary_is_intact(&self._subscriber.canary)
+        cdef bint present = mq_canary_is_nonzero(&self._subscriber.canary)
         cdef TopicFiles topic
         with naming.overrides(trust=self._trust):
             topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
@@ -124,7 +124,7 @@ cdef class SubConnection(Waitable):
                 raise size_changed_error(self._endpoint, former, self._side)
             mq_ring_subscriber_classify_publisher(&self._subscriber)  # it may have grown for a moment
             return False
-        mq_signal_thread_unwatch(self._subscriber.ring)
+        mq_signal_thread_unwatch_ring(self._subscriber.ring)
         self._watches_for_stock = False
         self._attach_topic(topic)
         self._subscriber.mapping_too_small = False
@@ -134,12 +134,12 @@ cdef class SubConnection(Waitable):
         if present:
             mq_ring_subscriber_reclassify_publisher(&self._subscriber)
         else:  # what is at the cursor may be what somebody cut off
-            mq_ring_subscriber_reset(&self._subscriber)
-        mq_ring_subscriber_refresh(&self._subscriber)
+            mq_ring_subscriber_recover_from_lap(&self._subscriber)
+        mq_ring_subscriber_refresh_published(&self._subscriber)
         return True
 
     cdef int _detach(self) except -1:
-        mq_signal_thread_unwatch(self._subscriber.ring)
+        mq_signal_thread_unwatch_ring(self._subscriber.ring)
         mq_ring_subscriber_leave(&self._subscriber)
         return 0
 
@@ -151,7 +151,7 @@ cdef class SubConnection(Waitable):
 
     cdef int _find_late_side(self) except -1:
         """There was no side segment: has a publisher of ours come since?"""
-        if not mq_ring_subscriber_lacks_side(&self._subscriber):
+        if not mq_ring_subscriber_may_attach_side(&self._subscriber):
             return 0
         with naming.overrides(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
@@ -180,7 +180,7 @@ cdef class SubConnection(Waitable):
                 topic = open_topic(self._endpoint, self._prefix, 0, None)
             try:
                 # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
-                if topic.ring.inode == self._ring.inode and mq_canary_intact(&self._subscriber.canary):
+                if topic.ring.inode == self._ring.inode and mq_canary_is_intact(&self._subscriber.canary):
                     self._attach_topic(topic)
                 identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
                 mq_ring_subscriber_rejoin(&self._subscriber, &us, random_word())
@@ -213,7 +213,7 @@ cdef class SubConnection(Waitable):
     cdef bint _ready(self) except -1:
         cdef mq_ring_message message
         check_usable(self)
-        return mq_ring_subscriber_next(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
+        return mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
 
     cdef bint _begin_poll(self) except -1:
         if self._gate is None:
@@ -228,7 +228,7 @@ cdef class SubConnection(Waitable):
             self._gate.wake()
 
     cdef bint _is_readable(self) noexcept:
-        return mq_ring_subscriber_has_more(&self._subscriber)
+        return mq_ring_subscriber_is_readable(&self._subscriber)
 
     cdef uint32_t _prepare_wait(self) noexcept:
         return mq_ring_subscriber_prepare_wait(&self._subscriber)
@@ -254,8 +254,8 @@ cdef class SubConnection(Waitable):
         return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
 
     cdef int _watch_for_stock(self) except -1:
-        self._watches_for_stock = mq_signal_thread_watch(self._subscriber.ring, self._subscriber.side,
-                                                         self._subscriber.canary, self._ring.file,
-                                                         self._subscriber.publisher_uid)
+        self._watches_for_stock = mq_signal_thread_watch_ring(self._subscriber.ring, self._subscriber.side,
+                                                              self._subscriber.canary, self._ring.file,
+                                                              self._subscriber.publisher_uid)
         self._stock_watch_failed = not self._watches_for_stock
         return 0

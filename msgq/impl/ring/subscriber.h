@@ -1,6 +1,6 @@
 /* Subscribing: refresh, peek, copy, accept; and what happens to one that was lapped. See docs/protocol.md.
  *
- * The cursor is in the subscriber's own memory, and a copy counts only after mq_ring_subscriber_accept said so.
+ * The cursor is in the subscriber's own memory, and a copy counts only after mq_ring_subscriber_accept_copy said so.
  * One thread at a time may use an mq_ring_subscriber. Nothing here touches Python, allocates, or waits.
  */
 #ifndef MQ_RING_SUBSCRIBER_H
@@ -69,7 +69,7 @@ static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
          tries++) {
         s->slot_uid = s->uid | s->signal_thread;
         s->slot = mq_reader_slot_claim(s->ring, s->side, s->liveness_file, s->slot_uid, s->cursor);
-        mq_reader_slots_changed(s->side);
+        mq_reader_slots_announce_change(s->side);
         if (s->slot < 0)
             break;
     }
@@ -77,7 +77,7 @@ static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
 
 /* Are the bytes that were read before this those of the ring? */
 static inline bool mq_ring_subscriber_mapping_valid(const mq_ring_subscriber *s) {
-    return mq_canary_intact(&s->canary) && mq_likely(!s->mapping_too_small);
+    return mq_canary_is_intact(&s->canary) && mq_likely(!s->mapping_too_small);
 }
 
 /* Who publishes, and so how positions are validated. Afterwards, as long as the sentinel holds, no stock publisher has
@@ -101,14 +101,15 @@ static inline void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s) 
 }
 
 /* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
-static inline bool mq_ring_subscriber_intact(const mq_ring_subscriber *s, uint64_t position) {
+static inline bool mq_ring_subscriber_is_intact(const mq_ring_subscriber *s, uint64_t position) {
     /* EDGE grant: acquire. If a byte that we copied belongs to a newer lap, we now see the limit (or write_pointer)
      * that warned of it. Partner: mq_ring_publisher_announce_limit. If weaker: torn messages pass. */
     mq_fence_acquire();
     /* relaxed: ordered by the fence above. */
     if (mq_likely(s->announces_limit))
-        return mq_ring_intact(mq_load_relaxed_u64(&s->side->write_limit), position);
-    return mq_ring_intact_without_limit(mq_load_relaxed_u64(&s->ring->write_pointer), position, s->data_bytes);
+        return mq_ring_message_is_intact(mq_load_relaxed_u64(&s->side->write_limit), position);
+    return mq_ring_message_is_intact_without_limit(mq_load_relaxed_u64(&s->ring->write_pointer), position,
+                                                   s->data_bytes);
 }
 
 /* False: a stock publisher started, our slot was taken, or the publisher changed; judge anew. */
@@ -125,21 +126,21 @@ static inline bool mq_ring_subscriber_sentinel_unchanged(const mq_ring_subscribe
 static inline bool mq_ring_subscriber_is_valid(const mq_ring_subscriber *s, uint64_t position) {
     mq_fence_acquire();
     return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_sentinel_unchanged(s) &&
-           mq_ring_subscriber_intact(s, position);
+           mq_ring_subscriber_is_intact(s, position);
 }
 
 static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscriber *s);
 
-static inline void mq_ring_subscriber_store_base(mq_ring_subscriber *s);
+static inline void mq_ring_subscriber_store_base_sequence(mq_ring_subscriber *s);
 
 static inline void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s) {
     mq_ring_subscriber_classify_publisher(s);
     mq_ring_subscriber_resolve_sequence(s); /* whatever it finds: an unknown sequence is remembered as such */
-    mq_ring_subscriber_store_base(s);
+    mq_ring_subscriber_store_base_sequence(s);
 }
 
 /* Are the bytes at the cursor intact, whoever published since the last survey? */
-static inline bool mq_ring_subscriber_validate(mq_ring_subscriber *s) {
+static inline bool mq_ring_subscriber_validate_cursor(mq_ring_subscriber *s) {
     for (int tries = 0; tries < 100; tries++) {
         if (mq_likely(mq_ring_subscriber_is_valid(s, s->cursor)))
             return true;
@@ -160,7 +161,7 @@ static inline uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *
 }
 
 /* Is there no side segment, but a publisher which may have made one? Then look for it, and adopt it. */
-static inline bool mq_ring_subscriber_lacks_side(mq_ring_subscriber *s) {
+static inline bool mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s) {
     uint64_t before = s->uid_without_side;
     if (mq_likely(s->side))
         return false;
@@ -169,7 +170,7 @@ static inline bool mq_ring_subscriber_lacks_side(mq_ring_subscriber *s) {
 }
 static inline void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side) {
     s->side = side;
-    s->stamps = mq_ring_side_stamps(s->side);
+    s->stamps = mq_ring_side_stamp_bytes(s->side);
     mq_ring_subscriber_reclassify_publisher(s);
 }
 
@@ -182,16 +183,16 @@ static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscri
         return MQ_RING_OK;
     s->sequence_known = false;
     for (int tries = 0; s->announces_limit && tries < 100; tries++) {
-        if (!mq_ring_checkpoint_read(s->side, &m) || !mq_ring_position_possible(m.position, s->data_bytes))
+        if (!mq_ring_checkpoint_read(s->side, &m) || !mq_ring_position_is_valid(m.position, s->data_bytes))
             return MQ_RING_CORRUPT;
         bool behind = mq_ring_distance(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
-        if (!mq_ring_subscriber_intact(s, from)) /* before the walk, too: it may be long */
+        if (!mq_ring_subscriber_is_intact(s, from)) /* before the walk, too: it may be long */
             continue;
-        int64_t count = mq_ring_walk(s->data, s->data_bytes, from, to, &last);
+        int64_t count = mq_ring_count_messages(s->data, s->data_bytes, from, to, &last);
         if (!mq_ring_subscriber_is_valid(s, s->cursor))
             return MQ_RING_EMPTY;
-        if (!mq_ring_subscriber_intact(s, from))
+        if (!mq_ring_subscriber_is_intact(s, from))
             continue;
         if (count < 0)
             return MQ_RING_CORRUPT;
@@ -212,7 +213,7 @@ static inline void mq_ring_subscriber_store_stats(mq_ring_subscriber *s) {
 }
 
 /* Say from which sequence on we count, so that others can tell what we have lost before we look ourselves. */
-static inline void mq_ring_subscriber_store_base(mq_ring_subscriber *s) {
+static inline void mq_ring_subscriber_store_base_sequence(mq_ring_subscriber *s) {
     uint64_t base = s->sequence_base - s->lost;
     uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
     /* relaxed, all: only we write them, and the next cursor that is shown publishes them. */
@@ -224,7 +225,7 @@ static inline void mq_ring_subscriber_store_base(mq_ring_subscriber *s) {
 }
 
 /* Continue at `position`, passing over `passed` messages (unknown: negative). */
-static inline void mq_ring_subscriber_skip(mq_ring_subscriber *s, uint64_t position, int64_t passed) {
+static inline void mq_ring_subscriber_skip_to(mq_ring_subscriber *s, uint64_t position, int64_t passed) {
     s->cursor = position;
     if (passed < 0)
         s->lost_unknown = true;
@@ -235,10 +236,10 @@ static inline void mq_ring_subscriber_skip(mq_ring_subscriber *s, uint64_t posit
     mq_store_relaxed_u64(&s->row->lost,
                          s->lost); /* relaxed, both: the release in mq_ring_subscriber_store_stats publishes them */
     mq_store_relaxed_u64(&s->row->lost_unknown, s->lost_unknown);
-    mq_ring_subscriber_store_base(s);
+    mq_ring_subscriber_store_base_sequence(s);
     mq_ring_subscriber_store_stats(s);
     if (s->slot >= 0 && !s->announces_limit)
-        mq_reader_slot_update(s->ring, s->slot, s->cursor);
+        mq_reader_slot_write_cursor(s->ring, s->slot, s->cursor);
 }
 
 /* Go to the newest position: write_pointer, with the sequence there. When the publisher is too fast for the walk to it,
@@ -251,10 +252,10 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
         mq_ring_subscriber_classify_publisher(s);
         /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
-        if (!mq_ring_position_possible(now, s->data_bytes))
+        if (!mq_ring_position_is_valid(now, s->data_bytes))
             return MQ_RING_CORRUPT;
         s->cursor = s->published = now;
-        s->stamps = mq_ring_side_stamps(s->side);
+        s->stamps = mq_ring_side_stamp_bytes(s->side);
         s->sequence_known = false;
         if (mq_ring_subscriber_resolve_sequence(s) != MQ_RING_EMPTY)
             return MQ_RING_OK; /* when the bytes before it make no sense, it still continues at the newest position */
@@ -265,11 +266,11 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
         /* A stranger's checkpoint may lie anywhere; from this one every step is intact, or we would be here for ever.
          * */
-        if (!mq_ring_position_possible(m.position, s->data_bytes) || mq_ring_distance(now, m.position) < 0 ||
-            !mq_ring_subscriber_is_valid(s, m.position) || !mq_ring_subscriber_intact(s, now))
+        if (!mq_ring_position_is_valid(m.position, s->data_bytes) || mq_ring_distance(now, m.position) < 0 ||
+            !mq_ring_subscriber_is_valid(s, m.position) || !mq_ring_subscriber_is_intact(s, now))
             continue;
         s->cursor = s->published = m.position;
-        s->stamps = mq_ring_side_stamps(s->side);
+        s->stamps = mq_ring_side_stamp_bytes(s->side);
         s->sequence_base = m.sequence - s->received;
         s->era = m.era;
         s->sequence_known = true;
@@ -283,24 +284,26 @@ static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) 
     mq_ring_checkpoint m;
     for (uint64_t tries = 0; s->record_bytes && tries < 6; tries++) {
         mq_ring_subscriber_classify_publisher(s);
-        s->stamps = mq_ring_side_stamps(s->side);
+        s->stamps = mq_ring_side_stamp_bytes(s->side);
         if (!s->announces_limit || !mq_ring_checkpoint_read(s->side, &m))
             return false;
         /* These are loaded after the checkpoint, so that they are not behind it. relaxed: mq_ring_subscriber_is_valid
          * checks whether the limit holds. EDGE commit: acquire. Partner: mq_ring_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer), limit = mq_load_relaxed_u64(&s->side->write_limit);
-        if (!mq_ring_position_possible(m.position, s->data_bytes) || !mq_ring_position_possible(now, s->data_bytes))
+        if (!mq_ring_position_is_valid(m.position, s->data_bytes) || !mq_ring_position_is_valid(now, s->data_bytes))
             return false;
         /* A publisher may write much of a lap during the walk. The first retry starts one chunk later, each other one
          * eight times as far. */
-        uint64_t need = mq_ring_subscriber_frame_bytes(s, s->record_bytes), chunk = mq_ring_chunk(s->data_bytes);
-        uint64_t from = mq_ring_oldest_sized(limit, s->data_bytes, need, tries ? chunk << 3 * (tries - 1) : 0);
+        uint64_t need = mq_ring_subscriber_frame_bytes(s, s->record_bytes),
+                 chunk = mq_ring_grant_chunk_bytes(s->data_bytes);
+        uint64_t from =
+            mq_ring_oldest_record_position(limit, s->data_bytes, need, tries ? chunk << 3 * (tries - 1) : 0);
         if (mq_ring_distance(from, s->cursor) <= 0 || mq_ring_distance(now, m.position) < 0)
             return false;
         if (mq_ring_distance(m.position, from) < 0) /* a lap passed between the two loads */
             continue;
         uint64_t last; /* not used */
-        int64_t count = mq_ring_walk_sized(s->data, s->data_bytes, from, m.position, need, &last);
+        int64_t count = mq_ring_count_messages_of_size(s->data, s->data_bytes, from, m.position, need, &last);
         if (!mq_ring_subscriber_is_valid(s, from))
             continue;
         if (count < 0)
@@ -314,7 +317,7 @@ static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) 
 
 /* After a lap: continue at the oldest record or at the newest position, and count the skipped messages by the sequence.
  * */
-static inline mq_ring_status mq_ring_subscriber_reset(mq_ring_subscriber *s) {
+static inline mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscriber *s) {
     bool known = s->sequence_known;
     uint64_t expected = mq_ring_subscriber_sequence(s), era = s->era;
     mq_ring_status status = mq_ring_subscriber_seek_oldest_record(s) ? MQ_RING_OK : mq_ring_subscriber_seek_latest(s);
@@ -323,18 +326,18 @@ static inline mq_ring_status mq_ring_subscriber_reset(mq_ring_subscriber *s) {
     int64_t passed = -1;
     if (known && s->sequence_known && s->era == era) {
         passed = (int64_t)(mq_ring_subscriber_sequence(s) - expected);
-        s->sequence_base -= (uint64_t)passed; /* mq_ring_subscriber_skip adds it */
+        s->sequence_base -= (uint64_t)passed; /* mq_ring_subscriber_skip_to adds it */
     }
     s->resets += 1;
     mq_store_relaxed_u64(&s->row->resets, s->resets); /* relaxed: for stats */
-    mq_ring_subscriber_skip(s, s->cursor, passed);
+    mq_ring_subscriber_skip_to(s, s->cursor, passed);
     return MQ_RING_OK;
 }
 
 /* ---- reading ---- */
 
 /* Look at write_pointer. MQ_RING_EMPTY when everything was read; all 64 bits count, or a full lap would look empty. */
-static inline mq_ring_status mq_ring_subscriber_refresh(mq_ring_subscriber *s) {
+static inline mq_ring_status mq_ring_subscriber_refresh_published(mq_ring_subscriber *s) {
     /* EDGE commit: acquire. Partner: mq_ring_publisher_publish. */
     uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
     if (now == s->cursor) {
@@ -344,12 +347,12 @@ static inline mq_ring_status mq_ring_subscriber_refresh(mq_ring_subscriber *s) {
             mq_ring_subscriber_reclassify_publisher(s);
         return mq_ring_subscriber_mapping_valid(s) ? MQ_RING_EMPTY : MQ_RING_CORRUPT;
     }
-    if (mq_unlikely(!mq_ring_position_possible(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0))
+    if (mq_unlikely(!mq_ring_position_is_valid(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0))
         return MQ_RING_CORRUPT;
     if (mq_unlikely(s->cursor == 0)) { /* the first messages of all: their publisher says whether they are tracked */
         if (!s->side && mq_load_acquire_u64(&s->ring->write_uid) != s->uid_without_side)
             return MQ_RING_EMPTY; /* and where it says so, the next call finds */
-        s->stamps = mq_ring_side_stamps(s->side);
+        s->stamps = mq_ring_side_stamp_bytes(s->side);
     }
     s->published = now;
     return MQ_RING_OK;
@@ -357,18 +360,18 @@ static inline mq_ring_status mq_ring_subscriber_refresh(mq_ring_subscriber *s) {
 
 /* Validate a doubtful cursor. MQ_RING_OK: it is good after all; MQ_RING_EMPTY: we were lapped and went on to the
  * present. */
-static inline mq_ring_status mq_ring_subscriber_revalidate(mq_ring_subscriber *s) {
-    if (mq_ring_subscriber_validate(s))
+static inline mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s) {
+    if (mq_ring_subscriber_validate_cursor(s))
         return MQ_RING_OK;
-    mq_ring_status status = mq_ring_subscriber_reset(s);
+    mq_ring_status status = mq_ring_subscriber_recover_from_lap(s);
     return status == MQ_RING_OK ? MQ_RING_EMPTY : status;
 }
 
-/* The message at the cursor, which stays where it is. Copy it, then ask mq_ring_subscriber_accept. */
-static inline mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_ring_message *message) {
+/* The message at the cursor, which stays where it is. Copy it, then ask mq_ring_subscriber_accept_copy. */
+static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message) {
     for (int tries = 0; tries < 64; tries++) {
         if (s->cursor == s->published) {
-            mq_ring_status status = mq_ring_subscriber_refresh(s);
+            mq_ring_status status = mq_ring_subscriber_refresh_published(s);
             if (status != MQ_RING_OK)
                 return status;
         }
@@ -382,7 +385,7 @@ static inline mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_r
             message->size = size - s->stamps;
             return MQ_RING_OK;
         }
-        mq_ring_status status = mq_ring_subscriber_revalidate(s);
+        mq_ring_status status = mq_ring_subscriber_revalidate_cursor(s);
         if (status == MQ_RING_EMPTY)
             continue; /* at the newest position now; published says whether more has come */
         if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || offset == 0 ||
@@ -397,15 +400,15 @@ static inline mq_ring_status mq_ring_subscriber_peek(mq_ring_subscriber *s, mq_r
 }
 
 /* The copy of the message is done: was it intact? Then it is read. False: it is torn, and so is all at the cursor; the
- * caller calls mq_ring_subscriber_reset, or when conflating just looks for the newest again. */
-static inline bool mq_ring_subscriber_accept(mq_ring_subscriber *s, const mq_ring_message *message) {
-    if (mq_unlikely(!mq_ring_subscriber_validate(s)))
+ * caller calls mq_ring_subscriber_recover_from_lap, or when conflating just looks for the newest again. */
+static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message) {
+    if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s)))
         return false;
     s->cursor += mq_ring_subscriber_frame_bytes(s, message->size);
     s->received += 1;
     mq_ring_subscriber_store_stats(s);
     if (mq_unlikely(!s->announces_limit && s->slot >= 0))
-        mq_reader_slot_update(s->ring, s->slot, s->cursor);
+        mq_reader_slot_write_cursor(s->ring, s->slot, s->cursor);
     return true;
 }
 
@@ -414,42 +417,44 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
     for (int tries = 0; tries < 64; tries++) {
         mq_ring_checkpoint m;
         uint64_t last = 0, from = s->cursor;
-        mq_ring_status status = mq_ring_subscriber_refresh(s);
+        mq_ring_status status = mq_ring_subscriber_refresh_published(s);
         if (status != MQ_RING_OK)
             return status;
         int64_t count = 0, before = 0;
         /* The checkpoint is nearer, if its sequence says how many lie before it. */
         if (s->announces_limit && s->sequence_known && mq_ring_checkpoint_read(s->side, &m) && m.era == s->era &&
             mq_ring_distance(m.position, from) > 0 && mq_ring_distance(s->published, m.position) > 0 &&
-            mq_ring_position_possible(m.position, s->data_bytes)) {
+            mq_ring_position_is_valid(m.position, s->data_bytes)) {
             before = (int64_t)(m.sequence - mq_ring_subscriber_sequence(s));
-            count = mq_ring_walk(s->data, s->data_bytes, m.position, s->published, &last);
+            count = mq_ring_count_messages(s->data, s->data_bytes, m.position, s->published, &last);
             from = m.position;
         }
         if (count == 0) {
             before = 0;
             from = s->cursor;
-            count = mq_ring_walk(s->data, s->data_bytes, from, s->published, &last);
+            count = mq_ring_count_messages(s->data, s->data_bytes, from, s->published, &last);
         }
-        if (count > 0 && before >= 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_intact(s, last)) {
+        if (count > 0 && before >= 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, last)) {
             if (mq_ring_distance(last, s->cursor) > 0)
-                mq_ring_subscriber_skip(s, last,
-                                        (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
-            return mq_ring_subscriber_peek(s, message);
+                mq_ring_subscriber_skip_to(s, last,
+                                           (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
+            return mq_ring_subscriber_peek_message(s, message);
         }
         if (!mq_ring_subscriber_is_valid(s, s->cursor)) {
-            if (mq_ring_subscriber_revalidate(s) == MQ_RING_CORRUPT)
+            if (mq_ring_subscriber_revalidate_cursor(s) == MQ_RING_CORRUPT)
                 return MQ_RING_CORRUPT;
         } else if (count == 0)
-            mq_ring_subscriber_skip(s, s->published, 0); /* a bare wrap mark */
+            mq_ring_subscriber_skip_to(s, s->published, 0); /* a bare wrap mark */
         else
             return MQ_RING_CORRUPT;
     }
-    return MQ_RING_EMPTY; /* as in mq_ring_subscriber_peek */
+    return MQ_RING_EMPTY; /* as in mq_ring_subscriber_peek_message */
 }
 
-static inline mq_ring_status mq_ring_subscriber_next(mq_ring_subscriber *s, bool conflate, mq_ring_message *message) {
-    return mq_unlikely(conflate) ? mq_ring_subscriber_skip_to_newest(s, message) : mq_ring_subscriber_peek(s, message);
+static inline mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bool conflate,
+                                                             mq_ring_message *message) {
+    return mq_unlikely(conflate) ? mq_ring_subscriber_skip_to_newest(s, message)
+                                 : mq_ring_subscriber_peek_message(s, message);
 }
 
 /* Ring bytes between the cursor and what is known to be published; the wrapped end of a lap included. */

@@ -76,7 +76,7 @@ cdef class SubSocket(SubConnection):
     @property
     def tracked(self):
         cdef bint connected = self._use_state != CLOSED and self._subscriber.side != NULL
-        return connected and mq_ring_side_tracked(self._subscriber.side)
+        return connected and mq_ring_side_is_tracked(self._subscriber.side)
 
     def stats(self):
         from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked`
@@ -118,7 +118,7 @@ cdef class SubSocket(SubConnection):
         cdef mq_ring_message message
         cdef bytes out
         while True:
-            status = mq_ring_subscriber_next(&self._subscriber, self._conflate, &message)
+            status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
                 if status == MQ_RING_EMPTY and wait_ns == 0:
                     # Its subscriber took the line away, and the next send reads there first.
@@ -130,7 +130,7 @@ cdef class SubSocket(SubConnection):
                     self._rearm_fd()
                     return None
             out = copy_message(self, &message)
-            if mq_ring_subscriber_accept(&self._subscriber, &message):
+            if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
                 if self._fd >= 0:
                     self._rearm_fd()
                 return out
@@ -146,9 +146,9 @@ cdef class SubSocket(SubConnection):
             while self._wait_for_message(&message, own_wait_ns(self, at_once)):
                 if not self._subscriber.stamps:
                     raise not_tracked_error(self._endpoint)
-                mq_stamps_get(&stamps, message.payload)
+                mq_stamps_read(&stamps, message.payload)
                 out = copy_message(self, &message)
-                if mq_ring_subscriber_accept(&self._subscriber, &message):
+                if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
                     return Tracked(out, stamps.publish_time, stamps.origin_time)
                 self._skip_torn()
             return None
@@ -169,7 +169,7 @@ cdef class SubSocket(SubConnection):
         cdef int64_t deadline = wait_ns if wait_ns <= 0 else mq_now_ns() + wait_ns
         cdef mq_ring_status status
         while True:
-            status = mq_ring_subscriber_next(&self._subscriber, self._conflate, message)
+            status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, message)
             if status == MQ_RING_OK:
                 return True
             if status != MQ_RING_EMPTY:
@@ -184,7 +184,7 @@ cdef class SubSocket(SubConnection):
         """The message was overwritten while it was copied: continue at the newest position."""
         PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
         check_usable(self)  # a handler may have closed the socket
-        if not self._conflate and mq_ring_subscriber_reset(&self._subscriber) != MQ_RING_OK:
+        if not self._conflate and mq_ring_subscriber_recover_from_lap(&self._subscriber) != MQ_RING_OK:
             self._handle_corruption()
         return 0
 
@@ -193,7 +193,7 @@ cdef class SubSocket(SubConnection):
         cdef uint64_t cursor = self._subscriber.cursor
         if self._remap_if_grown():
             return 0
-        mq_ring_subscriber_reset(&self._subscriber)  # so that the next call may go on, if the publisher is sane
+        mq_ring_subscriber_recover_from_lap(&self._subscriber)  # the next call may go on, if the publisher is sane
         text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
                 "somebody wrote nonsense there")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
@@ -209,11 +209,11 @@ cdef class SubSocket(SubConnection):
             if (first := self._receive(own_wait_ns(self, False)) if most else None) is None:
                 return messages
             messages.append(first)
-        if mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
+        if mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
             self._handle_corruption()
         # What comes later than this look is for the next call.
         while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
-            if messages and mq_ring_subscriber_peek(&self._subscriber, &pending) == MQ_RING_CORRUPT:
+            if messages and mq_ring_subscriber_peek_message(&self._subscriber, &pending) == MQ_RING_CORRUPT:
                 break  # the next call finds it again; what was taken is not lost over it
             check_usable(self)  # releasing the GIL for a large copy may have let a signal handler run
             if (message := self._receive(0)) is None:
@@ -234,7 +234,7 @@ cdef class SubSocket(SubConnection):
                 if messages:
                     check_usable(self)
                     if not self._pass_gate_once():  # nobody holds us any more: what is there by now is all
-                        mq_ring_subscriber_refresh(&self._subscriber)
+                        mq_ring_subscriber_refresh_published(&self._subscriber)
                         pending_max = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + pending_max)
                 wait_ns = own_wait_ns(self, bool(messages) or not wait_for_one)
@@ -279,7 +279,7 @@ cdef class SubSocket(SubConnection):
             begin_receive(self)
             while self._wait_for_message(&message, own_wait_ns(self, at_once)):
                 if message.size > <uint64_t> view.len:
-                    status = mq_ring_subscriber_revalidate(&self._subscriber)
+                    status = mq_ring_subscriber_revalidate_cursor(&self._subscriber)
                     if status == MQ_RING_EMPTY:
                         continue
                     if status != MQ_RING_OK:
@@ -288,7 +288,7 @@ cdef class SubSocket(SubConnection):
                     text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_out(view.buf, message.payload, message.size)
-                if mq_ring_subscriber_accept(&self._subscriber, &message):
+                if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
                     return message.size
                 self._skip_torn()
             return None
@@ -323,11 +323,13 @@ cdef class SubSocket(SubConnection):
     cdef object _receive_pending_array(self, numpy, dtype, uint64_t size, uint64_t most):
         """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
         cdef mq_ring_message message
+        cdef mq_ring_status status
         cdef uint64_t need
         cdef Py_buffer view
         if self._conflate:  # passes over all but the newest
-            most = min(most, <uint64_t> (mq_ring_subscriber_next(&self._subscriber, True, &message) == MQ_RING_OK))
-        elif mq_ring_subscriber_refresh(&self._subscriber) == MQ_RING_CORRUPT:
+            status = mq_ring_subscriber_next_message(&self._subscriber, True, &message)
+            most = min(most, <uint64_t> (status == MQ_RING_OK))
+        elif mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
             self._handle_corruption()
         need = mq_ring_subscriber_frame_bytes(&self._subscriber, size)
         out = numpy.empty(min(most, mq_ring_subscriber_pending_bytes(&self._subscriber) // need), dtype)
@@ -359,11 +361,11 @@ cdef class SubSocket(SubConnection):
     cdef int _check_size(self, uint64_t size) except -1:
         """Nothing was received: because nothing is there, or because it has another size?"""
         cdef mq_ring_message message
-        cdef mq_ring_status status = mq_ring_subscriber_peek(&self._subscriber, &message)
+        cdef mq_ring_status status = mq_ring_subscriber_peek_message(&self._subscriber, &message)
         if status == MQ_RING_OK and message.size == size:
             return 0
         if status == MQ_RING_OK:
-            status = mq_ring_subscriber_revalidate(&self._subscriber)
+            status = mq_ring_subscriber_revalidate_cursor(&self._subscriber)
         if status == MQ_RING_CORRUPT:
             self._handle_corruption()
         elif status == MQ_RING_OK:

@@ -65,7 +65,7 @@ cdef int _load_canary(TopicFiles topic) except -1:
     """
     cdef bint paired = topic.side is None or pair(topic.side, topic.ring)
     if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
-        topic.canary = mq_canary_none()
+        topic.canary = mq_canary_always_intact()
     else:
         topic.canary = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
                                          not_truncated_word(topic.ring.guard))
@@ -131,12 +131,12 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
         close(fd)
     check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
     if check == MQ_FILE_VALID:
-        if not mq_ring_canary_lost(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
+        if not mq_ring_canary_is_missing(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
             return side
         check = MQ_FILE_STALE
     if check == MQ_FILE_STALE:
         if writable:
-            was_tracked[0] |= mq_ring_was_tracked(<mq_ring_side *> side.address, ring.inode)
+            was_tracked[0] |= mq_ring_side_was_tracked(<mq_ring_side *> side.address, ring.inode)
             mq_ring_move_to_next_lap(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, ring.inode,
                                      data_bytes)
             remove_file(endpoint, path)
@@ -215,8 +215,8 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
             _write_canary(topic)  # not before: a tail that is missing tells what befell the ring
             if topic.side is None:
                 topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked)
-        mq_ring_side_note_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
-                               topic.data_bytes)
+        mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
+                                 topic.data_bytes)
         _load_canary(topic)
     except BaseException:
         if made:

@@ -35,7 +35,8 @@ static inline uint64_t mq_ring_message_size(const uint8_t *data, uint64_t positi
 }
 
 /* The position behind the message or wrap mark at `position`; `position` itself when its size makes no sense. */
-static inline uint64_t mq_ring_step(const uint8_t *data, uint32_t data_bytes, uint64_t position, bool *is_message) {
+static inline uint64_t mq_ring_next_message_position(const uint8_t *data, uint32_t data_bytes, uint64_t position,
+                                                     bool *is_message) {
     uint64_t size = mq_ring_message_size(data, position), offset = mq_ring_offset(position);
     *is_message = size <= data_bytes && offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(data_bytes);
     if (*is_message)
@@ -46,14 +47,14 @@ static inline uint64_t mq_ring_step(const uint8_t *data, uint32_t data_bytes, ui
 /* Count the messages from `from` to `to`; *last is the position of the last one. `need`: the bytes that each message
  * needs; 0: any. -1: the sizes do not lead to `to`, or the two are more than a lap apart, so that counting might not
  * end. */
-static inline int64_t mq_ring_walk_sized(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to,
-                                         uint64_t need, uint64_t *last) {
+static inline int64_t mq_ring_count_messages_of_size(const uint8_t *data, uint32_t data_bytes, uint64_t from,
+                                                     uint64_t to, uint64_t need, uint64_t *last) {
     int64_t count = 0;
-    if (mq_ring_distance(to, from) > 0 && !mq_ring_intact(to, from))
+    if (mq_ring_distance(to, from) > 0 && !mq_ring_message_is_intact(to, from))
         return -1;
     while (mq_ring_distance(to, from) > 0) {
         bool is_message;
-        uint64_t next = mq_ring_step(data, data_bytes, from, &is_message);
+        uint64_t next = mq_ring_next_message_position(data, data_bytes, from, &is_message);
         if (next == from || (need && is_message && next != from + need))
             return -1;
         if (is_message) {
@@ -65,15 +66,16 @@ static inline int64_t mq_ring_walk_sized(const uint8_t *data, uint32_t data_byte
     return from == to ? count : -1;
 }
 
-/* As mq_ring_walk_sized, for messages of any size. */
-static inline int64_t mq_ring_walk(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to,
-                                   uint64_t *last) {
-    return mq_ring_walk_sized(data, data_bytes, from, to, 0, last);
+/* As mq_ring_count_messages_of_size, for messages of any size. */
+static inline int64_t mq_ring_count_messages(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to,
+                                             uint64_t *last) {
+    return mq_ring_count_messages_of_size(data, data_bytes, from, to, 0, last);
 }
 
 /* Position of the oldest message that a write up to `limit` leaves intact, if each message needs `need` bytes and each
  * lap begins with a message. `spare` bytes after the limit are skipped as well. */
-static inline uint64_t mq_ring_oldest_sized(uint64_t limit, uint32_t data_bytes, uint64_t need, uint64_t spare) {
+static inline uint64_t mq_ring_oldest_record_position(uint64_t limit, uint32_t data_bytes, uint64_t need,
+                                                      uint64_t spare) {
     uint64_t offset = (mq_ring_offset(limit) + spare + need - 1) / need * need;
     bool fits = mq_ring_cycle(limit) > 0 && offset + need <= mq_ring_lap_end(data_bytes);
     return fits ? mq_ring_position(mq_ring_cycle(limit) - 1, (uint32_t)offset)

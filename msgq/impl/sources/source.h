@@ -31,11 +31,11 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
     mq_ring_message m;
     mq_stamps stamps = {0, 0};
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
-        mq_ring_status status = mq_ring_subscriber_peek(s, &m);
+        mq_ring_status status = mq_ring_subscriber_peek_message(s, &m);
         if (status != MQ_RING_OK)
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
         if (mq_unlikely(m.size > s->data_bytes / 3)) { /* nobody may send it */
-            if (mq_ring_subscriber_revalidate(s) != MQ_RING_EMPTY)
+            if (mq_ring_subscriber_revalidate_cursor(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
@@ -44,10 +44,10 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
             return MQ_SOURCE_FULL;
         }
         if (s->stamps)
-            mq_stamps_get(&stamps, m.payload);
+            mq_stamps_read(&stamps, m.payload);
         mq_source_buffer_fill(room, m.payload, m.size);
-        if (mq_unlikely(!mq_ring_subscriber_accept(s, &m))) {
-            if (mq_ring_subscriber_reset(s) != MQ_RING_OK)
+        if (mq_unlikely(!mq_ring_subscriber_accept_copy(s, &m))) {
+            if (mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
@@ -115,7 +115,7 @@ static inline bool mq_source_has_pending(const mq_source *source) {
         return mq_polled_source_has_pending(source->polled);
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_has_pending(source->channel);
-    return mq_ring_subscriber_has_more(source->ring);
+    return mq_ring_subscriber_is_readable(source->ring);
 }
 
 /* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */

@@ -15,7 +15,7 @@ from msgq.impl.records.core cimport RecordFile, record_file
 from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport (
     mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
-    mq_ring_subscriber_has_more, mq_ring_subscriber_has_no_publisher, mq_ring_subscriber_reset,
+    mq_ring_subscriber_is_readable, mq_ring_subscriber_has_no_publisher, mq_ring_subscriber_recover_from_lap,
 )
 from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
@@ -159,7 +159,7 @@ cdef class TopicSource(Source):
     def is_finished(self, int64_t since_ns):
         cdef const mq_ring_subscriber *subscriber = &self._socket._subscriber
         # life first: what was sent last is there then
-        return mq_ring_subscriber_has_no_publisher(subscriber) and not mq_ring_subscriber_has_more(subscriber)
+        return mq_ring_subscriber_has_no_publisher(subscriber) and not mq_ring_subscriber_is_readable(subscriber)
 
     def close(self):
         self._socket.close()
@@ -170,7 +170,7 @@ cdef class TopicSource(Source):
     cdef int repair(self) except -1:
         if self._socket._remap_if_grown():
             return 0
-        mq_ring_subscriber_reset(&self._socket._subscriber)
+        mq_ring_subscriber_recover_from_lap(&self._socket._subscriber)
         raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; what is "
                                   "taken goes on at the present", self.endpoint, self._socket._ring.path)
 

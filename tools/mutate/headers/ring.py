@@ -65,14 +65,15 @@ MUTANTS = [
     ),
     publisher(
         "write_uid is not looked at before the commit",
-        "if (mq_unlikely(!mq_ring_publisher_owns_ring(p))) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER); "
+        "if (mq_unlikely(!mq_ring_publisher_owns_ring(p))) "
+        "return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER); "
         "mq_store_release_u64(&p->ring->write_pointer, head);",
         "mq_store_release_u64(&p->ring->write_pointer, head);",
         "send_that_another_publisher_overtakes_publishes_nothing",
     ),
     publisher(
         "write_uid is not looked at after begun is stored",
-        "mq_fence_compiler(); if (!mq_ring_publisher_owns_ring(p)) return mq_ring_publisher_discard(p, "
+        "mq_fence_compiler(); if (!mq_ring_publisher_owns_ring(p)) return mq_ring_publisher_discard_staged(p, "
         "MQ_RING_TAKEN_OVER);",
         "mq_fence_compiler();",
         "send_stores_begun_then_the_message_then_its_position",
@@ -138,14 +139,14 @@ MUTANTS = [
     ),
     publisher(
         "the flag of a cursor at the limit stays",
-        "if (valid && (same_offset || !mq_ring_intact(limit, cursor)))",
-        "if (valid && !mq_ring_intact(limit, cursor) && (same_offset || !same_offset))",
+        "if (valid && (same_offset || !mq_ring_message_is_intact(limit, cursor)))",
+        "if (valid && !mq_ring_message_is_intact(limit, cursor) && (same_offset || !same_offset))",
         "ring_readers-limit_clears_flags_of_stock_subscribers_in_its_way",
     ),
     publisher(
         "flags are cleared after the limit is announces_limit",
-        "mq_ring_publisher_clear_flags(p, lap + end); mq_ring_publisher_announce_limit(p, lap + end);",
-        "mq_ring_publisher_announce_limit(p, lap + end); mq_ring_publisher_clear_flags(p, lap + end);",
+        "mq_ring_publisher_clear_read_valids(p, lap + end); mq_ring_publisher_announce_limit(p, lap + end);",
+        "mq_ring_publisher_announce_limit(p, lap + end); mq_ring_publisher_clear_read_valids(p, lap + end);",
         "ring_readers-grant_clears_flags_before_it_is_announced",
     ),
     publisher(
@@ -163,7 +164,8 @@ MUTANTS = [
     ),
     publisher(
         "a ring that was cut is written to",
-        "if (mq_unlikely(!mq_canary_intact(&p->canary))) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);",
+        "if (mq_unlikely(!mq_canary_is_intact(&p->canary))) "
+        "return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);",
         "",
         "ring_readers-ring_without_its_canary_is_truncated",
     ),
@@ -181,7 +183,7 @@ MUTANTS = [
     ),
     subscriber(
         "a copy is not validated",
-        "if (mq_unlikely(!mq_ring_subscriber_validate(s))) return false;",
+        "if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s))) return false;",
         "",
         "ring_readers-copy_that_was_overwritten_is_not_accepted",
     ),
@@ -195,15 +197,15 @@ MUTANTS = [
     subscriber(
         "the limit is looked at before the witness",
         "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_sentinel_unchanged(s) && "
-        "mq_ring_subscriber_intact(s, position);",
-        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_intact(s, position) && "
+        "mq_ring_subscriber_is_intact(s, position);",
+        "return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_is_intact(s, position) && "
         "mq_ring_subscriber_sentinel_unchanged(s);",
         "ring_readers-copy_is_validated_after_a_fence_by_the_limit",
     ),
     subscriber(
         "an announces_limit limit is not looked at",
-        "return mq_ring_intact(mq_load_relaxed_u64(&s->side->write_limit), position);",
-        "return mq_ring_intact(mq_load_relaxed_u64(&s->ring->write_pointer), position);",
+        "return mq_ring_message_is_intact(mq_load_relaxed_u64(&s->side->write_limit), position);",
+        "return mq_ring_message_is_intact(mq_load_relaxed_u64(&s->ring->write_pointer), position);",
         "ring_readers-copy_is_validated_after_a_fence_by_the_limit",
     ),
     subscriber(
@@ -214,7 +216,7 @@ MUTANTS = [
     ),
     subscriber(
         "an impossible write_pointer is believed",
-        "if (mq_unlikely(!mq_ring_position_possible(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0)) "
+        "if (mq_unlikely(!mq_ring_position_is_valid(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0)) "
         "return MQ_RING_CORRUPT;",
         "if (mq_unlikely(mq_ring_distance(now, s->cursor) < 0)) return MQ_RING_CORRUPT;",
         "ring_readers-write_pointer_that_is_impossible_is_corrupt",
@@ -247,7 +249,8 @@ MUTANTS = [
     ),
     rows(
         "write_uid is not looked at within a batch",
-        "if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) return mq_ring_publisher_discard(p, MQ_RING_TAKEN_OVER);",
+        "if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) "
+        "return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);",
         "(void)owner, (void)uid;",
         "rows_that_another_publisher_overtakes_are_dropped",
     ),
@@ -326,7 +329,7 @@ MUTANTS = [
     slots(
         "the publisher does not see that a slot was left",
         "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); "
-        "mq_reader_slots_changed(side);",
+        "mq_reader_slots_announce_change(side);",
         "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); (void)side;",
         "ring_readers-leave_of_the_last_slot_lowers_the_count_of_slots",
     ),
@@ -350,8 +353,8 @@ MUTANTS = [
     ),
     registry(
         "a newcomer waits for nobody",
-        "!mq_load_acquire_u64(&other->participant.uid) || !mq_ring_send_in_progress(other))",
-        "!mq_load_acquire_u64(&other->participant.uid) || mq_ring_send_in_progress(other))",
+        "!mq_load_acquire_u64(&other->participant.uid) || !mq_ring_publisher_is_sending(other))",
+        "!mq_load_acquire_u64(&other->participant.uid) || mq_ring_publisher_is_sending(other))",
         "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
     ),
     registry(
@@ -380,8 +383,8 @@ MUTANTS = [
     ),
     registry(
         "a publisher that closes wakes nobody",
-        "mq_ring_publisher_notify(p); mq_ring_publisher_forget_stock(p);",
-        "mq_ring_publisher_forget_stock(p);",
+        "mq_ring_publisher_notify_subscribers(p); mq_ring_publisher_forget_stock_readers(p);",
+        "mq_ring_publisher_forget_stock_readers(p);",
         "close_clears_the_owner_and_wakes_sleepers",
     ),
     registry(
@@ -437,8 +440,8 @@ MUTANTS = [
     ),
     stamps(
         "a tracked topic is published without stamps",
-        "if (mq_ring_side_tracked(side)) return wanted != MQ_TRACK_NO;",
-        "if (mq_ring_side_tracked(side)) return true;",
+        "if (mq_ring_side_is_tracked(side)) return wanted != MQ_TRACK_NO;",
+        "if (mq_ring_side_is_tracked(side)) return true;",
         "ring_readers-topic_is_tracked_from_its_first_message_on_or_never",
     ),
     snapshot(
