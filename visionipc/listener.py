@@ -172,7 +172,7 @@ class Listener:
             if owner is not None:
                 raise self._in_use_error(owner)
             self._lock.write(b"%d" % os.getpid())  # for the error of the next one
-            file_permissions.bind(listener, self._path, naming.mode(None, self._name), self._name)
+            file_permissions.bind_unix_socket(listener, self._path, naming.mode(None, self._name), self._name)
             listener.listen(128)
             self._inode = os.stat(self._path).st_ino
         except OSError as error:

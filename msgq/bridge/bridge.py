@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from msgq.bridge.checks import check_bind_host, check_source
-from msgq.common.selection import EndpointPattern, Selection, parse_pattern
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.kinds import Kind, kind_of, stored_kinds, validate_endpoint
-from msgq.kinds.bridge import FlowStats, Link, Loop
+from msgq.kinds.bridge import BridgeLink, BridgeLoop, FlowStats
 
-POLL_SECONDS = 1.0  # between two looks at what there is, and who publishes it
+POLL_PERIOD_S = 1.0  # between two looks at what there is, and who publishes it
 
 
 class Bridge:
@@ -58,10 +58,10 @@ class Bridge:
             raise InvalidValueError(f"cannot go out and come in through the same bridge: {', '.join(both)}")
         check_bind_host()
         _check_names(wanted)
-        self._out = Selection([parse_pattern(name) if isinstance(name, str) else name for name in wanted])
-        self._loop = Loop()
+        self._out = SelectedEndpoints([parse_pattern(name) if isinstance(name, str) else name for name in wanted])
+        self._loop = BridgeLoop()
         self._segment_size = segment_size
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, BridgeLink] = {}
         self._zmq_names: dict[str, str] = {}  # names of ZMQ -> endpoints that go out by them
         self._next_poll_s = 0.0
         # A signal handler that calls `close` may be on top of `run`, or of another `close`, in the same thread.
@@ -113,7 +113,7 @@ class Bridge:
             now_s = time.monotonic()
             if now_s >= self._next_poll_s:
                 self._poll()
-                self._next_poll_s = now_s + POLL_SECONDS
+                self._next_poll_s = now_s + POLL_PERIOD_S
             if now_s >= end_s:
                 return True
             for link in self._loop.ready(min(end_s, self._next_poll_s) - now_s):
@@ -148,17 +148,17 @@ class Bridge:
             link.close()
         self._loop.close()
 
-    def _make_in_link(self, topic: str, host: str) -> Link:
+    def _make_in_link(self, topic: str, host: str) -> BridgeLink:
         kind = kind_of(validate_endpoint(topic))
         if not kind.crosses_bridges:
-            raise InvalidValueError(f"{topic} cannot come in: only {_bridged_plurals()} cross a bridge")
+            raise InvalidValueError(f"{topic} cannot come in: only {_name_bridged_kinds()} cross a bridge")
         check_source(kind.bare_name(topic), host)
         return kind.bridge.open_in(self._loop, topic, host, self._segment_size)
 
     def _poll(self) -> None:
         """See what there is and who publishes it; begin and end what follows from that."""
         states: dict[str, Any] = {}
-        for kind in _bridged_kinds():  # topics first: a topic has its own name
+        for kind in _list_bridged_kinds():  # topics first: a topic has its own name
             found = kind.bridge.find_states()
             for name in found:
                 if name not in self._links and name in self._out:
@@ -168,12 +168,12 @@ class Bridge:
             link.poll(states.get(name))
 
 
-def _bridged_kinds() -> list[Kind]:
+def _list_bridged_kinds() -> list[Kind]:
     return [kind for kind in stored_kinds() if kind.crosses_bridges]
 
 
-def _bridged_plurals() -> str:
-    return " and ".join(kind.plural for kind in _bridged_kinds())
+def _name_bridged_kinds() -> str:
+    return " and ".join(kind.plural for kind in _list_bridged_kinds())
 
 
 def _check_names(out: Iterable[EndpointPattern]) -> None:
@@ -182,7 +182,7 @@ def _check_names(out: Iterable[EndpointPattern]) -> None:
     for name in (name for name in out if isinstance(name, str)):
         kind = kind_of(name)
         if not kind.crosses_bridges:
-            raise InvalidValueError(f"{name} cannot go out: only {_bridged_plurals()} cross a bridge")
+            raise InvalidValueError(f"{name} cannot go out: only {_name_bridged_kinds()} cross a bridge")
         other = names.setdefault(kind.bare_name(name), name)
         if other != name:
             raise InvalidValueError(f"{other} and {name} cannot both go out: both are {kind.bare_name(name)!r} for ZMQ")

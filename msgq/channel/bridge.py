@@ -20,7 +20,7 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, open_subscriber
-from msgq.kinds.bridge import BATCH, FORWARDING, In, KindBridge, Out
+from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING, IncomingLink, KindBridge, OutgoingLink
 from msgq.kinds.snapshots import list_inodes
 
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
@@ -31,7 +31,7 @@ _RUN_OUT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the s
 _log = logging.getLogger(__name__)
 
 
-class ChannelOut(Out):
+class ChannelOut(OutgoingLink):
     """From a channel to ZMQ: the messages of all publishers, in the channel's order.
 
     It looks on only: the channel gets no trace of it, and it takes no place of a subscriber.
@@ -71,7 +71,7 @@ class ChannelOut(Out):
         """Return what there is, up to a batch, without what a bridge brought. `_broken` says why that ends for now."""
         messages: list[bytes] = []
         self._broken = None
-        for _ in range(BATCH):
+        for _ in range(BATCH_MESSAGES):
             try:
                 message = self._sub.receive(0)
             except SegmentError as error:
@@ -87,7 +87,7 @@ class ChannelOut(Out):
         return messages
 
 
-class ChannelIn(In):
+class ChannelIn(IncomingLink):
     """From ZMQ to a channel, as one more publisher of it, whose node is called NODE."""
 
     name_prefix = KIND.name_prefix

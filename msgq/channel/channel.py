@@ -6,7 +6,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq.common import naming
-from msgq.common.queue_events import SUFFIX
+from msgq.common.queue_events import EVENTS_SUFFIX
 from msgq.common.schema import Schema, require_schema, schema_diff
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl import backend as backends
@@ -107,7 +107,7 @@ class Channel:
 
     def _validate_name(self, name: str | bytes) -> str:
         checked = naming.channel_name(name)
-        if ":" in checked and not checked.endswith(SUFFIX):
+        if ":" in checked and not checked.endswith(EVENTS_SUFFIX):
             raise EndpointNameError(f"channel {checked!r} has a ':', which broadcasts and mailboxes have (msgq.Node)")
         return checked
 

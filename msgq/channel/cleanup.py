@@ -17,7 +17,7 @@ from msgq.common import file_permissions, naming
 from msgq.common.naming import CHANNEL_NAME_PREFIX
 from msgq.common.queue_events import parse_events_channel
 from msgq.common.stats.channel import ChannelStats, ViewHolder
-from msgq.common.texts import some
+from msgq.common.texts import join_first
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
@@ -26,13 +26,13 @@ from msgq.kinds import get_kind
 from msgq.kinds.cleanup import (
     ERROR,
     WARNING,
-    Issue,
+    EndpointIssue,
+    EndpointUsers,
+    FileRemoval,
     KindCleanup,
-    Removal,
-    Users,
-    by_role,
+    count_by_role,
     describe_removals,
-    reason,
+    explain_removal,
     remove_directories,
 )
 from msgq.kinds.snapshots import list_inodes, read, read_all
@@ -45,7 +45,7 @@ _FATE = (
 PUBLISHERS_MAX, VIEWERS_MAX = 63, 64  # rows of a channel
 
 
-def users(channel: ChannelStats) -> Users:
+def users(channel: ChannelStats) -> EndpointUsers:
     """Return who uses a channel. Passive subscribers leave no trace, and need none."""
     living = [str(participant) for _, participant in channel.participants if participant.alive]
     unknown = [str(participant) for _, participant in channel.participants if participant.alive is None]
@@ -53,10 +53,12 @@ def users(channel: ChannelStats) -> Users:
         living.append("programs that have it open")
     if channel.opened is None:
         unknown.append("programs that have it open")
-    return Users(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
+    return EndpointUsers(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
 
 
-def remove_unused(names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False) -> Iterator[Removal]:
+def remove_unused(
+    names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
+) -> Iterator[FileRemoval]:
     """Remove channels that nobody uses, each under its lock, and say of each what became of it.
 
     Parameters
@@ -70,10 +72,10 @@ def remove_unused(names: Iterable[str], prefix: str, *, remove: bool = True, for
         except SegmentError as error:
             if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
                 path = naming.channel_path(name, prefix)
-                yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
+                yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
 
 
-def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal:
+def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> FileRemoval:
     seen: list[ChannelStats] = []
 
     def is_unused(channel: ChannelStats) -> bool:
@@ -85,18 +87,18 @@ def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> Removal
     goes = channel_file.unlink(is_unused) if remove else is_unused(channel_file.stats())
     living, unknown = users(seen[-1])
     size = seen[-1].hub_bytes + seen[-1].pool_bytes
-    return Removal(
+    return FileRemoval(
         CHANNEL_NAME_PREFIX + name,
         prefix,
         channel_file.path,
         size,
-        reason(living, unknown),
+        explain_removal(living, unknown),
         goes,
         not goes and not living,
     )
 
 
-def remove_dead(prefix: str) -> Iterator[Removal]:
+def remove_dead(prefix: str) -> Iterator[FileRemoval]:
     """Remove channels that only the dead use, and pools that lead nowhere; what somebody may use stays.
 
     Gives what was removed, and what could not be though it should. Channels that nobody ever entered stay as well, and
@@ -125,7 +127,7 @@ def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
     return lost
 
 
-def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
+def clear_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove what a prefix has of pools that lead nowhere, and the directories of channels when nothing is in them.
 
     Parameters
@@ -142,48 +144,55 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[Removal]:
         try:
             status = os.lstat(path)
             if file_permissions.trusts(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
-                yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "a pool whose channel is gone")
+                yield FileRemoval(
+                    CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "a pool whose channel is gone"
+                )
         except FileNotFoundError:  # somebody else removed it meanwhile
             continue
         except SegmentError as error:
-            yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
+            yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
     if remove and prefix:
         remove_directories(*naming.channel_directories(prefix))
 
 
-def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[Removal]:
+def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[FileRemoval]:
     channel = read(KIND, name, prefix)
     lost = find_orphaned_pools(channel)
     sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
     if lost and remove:
         lost = find_orphaned_pools(open_channel_file(name, prefix, writable=True).clear_pools())
     for path, why in lost.items():
-        yield Removal(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), why)
+        yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), why)
 
 
-def find_orphans(prefix: str) -> list[Issue]:
+def find_orphans(prefix: str) -> list[EndpointIssue]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
     existing = list_inodes(KIND, prefix)
     paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in existing]
     if not paths:
         return []
-    text = f"{paths[0]} is a pool" if len(paths) == 1 else f"{some(paths)} are pools"
-    return [Issue(f"{text} whose channel is gone (`msgq clean` removes it)", severity=WARNING)]
+    text = f"{paths[0]} is a pool" if len(paths) == 1 else f"{join_first(paths)} are pools"
+    return [EndpointIssue(f"{text} whose channel is gone (`msgq clean` removes it)", severity=WARNING)]
 
 
-def diagnose(channel: ChannelStats) -> list[Issue]:
+def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
     """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
     name = CHANNEL_NAME_PREFIX + channel.name
-    dead = by_role((role, participant) for role, participant in channel.participants if participant.alive is False)
+    dead = count_by_role(
+        (role, participant) for role, participant in channel.participants if participant.alive is False
+    )
     issues = [f"{name}: {participant} ({_FATE})" for participant in dead.values()]
     pools = [f"{path}, {why}" for path, why in find_orphaned_pools(channel).items()]
     if pools:
-        issues.append(f"{name} has {some(pools, separator='; ')} (`msgq clean` removes pools without use)")
+        issues.append(f"{name} has {join_first(pools, separator='; ')} (`msgq clean` removes pools without use)")
     kept = [text for one in channel.viewers if (text := _describe_long_view(one))]
     if kept:
-        issues.append(f"{name}: {some(kept)}; its publishers lack these slots")
+        issues.append(f"{name}: {join_first(kept)}; its publishers lack these slots")
     full = _full(channel)
-    return [*(Issue(text, severity=ERROR) for text in full), *(Issue(text, severity=WARNING) for text in issues)]
+    return [
+        *(EndpointIssue(text, severity=ERROR) for text in full),
+        *(EndpointIssue(text, severity=WARNING) for text in issues),
+    ]
 
 
 def _describe_long_view(viewer: ViewHolder) -> str:

@@ -8,7 +8,7 @@ from msgq.common import naming
 from msgq.errors import WaitTimeoutError
 from msgq.impl.channel import open_channel_file, open_publisher
 from msgq.kinds.opening import existing_schema
-from msgq.kinds.publish import NODE, KindPublish, PublishOptions, PublishTarget
+from msgq.kinds.publish import PUB_NODE_NAME, KindPublish, PublishOptions, PublishTarget
 
 _POOL_BYTES_MAX = 1 << 30
 _LOOK_S = 0.02  # between two looks for subscribers
@@ -22,11 +22,11 @@ class ChannelTarget(PublishTarget):
 
     def _open(self) -> None:
         self._channel_file = open_channel_file(
-            self._name, naming.resolve_prefix(None), None, writable=True, creator=NODE
+            self._name, naming.resolve_prefix(None), None, writable=True, creator=PUB_NODE_NAME
         )
         if self._claims is not None:
             self._channel_file.describe(self._claims, False)
-        self._publisher = open_publisher(self._channel_file, NODE, None, None, _POOL_BYTES_MAX)
+        self._publisher = open_publisher(self._channel_file, PUB_NODE_NAME, None, None, _POOL_BYTES_MAX)
 
     def _send(self, data: bytes) -> None:
         self._publisher.send(data, timeout=self._wanted.timeout)

@@ -8,12 +8,12 @@ from msgq.common.schema import Schema
 from msgq.impl.channel import open_channel_file, open_subscriber
 from msgq.impl.meter import ChannelMeter
 from msgq.impl.sources import open_channel_source
-from msgq.kinds.source import Feed, Item, KindSource, PayloadTime, TimeStamps, describe_lost
+from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
 
 _BATCH = 1000  # messages of one endpoint before it is another one's turn
 
 
-class ChannelFeed(Feed):
+class ChannelFeed(EndpointFeed):
     """A channel, whichever backend is chosen: its files; messages from now on, or also as many as there are before."""
 
     def __init__(self, name: str, prefix: str, history: int = 0) -> None:
@@ -24,9 +24,9 @@ class ChannelFeed(Feed):
         self._schema: Schema | None = None
         self._lost = 0
 
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Return the messages that came, with who published them."""
-        messages: list[Item] = []
+        messages: list[SourceItem] = []
         while len(messages) < (_BATCH if most is None else min(most, _BATCH)):
             data = self._subscriber.receive(0)
             if data is None:
@@ -34,7 +34,7 @@ class ChannelFeed(Feed):
             messages.append(self._item(data))
         return messages
 
-    def _item(self, data: bytes) -> Item:
+    def _item(self, data: bytes) -> SourceItem:
         last: Any = self._subscriber.last
         self._schema = self._channel_file.schema if self._schema is None else self._schema
         facts = {
@@ -43,7 +43,7 @@ class ChannelFeed(Feed):
             "publish_time": last.publish_time,
             "origin_time": last.origin_time,
         }
-        return Item(data, facts, f"{last.publisher.name} {last.position}", self._schema)
+        return SourceItem(data, facts, f"{last.publisher.name} {last.position}", self._schema)
 
     def complaint(self) -> str:
         """Return how many messages were lost."""

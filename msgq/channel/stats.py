@@ -10,12 +10,12 @@ from msgq.common.formatting import in_bytes, in_rate, in_units
 from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.impl.channel.core import open_channel_file
-from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
 
 LISTED = 64  # subscribers of a channel, with their names
 
 
-class ChannelRow(Row[ChannelStats, EndpointCounts]):
+class ChannelRow(EndpointRow[ChannelStats, EndpointCounts]):
     """A channel; `byte_rate` is of publishers that are there."""
 
     unmeasured = MappingProxyType({"size": "nobody counts the sizes of messages of a channel"})
@@ -112,7 +112,7 @@ def _describe_viewer(holder: ViewHolder) -> str:
 
 STATS = KindStats(
     watch=open_channel_file,
-    totals=lambda channel: Totals(channel.bytes, channel.messages, channel.lost),
+    totals=lambda channel: EndpointTotals(channel.bytes, channel.messages, channel.lost),
     row=ChannelRow,
     describe=describe,
 )

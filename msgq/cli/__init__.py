@@ -7,7 +7,7 @@ recordings need comes with the extra `record`.
 import sys
 from collections.abc import Sequence
 
-from msgq.common.optional import extra_of
+from msgq.common.optional import find_extra
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         app(arguments, prog_name="msgq")
     except ModuleNotFoundError as missing:
-        extra = extra_of(missing)
+        extra = find_extra(missing)
         if extra is None:
             raise
         sys.exit(f"msgq: this needs {missing.name}, which is not installed: pip install 'msgq-bus[{extra}]'")

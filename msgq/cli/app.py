@@ -11,7 +11,7 @@ import click
 
 from msgq import __version__
 from msgq.cli.common.options import EXIT_CODES
-from msgq.common.optional import extra_of
+from msgq.common.optional import find_extra
 from msgq.errors import MsgqError
 
 VERBS = (
@@ -38,10 +38,10 @@ VERBS = (
     "top",
     "version",
 )
-_INTERRUPTED = 130  # as a shell says it of what SIGINT ended
+_SIGINT_EXIT_CODE = 130  # as a shell says it of what SIGINT ended
 
 
-class _Missing(click.Command):
+class _MissingExtraCommand(click.Command):
     """Stands in for a verb whose extra is not installed, so that the others can be listed and called."""
 
     def __init__(self, name: str, missing: ImportError, extra: str) -> None:
@@ -52,7 +52,7 @@ class _Missing(click.Command):
         raise self._missing
 
 
-class _Verbs(click.Group):
+class _VerbGroup(click.Group):
     """Imports a verb when it is asked for: `msgq version` does not pay for tables and telemetry."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -64,10 +64,10 @@ class _Verbs(click.Group):
         try:
             command: click.Command = import_module(f"msgq.cli.{cmd_name}").command
         except ImportError as missing:
-            extra = extra_of(missing)
+            extra = find_extra(missing)
             if extra is None:
                 raise
-            return _Missing(cmd_name, missing, extra)
+            return _MissingExtraCommand(cmd_name, missing, extra)
         return command
 
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
@@ -83,7 +83,7 @@ class _Verbs(click.Group):
             echo_error(error)
             sys.exit(error.exit_code)
         except click.Abort:  # Ctrl-C before there was a verb to notice it
-            sys.exit(_INTERRUPTED)
+            sys.exit(_SIGINT_EXIT_CODE)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -91,8 +91,8 @@ class _Verbs(click.Group):
         except MsgqError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))  # again, while all ends
-            ctx.exit(_INTERRUPTED)
+            signal.signal(signal.SIGINT, lambda *_: os._exit(_SIGINT_EXIT_CODE))  # again, while all ends
+            ctx.exit(_SIGINT_EXIT_CODE)
         except BrokenPipeError:  # who read our output has seen enough, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
@@ -100,7 +100,7 @@ class _Verbs(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-@click.group(cls=_Verbs, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_VerbGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="msgq")
 def app() -> None:
     """Look after the bus of this machine: topics, channels, records and queues."""

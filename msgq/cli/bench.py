@@ -10,7 +10,7 @@ from msgq.cli.common.render import console, echo_json
 from msgq.common.formatting import in_bytes, in_rate, in_us
 from msgq.monitor.ring_benchmark import RING_BYTES, BenchmarkError, measure_ring
 
-_SIZES = (64, 1024, 65536, 1 << 20)
+_MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -20,7 +20,7 @@ _SIZES = (64, 1024, 65536, 1 << 20)
     type=click.IntRange(1, RING_BYTES // 4),
     multiple=True,
     metavar="BYTES",
-    help=f"Of messages; repeatable.  [default: {', '.join(map(str, _SIZES))}]",
+    help=f"Of messages; repeatable.  [default: {', '.join(map(str, _MESSAGE_SIZES))}]",
 )
 @click.option(
     "--seconds",
@@ -30,7 +30,7 @@ _SIZES = (64, 1024, 65536, 1 << 20)
     metavar="SECONDS",
     help="How long each of the two figures takes.",
 )
-@options.as_json
+@options.json_option
 def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
     """Measure the ring on this machine: how long a message takes, and how many go through.
 
@@ -41,7 +41,7 @@ def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
     for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):
         table.add_column(column, justify="right")
     try:
-        for result in measure_ring(sizes or _SIZES, seconds):
+        for result in measure_ring(sizes or _MESSAGE_SIZES, seconds):
             if as_json:
                 echo_json(result)
             one_way = map(in_us, (result.p50_us, result.p90_us, result.p99_us, result.max_us))

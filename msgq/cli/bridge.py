@@ -13,10 +13,10 @@ from msgq.bridge import FORWARDING, Bridge, FlowStats
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
 from msgq.cli.common.render import console, echo_json, style_text
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import naming
 from msgq.common.formatting import in_bytes, in_units
-from msgq.common.selection import SIGNS
+from msgq.common.selection import PATTERN_SIGNS
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
@@ -59,8 +59,8 @@ from msgq.common.selection import SIGNS
     show_default=True,
     help="Seconds between two reports.",
 )
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(
     out: Sequence[str],
     into: Sequence[str],
@@ -80,27 +80,27 @@ def command(
     """
     if not out and not into:
         raise click.UsageError("nothing to forward: give --out, --in, or both")
-    sources = _sources(into, host)
+    sources = _parse_sources(into, host)
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
-    report = Report()
+    report = FlowReport()
     with naming.overrides(prefix, bind), Bridge(out, sources, segment_size) as bridge:
-        _say_waiting(out, prefix)
-        with interruptible(bridge.stop), live or nullcontext():
+        _print_waiting_topics(out, prefix)
+        with call_on_interrupt(bridge.stop), live or nullcontext():
             while bridge.run(interval):
                 lines = report.lines(bridge.flows())
                 if as_json:
                     _print_json(lines, final=False)
                 elif live is not None:
-                    live.update(_table(lines), refresh=True)
+                    live.update(_make_table(lines), refresh=True)
         lines = report.totals(bridge.flows())
     if as_json:
         _print_json(lines, final=True)
     else:
-        screen.print(_table(lines))
+        screen.print(_make_table(lines))
 
 
-def _say_waiting(out: Sequence[str], prefix: str | None) -> None:
+def _print_waiting_topics(out: Sequence[str], prefix: str | None) -> None:
     """Name the endpoints that are forwarded when they appear."""
     if out:
         names = EndpointSelection(out, prefix)
@@ -108,14 +108,14 @@ def _say_waiting(out: Sequence[str], prefix: str | None) -> None:
         print_waiting(names.unmatched)
 
 
-def _sources(into: Iterable[str], host: str) -> dict[str, str]:
+def _parse_sources(into: Iterable[str], host: str) -> dict[str, str]:
     """Return topic -> host."""
     sources: dict[str, str] = {}
     for text in into:
         name, at, where = text.partition("@")
         if at and not where:
             raise click.UsageError(f"--in {text}: no host behind the @; leave both out for that of --host")
-        if not SIGNS.isdisjoint(name):
+        if not PATTERN_SIGNS.isdisjoint(name):
             raise click.UsageError(f"--in {name}: this is no name; ZMQ has no directory of topics to look for others")
         if name in sources:
             raise click.UsageError(f"--in {name} is given twice; a topic comes from one host")
@@ -123,7 +123,7 @@ def _sources(into: Iterable[str], host: str) -> dict[str, str]:
     return sources
 
 
-class Report:
+class FlowReport:
     """Turns the bridge's counts into lines with rates, in messages and bytes a second."""
 
     def __init__(self) -> None:
@@ -133,16 +133,16 @@ class Report:
     def lines(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
         """Each flow with its rates since the last call."""
         now_s = time.monotonic()
-        lines = [_with_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
+        lines = [_pair_with_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
         self._before, self._shown_s = {flow.topic: flow for flow in flows}, now_s
         return lines
 
     def totals(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
         """Each flow with its rates since the beginning."""
-        return [_with_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
+        return [_pair_with_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
 
 
-def _with_rates(flow: FlowStats, before: FlowStats | None, seconds: float) -> tuple[FlowStats, float, float]:
+def _pair_with_rates(flow: FlowStats, before: FlowStats | None, seconds: float) -> tuple[FlowStats, float, float]:
     messages = flow.messages - (before.messages if before else 0)
     size = flow.bytes - (before.bytes if before else 0)
     return flow, messages / seconds, size / seconds
@@ -153,7 +153,7 @@ def _print_json(lines: Iterable[tuple[FlowStats, float, float]], final: bool) ->
         echo_json({**asdict(flow), "rate": round(rate, 3), "byte_rate": round(byte_rate, 3), "final": final})
 
 
-def _table(lines: Iterable[tuple[FlowStats, float, float]]) -> Table:
+def _make_table(lines: Iterable[tuple[FlowStats, float, float]]) -> Table:
     table = Table("endpoint", "direction")
     for column in ("messages", "messages/s", "bytes/s", "lost", "dropped"):
         table.add_column(column, justify="right")

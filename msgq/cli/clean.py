@@ -7,25 +7,25 @@ from dataclasses import dataclass
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import choices, is_shown_by_subject, missing_error
+from msgq.cli.common.endpoint_selection import is_shown_by_subject, missing_error, parse_patterns
 from msgq.cli.common.render import echo, echo_json
 from msgq.common import naming
 from msgq.common.formatting import in_bytes
-from msgq.common.selection import Selection
+from msgq.common.selection import SelectedEndpoints
 from msgq.kinds import kind_of, stored_kinds
-from msgq.kinds.cleanup import Removal
+from msgq.kinds.cleanup import FileRemoval
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
 from msgq.topic.leftovers import clear_claims, clear_gates
 
-_EPILOG = (
+_HELP_EPILOG = (
     "Exit codes: 0 all went well, also when there was nothing to remove, or somebody else was faster; "
     "1 an endpoint that was named could not be removed, or something failed; 2 wrong usage."
 )
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CleanOutcome:
     """A line: what became of one file or topic. `action` is "removed", "would remove" or "kept"."""
 
     endpoint: str
@@ -39,13 +39,13 @@ class Outcome:
         return f"{where}{self.action} {self.endpoint or 'its directory'} ({in_bytes(self.bytes)}): {self.reason}"
 
 
-@click.command(epilog=_EPILOG)
-@options.endpoints
+@click.command(epilog=_HELP_EPILOG)
+@options.endpoints_argument
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--force", is_flag=True, help="Also remove that of which nobody can say whether it is used.")
 @click.option("--all-prefixes", is_flag=True, help="Look under all prefixes, and under none.")
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(
     endpoints: tuple[str, ...], dry_run: bool, force: bool, all_prefixes: bool, as_json: bool, prefix: str | None
 ) -> None:
@@ -70,16 +70,16 @@ def command(
         raise click.UsageError("--all-prefixes goes neither with --prefix nor with endpoints")
     where = "" if all_prefixes else naming.resolve_prefix(prefix)
     every = ["", *naming.prefixes()] if all_prefixes else [where]
-    wanted = Selection(choices(endpoints) or None)
-    removals: list[Removal] = []
+    wanted = SelectedEndpoints(parse_patterns(endpoints) or None)
+    removals: list[FileRemoval] = []
     for searched in every:
-        removals += _clear(endpoints, searched, not dry_run, force)
+        removals += _remove_endpoints(endpoints, searched, not dry_run, force)
     reported = {(removal.prefix, removal.endpoint) for removal in removals if removal.removed}
     removals += clear_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
     if not endpoints:
         removals += clear_claims(None if all_prefixes else where, not dry_run)
         removals += _remove_orphans(where, not dry_run, reported)
-    outcomes = list(_outcomes(removals, dry_run))
+    outcomes = list(_list_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))
     if not outcomes and not as_json:
@@ -88,9 +88,9 @@ def command(
         sys.exit(1)
 
 
-def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[Removal]:
+def _remove_endpoints(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[FileRemoval]:
     """Remove what a prefix has of those that are named, or of all but what stays until it is."""
-    selected = _select(endpoints, prefix)
+    selected = _select_endpoints(endpoints, prefix)
     for kind in stored_kinds():
         if kind.cleanup.keep_reasons is not None and not endpoints:
             yield from kind.cleanup.keep_reasons(prefix)
@@ -99,7 +99,7 @@ def _clear(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> 
             yield from kind.cleanup.remove_unused(names, prefix, remove=remove, force=force)
 
 
-def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
+def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
     """Return the endpoints that are meant, all if none is named. Each that is named must be there.
 
     The channel of a queue's events is meant only by its name: while the queue is there, somebody may want them.
@@ -111,7 +111,7 @@ def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
     meant: set[str] = set()
     missing = []
     for text in endpoints:
-        selection, kind = Selection(choices([text])), kind_of(text)
+        selection, kind = SelectedEndpoints(parse_patterns([text])), kind_of(text)
         # a pattern means those that stay until they are named only if it begins with their mark
         selected = {
             name for name in every if name in selection and (kind_of(name) == kind or kind_of(name) not in stay)
@@ -123,7 +123,7 @@ def _select(endpoints: Sequence[str], prefix: str) -> list[str]:
     return [name for name in every if not endpoints or name in meant]
 
 
-def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, str]]) -> Iterator[Removal]:
+def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, str]]) -> Iterator[FileRemoval]:
     """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
     for kind in stored_kinds():
         for searched_prefix in [prefix] if prefix else ["", *naming.prefixes()]:
@@ -132,8 +132,8 @@ def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, st
                     yield removal
 
 
-def _outcomes(removals: Iterable[Removal], dry_run: bool) -> Iterator[Outcome]:
+def _list_outcomes(removals: Iterable[FileRemoval], dry_run: bool) -> Iterator[CleanOutcome]:
     for removal in removals:
         action = "kept" if not removal.removed else "would remove" if dry_run else "removed"
         hint = "; --force removes it" if removal.forcible else ""
-        yield Outcome(removal.endpoint, removal.prefix, action, removal.reason + hint, removal.bytes)
+        yield CleanOutcome(removal.endpoint, removal.prefix, action, removal.reason + hint, removal.bytes)

@@ -5,8 +5,15 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, LeftOutError
-from msgq.cli.common.meters import Column, Wanted, measure, measuring, spin, spread
+from msgq.cli.common.endpoint_selection import EndpointLeftOutError, EndpointSelection
+from msgq.cli.common.meters import (
+    MeasurementOptions,
+    MeterColumn,
+    add_measurement_options,
+    distribution_columns,
+    show_readings,
+    spin_option,
+)
 from msgq.common import naming
 from msgq.common.formatting import in_rate, in_units, in_us
 from msgq.decoding.stamps import find_time_offset
@@ -15,24 +22,24 @@ from msgq.kinds import announced_kind, kind_of, stored_kinds
 from msgq.kinds.opening import open_meter
 from msgq.kinds.source import PayloadTime, TimeStamps
 
-_COLUMNS = (
-    Column("messages/s", lambda reading: in_rate(reading.rate), 11),
-    *spread(lambda reading: reading.delays_us, in_us, "us"),
-    Column("until", lambda reading: reading.measured_until, 6),
-    Column("early", lambda reading: in_units(reading.negative_delays), 7),
-    Column("lost", lambda reading: in_units(reading.lost), 7),
+_DELAY_COLUMNS = (
+    MeterColumn("messages/s", lambda reading: in_rate(reading.rate), 11),
+    *distribution_columns(lambda reading: reading.delays_us, in_us, "us"),
+    MeterColumn("until", lambda reading: reading.measured_until, 6),
+    MeterColumn("early", lambda reading: in_units(reading.negative_delays), 7),
+    MeterColumn("lost", lambda reading: in_units(reading.lost), 7),
 )
-FIELD = "publish_time"
+TIME_FIELD = "publish_time"
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@measuring
+@add_measurement_options
 @click.option(
     "--offset",
     type=click.IntRange(min=0),
     metavar="BYTE",
     help="Where the payload of a topic or channel has its publish time.  [default: not there on a tracked topic, and "
-    f"on a channel with stamps; else the field {FIELD} of the endpoint's struct schema]",
+    f"on a channel with stamps; else the field {TIME_FIELD} of the endpoint's struct schema]",
 )
 @click.option(
     "--clock",
@@ -41,7 +48,7 @@ FIELD = "publish_time"
     show_default=True,
     help="Which clock that time is from: the one that msgq stamps by, or the system's.",
 )
-@spin
+@spin_option
 def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **ending: Any) -> None:
     """Measure how old messages are when they come: microseconds from their publish time until they are seen.
 
@@ -66,17 +73,17 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
         payload_offset = _payload_offset(name, offset, stamps)
         return open_meter(name, None if payload_offset is None else PayloadTime(payload_offset, clock))
 
-    measure(EndpointSelection(endpoints, prefix), make, _COLUMNS, Wanted.of(**ending))
+    show_readings(EndpointSelection(endpoints, prefix), make, _DELAY_COLUMNS, MeasurementOptions.of(**ending))
 
 
 def _payload_offset(name: str, argument: int | None, stamps: TimeStamps) -> int | None:
     """Return the byte at which payloads have their publish time; None: it is beside them."""
     if argument is not None or stamps.beside_payload:
         return argument
-    offset = find_time_offset(stamps.schema, FIELD)
+    offset = find_time_offset(stamps.schema, TIME_FIELD)
     if offset is None:
-        text = f"{name} has no stamps, and no struct schema with an 8-byte field {FIELD}; give --offset BYTE"
+        text = f"{name} has no stamps, and no struct schema with an 8-byte field {TIME_FIELD}; give --offset BYTE"
         if hint := announced_kind(name).delay_hint:
             text += f" ({hint})"
-        raise LeftOutError(text)
+        raise EndpointLeftOutError(text)
     return offset

@@ -8,14 +8,14 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, style_text
 from msgq.monitor.doctor import run_checks
 
-_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, in the lines marked so; 2 wrong usage."
-_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+_HELP_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, in the lines marked so; 2 wrong usage."
+_STATUS_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_HELP_EPILOG)
 @click.option("--fix", is_flag=True, help="First remove what only the dead left. The rest stays.")
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(fix: bool, as_json: bool, prefix: str | None) -> None:
     """Check that msgq works on this machine, and look for participants that died.
 
@@ -30,6 +30,6 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
         if as_json:
             echo_json(check)
         else:
-            output.print(style_text(f"{check.status:5}", _COLOURS[check.status]), f"{check.check:13}", end=" ")
+            output.print(style_text(f"{check.status:5}", _STATUS_COLOURS[check.status]), f"{check.check:13}", end=" ")
             output.print(check.text, soft_wrap=True)
     sys.exit(wrong)

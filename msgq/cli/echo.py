@@ -8,8 +8,8 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_waiting
-from msgq.cli.common.meters import give_up
-from msgq.cli.common.payload import as_text, decode
+from msgq.cli.common.meters import exit_by_timeout
+from msgq.cli.common.payload import as_text, decode_payload
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
@@ -18,25 +18,25 @@ from msgq.decoding.schemas import Schemas
 from msgq.impl.base import clock
 from msgq.impl.base.core import Poller
 from msgq.kinds.opening import open_feed
-from msgq.kinds.source import Feed, Item
+from msgq.kinds.source import EndpointFeed, SourceItem
 
-_LOOK_S = 0.25  # how late an endpoint may be noticed that has just come
-_NAP_S = 0.02  # the same while there is none, and between two looks at a queue without events
+_REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
+_POLL_PERIOD_S = 0.02  # the same while there is none, and between two looks at a queue without events
 
 
-Show = Callable[[str, Item], None]
+ShowMessage = Callable[[str, SourceItem], None]
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@options.some_endpoints
-@options.count
-@options.once
-@options.timeout
+@options.required_endpoints_argument
+@options.count_option
+@options.once_option
+@options.timeout_option
 @click.option("--hex", "as_hex", is_flag=True, help="Payloads in hexadecimal, whatever the schema says.")
 @click.option("--raw", is_flag=True, help="Payloads as they are, one after the other, and nothing else.")
-@options.schemas
-@options.as_json
-@options.prefix
+@options.add_schema_options
+@options.json_option
+@options.prefix_option
 def command(
     endpoints: tuple[str, ...],
     count: int | None,
@@ -63,30 +63,30 @@ def command(
     if schemas is not None:
         show = _use_schemas(show, schemas)
     with naming.overrides(prefix), until_interrupted():
-        _run(names, show, 1 if once else count, timeout)
+        _show_messages(names, show, 1 if once else count, timeout)
 
 
-def _run(names: EndpointSelection, show: Show, most: int | None, timeout: float | None) -> None:
-    feeds: EndpointFollower[Feed] = EndpointFollower(names, open_feed)
+def _show_messages(names: EndpointSelection, show: ShowMessage, most: int | None, timeout: float | None) -> None:
+    feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_feed)
     feeds.refresh()
     print_waiting(names.unmatched)
     heard_s, shown = time.monotonic(), 0
     while most is None or shown < most:
         before = shown
         for name, feed in feeds.by_name.items():
-            shown += _take(name, feed, show, None if most is None else most - shown)
+            shown += _show_feed(name, feed, show, None if most is None else most - shown)
         now_s = time.monotonic()
         if shown != before:
             heard_s = now_s
         elif timeout is not None and now_s - heard_s >= timeout:
-            give_up(names, timeout)
+            exit_by_timeout(names, timeout)
         if most is None or shown < most:
-            _wait(list(feeds.by_name.values()))
+            _wait_for_feeds(list(feeds.by_name.values()))
             feeds.refresh()
     names.require_matched()
 
 
-def _wait(feeds: list[Feed]) -> None:
+def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
     """Return when there is something, or it is time to look, also for other endpoints."""
     poller = Poller()
     waits = [feed.waits for feed in feeds if feed.waits is not None]
@@ -94,12 +94,12 @@ def _wait(feeds: list[Feed]) -> None:
         poller.registerSocket(one)
     naps = not waits or len(waits) < len(feeds)
     if not waits:
-        time.sleep(_NAP_S)
+        time.sleep(_POLL_PERIOD_S)
     else:
-        poller.poll((_NAP_S if naps else _LOOK_S) * 1000)
+        poller.poll((_POLL_PERIOD_S if naps else _REFRESH_PERIOD_S) * 1000)
 
 
-def _take(name: str, feed: Feed, show: Show, most: int | None) -> int:
+def _show_feed(name: str, feed: EndpointFeed, show: ShowMessage, most: int | None) -> int:
     """Show what is there; returns how much that was."""
     if most == 0:
         return 0
@@ -111,35 +111,35 @@ def _take(name: str, feed: Feed, show: Show, most: int | None) -> int:
     return len(items)
 
 
-def _use_schemas(show: Show, schemas: Schemas) -> Show:
+def _use_schemas(show: ShowMessage, schemas: Schemas) -> ShowMessage:
     """Return what shows messages by the schemas that the user named."""
     return lambda name, item: show(name, replace(item, schema=schemas.of(name, item.schema)))
 
 
-def _show_raw(_name: str, item: Item) -> None:
+def _show_raw(_name: str, item: SourceItem) -> None:
     if item.data is not None:
         echo_bytes(item.data)
 
 
-def _show_line(as_hex: bool, named: bool) -> Show:
-    def show(name: str, item: Item) -> None:
+def _show_line(as_hex: bool, named: bool) -> ShowMessage:
+    def show(name: str, item: SourceItem) -> None:
         parts = [name] if named else []
         parts += [item.text] if item.text else []
         if item.data is not None:
-            value = Undecoded(item.data, "") if as_hex else decode(item.schema, item.data)
+            value = Undecoded(item.data, "") if as_hex else decode_payload(item.schema, item.data)
             parts.append(as_text(value))
         echo(": ".join(parts))
 
     return show
 
 
-def _show_json(as_hex: bool) -> Show:
-    def show(name: str, item: Item) -> None:
+def _show_json(as_hex: bool) -> ShowMessage:
+    def show(name: str, item: SourceItem) -> None:
         line = {"endpoint": name, "time_ns": clock.time_ns(), **item.facts}
         if item.data is None:
             echo_json(line)
             return
-        value = Undecoded(item.data, "") if as_hex else decode(item.schema, item.data)
+        value = Undecoded(item.data, "") if as_hex else decode_payload(item.schema, item.data)
         line["size"] = len(item.data)
         if isinstance(value, Undecoded):
             echo_json({**line, "hex": item.data.hex()} | ({"reason": value.reason} if value.reason else {}))

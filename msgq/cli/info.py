@@ -11,10 +11,10 @@ from msgq.kinds.stats import file_access
 
 
 @click.command(epilog=options.EXIT_CODES)
-@options.some_endpoints
-@options.interval(0.5, "For how long rates are measured.")
-@options.as_json
-@options.prefix
+@options.required_endpoints_argument
+@options.interval_option(0.5, "For how long rates are measured.")
+@options.json_option
+@options.prefix_option
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
     """Show all that is known of these: files, publishers, schema, and each subscriber with its lag and losses.
 

@@ -12,12 +12,12 @@ from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import console, echo, echo_json, stack_lines
 from msgq.common.formatting import in_bytes, in_rate, in_units
 from msgq.kinds import subject_of
-from msgq.kinds.stats import AnyRow, format_age
+from msgq.kinds.stats import AnyEndpointRow, format_age
 from msgq.stats import endpoint_inodes
 
 
 @click.command(epilog=options.EXIT_CODES)
-@options.endpoints
+@options.endpoints_argument
 @click.option(
     "--interval",
     type=click.FloatRange(0.0, 3600.0),
@@ -26,9 +26,9 @@ from msgq.stats import endpoint_inodes
     metavar="SECONDS",
     help="For how long rates are measured; 0 leaves them out.",
 )
-@options.everything
-@options.as_json
-@options.prefix
+@options.everything_option
+@options.json_option
+@options.prefix_option
 def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_json: bool, prefix: str | None) -> None:
     """Show the topics, channels, queues and records of this machine, or those that are named.
 
@@ -49,20 +49,20 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
         for row in rows:
             echo_json(row.as_json())
     elif rows or not endpoints:
-        console().print(_table(rows))
+        console().print(_make_table(rows))
     names.require_matched()
-    if not as_json and not everything and not endpoints and (hidden := _hidden(prefix)):
+    if not as_json and not everything and not endpoints and (hidden := _describe_hidden(prefix)):
         echo(f"{hidden} are not shown; --all lists them")
 
 
-def _hidden(prefix: str | None) -> str:
+def _describe_hidden(prefix: str | None) -> str:
     """Say how many auxiliary endpoints are left out."""
     subjects = filter(None, map(subject_of, endpoint_inodes(prefix)))
     counts = Counter(subject.noun for subject in subjects)
     return " and ".join(f"{count} {noun}" for noun, count in counts.items())
 
 
-def _table(rows: Sequence[AnyRow]) -> Table:
+def _make_table(rows: Sequence[AnyEndpointRow]) -> Table:
     table = Table("endpoint", "kind", "publisher", "subscribers", title=None)
     for column in ("messages", "messages/s", "bytes/s", "lost", "memory", "age"):
         table.add_column(column, justify="right")

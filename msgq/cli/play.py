@@ -17,21 +17,21 @@ from msgq.cli.common import comparisons, options, playing
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.keyboard import DOWN, RIGHT, UP, has_keys, raw_keys, read_key
 from msgq.cli.common.render import console, echo_json
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.common.formatting import in_bytes, in_units
 from msgq.recording import Player, PlayerStats
 from msgq.recording.player.remapping import Remap
 from msgq.recording.player.schedule import TIME_SOURCES
 
-_TICK_S = 0.1
-_SHOW_S = 1.0
+_KEY_PERIOD_S = 0.1
+_STATUS_PERIOD_S = 1.0
 _SKIP_S = 5.0
 _RATE_MAX = 1024.0
 _KEYS = (
     "Keys: space pauses and goes on; s or the right arrow sends the next message; b and f go 5 s back and forward; "
     "the up and down arrows, or + and -, double and halve the rate; q ends."
 )
-_HINT = "space: pause  s: step  b, f: back, forward 5 s  up, down: rate  q: quit"
+_KEYS_HINT = "space: pause  s: step  b, f: back, forward 5 s  up, down: rate  q: quit"
 _EXIT_CODES = (
     "Exit codes: 0 all was played, or it was ended; 1 something failed, said in one line, or outputs differ; "
     "2 wrong usage."
@@ -39,8 +39,8 @@ _EXIT_CODES = (
 
 
 @click.command(epilog=f"{_KEYS} Also ends by Ctrl-C or SIGTERM. {_EXIT_CODES}")
-@arguments.logs
-@arguments.selection
+@arguments.logs_argument
+@arguments.add_selection_options
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Play so many seconds of the log.")
 @click.option(
     "-r",
@@ -59,7 +59,7 @@ _EXIT_CODES = (
     show_default=True,
     help="The time that counts.",
 )
-@playing.remap
+@playing.remap_option
 @click.option("--start-paused", is_flag=True, help="Begin with a pause.")
 @click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
 @click.option(
@@ -77,7 +77,9 @@ _EXIT_CODES = (
     help="How often, in each second of the log.",
 )
 @click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Where to.  [default: $MSGQ_BACKEND]")
-@click.option("--segment-size", type=options.BYTES, default=0, help="Of new rings.  [default: 1 MiB or what is needed]")
+@click.option(
+    "--segment-size", type=options.BYTE_COUNT, default=0, help="Of new rings.  [default: 1 MiB or what is needed]"
+)
 @click.option("--take-over", is_flag=True, help="Also where a living process publishes, which ends its publishing.")
 @click.option(
     "--deterministic",
@@ -95,16 +97,16 @@ _EXIT_CODES = (
 @click.option(
     "--compare-endpoints",
     multiple=True,
-    callback=options.regexes,
+    callback=options.compile_regexes,
     metavar="REGEX",
     help="Compare only these endpoints.  [default: all that were not played]",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write what the programs sent to this file.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
-@playing.ending
-@comparisons.tolerances
-@options.as_json
-@options.prefix
+@playing.add_ending_options
+@comparisons.add_tolerance_options
+@options.json_option
+@options.prefix_option
 def command(
     logs: tuple[Path, ...],
     names: Sequence[str],
@@ -140,14 +142,14 @@ def command(
     log = arguments.open_log(logs, names, expressions, exclude, start, end, max_chunk_bytes=max_chunk_bytes)
     if programs:
         compared = reference, compare_endpoints, output, tolerances, time_tolerance, as_json
-        with arguments.requiring_found(log, names=names, expressions=expressions):
+        with arguments.require_endpoints_after(log, names=names, expressions=expressions):
             play_deterministic(log, programs, time_source, remap, seed, *compared, idle_timeout, max_runtime)
         return
     if reference or compare_endpoints or output or tolerances or time_tolerance is not None:
         raise click.UsageError(
             "--reference, --compare-endpoints, --output, --tolerance and --time-tolerance are for --deterministic"
         )
-    with arguments.requiring_found(log, names=names, expressions=expressions):
+    with arguments.require_endpoints_after(log, names=names, expressions=expressions):
         with Player(
             log,
             time_source=time_source,
@@ -156,35 +158,35 @@ def command(
             wait_for_readers=wait_for_readers or wait_for,
             **options_of_player,
         ) as player:
-            stats = _play(player, as_json)
-        arguments.tell_problems(log)
+            stats = _run_player(player, as_json)
+        arguments.print_log_problems(log)
         playing.print_unplayed(player, stats)
         if as_json:
             echo_json({**asdict(stats), "paused": player.paused, "final": True})
         else:
-            console().print(line(stats, player))
+            console().print(format_status(stats, player))
 
 
-def _play(player: Player, as_json: bool) -> PlayerStats:
+def _run_player(player: Player, as_json: bool) -> PlayerStats:
     """Play, obey the keys, and show how far it is."""
     over: list[bool] = []  # no Event, see interruptible
     listens = has_keys()
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
-    hint = [_HINT] if listens else []
+    hint = [_KEYS_HINT] if listens else []
     shown = monotonic()
-    with ThreadPoolExecutor(1) as pool, interruptible(lambda: over.append(True)):
+    with ThreadPoolExecutor(1) as pool, call_on_interrupt(lambda: over.append(True)):
         task = pool.submit(player.run)
         try:
             with raw_keys() if listens else nullcontext(), live or nullcontext():
                 while not task.done() and not over:
                     if listens:
-                        _obey(read_key(_TICK_S), player)
+                        _obey_key(read_key(_KEY_PERIOD_S), player)
                     else:
-                        sleep(_TICK_S)
+                        sleep(_KEY_PERIOD_S)
                     if live is not None:
-                        live.update("\n".join([line(player.stats(), player), *hint]), refresh=True)
-                    elif as_json and monotonic() - shown >= _SHOW_S:
+                        live.update("\n".join([format_status(player.stats(), player), *hint]), refresh=True)
+                    elif as_json and monotonic() - shown >= _STATUS_PERIOD_S:
                         shown = monotonic()
                         echo_json({**asdict(player.stats()), "paused": player.paused, "final": False})
         finally:
@@ -192,7 +194,7 @@ def _play(player: Player, as_json: bool) -> PlayerStats:
         return task.result()
 
 
-def _obey(key: str, player: Player) -> None:
+def _obey_key(key: str, player: Player) -> None:
     if key == " ":
         player.resume() if player.paused else player.pause()
     elif key in ("s", RIGHT):
@@ -207,7 +209,7 @@ def _obey(key: str, player: Player) -> None:
         player.stop()
 
 
-def line(stats: PlayerStats, player: Player) -> str:
+def format_status(stats: PlayerStats, player: Player) -> str:
     """What a player has done, in one line."""
     kinds = ", ".join(f"{kind} {in_units(count)}" for kind, count in sorted(stats.by_kind.items()))
     parts = [

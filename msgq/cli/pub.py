@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.payload import encode
+from msgq.cli.common.payload import encode_payload
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
@@ -21,11 +21,11 @@ from msgq.impl.workqueue.options import PRIORITY_MAX
 from msgq.kinds import kind_of, stored_kinds, validate_endpoint
 from msgq.kinds.publish import PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
 
-Encode = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
+EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@options.endpoint
+@options.endpoint_argument
 @click.argument("message", required=False)
 @click.option(
     "--format",
@@ -58,10 +58,10 @@ Encode = Callable[[str, bytes | None], bytes]  # a message, and the value for it
     metavar="N",
     help="Wait for N subscribers before anything is sent.",
 )
-@options.timeout
+@options.timeout_option
 @click.option("--force", is_flag=True, help="Take a topic over from a publisher that lives.")
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(
     endpoint: str,
     message: str | None,
@@ -98,18 +98,20 @@ def command(
     options = {"force": force, "priority": priority is not None, "index": index is not None, "key": key is not None}
     _check_options(endpoint, {option for option, is_given in options.items() if is_given})
     wanted = PublishOptions(endpoint, kind.bare_name(endpoint), is_json, force, priority, index, key, timeout)
-    with naming.overrides(prefix), _refusals():
+    with naming.overrides(prefix), _raise_click_errors():
         target = kind.publish.open_target(wanted)
-        encode = _encoder(message_format or ("json" if _packs(target.schema) else "text"), target.schema)
+        encode = _make_encoder(
+            message_format or ("json" if _is_struct_schema(target.schema) else "text"), target.schema
+        )
         if message is not None:
             encode(message, target.former())  # an error comes before the first message
         data = None if path is None else path.read_bytes()
         with target:
-            with until_interrupted(), _in_time():
+            with until_interrupted(), _exit_on_timeout():
                 if wait_for_subscribers is not None:
                     target.wait(wait_for_subscribers)
-                payloads = _payloads(target, encode, message, data)
-                _publish(target, payloads, rate, _most(count, rate, lines))
+                payloads = _generate_payloads(target, encode, message, data)
+                _publish_payloads(target, payloads, rate, _message_limit(count, rate, lines))
             if as_json:
                 echo_json(target.summary())
 
@@ -123,7 +125,7 @@ def _check_options(endpoint: str, options: set[str]) -> None:
 
 
 @contextlib.contextmanager
-def _refusals() -> Iterator[None]:
+def _raise_click_errors() -> Iterator[None]:
     """Let what a kind refuses be an error of the command."""
     try:
         yield
@@ -134,25 +136,25 @@ def _refusals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _in_time() -> Iterator[None]:
+def _exit_on_timeout() -> Iterator[None]:
     """End with a code of its own when something took longer than it may."""
     try:
         yield
     except (WaitTimeoutError, QueueFullError, PoolExhaustedError) as error:
         echo(f"msgq: {error}", err=True)
-        raise SystemExit(options.EXIT_TIMEOUT) from None
+        raise SystemExit(options.TIMEOUT_EXIT_CODE) from None
 
 
-def _packs(schema: Schema | None) -> bool:
+def _is_struct_schema(schema: Schema | None) -> bool:
     return schema is not None and schema.encoding == "struct"
 
 
-def _encoder(kind: str, schema: Schema | None) -> Encode:
+def _make_encoder(kind: str, schema: Schema | None) -> EncodeMessage:
     def pack(text: str, former: bytes | None) -> bytes:
         try:
             value: Any = json.loads(text)
-            if schema is not None and _packs(schema):
-                return encode(schema, value, former)
+            if schema is not None and _is_struct_schema(schema):
+                return encode_payload(schema, value, former)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -166,11 +168,13 @@ def _encoder(kind: str, schema: Schema | None) -> Encode:
     def from_text(text: str, _former: bytes | None) -> bytes:
         return text.encode()
 
-    encoders: dict[str, Encode] = {"text": from_text, "hex": from_hex, "json": pack}
+    encoders: dict[str, EncodeMessage] = {"text": from_text, "hex": from_hex, "json": pack}
     return encoders[kind]
 
 
-def _payloads(target: PublishTarget, encode: Encode, message: str | None, data: bytes | None) -> Iterator[bytes]:
+def _generate_payloads(
+    target: PublishTarget, encode: EncodeMessage, message: str | None, data: bytes | None
+) -> Iterator[bytes]:
     """Yield the same message or data forever, or the lines of the standard input."""
     while data is not None:
         yield data
@@ -180,11 +184,11 @@ def _payloads(target: PublishTarget, encode: Encode, message: str | None, data: 
         yield encode(line.removesuffix("\n"), target.former())
 
 
-def _most(count: int | None, rate: float | None, lines: bool) -> int | None:
+def _message_limit(count: int | None, rate: float | None, lines: bool) -> int | None:
     return count if count is not None or lines or rate is not None else 1
 
 
-def _publish(target: PublishTarget, payloads: Iterator[bytes], rate: float | None, most: int | None) -> None:
+def _publish_payloads(target: PublishTarget, payloads: Iterator[bytes], rate: float | None, most: int | None) -> None:
     due_s, sent = time.monotonic(), 0
     while (most is None or sent < most) and (data := next(payloads, None)) is not None:
         if rate is not None:

@@ -14,12 +14,12 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, choices, print_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, parse_patterns, print_waiting
 from msgq.cli.common.render import console, echo, echo_json
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import naming
 from msgq.common.formatting import in_bytes, in_units
-from msgq.common.texts import plural, some
+from msgq.common.texts import count_noun, join_first
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.segment_writer import COMPRESSIONS
 from msgq.recording.recorder.frame_receiver import FrameStream
@@ -28,7 +28,7 @@ from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.recording.recorder.stats import RecorderStats
 from visionipc import wire
 
-_TICK_S = 0.1
+_STATUS_PERIOD_S = 0.1
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
@@ -39,11 +39,16 @@ _TICK_S = 0.1
     "--regex",
     multiple=True,
     metavar="REGEX",
-    callback=options.regexes,
+    callback=options.compile_regexes,
     help="Endpoints whose name has a match in it.",
 )
 @click.option(
-    "-x", "--exclude", multiple=True, metavar="REGEX", callback=options.regexes, help="But not those that match this."
+    "-x",
+    "--exclude",
+    multiple=True,
+    metavar="REGEX",
+    callback=options.compile_regexes,
+    help="But not those that match this.",
 )
 @click.option(
     "--frames",
@@ -73,7 +78,7 @@ _TICK_S = 0.1
 )
 @click.option("--level", type=int, help="Of the compression.  [default: 1 for zstd, 0 for lz4]")
 @click.option(
-    "--chunk-bytes", type=options.BYTES, default="1MiB", show_default=True, help="A chunk ends at this size ..."
+    "--chunk-bytes", type=options.BYTE_COUNT, default="1MiB", show_default=True, help="A chunk ends at this size ..."
 )
 @click.option(
     "--chunk-seconds",
@@ -84,26 +89,26 @@ _TICK_S = 0.1
 )
 @click.option(
     "--cache-bytes",
-    type=options.BYTES,
+    type=options.BYTE_COUNT,
     default="8MiB",
     show_default=True,
     help="... and what waits to be written: at most this. When half of it waits, chunks are written uncompressed.",
 )
 @click.option(
-    "--split-bytes", type=options.BYTES, default="256MiB", show_default=True, help="A segment ends at this size."
+    "--split-bytes", type=options.BYTE_COUNT, default="256MiB", show_default=True, help="A segment ends at this size."
 )
 @click.option("--split-seconds", type=click.FloatRange(min=0.1), default=60, show_default=True, help="... or this age.")
 @click.option("--split-messages", type=click.IntRange(min=1), help="... or so many messages.")
-@click.option("--max-total-bytes", type=options.BYTES, help="Of the recording: its oldest segments are removed.")
+@click.option("--max-total-bytes", type=options.BYTE_COUNT, help="Of the recording: its oldest segments are removed.")
 @click.option(
-    "--min-free-bytes", type=options.BYTES, default="64MiB", show_default=True, help="To be left free on the disk."
+    "--min-free-bytes", type=options.BYTE_COUNT, default="64MiB", show_default=True, help="To be left free on the disk."
 )
 @click.option(
     "--snapshot-seconds",
     type=click.FloatRange(min=0.1),
     help="Keep the last so many seconds in memory, and write them when triggered.",
 )
-@click.option("--snapshot-bytes", type=options.BYTES, help="Keep the last so many bytes in memory.")
+@click.option("--snapshot-bytes", type=options.BYTE_COUNT, help="Keep the last so many bytes in memory.")
 @click.option("--start-paused", is_flag=True, help="Record nothing before it is triggered.")
 @click.option(
     "--trigger",
@@ -117,8 +122,8 @@ _TICK_S = 0.1
     type=click.IntRange(min=1),
     help="End after so many messages, and those that come until it is noticed.",
 )
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(
     endpoints: Sequence[str],
     everything: bool,
@@ -170,7 +175,7 @@ def command(
     where = output or make_timestamped_directory(Path())
     recorder = Recorder(
         where,
-        (*choices(endpoints), *regex),
+        (*parse_patterns(endpoints), *regex),
         exclude=exclude,
         prefix=prefix,
         compression=compression,
@@ -189,8 +194,8 @@ def command(
     missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), pictures)
     missing_sources.print()
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
-    with interruptible(lambda: over.append(True)), trigger_on(recorder, trigger, prefix):
-        _watch(recorder, missing_sources, where, over, seconds, messages, as_json, keeps)
+    with call_on_interrupt(lambda: over.append(True)), trigger_on(recorder, trigger, prefix):
+        _show_recorder(recorder, missing_sources, where, over, seconds, messages, as_json, keeps)
         try:
             recorder.stop()
         finally:  # after a failure, too: the summary has the losses
@@ -204,7 +209,7 @@ def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> No
     if as_json:
         echo_json({"path": str(path), **asdict(stats), "final": True})
     else:
-        console().print(f"{path}: {line(stats, keeps)}")
+        console().print(f"{path}: {format_status(stats, keeps)}")
 
 
 class _MissingSources:
@@ -272,7 +277,7 @@ def _frame_choice(text: str, form: str) -> FrameStream:
     return FrameStream(match[1], int(match[2] or 0), float(match[3]) if match[3] else None, form)
 
 
-def _watch(
+def _show_recorder(
     recorder: Recorder,
     missing_sources: _MissingSources,
     path: Path,
@@ -289,7 +294,7 @@ def _watch(
     before = recorder.stats()
     with live or nullcontext():
         while recorder.running and not over:
-            time.sleep(_TICK_S)
+            time.sleep(_STATUS_PERIOD_S)
             now = time.monotonic()
             stats = recorder.stats()
             if (seconds is not None and now - started >= seconds) or (messages and stats.messages >= messages):
@@ -305,14 +310,16 @@ def _watch(
                 echo_json({"path": str(path), **asdict(stats), **rates, "final": False})
             elif live is not None:
                 pause = "paused, " if recorder.paused else ""
-                live.update(f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {line(stats, keeps)}", refresh=True)
+                live.update(
+                    f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {format_status(stats, keeps)}", refresh=True
+                )
 
 
-def line(stats: RecorderStats, keeps: bool = False) -> str:
+def format_status(stats: RecorderStats, keeps: bool = False) -> str:
     """What a recorder has done, in one line. keeps : in memory, what is written when triggered."""
     parts = [
-        f"{in_units(stats.messages)} messages{' seen' if keeps else ''} of {plural(stats.endpoints, 'endpoint')}",
-        f"{in_bytes(stats.written_bytes)} in {plural(stats.segments, 'segment')}",
+        f"{in_units(stats.messages)} messages{' seen' if keeps else ''} of {count_noun(stats.endpoints, 'endpoint')}",
+        f"{in_bytes(stats.written_bytes)} in {count_noun(stats.segments, 'segment')}",
         "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {in_units(stats.lost)}",
         f"{in_bytes(stats.free_bytes)} of disk left",
     ]
@@ -327,7 +334,7 @@ def line(stats: RecorderStats, keeps: bool = False) -> str:
     if stats.corrupt:
         parts.append(f"nonsense in a ring, {stats.corrupt} times")
     if stats.refused:
-        parts.append(some(f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()))
+        parts.append(join_first(f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()))
     return ", ".join(parts)
 
 
@@ -337,9 +344,9 @@ def trigger_on(recorder: Recorder, endpoint: str | None, prefix: str | None) -> 
     fire = threading.Event()  # a handler must not take the recorder's locks
     before = signal.signal(signal.SIGUSR1, lambda *_: fire.set())
     over = threading.Event()
-    threads = [threading.Thread(target=_act, args=(recorder, fire, over), daemon=True)]
+    threads = [threading.Thread(target=_act_on_trigger, args=(recorder, fire, over), daemon=True)]
     if endpoint is not None:
-        threads.append(threading.Thread(target=_listen, args=(endpoint, prefix, fire, over), daemon=True))
+        threads.append(threading.Thread(target=_wait_for_trigger, args=(endpoint, prefix, fire, over), daemon=True))
     for thread in threads:
         thread.start()
     try:
@@ -352,7 +359,7 @@ def trigger_on(recorder: Recorder, endpoint: str | None, prefix: str | None) -> 
         signal.signal(signal.SIGUSR1, before)
 
 
-def _act(recorder: Recorder, fire: threading.Event, over: threading.Event) -> None:
+def _act_on_trigger(recorder: Recorder, fire: threading.Event, over: threading.Event) -> None:
     while fire.wait() and not over.is_set():
         fire.clear()
         if recorder.paused:
@@ -362,13 +369,13 @@ def _act(recorder: Recorder, fire: threading.Event, over: threading.Event) -> No
                 recorder.snapshot()
 
 
-def _listen(endpoint: str, prefix: str | None, fire: threading.Event, over: threading.Event) -> None:
+def _wait_for_trigger(endpoint: str, prefix: str | None, fire: threading.Event, over: threading.Event) -> None:
     from msgq.impl.ring import Context, SubSocket
 
     with SubSocket() as subscriber:
         with naming.overrides(prefix):
             subscriber.connect(Context(), endpoint)
-        subscriber.setTimeout(_TICK_S * 1000)
+        subscriber.setTimeout(_STATUS_PERIOD_S * 1000)
         while not over.is_set():
             if subscriber.receive() is not None:
                 fire.set()

@@ -10,24 +10,24 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import choices, missing_error
+from msgq.cli.common.endpoint_selection import missing_error, parse_patterns
 from msgq.cli.common.keyboard import raw_keys, read_key
 from msgq.cli.common.render import console, echo, echo_json, stack_lines
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming, timing
 from msgq.common.formatting import in_rate, in_units, in_us
-from msgq.common.selection import Selection
+from msgq.common.selection import SelectedEndpoints
 from msgq.impl.base import clock
-from msgq.monitor.hop_tree import Hop, HopTreeCollector, Tree, branches
+from msgq.monitor.hop_tree import HopEdge, HopTree, HopTreeCollector, walk_branches
 from msgq.monitor.passive_topics import TopicFollower
-from msgq.monitor.sliding_window import Spread
+from msgq.monitor.sliding_window import DurationSpread
 from msgq.monitor.stage_timings import StageCollector, StageRow
 
-_NAP_S = 0.02  # between two looks: nobody wakes who only watches
-_SHOW_S = 1.0
+_POLL_PERIOD_S = 0.02  # between two looks: nobody wakes who only watches
+_SHOW_PERIOD_S = 1.0
 
 
-class View(Protocol):
+class LatencyView(Protocol):
     """What is looked at, and shown."""
 
     @property
@@ -53,7 +53,9 @@ class StagesView(StageCollector):
         return [
             f"{len({row.stage for row in rows})} stages, {len(rows)} timing topics; microseconds",
             f"{'':<54} {'wait':^29} {'work':^29} {'age':^29}".rstrip(),
-            f"{'stage':<18} {'endpoint':<24} {'messages/s':>10}" + f" {_TITLES}" * 3 + f" {'lost':>7} {'malformed':>9}",
+            f"{'stage':<18} {'endpoint':<24} {'messages/s':>10}"
+            + f" {_PERCENTILE_TITLES}" * 3
+            + f" {'lost':>7} {'malformed':>9}",
             *map(_stage_line, rows),
         ]
 
@@ -63,20 +65,20 @@ class StagesView(StageCollector):
         return ({"time_ns": now_ns, **asdict(row)} for row in self.rows())
 
 
-_TITLES = f"{'p50':>9} {'p99':>9} {'max':>9}"
+_PERCENTILE_TITLES = f"{'p50':>9} {'p99':>9} {'max':>9}"
 
 
 def _stage_line(row: StageRow) -> str:
-    times = " ".join(map(_spread, (row.wait, row.work, row.age)))
+    times = " ".join(map(_format_percentiles, (row.wait, row.work, row.age)))
     counts = f"{in_units(row.lost):>7} {in_units(row.malformed):>9}"
     return f"{row.stage:<18.18} {row.endpoint:<24.24} {in_rate(row.rate):>10} {times} {counts}"
 
 
-def _spread(durations: Spread) -> str:
-    return " ".join(f"{_us(value):>9}" for value in (durations.p50, durations.p99, durations.max))
+def _format_percentiles(durations: DurationSpread) -> str:
+    return " ".join(f"{_format_us(value):>9}" for value in (durations.p50, durations.p99, durations.max))
 
 
-def _us(duration_ns: int | None) -> str:
+def _format_us(duration_ns: int | None) -> str:
     return in_us(None if duration_ns is None else duration_ns / 1000)
 
 
@@ -89,8 +91,8 @@ class HopTreeView(HopTreeCollector):
         return [
             f"{in_units(tree.messages)} messages in {tree.seconds:.1f} s, {tree.cut} chains began before; "
             f"{tree.stamped} of {tree.topics} topics carry stamps; microseconds",
-            f"{'endpoint':<44} {'messages':>10} {_TITLES} {'from origin':>12} {'lost':>9} {'left out':>9}",
-            *(_hop_line(depth, hop, tree) for depth, hop in branches(tree.hops)),
+            f"{'endpoint':<44} {'messages':>10} {_PERCENTILE_TITLES} {'from origin':>12} {'lost':>9} {'left out':>9}",
+            *(_hop_line(depth, hop, tree) for depth, hop in walk_branches(tree.hops)),
         ]
 
     def objects(self) -> Iterator[dict[str, Any]]:
@@ -102,11 +104,11 @@ class HopTreeView(HopTreeCollector):
             yield {**about, **asdict(hop), **counts}
 
 
-def _hop_line(depth: int, hop: Hop, tree: Tree) -> str:
+def _hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
     name = "  " * depth + hop.endpoint
-    times = " ".join(f"{_us(value):>9}" for value in (hop.p50, hop.p99, hop.max))
+    times = " ".join(f"{_format_us(value):>9}" for value in (hop.p50, hop.p99, hop.max))
     counts = f"{in_units(tree.lost[hop.endpoint]):>9} {in_units(tree.left_out[hop.endpoint]):>9}"
-    return f"{name:<44.44} {in_units(hop.messages):>10} {times} {_us(hop.e2e_p50):>12} {counts}"
+    return f"{name:<44.44} {in_units(hop.messages):>10} {times} {_format_us(hop.e2e_p50):>12} {counts}"
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
@@ -120,8 +122,8 @@ def _hop_line(depth: int, hop: Hop, tree: Tree) -> str:
     metavar="SECONDS",
     help="Of which the figures are; so long it listens before it prints.",
 )
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool, prefix: str | None) -> None:
     """Show how long messages wait for each stage of a program, how long it works on them, and how old they are then.
 
@@ -130,36 +132,38 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
 
     A terminal shows it live; q ends. Without one, and with --json, it listens for --window SECONDS, prints, and ends.
     """
-    selection = Selection(choices(patterns) or None)
+    selection = SelectedEndpoints(parse_patterns(patterns) or None)
     with naming.overrides(prefix), until_interrupted():
-        view: View = HopTreeView(selection.__contains__, window) if tree else StagesView(_of_stages(selection), window)
+        view: LatencyView = (
+            HopTreeView(selection.__contains__, window) if tree else StagesView(_of_stages(selection), window)
+        )
         screen = console()
         if screen.is_terminal and sys.stdin.isatty() and not as_json:
             with Live(console=screen, screen=True, auto_refresh=False) as live, raw_keys():
                 _run_live(view, live)
             return
-        _listen(view, window, time.sleep)
-        _print(view, as_json)
+        _poll_for(view, window, time.sleep)
+        _print_view(view, as_json)
         _require_matched(patterns, [*view.topics.by_name, *view.topics.refused])
 
 
-def _of_stages(selection: Selection) -> Callable[[str], bool]:
+def _of_stages(selection: SelectedEndpoints) -> Callable[[str], bool]:
     """Return whether a timing topic is selected: by its stage, by the endpoint that it is about, or itself."""
     return lambda topic: any(name in selection for name in (topic, *(timing.parse_timing_topic(topic) or ())))
 
 
-def _listen(view: View, seconds: float, pause: Callable[[float], object]) -> bool:
+def _poll_for(view: LatencyView, seconds: float, pause: Callable[[float], object]) -> bool:
     """Look again and again for so long; False: the pause between two looks said that it is over."""
     until_s = time.monotonic() + seconds
     view.poll()
     while (left_s := until_s - time.monotonic()) > 0:
-        if pause(min(left_s, _NAP_S)) == "q":
+        if pause(min(left_s, _POLL_PERIOD_S)) == "q":
             return False
         view.poll()
     return True
 
 
-def _print(view: View, as_json: bool) -> None:
+def _print_view(view: LatencyView, as_json: bool) -> None:
     if as_json:
         for line_object in view.objects():
             echo_json(line_object)
@@ -177,7 +181,9 @@ def _print(view: View, as_json: bool) -> None:
 def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
     """Refuse names and patterns that selected no topic, stage or endpoint of a stage."""
     names = {name for topic in topics for name in (topic, *(timing.parse_timing_topic(topic) or ()))}
-    missing = [text for text in patterns if not any(name in Selection(choices([text])) for name in names)]
+    missing = [
+        text for text in patterns if not any(name in SelectedEndpoints(parse_patterns([text])) for name in names)
+    ]
     if missing:
         raise missing_error(missing, names)
 
@@ -187,9 +193,9 @@ def _print_refused(refused: Iterable[tuple[str, str]]) -> None:
         echo(f"msgq: {name} is not among them: {why}", err=True)
 
 
-def _run_live(view: View, live: Live) -> None:
+def _run_live(view: LatencyView, live: Live) -> None:
     shown: Sequence[str] = []
-    while _listen(view, _SHOW_S if shown else 0.1, read_key):
+    while _poll_for(view, _SHOW_PERIOD_S if shown else 0.1, read_key):
         refused = len(view.topics.refused)
         shown = [*view.lines(), *([f"{refused} topics cannot be listened to"] if refused else [])]
         text = stack_lines(shown[: max(1, live.console.height - 1)])

@@ -18,13 +18,13 @@ from msgq.common.formatting import in_bytes, in_rate
 from msgq.common.naming import SHARED_MEMORY
 from msgq.impl.base import clock
 from msgq.kinds import Kind, kind_of, stored_kinds
-from msgq.kinds.stats import AnyRow, total
+from msgq.kinds.stats import AnyEndpointRow, sum_known
 
-_HEAD_PERIOD = 20  # lines
+_HEADER_PERIOD_LINES = 20  # lines
 
 
 @dataclass(frozen=True)
-class Line:
+class StatLine:
     """All endpoints, at one moment. What nobody counts is None.
 
     Attributes
@@ -57,10 +57,10 @@ class Line:
         return fields | kinds
 
 
-Column = tuple[str, Callable[[Line], str], int]  # title, figure, width
+StatColumn = tuple[str, Callable[[StatLine], str], int]  # title, figure, width
 
 
-_COLUMNS: tuple[Column, ...] = (  # behind those of the kinds
+_STAT_COLUMNS: tuple[StatColumn, ...] = (  # behind those of the kinds
     ("publ", lambda line: str(line.publishers), 5),
     ("dead", lambda line: str(line.dead), 5),
     ("subs", lambda line: str(line.subscribers), 5),
@@ -74,13 +74,13 @@ _COLUMNS: tuple[Column, ...] = (  # behind those of the kinds
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
-@options.endpoints
-@options.interval(1.0)
-@options.count
-@options.once
-@options.everything
-@options.as_json
-@options.prefix
+@options.endpoints_argument
+@options.interval_option(1.0)
+@options.count_option
+@options.once_option
+@options.everything_option
+@options.json_option
+@options.prefix_option
 def command(
     endpoints: tuple[str, ...],
     interval: float,
@@ -98,36 +98,36 @@ def command(
     last line; the memory that all this lives in.
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    board, columns = LiveEndpoints(names), [*map(_kind_column, stored_kinds()), *_COLUMNS]
+    board, columns = LiveEndpoints(names), [*map(_kind_column, stored_kinds()), *_STAT_COLUMNS]
     board.poll()
     print_waiting(names.unmatched)
     lines, most = 0, 1 if once else count
     with until_interrupted():
         while most is None or lines < most:
             time.sleep(interval)
-            line = summarize(board.poll())
+            line = sum_endpoints(board.poll())
             if as_json:
                 echo_json(line.as_json())
             else:
-                if lines % _HEAD_PERIOD == 0:
+                if lines % _HEADER_PERIOD_LINES == 0:
                     echo(" ".join(f"{title:>{width}}" for title, _, width in columns))
                 echo(" ".join(f"{figure(line):>{width}}" for _, figure, width in columns))
             lines += 1
         names.require_matched()
 
 
-def summarize(rows: Sequence[AnyRow]) -> Line:
+def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
     """Add up what the endpoints did."""
     counts = Counter(kind_of(row.endpoint) for row in rows)
     space = shutil.disk_usage(SHARED_MEMORY)
-    return Line(
+    return StatLine(
         time_ns=clock.time_ns(),
         publishers=sum(row.publishing for row in rows),
         dead=sum(row.dead for row in rows),
         subscribers=sum(row.subscribing or 0 for row in rows),
-        rate=total(row.rate for row in rows),
-        byte_rate=total(row.byte_rate for row in rows),
-        lost_rate=total(row.lost_rate for row in rows),
+        rate=sum_known(row.rate for row in rows),
+        byte_rate=sum_known(row.byte_rate for row in rows),
+        lost_rate=sum_known(row.lost_rate for row in rows),
         silent=sum(not row.rate and not row.byte_rate for row in rows),
         shm_used=space.used,
         shm_free=space.free,
@@ -135,5 +135,5 @@ def summarize(rows: Sequence[AnyRow]) -> Line:
     )
 
 
-def _kind_column(kind: Kind) -> Column:
+def _kind_column(kind: Kind) -> StatColumn:
     return kind.heading, lambda line: str(line.kinds[kind.plural]), max(5, len(kind.heading))

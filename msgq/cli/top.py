@@ -16,11 +16,11 @@ from msgq.cli.common.render import console, echo, echo_json, stack_lines
 from msgq.cli.common.signals import until_interrupted
 from msgq.common.formatting import in_bytes, in_rate, in_units
 from msgq.impl.base import clock
-from msgq.kinds.stats import AnyRow, total
+from msgq.kinds.stats import AnyEndpointRow, sum_known
 
-_BARS = "▁▂▃▄▅▆▇█"
-_HISTORY = 16  # looks that a sparkline shows
-_KEYS: dict[str, tuple[str, Callable[[AnyRow], float | str]]] = {
+_SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
+_SPARKLINE_POLLS = 16  # looks that a sparkline shows
+_SORT_KEYS: dict[str, tuple[str, Callable[[AnyEndpointRow], float | str]]] = {
     "n": ("name", lambda row: row.endpoint),
     "k": ("kind", lambda row: row.kind),
     "r": ("rate", lambda row: -(row.rate or 0)),
@@ -29,18 +29,20 @@ _KEYS: dict[str, tuple[str, Callable[[AnyRow], float | str]]] = {
     "s": ("subscribers", lambda row: -(row.subscribing or 0)),
     "m": ("memory", lambda row: -row.memory),
 }
-_SORTS = dict(_KEYS.values())
+_SORT_FUNCTIONS = dict(_SORT_KEYS.values())
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
-@options.endpoints
-@click.option("--sort", type=click.Choice(list(_SORTS)), default="rate", show_default=True, help="What comes first.")
-@options.interval(1.0, "Seconds between two looks.")
-@options.count
-@options.once
-@options.everything
-@options.as_json
-@options.prefix
+@options.endpoints_argument
+@click.option(
+    "--sort", type=click.Choice(list(_SORT_FUNCTIONS)), default="rate", show_default=True, help="What comes first."
+)
+@options.interval_option(1.0, "Seconds between two looks.")
+@options.count_option
+@options.once_option
+@options.everything_option
+@options.json_option
+@options.prefix_option
 def command(
     endpoints: tuple[str, ...],
     sort: str,
@@ -61,7 +63,7 @@ def command(
     names = EndpointSelection(endpoints, prefix, everything)
     names.existing()
     print_waiting(names.unmatched)
-    looks = _looks(LiveEndpoints(names), interval, 1 if once else count)
+    looks = _make_poll_iterator(LiveEndpoints(names), interval, 1 if once else count)
     screen = console()
     with until_interrupted():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
@@ -69,22 +71,22 @@ def command(
                 _run_live(looks, live, sort)
             return
         for rows in looks(time.sleep):
-            rows.sort(key=_SORTS[sort])
+            rows.sort(key=_SORT_FUNCTIONS[sort])
             if as_json:
                 for row in rows:
                     echo_json({"time_ns": clock.time_ns(), **row.as_json()})
             else:
-                for line in lines(rows, {}, sort):
+                for line in format_display(rows, {}, sort):
                     echo(line)
         names.require_matched()
 
 
-def _looks(
+def _make_poll_iterator(
     board: LiveEndpoints, interval: float, most: int | None
-) -> Callable[[Callable[[float], object]], Iterator[list[AnyRow]]]:
+) -> Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]]:
     """Return what yields the rows of one look after the other, given how to pass the time between two."""
 
-    def looks(pause: Callable[[float], object]) -> Iterator[list[AnyRow]]:
+    def looks(pause: Callable[[float], object]) -> Iterator[list[AnyEndpointRow]]:
         board.poll()
         done = 0
         while most is None or done < most:
@@ -96,14 +98,16 @@ def _looks(
     return looks
 
 
-def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[AnyRow]]], live: Live, sort: str) -> None:
+def _run_live(
+    looks: Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]], live: Live, sort: str
+) -> None:
     history: dict[str, deque[float]] = {}
-    shown: list[AnyRow] = []
+    shown: list[AnyEndpointRow] = []
 
     def show() -> None:
-        shown.sort(key=_SORTS[sort])
+        shown.sort(key=_SORT_FUNCTIONS[sort])
         height = max(1, live.console.height - 1)
-        text = stack_lines(lines(shown, history, sort)[:height])
+        text = stack_lines(format_display(shown, history, sort)[:height])
         text.no_wrap, text.overflow = True, "crop"
         text.highlight_regex(r"\A.*\n.*", "bold")
         live.update(text, refresh=True)
@@ -115,47 +119,51 @@ def _run_live(looks: Callable[[Callable[[float], object]], Iterator[list[AnyRow]
             key = read_key(left_s)
             if key == "q":
                 return key
-            if key in _KEYS:
-                sort = _KEYS[key][0]
+            if key in _SORT_KEYS:
+                sort = _SORT_KEYS[key][0]
                 show()
         return None
 
     for rows in looks(pause):
         shown = rows
         for row in rows:
-            history.setdefault(row.endpoint, deque(maxlen=_HISTORY)).append(row.byte_rate or row.rate or 0)
+            history.setdefault(row.endpoint, deque(maxlen=_SPARKLINE_POLLS)).append(row.byte_rate or row.rate or 0)
         show()
 
 
-def lines(rows: Sequence[AnyRow], history: dict[str, deque[float]], sort: str) -> list[str]:
+def format_display(rows: Sequence[AnyEndpointRow], history: dict[str, deque[float]], sort: str) -> list[str]:
     """Return the whole display, a line each: laid out here, because a table's layout would cost more than the looks."""
-    rate, byte_rate = total(row.rate for row in rows), total(row.byte_rate for row in rows)
+    rate, byte_rate = sum_known(row.rate for row in rows), sum_known(row.byte_rate for row in rows)
     head = f"{len(rows)} endpoints, {in_rate(rate)} messages/s, {in_bytes(byte_rate)}/s; by {sort}"
     titles = f"{'endpoint':<28} {'kind':<8} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11}"
     text = [head, f"{titles} {'bytes/s':>9} {'lost/s':>9} {'lost':>10} {'memory':>8}"]
     for row in rows:
         text.append(
-            f"{_fit(row.endpoint, 28):<28} {row.kind:<8} {_first(row.publishers):<22} {in_units(row.subscribing):>5} "
-            f"{in_units(row.messages):>14} {in_rate(row.rate):>11} {in_bytes(row.byte_rate):>9} "
+            f"{_shorten_text(row.endpoint, 28):<28} {row.kind:<8} {_format_publishers(row.publishers):<22} "
+            f"{in_units(row.subscribing):>5} {in_units(row.messages):>14} {in_rate(row.rate):>11} "
+            f"{in_bytes(row.byte_rate):>9} "
             f"{in_rate(row.lost_rate):>9} {in_units(row.lost):>10} {in_bytes(row.memory):>8} "
-            f"{sparkline(history.get(row.endpoint, ())):<{_HISTORY if history else 0}} {row.note}".rstrip()
+            f"{draw_sparkline(history.get(row.endpoint, ())):<{_SPARKLINE_POLLS if history else 0}} {row.note}".rstrip()
         )
     return text
 
 
-def _first(publishers: Sequence[str]) -> str:
+def _format_publishers(publishers: Sequence[str]) -> str:
     """Who publishes, in one line."""
     others_text = f" +{len(publishers) - 1}" if len(publishers) > 1 else ""
-    return f"{_fit(publishers[0], 22 - len(others_text))}{others_text}" if publishers else "-"
+    return f"{_shorten_text(publishers[0], 22 - len(others_text))}{others_text}" if publishers else "-"
 
 
-def _fit(text: str, most: int) -> str:
+def _shorten_text(text: str, most: int) -> str:
     """Return a text in so many characters: what is left out is in the middle, for a pid at the end must be whole."""
     end = most // 2
     return text if len(text) <= most else f"{text[: most - 1 - end]}…{text[-end:]}"
 
 
-def sparkline(values: Sequence[float]) -> str:
+def draw_sparkline(values: Sequence[float]) -> str:
     """Draw values as bars, the largest one full."""
     most = max(values, default=0)
-    return "".join(_BARS[int(value / most * (len(_BARS) - 1))] if most else _BARS[0] for value in values)
+    return "".join(
+        _SPARKLINE_BARS[int(value / most * (len(_SPARKLINE_BARS) - 1))] if most else _SPARKLINE_BARS[0]
+        for value in values
+    )

@@ -10,7 +10,7 @@ from msgq.cli.common.render import echo, echo_json
 
 
 @click.command(epilog=options.EXIT_CODES)
-@options.as_json
+@options.json_option
 def command(as_json: bool) -> None:
     """Show the versions of msgq, Python and the system."""
     system = f"{platform.system()} {platform.release()}"

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.schema import DATA_BYTES_MAX, Schema
+from msgq.common.schema import SCHEMA_DATA_BYTES_MAX, Schema
 from msgq.errors import RecordTypeError
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
         data = json.dumps(dtype.str if dtype.names is None else dtype.descr).encode()
     except TypeError as error:  # a title may be any object
         raise ValueError(str(error)) from None
-    if len(data) > DATA_BYTES_MAX:
-        raise ValueError(f"it takes {len(data)} bytes to say, and {DATA_BYTES_MAX} are possible")
+    if len(data) > SCHEMA_DATA_BYTES_MAX:
+        raise ValueError(f"it takes {len(data)} bytes to say, and {SCHEMA_DATA_BYTES_MAX} are possible")
     return Schema(name, "struct", data)
 
 
@@ -97,7 +97,7 @@ def _struct_dtype(schema: Schema) -> np.dtype[Any]:
 
     try:
         descr = json.loads(schema.data)
-        fields: Any = descr if isinstance(descr, str) else _fields(descr, NESTING_MAX)
+        fields: Any = descr if isinstance(descr, str) else _convert_fields(descr, NESTING_MAX)
         dtype = np.lib.format.descr_to_dtype(fields)
     except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
         why = str(error) or type(error).__name__
@@ -107,15 +107,15 @@ def _struct_dtype(schema: Schema) -> np.dtype[Any]:
     return dtype
 
 
-def _fields(descr: list[Any], levels: int) -> list[tuple[Any, ...]]:
+def _convert_fields(descr: list[Any], levels: int) -> list[tuple[Any, ...]]:
     """JSON made lists of the tuples that NumPy wants."""
     if not levels:
         raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
-    return [_field(field, levels) for field in descr]
+    return [_convert_field(field, levels) for field in descr]
 
 
-def _field(field: list[Any], levels: int) -> tuple[Any, ...]:
+def _convert_field(field: list[Any], levels: int) -> tuple[Any, ...]:
     name, kind, *shape = field
     name = tuple(name) if isinstance(name, list) else name
-    kind = kind if isinstance(kind, str) else _fields(kind, levels - 1)
+    kind = kind if isinstance(kind, str) else _convert_fields(kind, levels - 1)
     return (name, kind, *(tuple(part) if isinstance(part, list) else part for part in shape))

@@ -36,11 +36,11 @@ def trusted_users(endpoint: str = "") -> frozenset[int]:
         raise TypeError(f"trust is a str, names or ids of users and commas, not {type(names).__name__}")
     if not names:
         return frozenset()
-    return frozenset(_id(name.strip(), False, endpoint) for name in names.split(","))
+    return frozenset(_find_id(name.strip(), False, endpoint) for name in names.split(","))
 
 
-def _id(name: str, is_group: bool, endpoint: str) -> int:
-    number = _lookup(name, is_group)
+def _find_id(name: str, is_group: bool, endpoint: str) -> int:
+    number = _look_up_id(name, is_group)
     if number is None:
         variable, entity = ("MSGQ_GROUP", "group") if is_group else ("MSGQ_TRUST (trust=)", "user")
         text = f"{variable} names {name!r}, which is no {entity} of this machine; give names or ids"
@@ -49,7 +49,7 @@ def _id(name: str, is_group: bool, endpoint: str) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _lookup(name: str, is_group: bool) -> int | None:
+def _look_up_id(name: str, is_group: bool) -> int | None:
     """Return the id of a user or group, which may take a directory service a while."""
     if name.isascii() and name.isdigit() and int(name) < 2**32 - 1:
         return int(name)
@@ -107,7 +107,7 @@ def owner_hint(path: str) -> str:
     return ""
 
 
-def group(endpoint: str = "") -> int | None:
+def new_file_group(endpoint: str = "") -> int | None:
     """Return the id of the group that new files get (MSGQ_GROUP); None: the one that the system gives them.
 
     Raises
@@ -115,7 +115,7 @@ def group(endpoint: str = "") -> int | None:
     InvalidValueError : there is no such group.
     """
     name = naming.group()
-    return _id(name, True, endpoint) if name else None
+    return _find_id(name, True, endpoint) if name else None
 
 
 def share(path: str | int, permissions: int, endpoint: str, name: str) -> None:
@@ -130,7 +130,7 @@ def share(path: str | int, permissions: int, endpoint: str, name: str) -> None:
     ------
     SegmentError : this user is no member of the group.
     """
-    wanted = group(endpoint)
+    wanted = new_file_group(endpoint)
     try:
         if wanted is not None:
             os.chown(path, -1, wanted)
@@ -174,7 +174,7 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
         os.mkdir(path, mode)
         return
     parent, name = os.path.split(path)  # as files: it has its name when it is complete, so nobody finds it closed
-    draft = _draft(parent, name)
+    draft = _make_draft_directory(parent, name)
     try:
         share(draft, mode, endpoint, path)
         os.rename(draft, path)  # over another one only if that is empty, and ours
@@ -183,7 +183,7 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
         raise
 
 
-def _draft(parent: str, name: str) -> str:
+def _make_draft_directory(parent: str, name: str) -> str:
     """Make a directory that only this user can enter, for what is complete before others find it."""
     import tempfile  # late: it takes as long as all that a socket needs
 
@@ -208,7 +208,7 @@ def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path:
         raise SegmentError(text, endpoint, path)
 
 
-def bind(listener: socket.socket, path: str, permissions: int, endpoint: str) -> None:
+def bind_unix_socket(listener: socket.socket, path: str, permissions: int, endpoint: str) -> None:
     """Bind a Unix socket, in place of what has the path. Nobody finds it before it has its group and mode.
 
     Raises
@@ -216,7 +216,7 @@ def bind(listener: socket.socket, path: str, permissions: int, endpoint: str) ->
     OSError : as bind(2) and rename(2) give it, when another user's is there for instance.
     SegmentError : as `share`.
     """
-    draft = _draft(os.path.dirname(path), "msgq")
+    draft = _make_draft_directory(os.path.dirname(path), "msgq")
     try:
         listener.bind(f"{draft}/s")
         share(f"{draft}/s", permissions, endpoint, path)

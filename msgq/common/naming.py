@@ -3,7 +3,7 @@
 ======================  ==================================================================
 ``OPENPILOT_PREFIX``    topics live in a directory of this name, apart from all others
 ``MSGQ_BACKEND``        ``msgq``, the default, ``zmq`` or ``fake``
-``ZMQ``                 stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
+``ZMQ_FILE_PREFIX``                 stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
 ``MSGQ_MODE``           permissions of new segments, octal; 600 by default
 ``MSGQ_GROUP``          group of new segments, by name or id; by default the one that the system gives them
 ``MSGQ_TRUST``          users, by name or id, with commas, whose files are used as one's own and root's are
@@ -34,24 +34,24 @@ from msgq.common.environment import environment
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 
 SHARED_MEMORY = "/dev/shm"
-RING = "msgq_"
-SIDE = "msgqside_"
-ZMQ = "msgqzmq_"
-FRAMES = "msgqframes_"
-GATE = "msgqgate_"
-CLOCK = "msgqclock"
-ORIGIN = "msgqorigin"
-CHANNEL = "msgqchan_"
+RING_FILE_PREFIX = "msgq_"
+SIDE_FILE_PREFIX = "msgqside_"
+ZMQ_FILE_PREFIX = "msgqzmq_"
+FRAMES_FILE_PREFIX = "msgqframes_"
+GATE_FILE_PREFIX = "msgqgate_"
+CLOCK_FILE_PREFIX = "msgqclock"
+ORIGIN_FILE_PREFIX = "msgqorigin"
+CHANNEL_FILE_PREFIX = "msgqchan_"
 CHANNEL_NAME_PREFIX = "channel/"  # before a channel's name, where topics have theirs; no topic has a "/"
-POOL = "msgqpool_"
-QUEUE = "msgqjobs_"
+POOL_FILE_PREFIX = "msgqpool_"
+QUEUE_FILE_PREFIX = "msgqjobs_"
 QUEUE_NAME_PREFIX = "queue/"  # before a work queue's name, where topics have theirs
-RECORDS = "msgqrec_"
+RECORDS_FILE_PREFIX = "msgqrec_"
 RECORDS_NAME_PREFIX = "records/"  # before the name of vectors and boards, where topics have theirs
-FILE_BYTES_MAX = 255  # of a file's name
-NAME_BYTES_MAX = FILE_BYTES_MAX - len(SIDE)
+FILE_NAME_BYTES_MAX = 255  # of a file's name
+NAME_BYTES_MAX = FILE_NAME_BYTES_MAX - len(SIDE_FILE_PREFIX)
 POOL_UID_DIGITS = 16
-CHANNEL_BYTES_MAX = FILE_BYTES_MAX - len(POOL) - 1 - POOL_UID_DIGITS
+CHANNEL_BYTES_MAX = FILE_NAME_BYTES_MAX - len(POOL_FILE_PREFIX) - 1 - POOL_UID_DIGITS
 
 
 def endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: int = NAME_BYTES_MAX) -> str:
@@ -72,7 +72,7 @@ def endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: int = NAM
     if not 0 < size <= most:
         raise EndpointNameError(f"{noun} {name[:40]!r} has {size} bytes; allowed are 1 to {most}")
     if "/" in name or "\0" in name or name in (".", ".."):
-        hint = "an address goes into MSGQ_ZMQ_MAP" if "://" in name else _advice(name)
+        hint = "an address goes into MSGQ_ZMQ_MAP" if "://" in name else _advise_on_name(name)
         raise EndpointNameError(
             f"{noun} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint and '; '}{hint}"
         )
@@ -80,28 +80,28 @@ def endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: int = NAM
 
 
 #: Classes that open the endpoints whose names have a mark in other tools.
-_OPENED_BY = {
+_CLASS_OF_NAME_PREFIX = {
     CHANNEL_NAME_PREFIX: "Channel",
     QUEUE_NAME_PREFIX: "MessageQueue",
     RECORDS_NAME_PREFIX: "SeqlockVector or Board",
 }
 
 
-def _advice(name: str) -> str:
+def _advise_on_name(name: str) -> str:
     """Return advice for an invalid name: a valid one without slashes, or the class that opens the endpoint; or ""."""
-    for mark, kind in _OPENED_BY.items():
+    for mark, kind in _CLASS_OF_NAME_PREFIX.items():
         if name.startswith(mark):
             return f"msgq.{kind} opens {name.removeprefix(mark)!r}"
     valid = ".".join(part for part in name.replace("\0", "").split("/") if part.strip("."))
     return f"give {valid!r}" if valid and valid != name else ""
 
 
-_of_thread = threading.local()  # what `overrides` set
+_thread_settings = threading.local()  # what `overrides` set
 
 
 def prefix() -> str:
     """Return the prefix in force, "" for none."""
-    value = getattr(_of_thread, "prefix", None)
+    value = getattr(_thread_settings, "prefix", None)
     if value is None:
         value = environment("OPENPILOT_PREFIX")
     return endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
@@ -116,17 +116,25 @@ def resolve_prefix(asked: str | None) -> str:
 
 def ring_path(endpoint: str, in_prefix: str) -> str:
     """Return the path of an endpoint's ring, where stock msgq has it too."""
-    return f"{SHARED_MEMORY}/{RING}{in_prefix}/{endpoint}" if in_prefix else f"{SHARED_MEMORY}/{RING}{endpoint}"
+    return (
+        f"{SHARED_MEMORY}/{RING_FILE_PREFIX}{in_prefix}/{endpoint}"
+        if in_prefix
+        else f"{SHARED_MEMORY}/{RING_FILE_PREFIX}{endpoint}"
+    )
 
 
 def side_path(endpoint: str, in_prefix: str) -> str:
     """Return the path of an endpoint's side segment."""
-    return f"{SHARED_MEMORY}/{SIDE}{in_prefix}/{endpoint}" if in_prefix else f"{SHARED_MEMORY}/{SIDE}{endpoint}"
+    return (
+        f"{SHARED_MEMORY}/{SIDE_FILE_PREFIX}{in_prefix}/{endpoint}"
+        if in_prefix
+        else f"{SHARED_MEMORY}/{SIDE_FILE_PREFIX}{endpoint}"
+    )
 
 
 def directories(in_prefix: str) -> tuple[str, str]:
     """Return the two directories of a prefix, of its rings and of their side segments."""
-    return f"{SHARED_MEMORY}/{RING}{in_prefix}", f"{SHARED_MEMORY}/{SIDE}{in_prefix}"
+    return f"{SHARED_MEMORY}/{RING_FILE_PREFIX}{in_prefix}", f"{SHARED_MEMORY}/{SIDE_FILE_PREFIX}{in_prefix}"
 
 
 def channel_name(channel: str | bytes) -> str:
@@ -141,23 +149,33 @@ def channel_name(channel: str | bytes) -> str:
 
 def channel_path(channel: str, in_prefix: str) -> str:
     """Return the path of a channel's file."""
-    return f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}/{channel}" if in_prefix else f"{SHARED_MEMORY}/{CHANNEL}{channel}"
+    return (
+        f"{SHARED_MEMORY}/{CHANNEL_FILE_PREFIX}{in_prefix}/{channel}"
+        if in_prefix
+        else f"{SHARED_MEMORY}/{CHANNEL_FILE_PREFIX}{channel}"
+    )
 
 
 def pool_path(channel: str, in_prefix: str, uid: int) -> str:
     """Return the path of the pool of one of a channel's publishers."""
     file = f"{channel}:{uid:0{POOL_UID_DIGITS}x}"
-    return f"{SHARED_MEMORY}/{POOL}{in_prefix}/{file}" if in_prefix else f"{SHARED_MEMORY}/{POOL}{file}"
+    return (
+        f"{SHARED_MEMORY}/{POOL_FILE_PREFIX}{in_prefix}/{file}"
+        if in_prefix
+        else f"{SHARED_MEMORY}/{POOL_FILE_PREFIX}{file}"
+    )
 
 
 def channel_directories(in_prefix: str) -> tuple[str, str]:
     """Return the two directories of a prefix, of its channels' files and of their pools."""
-    return f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}", f"{SHARED_MEMORY}/{POOL}{in_prefix}"
+    return f"{SHARED_MEMORY}/{CHANNEL_FILE_PREFIX}{in_prefix}", f"{SHARED_MEMORY}/{POOL_FILE_PREFIX}{in_prefix}"
 
 
 def channel_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory that holds the files of a prefix's channels, and what their file names start with."""
-    return (f"{SHARED_MEMORY}/{CHANNEL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, CHANNEL)
+    return (
+        (f"{SHARED_MEMORY}/{CHANNEL_FILE_PREFIX}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, CHANNEL_FILE_PREFIX)
+    )
 
 
 def queue_name(queue: str | bytes) -> str:
@@ -176,17 +194,21 @@ def queue_name(queue: str | bytes) -> str:
 
 def queue_path(queue: str, in_prefix: str) -> str:
     """Return the path of a work queue."""
-    return f"{SHARED_MEMORY}/{QUEUE}{in_prefix}/{queue}" if in_prefix else f"{SHARED_MEMORY}/{QUEUE}{queue}"
+    return (
+        f"{SHARED_MEMORY}/{QUEUE_FILE_PREFIX}{in_prefix}/{queue}"
+        if in_prefix
+        else f"{SHARED_MEMORY}/{QUEUE_FILE_PREFIX}{queue}"
+    )
 
 
 def queue_directories(in_prefix: str) -> tuple[str]:
     """Return the directory of a prefix, of its work queues."""
-    return (f"{SHARED_MEMORY}/{QUEUE}{in_prefix}",)
+    return (f"{SHARED_MEMORY}/{QUEUE_FILE_PREFIX}{in_prefix}",)
 
 
 def queue_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory that holds a prefix's work queues, and what their file names start with."""
-    return (f"{SHARED_MEMORY}/{QUEUE}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, QUEUE)
+    return (f"{SHARED_MEMORY}/{QUEUE_FILE_PREFIX}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, QUEUE_FILE_PREFIX)
 
 
 def records_name(records: str | bytes) -> str:
@@ -201,22 +223,30 @@ def records_name(records: str | bytes) -> str:
 
 def records_path(records: str, in_prefix: str) -> str:
     """Return the path of a vector or board."""
-    return f"{SHARED_MEMORY}/{RECORDS}{in_prefix}/{records}" if in_prefix else f"{SHARED_MEMORY}/{RECORDS}{records}"
+    return (
+        f"{SHARED_MEMORY}/{RECORDS_FILE_PREFIX}{in_prefix}/{records}"
+        if in_prefix
+        else f"{SHARED_MEMORY}/{RECORDS_FILE_PREFIX}{records}"
+    )
 
 
 def records_directories(in_prefix: str) -> tuple[str]:
     """Return the directory of a prefix, of its vectors and boards."""
-    return (f"{SHARED_MEMORY}/{RECORDS}{in_prefix}",)
+    return (f"{SHARED_MEMORY}/{RECORDS_FILE_PREFIX}{in_prefix}",)
 
 
 def records_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory that holds a prefix's vectors and boards, and what their file names start with."""
-    return (f"{SHARED_MEMORY}/{RECORDS}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RECORDS)
+    return (
+        (f"{SHARED_MEMORY}/{RECORDS_FILE_PREFIX}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RECORDS_FILE_PREFIX)
+    )
 
 
 def pools(in_prefix: str) -> list[tuple[str, int]]:
     """Return the channel and the uid of each pool that a prefix has, sorted; `pool_path` has its path."""
-    directory, start = (f"{SHARED_MEMORY}/{POOL}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, POOL)
+    directory, start = (
+        (f"{SHARED_MEMORY}/{POOL_FILE_PREFIX}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, POOL_FILE_PREFIX)
+    )
     pool_files = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for entry in os.scandir(directory):
@@ -229,19 +259,26 @@ def pools(in_prefix: str) -> list[tuple[str, int]]:
 
 def clock_paths() -> tuple[str, str]:
     """Return the paths of the host's clock, and of this user's own, for when a stranger's is in the former's place."""
-    return f"{SHARED_MEMORY}/{CLOCK}", f"{SHARED_MEMORY}/{CLOCK}_{os.geteuid()}"
+    return f"{SHARED_MEMORY}/{CLOCK_FILE_PREFIX}", f"{SHARED_MEMORY}/{CLOCK_FILE_PREFIX}_{os.geteuid()}"
 
 
 def origin_path() -> str:
     """Return the path of the word with which this user's processes make origins."""
-    return f"{SHARED_MEMORY}/{ORIGIN}_{os.geteuid()}"
+    return f"{SHARED_MEMORY}/{ORIGIN_FILE_PREFIX}_{os.geteuid()}"
 
 
 def prefixes() -> list[str]:
     """Return the prefixes that have a directory, of topics, channels, work queues or records; sorted."""
     names = set()
     for entry in os.scandir(SHARED_MEMORY):
-        for start in (RING, SIDE, CHANNEL, POOL, QUEUE, RECORDS):
+        for start in (
+            RING_FILE_PREFIX,
+            SIDE_FILE_PREFIX,
+            CHANNEL_FILE_PREFIX,
+            POOL_FILE_PREFIX,
+            QUEUE_FILE_PREFIX,
+            RECORDS_FILE_PREFIX,
+        ):
             name = entry.name.removeprefix(start)
             if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(EndpointNameError):  # not ours: no prefix can be called so
@@ -275,7 +312,7 @@ def group() -> str:
 
 def trust() -> str:
     """Return whose files this thread uses beside its own and root's, as MSGQ_TRUST has it."""
-    value = getattr(_of_thread, "trust", None)
+    value = getattr(_thread_settings, "trust", None)
     return process_trust() if value is None else value
 
 
@@ -321,12 +358,12 @@ def spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
 
 def side_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory that holds the side segments of a prefix's rings, and what their file names start with."""
-    return (f"{SHARED_MEMORY}/{SIDE}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, SIDE)
+    return (f"{SHARED_MEMORY}/{SIDE_FILE_PREFIX}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, SIDE_FILE_PREFIX)
 
 
 def topic_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory that holds the rings of a prefix, and what their file names start with."""
-    return (f"{SHARED_MEMORY}/{RING}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RING)
+    return (f"{SHARED_MEMORY}/{RING_FILE_PREFIX}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, RING_FILE_PREFIX)
 
 
 def zmq_transport(endpoint: str) -> str:
@@ -344,7 +381,7 @@ def zmq_as_stock() -> bool:
 
 def zmq_bind_host() -> str:
     """Return the host that publishers bind on tcp (MSGQ_ZMQ_BIND)."""
-    asked = getattr(_of_thread, "bind_host", None) or environment("MSGQ_ZMQ_BIND")
+    asked = getattr(_thread_settings, "bind_host", None) or environment("MSGQ_ZMQ_BIND")
     return asked or ("*" if zmq_as_stock() else "127.0.0.1")
 
 
@@ -355,7 +392,7 @@ def zmq_map_path() -> str:
 
 def zmq_high_water_mark(endpoint: str) -> int:
     """Return how many messages ZMQ's queues hold (MSGQ_ZMQ_HWM): 1000, as ZMQ itself; 0 is no limit."""
-    return _limit("MSGQ_ZMQ_HWM", 1000, 2**31 - 1, "messages", endpoint)
+    return _read_limit("MSGQ_ZMQ_HWM", 1000, 2**31 - 1, "messages", endpoint)
 
 
 def zmq_max_bytes(endpoint: str) -> int:
@@ -364,10 +401,10 @@ def zmq_max_bytes(endpoint: str) -> int:
     That is above all that a ring of up to 768 MiB takes, and far below what a stranger would need to fill the memory by
     announcing one message.
     """
-    return _limit("MSGQ_ZMQ_MAX_BYTES", 2**28, 2**62, "bytes", endpoint)
+    return _read_limit("MSGQ_ZMQ_MAX_BYTES", 2**28, 2**62, "bytes", endpoint)
 
 
-def _limit(variable: str, default: int, most: int, unit: str, endpoint: str) -> int:
+def _read_limit(variable: str, default: int, most: int, unit: str, endpoint: str) -> int:
     value = environment(variable) or str(default)
     if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= most):
         raise InvalidValueError(f"{variable} is {value!r}; it must be a number of {unit}, 0 for no limit", endpoint)
@@ -394,21 +431,21 @@ def overrides(
     """
     asked = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
     wanted = {name: value for name, value in asked.items() if value is not None}
-    return _override(wanted) if wanted else _AS_IT_IS
+    return _override_settings(wanted) if wanted else _NO_OVERRIDE
 
 
-_AS_IT_IS = contextlib.nullcontext()
+_NO_OVERRIDE = contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _override(wanted: dict[str, str]) -> Iterator[None]:
-    before = vars(_of_thread).copy()
-    vars(_of_thread).update(wanted)
+def _override_settings(wanted: dict[str, str]) -> Iterator[None]:
+    before = vars(_thread_settings).copy()
+    vars(_thread_settings).update(wanted)
     try:
         yield
     finally:
-        vars(_of_thread).clear()
-        vars(_of_thread).update(before)
+        vars(_thread_settings).clear()
+        vars(_thread_settings).update(before)
 
 
 def zmq_directory(kind: str, endpoint: str) -> str:
@@ -423,7 +460,7 @@ def zmq_directory(kind: str, endpoint: str) -> str:
     ------
     SegmentError : it cannot be created, or it is somebody else's.
     """
-    top = _private_directory(f"{SHARED_MEMORY}/{ZMQ}{os.geteuid()}", endpoint)
+    top = _private_directory(f"{SHARED_MEMORY}/{ZMQ_FILE_PREFIX}{os.geteuid()}", endpoint)
     return _private_directory(f"{top}/{kind}", endpoint)
 
 
@@ -439,7 +476,7 @@ def frames_lock_path(socket_path: str, endpoint: str) -> str:
     ------
     SegmentError : the directory cannot be created, or it is somebody else's.
     """
-    directory = _private_directory(f"{SHARED_MEMORY}/{FRAMES}{os.geteuid()}", endpoint)
+    directory = _private_directory(f"{SHARED_MEMORY}/{FRAMES_FILE_PREFIX}{os.geteuid()}", endpoint)
     return f"{directory}/{os.path.basename(socket_path)}"
 
 
@@ -522,8 +559,8 @@ def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
     EndpointNameError : the three together are too long for one file's name.
     """
     parts = [part.replace("%", "%25").replace(":", "%3A") for part in (in_prefix, identifier, endpoint)]
-    name = GATE + ":".join(parts)
-    if len(name.encode()) > FILE_BYTES_MAX - len(":called"):
+    name = GATE_FILE_PREFIX + ":".join(parts)
+    if len(name.encode()) > FILE_NAME_BYTES_MAX - len(":called"):
         text = f"prefix {in_prefix!r}, fake prefix {identifier!r} and endpoint are too long together for a gate's file"
         raise EndpointNameError(text, endpoint)
     return f"{SHARED_MEMORY}/{name}"
@@ -531,20 +568,20 @@ def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
 
 def gate_paths() -> list[str]:
     """Return the paths of all gates, those of other users and prefixes included."""
-    names = [name for name in os.listdir(SHARED_MEMORY) if name.startswith(GATE) and name.count(":") == 2]
+    names = [name for name in os.listdir(SHARED_MEMORY) if name.startswith(GATE_FILE_PREFIX) and name.count(":") == 2]
     return [f"{SHARED_MEMORY}/{name}" for name in sorted(names)]
 
 
 def gate_names(path: str) -> tuple[str, str, str]:
     """Return the prefix, the identifier and the endpoint of a gate's path."""
-    parts = os.path.basename(path).removeprefix(GATE).split(":")
+    parts = os.path.basename(path).removeprefix(GATE_FILE_PREFIX).split(":")
     in_prefix, identifier, endpoint = (part.replace("%3A", ":").replace("%25", "%") for part in parts)
     return in_prefix, identifier, endpoint
 
 
 def zmq_claims() -> list[str]:
     """Return the paths of this user's claims of ZMQ addresses."""
-    directory = f"{SHARED_MEMORY}/{ZMQ}{os.geteuid()}/claims"
+    directory = f"{SHARED_MEMORY}/{ZMQ_FILE_PREFIX}{os.geteuid()}/claims"
     with contextlib.suppress(FileNotFoundError):
         return [f"{directory}/{name}" for name in sorted(os.listdir(directory))]
     return []

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from msgq.errors import MissingLibraryError
 
-_EXTRAS = {
+_EXTRA_OF_PACKAGE = {
     **dict.fromkeys(("mcap", "zstandard", "lz4"), "record"),
     "pyarrow": "arrow",
     "deltalake": "lake",
@@ -16,12 +16,12 @@ _EXTRAS = {
 }
 
 
-def extra_of(missing: ImportError) -> str | None:
+def find_extra(missing: ImportError) -> str | None:
     """Return the extra that brings what is missing; None: none does."""
-    return _EXTRAS.get((missing.name or "").partition(".")[0])
+    return _EXTRA_OF_PACKAGE.get((missing.name or "").partition(".")[0])
 
 
-def require(package: str, extra: str, *libraries: str) -> None:
+def require_extra(package: str, extra: str, *libraries: str) -> None:
     """Look whether libraries are installed, without importing them.
 
     Parameters

@@ -10,12 +10,12 @@ from enum import IntEnum
 
 from msgq.common.schema import Schema
 
-SUFFIX = ":events"
+EVENTS_SUFFIX = ":events"
 #: Of a head, in its order, without padding; times are ns of the host's clock (docs/clock.md).
 #: `handle` is the number of the handle that did it, `pid` its process. `number` is the message's in the order of the
 #: queue: the same in all its events. `deliveries` is how often it was taken so far, `publish_time` when this happened,
 #: `taken_time` when it was taken; 0: it was not, or nobody knows.
-FIELDS = (
+EVENT_FIELDS = (
     ("event", "|u1"),
     ("handle", "|u1"),
     ("priority", "<u2"),
@@ -27,10 +27,10 @@ FIELDS = (
     ("size", "<u4"),
     ("pid", "<u4"),
 )
-FORMAT = "<BBHIQqqqII"  # of `struct`
-HEAD_BYTES = 48
-ENCODING = "queue-event"
-SCHEMA = Schema("QueueEvent", ENCODING, json.dumps(FIELDS).encode())
+EVENT_HEAD_FORMAT = "<BBHIQqqqII"  # of `struct`
+EVENT_HEAD_BYTES = 48
+EVENT_ENCODING = "queue-event"
+SCHEMA = Schema("QueueEvent", EVENT_ENCODING, json.dumps(EVENT_FIELDS).encode())
 
 
 class Event(IntEnum):
@@ -46,10 +46,10 @@ class Event(IntEnum):
 
 def events_channel(queue: str) -> str:
     """Return the name of the channel to which a queue's events go."""
-    return queue + SUFFIX
+    return queue + EVENTS_SUFFIX
 
 
 def parse_events_channel(channel: str) -> str | None:
     """Return the name of the queue whose events go to a channel that is called so; None: no queue's do."""
-    queue = channel.removesuffix(SUFFIX)
+    queue = channel.removesuffix(EVENTS_SUFFIX)
     return queue if queue not in ("", channel) else None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
-class Stop(Protocol):
+class StopSignal(Protocol):
     """What is waited with between two looks: a `threading.Event`, or one of virtual time."""
 
     def is_set(self) -> bool:
@@ -15,7 +15,7 @@ class Stop(Protocol):
         """Wait so many seconds, or until `is_set`, which is returned."""
 
 
-def rate_loop(rate_hz: float, stop: Stop) -> Iterator[int]:
+def rate_loop(rate_hz: float, stop: StopSignal) -> Iterator[int]:
     """Count at a steady rate until `stop`; what comes too late is not made up for by a flood."""
     due, period = time.monotonic(), 1 / rate_hz
     tick = 0

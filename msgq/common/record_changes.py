@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 #: `publish_time` is in ns of the host's clock (docs/clock.md).
 HEAD = (("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"))
 VALUE = "value"
-_FORMAT = struct.Struct("<IQq")
-HEAD_BYTES = _FORMAT.size
-INDEX_BYTES = 4  # the first of them
+_HEAD_STRUCT = struct.Struct("<IQq")
+CHANGE_HEAD_BYTES = _HEAD_STRUCT.size
+CHANGE_INDEX_BYTES = 4  # the first of them
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordChange:
     """A change, without its value."""
 
     index: int
@@ -53,23 +53,23 @@ def item_dtype(schema: Schema | None) -> np.dtype[Any]:
     if dtype.names != (*(name for name, _ in HEAD), VALUE) or any(dtype[name].str != kind for name, kind in HEAD):
         raise ValueError(f"its schema describes {dtype}, which are no changes of a vector")
     item = dtype[VALUE]
-    if dtype.itemsize != HEAD_BYTES + item.itemsize:
+    if dtype.itemsize != CHANGE_HEAD_BYTES + item.itemsize:
         raise ValueError(f"its schema describes {dtype}, with padding that changes of a vector do not have")
     return item
 
 
-def pack(change: Change, item: bytes) -> bytes:
+def pack_change(change: RecordChange, item: bytes) -> bytes:
     """Return a change as bytes."""
-    return _FORMAT.pack(change.index, change.count, change.publish_time) + item
+    return _HEAD_STRUCT.pack(change.index, change.count, change.publish_time) + item
 
 
-def unpack(data: bytes) -> tuple[Change, bytes]:
+def unpack_change(data: bytes) -> tuple[RecordChange, bytes]:
     """Return a change, and the bytes of its item.
 
     Raises
     ------
     ValueError : there are too few bytes.
     """
-    if len(data) <= HEAD_BYTES:
-        raise ValueError(f"{len(data)} bytes are no change of a vector, which has {HEAD_BYTES} before its item")
-    return Change(*_FORMAT.unpack_from(data)), data[HEAD_BYTES:]
+    if len(data) <= CHANGE_HEAD_BYTES:
+        raise ValueError(f"{len(data)} bytes are no change of a vector, which has {CHANGE_HEAD_BYTES} before its item")
+    return RecordChange(*_HEAD_STRUCT.unpack_from(data)), data[CHANGE_HEAD_BYTES:]

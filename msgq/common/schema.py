@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-NAME_BYTES_MAX = 192
-ENCODING_BYTES_MAX = 48
-DATA_BYTES_MAX = 46608
+SCHEMA_NAME_BYTES_MAX = 192
+SCHEMA_ENCODING_BYTES_MAX = 48
+SCHEMA_DATA_BYTES_MAX = 46608
 FINGERPRINT_BYTES_MAX = 64
 VERSION_MAX = 2**32 - 1
 #: What the definitions of messages are written in, where that is not called as the messages' encoding is.
 _SCHEMA_ENCODINGS = {"json": "jsonschema", "cdr": "ros2msg", "ros1": "ros1msg"}
-_PARTS = ";"  # between the two encodings where they are written as one
+_ENCODING_SEPARATOR = ";"  # between the two encodings where they are written as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Schema:
         object.__setattr__(self, "data", bytes(memoryview(self.data)))
         object.__setattr__(self, "schema_encoding", self.schema_encoding or schema_encoding(self.encoding))
         described = self.encodings.encode() + b"\0" + self.data
-        object.__setattr__(self, "identity", bytes(self.identity) or _fingerprint(self.name.encode()))
-        object.__setattr__(self, "layout", bytes(self.layout) or _fingerprint(described))
+        object.__setattr__(self, "identity", bytes(self.identity) or _fingerprint_data(self.name.encode()))
+        object.__setattr__(self, "layout", bytes(self.layout) or _fingerprint_data(described))
         if not 0 <= self.version <= VERSION_MAX:
             raise ValueError(f"the schema's version is {self.version}; give 0 to {VERSION_MAX}")
         for attribute, size, most in (
-            ("name", _text_bytes("name", self.name), NAME_BYTES_MAX),
-            ("encoding", _text_bytes("encoding", self.encodings), ENCODING_BYTES_MAX),
-            ("data", len(self.data), DATA_BYTES_MAX),
+            ("name", _text_bytes("name", self.name), SCHEMA_NAME_BYTES_MAX),
+            ("encoding", _text_bytes("encoding", self.encodings), SCHEMA_ENCODING_BYTES_MAX),
+            ("data", len(self.data), SCHEMA_DATA_BYTES_MAX),
             ("identity", len(self.identity), FINGERPRINT_BYTES_MAX),
             ("layout", len(self.layout), FINGERPRINT_BYTES_MAX),
         ):
@@ -62,14 +62,14 @@ class Schema:
                 raise ValueError(f"the schema's {attribute} has {size} bytes; at most {most} fit")
         if not self.name:
             raise ValueError("a schema needs a name")
-        if _PARTS in self.encoding or _PARTS in self.schema_encoding:
-            raise ValueError(f"the schema's encoding {self.encodings!r} has a {_PARTS!r} in it")
+        if _ENCODING_SEPARATOR in self.encoding or _ENCODING_SEPARATOR in self.schema_encoding:
+            raise ValueError(f"the schema's encoding {self.encodings!r} has a {_ENCODING_SEPARATOR!r} in it")
 
     @property
     def encodings(self) -> str:
         """Return both encodings as shared memory has them: "cdr;ros2idl", or "cdr" where the second one follows."""
         follows = self.schema_encoding == schema_encoding(self.encoding)
-        return self.encoding if follows else f"{self.encoding}{_PARTS}{self.schema_encoding}"
+        return self.encoding if follows else f"{self.encoding}{_ENCODING_SEPARATOR}{self.schema_encoding}"
 
 
 class _ForeignSchema(Schema):
@@ -113,11 +113,11 @@ def message_encoding(schema_encoding: str) -> str:
 
 def split_encoding(encodings: str) -> tuple[str, str]:
     """Return the encodings of messages and of their definition as `Schema.encodings` has them together."""
-    messages, _, definition = encodings.partition(_PARTS)
+    messages, _, definition = encodings.partition(_ENCODING_SEPARATOR)
     return messages, definition
 
 
-def _fingerprint(data: bytes) -> bytes:
+def _fingerprint_data(data: bytes) -> bytes:
     import hashlib  # late: it takes 3 ms, and few programs describe messages
 
     return hashlib.sha256(data).digest()

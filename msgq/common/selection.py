@@ -19,14 +19,16 @@ from msgq.errors import InvalidValueError
 
 EndpointPattern = str | re.Pattern[str]
 
-SIGNS = frozenset("*?+|^$\\()[]{}")  # of patterns; a dot is common in names
-_WILD = {"*": ".*", "?": "."}
-_FLAGS = re.compile(r"\(\?[ailmsu]+\)")
+PATTERN_SIGNS = frozenset("*?+|^$\\()[]{}")  # of patterns; a dot is common in names
+_WILDCARD_REGEXES = {"*": ".*", "?": "."}
+_FLAGS_REGEX = re.compile(r"\(\?[ailmsu]+\)")
 #: What a pattern is made of: an escaped character, a set, the beginning of a group or a mark in it, anything else.
-_PART = re.compile(r"(\\.)|(\[[!^]?\]?(?:\\.|[^\]\\])*\])|(\(\?(?:[:=!>]|<[=!]|P?<?\w*>?))|(.)", re.DOTALL)
+_PATTERN_PART_REGEX = re.compile(
+    r"(\\.)|(\[[!^]?\]?(?:\\.|[^\]\\])*\])|(\(\?(?:[:=!>]|<[=!]|P?<?\w*>?))|(.)", re.DOTALL
+)
 
 
-class Selection:
+class SelectedEndpoints:
     """Endpoints that are chosen by name or expression, without others that are not wanted.
 
     Parameters
@@ -46,8 +48,8 @@ class Selection:
         unwanted: EndpointPattern | Iterable[EndpointPattern] = (),
     ) -> None:
         self._all = wanted is None
-        self.names, self.expressions = _split(wanted or ())
-        self._not_names, self._not_expressions = _split(unwanted)
+        self.names, self.expressions = _split_patterns(wanted or ())
+        self._not_names, self._not_expressions = _split_patterns(unwanted)
 
     def __contains__(self, endpoint: str) -> bool:
         if endpoint in self._not_names or any(pattern.search(endpoint) for pattern in self._not_expressions):
@@ -55,13 +57,15 @@ class Selection:
         return self._all or endpoint in self.names or any(pattern.search(endpoint) for pattern in self.expressions)
 
 
-def _split(choices: EndpointPattern | Iterable[EndpointPattern]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+def _split_patterns(
+    choices: EndpointPattern | Iterable[EndpointPattern],
+) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
     every = [choices] if isinstance(choices, (str, re.Pattern)) else list(choices)
     names = frozenset(pattern for pattern in every if isinstance(pattern, str))
     return names, tuple(pattern for pattern in every if not isinstance(pattern, str))
 
 
-def expression(text: str) -> re.Pattern[str]:
+def compile_expression(text: str) -> re.Pattern[str]:
     """Compile a regular expression that a person wrote, to be searched for in names.
 
     Raises
@@ -81,38 +85,38 @@ def parse_pattern(text: str) -> EndpointPattern:
     ------
     InvalidValueError : it has signs of a pattern, and is none.
     """
-    if SIGNS.isdisjoint(text):
+    if PATTERN_SIGNS.isdisjoint(text):
         return text
-    flags = _FLAGS.match(text)
+    flags = _FLAGS_REGEX.match(text)
     start = flags.end() if flags else 0
-    pattern = _translate(text[start:])
+    pattern = _translate_pattern(text[start:])
     try:
         re.compile(text[:start] + pattern)  # alone: what is wrong with it is said of nothing else
         return re.compile(rf"{text[:start]}\A(?:{pattern})\Z|\A{re.escape(text)}\Z", re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
         hint = f"the endpoint that is called so is {re.escape(text)}"
-        raise InvalidValueError(f"{text!r} is no regular expression: {_reason(error)}; {hint}") from None
+        raise InvalidValueError(f"{text!r} is no regular expression: {_explain_error(error)}; {hint}") from None
 
 
-def _reason(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     """Return what is wrong, without the position: it is that in a pattern which was changed."""
     return error.msg if isinstance(error, re.error) else str(error)
 
 
-def _translate(pattern: str) -> str:
+def _translate_pattern(pattern: str) -> str:
     """Return a pattern as Python's `re` has it."""
     parts = []
     repeats_nothing = True  # a `*` here would be the shell's: there is nothing before it, or one plain character
-    for escaped, characters, group, other in _PART.findall(pattern):
-        if repeats_nothing and other in _WILD:
-            parts.append(_WILD[other])
+    for escaped, characters, group, other in _PATTERN_PART_REGEX.findall(pattern):
+        if repeats_nothing and other in _WILDCARD_REGEXES:
+            parts.append(_WILDCARD_REGEXES[other])
             continue
-        parts.append(_set(characters) if characters else escaped or group or other)
+        parts.append(_translate_set(characters) if characters else escaped or group or other)
         repeats_nothing = bool(group) or (bool(other) and other not in "*?+.)]{}$")
     return "".join(parts)
 
 
-def _set(characters: str) -> str:
+def _translate_set(characters: str) -> str:
     """Return a set: what a shell negates with "!", and without the signs of which Python warns."""
     inside = re.sub(r"(\\.)|([\[&|~])", lambda match: match[1] or f"\\{match[2]}", characters[1:-1], flags=re.DOTALL)
     return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"

@@ -10,15 +10,15 @@ import json
 
 from msgq.common.schema import Schema
 
-PREFIX = "timing:"
+TIMING_TOPIC_PREFIX = "timing:"
 #: Of a record, in its order, each 8 bytes, little-endian and signed: ns of the host's clock (docs/clock.md).
 #: `publish_time` is when the stage was through with the message, `received` when it took it. `sent` is the message's
 #: publish_time, and `origin_time` that of which it is a consequence; 0: nobody told.
-FIELDS = ("publish_time", "origin_time", "received", "sent")
-RECORD_BYTES = 8 * len(FIELDS)
-SCHEMA = Schema("Timing", "struct", json.dumps([[name, "<i8"] for name in FIELDS]).encode())
+TIMING_FIELDS = ("publish_time", "origin_time", "received", "sent")
+TIMING_RECORD_BYTES = 8 * len(TIMING_FIELDS)
+TIMING_SCHEMA = Schema("Timing", "struct", json.dumps([[name, "<i8"] for name in TIMING_FIELDS]).encode())
 #: Signs of names that have a meaning here, or in names of files, and what is written instead. The first one first.
-QUOTED = (("%", "%25"), (":", "%3A"), ("/", "%2F"))
+QUOTED_CHARACTERS = (("%", "%25"), (":", "%3A"), ("/", "%2F"))
 
 
 def timing_topic(stage: str, endpoint: str) -> str:
@@ -29,24 +29,24 @@ def timing_topic(stage: str, endpoint: str) -> str:
     stage : its name.
     endpoint : whose messages it handles; with its mark where it is no topic, as `channel/NAME`.
     """
-    return f"{PREFIX}{_quote(stage)}:{_quote(endpoint)}"
+    return f"{TIMING_TOPIC_PREFIX}{_quote(stage)}:{_quote(endpoint)}"
 
 
 def parse_timing_topic(topic: str) -> tuple[str, str] | None:
     """Return the stage and the endpoint of a timing topic; None: it is none."""
-    stage, colon, endpoint = topic.removeprefix(PREFIX).partition(":")
-    if not topic.startswith(PREFIX) or not colon or ":" in endpoint:
+    stage, colon, endpoint = topic.removeprefix(TIMING_TOPIC_PREFIX).partition(":")
+    if not topic.startswith(TIMING_TOPIC_PREFIX) or not colon or ":" in endpoint:
         return None
     return _unquote(stage), _unquote(endpoint)
 
 
 def _quote(name: str) -> str:
-    for sign, written in QUOTED:
+    for sign, written in QUOTED_CHARACTERS:
         name = name.replace(sign, written)
     return name
 
 
 def _unquote(name: str) -> str:
-    for sign, written in reversed(QUOTED):
+    for sign, written in reversed(QUOTED_CHARACTERS):
         name = name.replace(written, sign)
     return name

@@ -235,12 +235,12 @@ def _make_capnproto_decoder(schema: Schema) -> DecodeFunction:
 
 
 def _make_queue_event_decoder(_schema: Schema) -> DecodeFunction:
-    names = [name for name, _ in queue_events.FIELDS]
+    names = [name for name, _ in queue_events.EVENT_FIELDS]
 
     def decode(data: bytes) -> dict[str, Any]:
-        event, *fields = struct.unpack_from(queue_events.FORMAT, data)
+        event, *fields = struct.unpack_from(queue_events.EVENT_HEAD_FORMAT, data)
         said = dict(zip(names, (queue_events.Event(event).name.lower(), *fields), strict=True))
-        return said | {"payload": data[queue_events.HEAD_BYTES :]}
+        return said | {"payload": data[queue_events.EVENT_HEAD_BYTES :]}
 
     return decode
 
@@ -255,8 +255,8 @@ _DECODER_MAKERS: dict[str, Callable[[Schema], DecodeFunction]] = {
     "ros1": _make_ros1_decoder,
     "flatbuffer": _make_flatbuffer_decoder,
     "capnproto": _make_capnproto_decoder,
-    queue_events.ENCODING: _make_queue_event_decoder,
+    queue_events.EVENT_ENCODING: _make_queue_event_decoder,
 }
 #: What can be decoded here, and of that what needs no schema's text.
 ENCODINGS = frozenset(_DECODER_MAKERS)
-SELF_DESCRIBING_ENCODINGS = frozenset(("json", "msgpack", "cbor", queue_events.ENCODING))
+SELF_DESCRIBING_ENCODINGS = frozenset(("json", "msgpack", "cbor", queue_events.EVENT_ENCODING))

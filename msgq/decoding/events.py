@@ -8,19 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.common.queue_events import ENCODING, FIELDS, HEAD_BYTES, SCHEMA, Event
+from msgq.common.queue_events import EVENT_ENCODING, EVENT_FIELDS, EVENT_HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import build_arrow_array
 from msgq.decoding.fixed_headers import heads
 
-EVENT_HEAD_DTYPE = np.dtype(list(FIELDS))
+EVENT_HEAD_DTYPE = np.dtype(list(EVENT_FIELDS))
 #: By the number of an event what it is; "": there is none of this number.
 EVENT_NAMES = np.array([Event(number).name.lower() if number in set(Event) else "" for number in range(256)])
 
 
 def is_event(schema: Schema | None) -> bool:
     """Return whether messages of a schema are events of a queue."""
-    return schema is not None and schema.encoding == ENCODING
+    return schema is not None and schema.encoding == EVENT_ENCODING
 
 
 def explain_other_layout(schema: Schema) -> str | None:
@@ -45,7 +45,7 @@ def event_names(event_rows: np.ndarray[Any, Any]) -> pa.Array:
 
 def read_event_payloads(data: pa.BinaryArray) -> pa.Array:
     """Return what is behind the head of each event."""
-    return pc.binary_slice(data, HEAD_BYTES, np.iinfo(np.int32).max)
+    return pc.binary_slice(data, EVENT_HEAD_BYTES, np.iinfo(np.int32).max)
 
 
 def read_event_values(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:

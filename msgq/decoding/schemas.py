@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from msgq.common.schema import Schema, schema_of
-from msgq.common.selection import EndpointPattern, Selection, parse_pattern
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
 from msgq.decoding.capnproto.compiler import compile_file
 from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING_ENCODINGS, find_schema_error
 from msgq.decoding.schema_imports import append_imported_messages, append_included_files
@@ -29,9 +29,9 @@ class Schemas:
 
         Parameters
         ----------
-        chosen : by names of endpoints, or expressions, as `Selection` has them; the first one that fits counts.
+        chosen : by names of endpoints, or expressions, as `SelectedEndpoints` has them; the first one that fits counts.
         """
-        self._chosen = [(Selection([choice]), schema) for choice, schema in chosen.items()]
+        self._chosen = [(SelectedEndpoints([choice]), schema) for choice, schema in chosen.items()]
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], import_paths: Iterable[str | PathLike[str]] = ()) -> Schemas:

@@ -20,7 +20,7 @@ returns them ("" for none). They raise errors of `msgq.errors`: `SegmentError` w
 endpoint. Any thread may call them; an object that they return belongs to one thread at a time.
 
 Generic code never asks which kind an endpoint has: it calls the part of `kind_of(endpoint)`. A new kind is a folder and
-a call of `register`, or an entry in `_BUILT_IN`.
+a call of `register_kind`, or an entry in `_BUILT_IN_PACKAGES`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from msgq.kinds.stats import KindStats
 
 #: The folders of the library's own kinds, in the order in which endpoints are listed.
-_BUILT_IN = ("msgq.topic", "msgq.channel", "msgq.records", "msgq.workqueue", "visionipc")
+_BUILT_IN_PACKAGES = ("msgq.topic", "msgq.channel", "msgq.records", "msgq.workqueue", "visionipc")
 
 
-class Subject(NamedTuple):
+class ReportedSubject(NamedTuple):
     """What an auxiliary endpoint reports on. Verbs leave auxiliary endpoints out unless they are selected.
 
     Attributes
@@ -102,7 +102,7 @@ class Kind:
     announced_by: re.Pattern[str] | None = None
     recorded_as: re.Pattern[str] | None = None
     carrier: Callable[[str], str] | None = None
-    find_subject: Callable[[str], Subject | None] | None = None
+    find_subject: Callable[[str], ReportedSubject | None] | None = None
     delay_hint: str = ""
 
     def __eq__(self, other: object) -> bool:
@@ -165,25 +165,25 @@ class Kind:
         return getattr(import_module(f"{self.package}.{file}"), file.upper())
 
 
-_registered: list[Kind] = []
+_registered_kinds: list[Kind] = []
 
 
-def register(kind: Kind) -> None:
+def register_kind(kind: Kind) -> None:
     """Add a kind, or replace the one of the same name. Its name prefix must not be the beginning of another's name."""
     _load_built_in()
-    remaining = [known for known in _registered if known != kind]
-    _registered[:] = [*remaining, kind]
+    remaining = [known for known in _registered_kinds if known != kind]
+    _registered_kinds[:] = [*remaining, kind]
 
 
 @lru_cache(maxsize=1)
 def _load_built_in() -> None:
-    _registered.extend(import_module(f"{package}.names").KIND for package in _BUILT_IN)
+    _registered_kinds.extend(import_module(f"{package}.names").KIND for package in _BUILT_IN_PACKAGES)
 
 
 def all_kinds() -> tuple[Kind, ...]:
     """Return every kind, in the order in which endpoints are listed."""
     _load_built_in()
-    return tuple(_registered)
+    return tuple(_registered_kinds)
 
 
 def stored_kinds() -> tuple[Kind, ...]:
@@ -255,7 +255,7 @@ def carrier_of(endpoint: str) -> str:
     return endpoint if kind.carrier is None else kind.carrier(kind.bare_name(endpoint))
 
 
-def subject_of(endpoint: str) -> Subject | None:
+def subject_of(endpoint: str) -> ReportedSubject | None:
     """Return what an auxiliary endpoint reports on; None: it is not an auxiliary one."""
     subjects = (kind.find_subject(endpoint) for kind in all_kinds() if kind.find_subject is not None)
     return next((subject for subject in subjects if subject is not None), None)

@@ -18,7 +18,7 @@ from msgq.errors import InvalidValueError, IpcError, MessageSizeError
 from msgq.impl import backend
 
 FORWARDING = "forwarding"
-BATCH = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)
+BATCH_MESSAGES = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)
 
 _log = logging.getLogger(__name__)
 
@@ -51,16 +51,16 @@ class FlowStats:
     state: str
 
 
-class Loop:
+class BridgeLoop:
     """The descriptors of all the bridge's subscribers, waited for together."""
 
     def __init__(self) -> None:
         self.stopped = False
         self._epoll, self._wake = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, BridgeLink] = {}
 
-    def add(self, fd: int, link: Link) -> None:
+    def add(self, fd: int, link: BridgeLink) -> None:
         """Wait for a descriptor, too; the link is told when it is readable."""
         self._links[fd] = link
         self._epoll.register(fd, select.EPOLLIN)
@@ -70,7 +70,7 @@ class Loop:
         if self._links.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def ready(self, seconds: float) -> list[Link]:
+    def ready(self, seconds: float) -> list[BridgeLink]:
         """Wait, and return whose subscriber has something."""
         events = self._epoll.poll(None if seconds == math.inf else max(seconds, 0))
         return [self._links[fd] for fd, _ in events if fd in self._links]
@@ -89,7 +89,7 @@ class Loop:
             self._wake = -1
 
 
-class Link(ABC):
+class BridgeLink(ABC):
     """One endpoint: a subscriber on one side, a publisher on the other, and what is counted.
 
     Sockets are None while they are not open. They are of two backends, so type checkers know nothing of them.
@@ -98,7 +98,7 @@ class Link(ABC):
     direction = ""
     name_prefix = ""  # of its kind
 
-    def __init__(self, loop: Loop, topic: str, host: str) -> None:
+    def __init__(self, loop: BridgeLoop, topic: str, host: str) -> None:
         self._loop, self._topic, self._host = loop, topic, host
         self._sub: Any = None
         self._pub: Any = None
@@ -152,7 +152,7 @@ class Link(ABC):
         self._close_pub()
 
 
-class Out(Link):
+class OutgoingLink(BridgeLink):
     """From this host to ZMQ. What derives from it says what the subscriber is.
 
     `_lost_before` and `_dropped_before` are what former sockets have counted.
@@ -160,7 +160,7 @@ class Out(Link):
 
     direction = "out"
 
-    def __init__(self, loop: Loop, topic: str, zmq_names: dict[str, str]) -> None:
+    def __init__(self, loop: BridgeLoop, topic: str, zmq_names: dict[str, str]) -> None:
         """Open nothing so far. `taken` says which endpoint goes out by which of ZMQ's names, of the whole bridge."""
         super().__init__(loop, topic, "")
         self._zmq_names = zmq_names
@@ -203,7 +203,7 @@ class Out(Link):
         self._dropped = self._dropped_before + self._pub.stats().dropped
 
     def _count_lost(self) -> None:
-        self._lost = _sum(self._lost_before, self._sub.lost)
+        self._lost = _add_known(self._lost_before, self._sub.lost)
 
     def close(self) -> None:
         """Close both sockets, and leave ZMQ's name to others; the counts stay."""
@@ -212,12 +212,12 @@ class Out(Link):
             del self._zmq_names[self._zmq_name]
 
 
-class In(Link):
+class IncomingLink(BridgeLink):
     """From ZMQ to this host. What derives from it says what the publisher is."""
 
     direction = "in"
 
-    def __init__(self, loop: Loop, topic: str, host: str) -> None:
+    def __init__(self, loop: BridgeLoop, topic: str, host: str) -> None:
         super().__init__(loop, topic, host)
         self._lost = None
         self._sub = open_socket("zmq", "SubSocket", self._zmq_name, host)
@@ -229,7 +229,7 @@ class In(Link):
 
     def forward(self) -> None:
         """Hand on what there is, up to a batch."""
-        for message in self._sub.receive_many(BATCH):
+        for message in self._sub.receive_many(BATCH_MESSAGES):
             if self._pub is None or not self._publish(message):
                 self._dropped += 1
             else:
@@ -249,8 +249,8 @@ class KindBridge:
     """
 
     find_states: Callable[[], dict[str, Any]]
-    open_out: Callable[[Loop, str, dict[str, str]], Link]
-    open_in: Callable[[Loop, str, str, int], Link]
+    open_out: Callable[[BridgeLoop, str, dict[str, str]], BridgeLink]
+    open_in: Callable[[BridgeLoop, str, str, int], BridgeLink]
 
 
 def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> Any:
@@ -263,5 +263,5 @@ def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> An
     return socket
 
 
-def _sum(before: int | None, now: int | None) -> int | None:
+def _add_known(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else before + now

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from msgq.common.texts import some
+from msgq.common.texts import join_first
 from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, SegmentError
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class FileRemoval:
     """What became of something in shared memory.
 
     Attributes
@@ -41,7 +41,7 @@ class Removal:
     forcible: bool = False
 
 
-class Users(NamedTuple):
+class EndpointUsers(NamedTuple):
     """Who uses a topic or a channel, in words: those that live, and those of whom nobody here can say that."""
 
     living: tuple[str, ...]
@@ -53,14 +53,14 @@ ERROR: Final = "error"
 WARNING: Final = "warning"
 
 
-class Issue(NamedTuple):
+class EndpointIssue(NamedTuple):
     """Something that a supervisor should know. An error keeps this user from using the endpoint, a warning does not."""
 
     text: str
     severity: Severity
 
 
-class Repairs(NamedTuple):
+class RepairReport(NamedTuple):
     """What a repair did, and what it could not do though it should, a text each."""
 
     done: list[str]
@@ -70,7 +70,7 @@ class Repairs(NamedTuple):
 class RemoveUnused(Protocol):
     """Removes endpoints of a kind that no living process uses, each under its lock."""
 
-    def __call__(self, names: Iterable[str], prefix: str, /, *, remove: bool, force: bool) -> Iterator[Removal]:
+    def __call__(self, names: Iterable[str], prefix: str, /, *, remove: bool, force: bool) -> Iterator[FileRemoval]:
         """Give the result for each.
 
         Parameters
@@ -81,12 +81,12 @@ class RemoveUnused(Protocol):
         """
 
 
-def _no_issues(_prefix: str) -> list[Issue]:
+def _no_issues(_prefix: str) -> list[EndpointIssue]:
     return []
 
 
-def _nothing_to_repair(_prefix: str) -> Repairs:
-    return Repairs([], [])
+def _nothing_to_repair(_prefix: str) -> RepairReport:
+    return RepairReport([], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,36 +109,37 @@ class KindCleanup:
     check: str
     noun: str
     remove_unused: RemoveUnused
-    remove_orphans: Callable[[str, bool], Iterable[Removal]]
-    diagnose: Callable[[Any], list[Issue]]
-    find_orphans: Callable[[str], list[Issue]] = _no_issues
-    repair: Callable[[str], Repairs] = _nothing_to_repair
-    keep_reasons: Callable[[str], Iterator[Removal]] | None = None
+    remove_orphans: Callable[[str, bool], Iterable[FileRemoval]]
+    diagnose: Callable[[Any], list[EndpointIssue]]
+    find_orphans: Callable[[str], list[EndpointIssue]] = _no_issues
+    repair: Callable[[str], RepairReport] = _nothing_to_repair
+    keep_reasons: Callable[[str], Iterator[FileRemoval]] | None = None
 
 
-def describe_removals(removals: Iterable[Removal]) -> Repairs:
+def describe_removals(removals: Iterable[FileRemoval]) -> RepairReport:
     """Return removals as the result of a repair."""
     every = list(removals)
     done = [
         f"removed {removal.endpoint}: {removal.reason}" for removal in every if removal.removed and removal.endpoint
     ]
-    return Repairs(done, [removal.reason for removal in every if not removal.removed])
+    return RepairReport(done, [removal.reason for removal in every if not removal.removed])
 
 
-def reason(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody uses it") -> str:
-    """Return why something goes or stays that these use, see `Users`; `nobody` says that there are none."""
+def explain_removal(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody uses it") -> str:
+    """Return why something goes or stays that these use, see `EndpointUsers`; `nobody` says that there are none."""
     if living:
-        return f"in use by {some(living)}"
-    return f"in use by processes of unknown liveness: {some(unknown)}" if unknown else nobody
+        return f"in use by {join_first(living)}"
+    return f"in use by processes of unknown liveness: {join_first(unknown)}" if unknown else nobody
 
 
-def by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
+def count_by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
     """Return a text per role about its dead participants, with their count. dead : pairs of role and participant."""
     found: dict[str, list[str]] = {}
     for role, who in dead:
         found.setdefault(role, []).append(str(who))
     return {
-        role: f"{role} {who[0]}" if len(who) == 1 else f"{len(who)} {role}s: {some(who)}" for role, who in found.items()
+        role: f"{role} {who[0]}" if len(who) == 1 else f"{len(who)} {role}s: {join_first(who)}"
+        for role, who in found.items()
     }
 
 
@@ -150,7 +151,7 @@ def remove_directories(rings: str, sides: str) -> None:
         os.rmdir(sides)
 
 
-def read_issues(names: Iterable[str], prefix: str, read: Callable[[str, str], object]) -> list[Issue]:
+def read_issues(names: Iterable[str], prefix: str, read: Callable[[str, str], object]) -> list[EndpointIssue]:
     """Return why some endpoints cannot be read by a function of `msgq.stats`: damaged (errors), or not for us."""
     issues = []
     for name in names:
@@ -159,5 +160,5 @@ def read_issues(names: Iterable[str], prefix: str, read: Callable[[str, str], ob
         except (SegmentError, EndpointNameError) as error:  # a name that is no text, too
             if error.errno != errno.ENOENT:  # else it was removed meanwhile
                 damaged = isinstance(error, (CorruptSegmentError, LayoutVersionError))
-                issues.append(Issue(str(error), severity=ERROR if damaged else WARNING))
+                issues.append(EndpointIssue(str(error), severity=ERROR if damaged else WARNING))
     return issues

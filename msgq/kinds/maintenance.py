@@ -7,23 +7,23 @@ from pathlib import Path
 
 from msgq.common.stats.endpoint import EndpointStats
 from msgq.kinds import Kind, stored_kinds
-from msgq.kinds.cleanup import ERROR, Issue, Repairs, read_issues
+from msgq.kinds.cleanup import ERROR, EndpointIssue, RepairReport, read_issues
 from msgq.kinds.snapshots import endpoint
 
 
-def repair(prefix: str) -> Repairs:
+def repair_all_kinds(prefix: str) -> RepairReport:
     """Repair what dead processes left in endpoints of all kinds, and remove what only they used."""
     repairs = [kind.cleanup.repair(prefix) for kind in stored_kinds()]
     done = [text for repair in repairs for text in repair.done]
-    return Repairs(done, [text for repair in repairs for text in repair.failed])
+    return RepairReport(done, [text for repair in repairs for text in repair.failed])
 
 
-def find_unreadable(prefix: str) -> list[Issue]:
+def find_unreadable(prefix: str) -> list[EndpointIssue]:
     """Return files in the place of an endpoint that cannot be read: damaged (errors), or not for this user."""
     return [issue for kind in stored_kinds() for issue in _find_unreadable(kind, prefix)]
 
 
-def _find_unreadable(kind: Kind, prefix: str) -> list[Issue]:
+def _find_unreadable(kind: Kind, prefix: str) -> list[EndpointIssue]:
     if kind.files is None:
         return []
     directory, start = kind.files(prefix)
@@ -32,7 +32,7 @@ def _find_unreadable(kind: Kind, prefix: str) -> list[Issue]:
     return read_issues([kind.endpoint(path.name.removeprefix(start)) for path in files], prefix, endpoint)
 
 
-def diagnose(kind: Kind, endpoints: Iterable[EndpointStats], prefix: str) -> list[Issue]:
+def diagnose_kind(kind: Kind, endpoints: Iterable[EndpointStats], prefix: str) -> list[EndpointIssue]:
     """Return what a supervisor should know of endpoints of a kind, errors first."""
     cleanup = kind.cleanup
     issues = [issue for stats in endpoints for issue in cleanup.diagnose(stats.stats)] + cleanup.find_orphans(prefix)

@@ -13,7 +13,7 @@ from msgq.impl.meter import Meter
 from msgq.impl.sources import Source
 from msgq.kinds import find_kind, kind_of, snapshots, validate_endpoint
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackTarget, UnplayableError
-from msgq.kinds.source import Feed, PayloadTime
+from msgq.kinds.source import EndpointFeed, PayloadTime
 
 
 def open_source(
@@ -40,7 +40,7 @@ def open_source(
     return kind.source.open(kind.bare_name(endpoint), naming.resolve_prefix(prefix), whole, files)
 
 
-def open_feed(endpoint: str) -> Feed:
+def open_feed(endpoint: str) -> EndpointFeed:
     """Return what listens to an endpoint of any kind, under the prefix in force."""
     kind = kind_of(endpoint)
     return kind.source.open_feed(kind.bare_name(endpoint), naming.resolve_prefix(None))

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgq.common.stats import Participant
 from msgq.errors import SegmentError
-from msgq.kinds.cleanup import Removal, Users, reason
+from msgq.kinds.cleanup import EndpointUsers, FileRemoval, explain_removal
 
 
 class FileStats(Protocol):
@@ -63,19 +63,19 @@ class PersistentKind(Generic[_Stats]):
     contents: Callable[[_Stats], str]
     nobody: str = "nobody uses it"
 
-    def users(self, stats: _Stats) -> Users:
+    def users(self, stats: _Stats) -> EndpointUsers:
         """Return who has one open."""
         participants = list(self.participants(stats))
         living = [str(participant) for participant in participants if participant.alive]
         unknown = [str(participant) for participant in participants if participant.alive is None]
-        return Users(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
+        return EndpointUsers(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
 
-    def keep_reasons(self, prefix: str) -> Iterator[Removal]:
+    def keep_reasons(self, prefix: str) -> Iterator[FileRemoval]:
         """Say of each that a prefix has why it stays when nobody names it."""
         for stats in self.every(prefix):
             living, _ = self.users(stats)
-            why = reason(living, ()) if living else f"a {self.noun} goes only when it is named"
-            yield Removal(
+            why = explain_removal(living, ()) if living else f"a {self.noun} goes only when it is named"
+            yield FileRemoval(
                 self.name_prefix + stats.name,
                 prefix,
                 stats.path,
@@ -86,7 +86,7 @@ class PersistentKind(Generic[_Stats]):
 
     def remove_unused(
         self, names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
-    ) -> Iterator[Removal]:
+    ) -> Iterator[FileRemoval]:
         """Remove those that nobody has open, with what is in them, and say of each what became of it.
 
         Parameters
@@ -99,18 +99,18 @@ class PersistentKind(Generic[_Stats]):
                 yield self._remove_unused(name, prefix, remove, force)
             except SegmentError as error:
                 if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
-                    yield Removal(
+                    yield FileRemoval(
                         self.name_prefix + name, prefix, self.file(name, prefix), 0, str(error), removed=False
                     )
 
-    def remove_orphans(self, prefix: str, remove: bool = True) -> tuple[Removal, ...]:
+    def remove_orphans(self, prefix: str, remove: bool = True) -> tuple[FileRemoval, ...]:
         """Remove a prefix's directory when nothing is in it. Who makes one of these meanwhile makes it anew."""
         with contextlib.suppress(OSError):  # there are some in it, or it is gone
             if prefix and remove:
                 os.rmdir(*self.directories(prefix))
         return ()
 
-    def _remove_unused(self, name: str, prefix: str, remove: bool, force: bool) -> Removal:
+    def _remove_unused(self, name: str, prefix: str, remove: bool, force: bool) -> FileRemoval:
         seen: list[_Stats] = []
 
         def is_unused(stats: _Stats) -> bool:
@@ -121,5 +121,5 @@ class PersistentKind(Generic[_Stats]):
         goes = self.remove(name, prefix, is_unused) if remove else is_unused(self.read(name, prefix))
         stats = seen[-1]
         living, unknown = self.users(stats)
-        why = reason(living, unknown, self.nobody) + self.contents(stats)
-        return Removal(self.name_prefix + name, prefix, stats.path, stats.bytes, why, goes, not goes and not living)
+        why = explain_removal(living, unknown, self.nobody) + self.contents(stats)
+        return FileRemoval(self.name_prefix + name, prefix, stats.path, stats.bytes, why, goes, not goes and not living)

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from msgq.common.schema import Schema
 
-JSON = Schema("json", "json")
-NODE = "msgq pub"  # name of the publisher
+JSON_SCHEMA = Schema("json", "json")
+PUB_NODE_NAME = "msgq pub"  # name of the publisher
 
 
 class PublishUsageError(Exception):
@@ -57,7 +57,7 @@ class PublishTarget(ABC):
     def __init__(self, wanted: PublishOptions, schema: Schema | None) -> None:
         self._wanted, self.schema = wanted, schema
         self._name = wanted.name
-        self._claims = JSON if wanted.as_json and schema is None else None
+        self._claims = JSON_SCHEMA if wanted.as_json and schema is None else None
         self._messages = self._bytes = 0
 
     @abstractmethod

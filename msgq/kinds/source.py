@@ -31,7 +31,7 @@ class TimeStamps(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SourceItem:
     """A message, value or event.
 
     Attributes
@@ -48,7 +48,7 @@ class Item:
     schema: Schema | None = None
 
 
-class Feed(ABC):
+class EndpointFeed(ABC):
     """An endpoint that is listened to.
 
     Attributes
@@ -59,7 +59,7 @@ class Feed(ABC):
     waits: Waitable | None = None
 
     @abstractmethod
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Return what has come since the last call, at most so much. Who gets as much as that asks no more."""
 
     def complaint(self) -> str:
@@ -91,7 +91,7 @@ class KindSource:
     """
 
     open: Callable[[str, str, bool, Mapping[str, int] | None], Source]
-    open_feed: Callable[[str, str], Feed]
+    open_feed: Callable[[str, str], EndpointFeed]
     open_meter: Callable[[str, str, PayloadTime | None], Meter]
     find_stamps: Callable[[str, str], TimeStamps] | None = None
     has_better_meter: bool = False

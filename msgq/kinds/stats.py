@@ -18,7 +18,7 @@ from msgq.common.units import NS_PER_S
 from msgq.impl.base import clock
 
 
-class Totals(NamedTuple):
+class EndpointTotals(NamedTuple):
     """What `EndpointStats` has of an endpoint of any kind: bytes of memory, messages, lost messages."""
 
     bytes: int
@@ -46,7 +46,7 @@ class KindEndpointStats(Protocol):
         """Registered participants, each with its role."""
 
 
-class Watch(Protocol):
+class EndpointWatch(Protocol):
     """An endpoint that is kept mapped read-only, without a trace. One thread at a time."""
 
     def counts(self) -> Any:
@@ -61,7 +61,7 @@ _Counts = TypeVar("_Counts", TopicCounts, EndpointCounts)
 
 
 @dataclass(frozen=True)
-class Row(Generic[_Stats, _Counts]):
+class EndpointRow(Generic[_Stats, _Counts]):
     """An endpoint, and what it did since the look before. Each kind has a class of rows.
 
     What is not known is None, in tables "-", and never 0.
@@ -78,7 +78,7 @@ class Row(Generic[_Stats, _Counts]):
 
     endpoint: str
     kind: str
-    totals: Totals
+    totals: EndpointTotals
     stats: _Stats
     now: _Counts
     before: _Counts | None = None
@@ -173,7 +173,7 @@ class Row(Generic[_Stats, _Counts]):
         return None if before is None or now is None or not self.seconds else max(0, now - before) / self.seconds
 
 
-AnyRow = Row[Any, Any]
+AnyEndpointRow = EndpointRow[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,9 @@ class KindStats:
     describe : takes a row; returns the lines of `msgq info` behind the first, which is the endpoint's name.
     """
 
-    watch: Callable[[str, str], Watch]
-    totals: Callable[[Any], Totals]
-    row: type[Row[Any, Any]]
+    watch: Callable[[str, str], EndpointWatch]
+    totals: Callable[[Any], EndpointTotals]
+    row: type[EndpointRow[Any, Any]]
     describe: Callable[[Any], Iterator[str]]
 
 
@@ -226,7 +226,7 @@ def format_age(created_ns: int | None) -> str:
     return f"{seconds} s"
 
 
-def total(values: Iterable[float | None]) -> float | None:
+def sum_known(values: Iterable[float | None]) -> float | None:
     """Add up what is known; None: there is something, and nothing is known of it."""
     every = list(values)
     known = [value for value in every if value is not None]

@@ -3,6 +3,6 @@
 Needs the extra `lake`.
 """
 
-from msgq.common.optional import require
+from msgq.common.optional import require_extra
 
-require("msgq.lake", "lake", "pyarrow", "deltalake")
+require_extra("msgq.lake", "lake", "pyarrow", "deltalake")

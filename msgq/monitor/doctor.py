@@ -6,26 +6,26 @@ from collections.abc import Iterator, Sequence
 import msgq
 from msgq.common import naming
 from msgq.common.formatting import in_bytes
-from msgq.common.texts import some
+from msgq.common.texts import join_first
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
 from msgq.kinds import kind_of, maintenance, stored_kinds
-from msgq.kinds.cleanup import ERROR, WARNING, Issue
-from msgq.monitor.machine import CHECKS, Check
+from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue
+from msgq.monitor.machine import MACHINE_CHECKS, DoctorCheck
 from msgq.stats import endpoints
 from msgq.topic import cleanup as topic_cleanup
 from msgq.topic import leftovers
 
-_SHOWN = 10  # issues of a check that are shown, errors first
+_ISSUES_SHOWN_MAX = 10  # issues of a check that are shown, errors first
 
 
-def run_checks(prefix: str | None, fix: bool) -> Iterator[Check]:
+def run_checks(prefix: str | None, fix: bool) -> Iterator[DoctorCheck]:
     """Give the result of each check. fix : first remove what only dead processes left, and repair queues."""
     where = naming.resolve_prefix(prefix)
     if fix:
-        yield repair(where)
-    yield from (check() for check in CHECKS)
+        yield repair_endpoints(where)
+    yield from (check() for check in MACHINE_CHECKS)
     yield check_clock()
     yield check_round_trip()
     yield check_segments(where)
@@ -34,16 +34,18 @@ def run_checks(prefix: str | None, fix: bool) -> Iterator[Check]:
     yield check_leftovers(where)
 
 
-def check_clock() -> Check:
+def check_clock() -> DoctorCheck:
     """See whether times of this process can be compared with those of all others."""
     trouble = clock.trouble()
     if trouble:
-        return Check("clock", "warning", f"times of different users may differ: {trouble}")
+        return DoctorCheck("clock", "warning", f"times of different users may differ: {trouble}")
     apart_s = (clock.wall_offset_ns() - clock.offset_ns()) / 1e9
-    return Check("clock", "ok", f"one for all processes; the wall clock was set by {apart_s:+.3f} s since it began")
+    return DoctorCheck(
+        "clock", "ok", f"one for all processes; the wall clock was set by {apart_s:+.3f} s since it began"
+    )
 
 
-def check_round_trip() -> Check:
+def check_round_trip() -> DoctorCheck:
     """Send one message to ourselves, in a topic that is gone afterwards."""
     endpoint = f"doctor-{os.getpid()}"
     try:
@@ -51,39 +53,41 @@ def check_round_trip() -> Check:
             publisher.send(b"ping")
             arrived = subscriber.receive() == b"ping"
     except MsgqError as error:
-        return Check("round trip", "error", str(error))
+        return DoctorCheck("round trip", "error", str(error))
     finally:
         unlink_topic(endpoint)
     if not arrived:
-        return Check("round trip", "error", "a message that was sent did not arrive within 1 s")
-    return Check("round trip", "ok", "a message was sent and received")
+        return DoctorCheck("round trip", "error", "a message that was sent did not arrive within 1 s")
+    return DoctorCheck("round trip", "ok", "a message was sent and received")
 
 
-def check_segments(prefix: str) -> Check:
+def check_segments(prefix: str) -> DoctorCheck:
     """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
     return _check_of("segments", list(maintenance.find_unreadable(prefix)), "every one can be read")
 
 
-def check_files(prefix: str) -> Check:
+def check_files(prefix: str) -> DoctorCheck:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
     names = topic_cleanup.orphans(prefix)
     lost = [f"{name} has a side segment, but no ring (--fix removes it)" for name in names]
     issues = (
-        [Issue(text, severity=ERROR) for text in lost] + topic_cleanup.strangers(prefix) + _orphans_of_prefixes(prefix)
+        [EndpointIssue(text, severity=ERROR) for text in lost]
+        + topic_cleanup.strangers(prefix)
+        + _orphans_of_prefixes(prefix)
     )
     return _check_of("files", issues, "every one belongs where it is, to whom it should")
 
 
-def _check_of(check: str, issues: Sequence[Issue], good: str) -> Check:
+def _check_of(check: str, issues: Sequence[EndpointIssue], good: str) -> DoctorCheck:
     if not issues:
-        return Check(check, "ok", good)
+        return DoctorCheck(check, "ok", good)
     ordered = sorted(issues, key=lambda issue: issue.severity != ERROR)
     worst = ordered[0].severity
     texts = (issue.text if issue.severity == worst else f"warning: {issue.text}" for issue in ordered)
-    return Check(check, worst, some(texts, _SHOWN, "; "))
+    return DoctorCheck(check, worst, join_first(texts, _ISSUES_SHOWN_MAX, "; "))
 
 
-def _orphans_of_prefixes(prefix: str) -> list[Issue]:
+def _orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
     """Say what prefixes have of side segments without a ring, if none is in force. It blocks no process: a warning."""
     prefixes = [] if prefix else topic_cleanup.find_orphaned_prefixes()
     if not prefixes:
@@ -93,29 +97,31 @@ def _orphans_of_prefixes(prefix: str) -> list[Issue]:
     ]
     size = in_bytes(sum(orphan.bytes for orphan in orphans))
     text = f"{len(prefixes)} prefixes that ended left {len(orphans)} side segments without a ring, {size}"
-    return [Issue(f"{text} (`msgq clean` removes them)", severity=WARNING)]
+    return [EndpointIssue(f"{text} (`msgq clean` removes them)", severity=WARNING)]
 
 
-def check_endpoints(prefix: str) -> Iterator[Check]:
+def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
     every = endpoints(prefix)
     for kind in stored_kinds():
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = in_bytes(sum(stats.bytes for stats in of_kind))
         good = f"{len(of_kind)} {kind.cleanup.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
-        yield _check_of(kind.cleanup.check, maintenance.diagnose(kind, of_kind, prefix), good)
+        yield _check_of(kind.cleanup.check, maintenance.diagnose_kind(kind, of_kind, prefix), good)
 
 
-def check_leftovers(prefix: str) -> Check:
+def check_leftovers(prefix: str) -> DoctorCheck:
     """Look for what killed controllers and ZMQ publishers left; it blocks no process, so it is a warning."""
     dead = [*leftovers.clear_gates(prefix, remove=False), *leftovers.clear_claims(prefix, remove=False)]
     if not dead:
-        return Check("leftovers", "ok", "no gates or ZMQ claims of the dead")
-    text = some((f"{removal.endpoint}: {removal.reason}" for removal in dead), _SHOWN, "; ")
-    return Check("leftovers", "warning", f"{text}. `msgq clean` removes them")
+        return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of the dead")
+    text = join_first((f"{removal.endpoint}: {removal.reason}" for removal in dead), _ISSUES_SHOWN_MAX, "; ")
+    return DoctorCheck("leftovers", "warning", f"{text}. `msgq clean` removes them")
 
 
-def repair(prefix: str) -> Check:
+def repair_endpoints(prefix: str) -> DoctorCheck:
     """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
-    done, failed = maintenance.repair(prefix)
-    return Check("repair", "error" if failed else "ok", some(failed + done, _SHOWN, "; ") or "nothing to repair")
+    done, failed = maintenance.repair_all_kinds(prefix)
+    return DoctorCheck(
+        "repair", "error" if failed else "ok", join_first(failed + done, _ISSUES_SHOWN_MAX, "; ") or "nothing to repair"
+    )

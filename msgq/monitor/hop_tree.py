@@ -11,15 +11,15 @@ from msgq.common import timing
 from msgq.common.units import NS_PER_S
 from msgq.decoding.stamps import make_stamp_dtype
 from msgq.impl.base import clock
-from msgq.monitor.passive_topics import STAMPED, STAMPS, PassiveTopic, TopicFollower
-from msgq.monitor.sliding_window import Rows, SlidingWindow, percentile
+from msgq.monitor.passive_topics import STAMP_FIELDS, STAMPS_DTYPE, PassiveTopic, TopicFollower
+from msgq.monitor.sliding_window import RowArray, SlidingWindow, pick_percentile
 
-_ROW = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMPS)])
+_STAMPS_DTYPE = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMP_FIELDS)])
 
 
 @dataclass(frozen=True)
-class Hop:
-    """An edge between endpoints, as a row of the table `hops`.
+class HopEdge:
+    """An edge between endpoints, as a row of the table `compute_hops`.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Tree:
+class HopTree:
     """What was found.
 
     Attributes
@@ -53,7 +53,7 @@ class Tree:
     left_out : messages of each of those topics without an origin, or without sense.
     """
 
-    hops: list[Hop]
+    hops: list[HopEdge]
     seconds: float
     topics: int
     stamped: int
@@ -70,21 +70,21 @@ class _StampedTopic:
         self._topic = PassiveTopic(name, came_late)
         self.dtype: np.dtype[Any] | None = None
 
-    def take(self) -> tuple[list[Rows], int | None, int]:
+    def take(self) -> tuple[list[RowArray], int | None, int]:
         """Return the stamps that came, how many messages were lost, and how many have none."""
         if self._topic.tracked:
-            self.dtype = STAMPED
+            self.dtype = STAMPS_DTYPE
             batch = self._topic.take_stamps()
             return batch.rows, batch.lost, 0
         known, before = self._topic.is_known, self.dtype
-        self.dtype = make_stamp_dtype(self._topic.schema(), STAMPS)
+        self.dtype = make_stamp_dtype(self._topic.schema(), STAMP_FIELDS)
         if self.dtype is None:
             return [], 0, 0
         batch = self._topic.take(self.dtype)
         count = sum(map(len, batch.rows)) + len(batch.other_messages)
         if known and before != self.dtype:  # some were sent under the schema before, nobody knows how many
             return [], batch.lost, count
-        rows = [*batch.rows, *_firsts(batch.other_messages, self.dtype)]
+        rows = [*batch.rows, *_first_stamps(batch.other_messages, self.dtype)]
         return rows, batch.lost, count - sum(map(len, rows))
 
     def close(self) -> None:
@@ -92,9 +92,9 @@ class _StampedTopic:
         self._topic.close()
 
 
-def _firsts(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Iterator[Rows]:
+def _first_stamps(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Iterator[RowArray]:
     """Give the stamps of messages of other sizes that have them: those of the first element, as recordings have it."""
-    needed = max(dtype.fields[name][1] + dtype[name].itemsize for name in STAMPS) if dtype.fields else 0
+    needed = max(dtype.fields[name][1] + dtype[name].itemsize for name in STAMP_FIELDS) if dtype.fields else 0
     for message in messages:
         if len(message) >= needed:
             yield np.frombuffer(message[: dtype.itemsize].ljust(dtype.itemsize, b"\0"), dtype)
@@ -116,7 +116,7 @@ class HopTreeCollector:
         self._counts: dict[str, SlidingWindow] = {}  # of what of each was lost and left out
         self._polled_ns = 0
         self.topics: TopicFollower[_StampedTopic] = TopicFollower(
-            lambda name: not name.startswith(timing.PREFIX) and wanted(name), _StampedTopic
+            lambda name: not name.startswith(timing.TIMING_TOPIC_PREFIX) and wanted(name), _StampedTopic
         )
 
     def poll(self) -> None:
@@ -134,16 +134,16 @@ class HopTreeCollector:
         number = self._numbers.setdefault(name, len(self._numbers))
         rows = []
         for some in stamps:
-            row = np.empty(len(some), _ROW)
+            row = np.empty(len(some), _STAMPS_DTYPE)
             row["endpoint"] = number
-            for field in STAMPS:
+            for field in STAMP_FIELDS:
                 row[field] = some[field]
             rows.append(row[(row["publish_time"] >= 0) & (row["origin_time"] > 0)])
             left_out += len(some) - len(rows[-1])
         self._window.add(now_s, rows)
         self._counts.setdefault(name, SlidingWindow(self._seconds, now_s)).add(now_s, [], lost, left_out)
 
-    def tree(self) -> Tree:
+    def tree(self) -> HopTree:
         """Return the tree of what came in the window.
 
         What was published after the last look began waits for the next one: what led to it may not have been seen. A
@@ -152,19 +152,19 @@ class HopTreeCollector:
         """
         now_s = time.monotonic()
         self._window.forget(now_s)
-        rows = self._window.rows(_ROW)
+        rows = self._window.rows(_STAMPS_DTYPE)
         late_ns = rows["publish_time"] - self._polled_ns
         rows = rows[(late_ns <= 0) | (late_ns > NS_PER_S)]  # what is later by much is from another clock
         first = int(rows["publish_time"].min(initial=np.iinfo(np.int64).max))
         is_cut = (rows["origin_time"] < first) & (rows["origin_time"] > first - int(self._seconds * NS_PER_S))
         cut, whole = rows[is_cut], rows[~is_cut]
         names = list(self._numbers)
-        edges = hops(names, *(whole[field] for field in ("endpoint", *STAMPS)))
+        edges = compute_hops(names, *(whole[field] for field in ("endpoint", *STAMP_FIELDS)))
         counts = {name: window for name, window in self._counts.items() if self._is_shown(name, window, now_s, edges)}
         self._counts = counts
         lonely = counts.keys() - {hop.endpoint for hop in edges}
-        return Tree(
-            sorted([*edges, *(Hop(None, name, 0) for name in lonely)], key=_by_name),
+        return HopTree(
+            sorted([*edges, *(HopEdge(None, name, 0) for name in lonely)], key=_by_name),
             self._window.seconds(now_s),
             len(self.topics.by_name),
             sum(topic.dtype is not None for topic in self.topics.by_name.values()),
@@ -174,7 +174,7 @@ class HopTreeCollector:
             {name: window.left_out for name, window in counts.items()},
         )
 
-    def _is_shown(self, name: str, counts: SlidingWindow, now_s: float, edges: Sequence[Hop]) -> bool:
+    def _is_shown(self, name: str, counts: SlidingWindow, now_s: float, edges: Sequence[HopEdge]) -> bool:
         """Whether a topic is there, or was within the window."""
         counts.forget(now_s)
         topic = self.topics.by_name.get(name)
@@ -182,7 +182,9 @@ class HopTreeCollector:
         return has_stamps or not counts.is_empty or any(hop.endpoint == name for hop in edges)
 
 
-def hops(names: Sequence[str], endpoint: Rows, publish_time: Rows, origin_time: Rows) -> list[Hop]:
+def compute_hops(
+    names: Sequence[str], endpoint: RowArray, publish_time: RowArray, origin_time: RowArray
+) -> list[HopEdge]:
     """Return the edges between the endpoints of some messages; all have an origin.
 
     Parameters
@@ -207,28 +209,28 @@ def hops(names: Sequence[str], endpoint: Rows, publish_time: Rows, origin_time: 
     first = np.maximum.accumulate(np.where(turn, np.arange(len(order)), 0))
     parent = np.where(is_first[first], -1, endpoint[first - 1])
     edge = (parent + 1) * len(names) + endpoint
-    return list(_edges(names, edge, publish_time - publish_time[first - 1], publish_time - origin_time))
+    return list(_compute_edges(names, edge, publish_time - publish_time[first - 1], publish_time - origin_time))
 
 
-def _edges(names: Sequence[str], edge: Rows, hop: Rows, age: Rows) -> Iterator[Hop]:
+def _compute_edges(names: Sequence[str], edge: RowArray, hop: RowArray, age: RowArray) -> Iterator[HopEdge]:
     order = np.argsort(edge, kind="stable")
     numbers, starts = np.unique(edge[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         parent, endpoint = divmod(number, len(names))
-        e2e_p50 = percentile(np.sort(age[rows]), 0.5)
+        e2e_p50 = pick_percentile(np.sort(age[rows]), 0.5)
         if not parent:
-            yield Hop(None, names[endpoint], len(rows), e2e_p50=e2e_p50)
+            yield HopEdge(None, names[endpoint], len(rows), e2e_p50=e2e_p50)
             continue
         times = np.sort(hop[rows])
-        percentiles = percentile(times, 0.5), percentile(times, 0.99), int(times[-1])
-        yield Hop(names[parent - 1], names[endpoint], len(rows), *percentiles, e2e_p50)
+        percentiles = pick_percentile(times, 0.5), pick_percentile(times, 0.99), int(times[-1])
+        yield HopEdge(names[parent - 1], names[endpoint], len(rows), *percentiles, e2e_p50)
 
 
-def _by_name(hop: Hop) -> tuple[str, str]:
+def _by_name(hop: HopEdge) -> tuple[str, str]:
     return hop.parent or "", hop.endpoint
 
 
-def branches(edges: Sequence[Hop]) -> Iterator[tuple[int, Hop]]:
+def walk_branches(edges: Sequence[HopEdge]) -> Iterator[tuple[int, HopEdge]]:
     """Give each edge once, with its depth: below it those that lead on, where the endpoint comes first."""
     waiting = sorted(edges, key=_by_name)
     stack = [(0, hop) for hop in reversed(waiting) if hop.parent is None]

@@ -19,20 +19,20 @@ from msgq.common import naming
 from msgq.errors import MsgqError
 from msgq.impl.backend import MODULES, load
 
-SHM = Path(naming.SHARED_MEMORY)
+SHM_PATH = Path(naming.SHARED_MEMORY)
 
-_FUTEX_WAITV = 449  # the same number on every architecture that Python runs on, except alpha
-_MEMBARRIER = {"x86_64": 324, "aarch64": 283}
+_FUTEX_WAITV_NUMBER = 449  # the same number on every architecture that Python runs on, except alpha
+_MEMBARRIER_NUMBERS = {"x86_64": 324, "aarch64": 283}
 _MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
-_LITTLE_SPACE = 16 << 20
-_SMALL_SHM = 64 << 20  # what container engines give by default
-_FEW_FILES = 256
+_LITTLE_SPACE_BYTES = 16 << 20
+_SMALL_SHM_BYTES = 64 << 20  # what container engines give by default
+_FEW_FILES_COUNT = 256
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One line of the doctor. Only "error" fails; a "warning" works, but slower or not for ever."""
 
     check: str
@@ -40,81 +40,84 @@ class Check:
     text: str
 
 
-def kernel() -> Check:
+def check_kernel() -> DoctorCheck:
     """The system: what msgq uses is Linux's alone."""
     if platform.system() != "Linux":
-        return Check("kernel", "error", f"{platform.system()}: msgq needs Linux")
-    return Check("kernel", "ok", f"Linux {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs")
+        return DoctorCheck("kernel", "error", f"{platform.system()}: msgq needs Linux")
+    return DoctorCheck("kernel", "ok", f"Linux {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs")
 
 
-def futex_waitv() -> Check:
+def check_futex_waitv() -> DoctorCheck:
     """Waiting on many topics at once with one system call."""
-    if _libc.syscall(_FUTEX_WAITV, None, 0, 0, None, 0) == 0 or ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
-        return Check("futex_waitv", "ok", "a poll over many topics sleeps until one of them has a message")
-    text = f"{_because()}: a poll over many topics uses a fallback (the kernel has it since 5.16)"
-    return Check("futex_waitv", "warning", text)
+    if _libc.syscall(_FUTEX_WAITV_NUMBER, None, 0, 0, None, 0) == 0 or ctypes.get_errno() not in (
+        errno.ENOSYS,
+        errno.EPERM,
+    ):
+        return DoctorCheck("futex_waitv", "ok", "a poll over many topics sleeps until one of them has a message")
+    text = f"{_explain_errno()}: a poll over many topics uses a fallback (the kernel has it since 5.16)"
+    return DoctorCheck("futex_waitv", "warning", text)
 
 
-def membarrier() -> Check:
+def check_membarrier() -> DoctorCheck:
     """The fence that a starting publisher pays for, so that sends do not."""
-    number = _MEMBARRIER.get(platform.machine())
+    number = _MEMBARRIER_NUMBERS.get(platform.machine())
     commands = -1 if number is None else _libc.syscall(number, 0, 0, 0)
     if commands >= 0 and commands & _MEMBARRIER_GLOBAL_EXPEDITED:
-        return Check("membarrier", "ok", "publishers need no second fence")
-    why = f"unknown on {platform.machine()}" if number is None else _because() if commands < 0 else "not offered"
+        return DoctorCheck("membarrier", "ok", "publishers need no second fence")
+    why = f"unknown on {platform.machine()}" if number is None else _explain_errno() if commands < 0 else "not offered"
     text = f"{why}: publishers execute a second fence for each message (the kernel has it since 4.16)"
-    return Check("membarrier", "warning", text)
+    return DoctorCheck("membarrier", "warning", text)
 
 
-def _because() -> str:
+def _explain_errno() -> str:
     return os.strerror(ctypes.get_errno())
 
 
-def shm_space(path: Path = SHM) -> Check:
+def check_shm_space(path: Path = SHM_PATH) -> DoctorCheck:
     """Size and free space of the memory that topics live in."""
     try:
         space = shutil.disk_usage(path)
     except OSError as error:
-        return Check("space", "error", f"{path}: {error.strerror}; topics have nowhere to live")
+        return DoctorCheck("space", "error", f"{path}: {error.strerror}; topics have nowhere to live")
     text = f"{path}: {space.free >> 20} MiB of {space.total >> 20} MiB free"
-    if space.free < _LITTLE_SPACE:
+    if space.free < _LITTLE_SPACE_BYTES:
         text += "; remove what nobody uses (msgq clean), or enlarge it (mount -o remount,size=)"
-        return Check("space", "error", text)
-    if space.total <= _SMALL_SHM:
-        return Check("space", "warning", f"{text}; that is little: give a container more with --shm-size")
-    return Check("space", "ok", text)
+        return DoctorCheck("space", "error", text)
+    if space.total <= _SMALL_SHM_BYTES:
+        return DoctorCheck("space", "warning", f"{text}; that is little: give a container more with --shm-size")
+    return DoctorCheck("space", "ok", text)
 
 
-def shm_permissions(path: Path = SHM) -> Check:
+def check_shm_permissions(path: Path = SHM_PATH) -> DoctorCheck:
     """Whether this user can make, fill and map a segment; tried with a file that has no name."""
     try:
         with tempfile.TemporaryFile(dir=path) as segment:
             os.posix_fallocate(segment.fileno(), 0, 4096)
     except OSError as error:
         text = f"cannot create a segment in {path}: {error.strerror}; the mode of the directory should be 1777"
-        return Check("permissions", "error", text)
-    return Check("permissions", "ok", f"this user can create segments in {path}")
+        return DoctorCheck("permissions", "error", text)
+    return DoctorCheck("permissions", "ok", f"this user can create segments in {path}")
 
 
-def inotify() -> Check:
+def check_inotify() -> DoctorCheck:
     """How subscribers notice that a stock publisher starts."""
     descriptor = _libc.inotify_init1(os.O_CLOEXEC)
     if descriptor < 0:
-        text = f"{_because()}: stock publishers are noticed late; raise fs.inotify.max_user_instances"
-        return Check("inotify", "error", text)
+        text = f"{_explain_errno()}: stock publishers are noticed late; raise fs.inotify.max_user_instances"
+        return DoctorCheck("inotify", "error", text)
     os.close(descriptor)
-    return Check("inotify", "ok", "stock publishers are noticed when they start")
+    return DoctorCheck("inotify", "ok", "stock publishers are noticed when they start")
 
 
-def open_files() -> Check:
+def check_open_files() -> DoctorCheck:
     """How many descriptors a process may hold."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= soft < _FEW_FILES:
-        return Check("open files", "warning", f"a process may open {soft} files only (ulimit -n)")
-    return Check("open files", "ok", f"a process may open {'any number of' if soft < 0 else soft} files")
+    if 0 <= soft < _FEW_FILES_COUNT:
+        return DoctorCheck("open files", "warning", f"a process may open {soft} files only (ulimit -n)")
+    return DoctorCheck("open files", "ok", f"a process may open {'any number of' if soft < 0 else soft} files")
 
 
-def backends() -> Check:
+def check_backends() -> DoctorCheck:
     """Which backends can be loaded here."""
     missing = []
     for name in MODULES:
@@ -123,17 +126,17 @@ def backends() -> Check:
         except (ImportError, MsgqError) as error:
             missing.append(f"{name} cannot be loaded: {error}")
     if missing:
-        return Check("backends", "warning", "; ".join(missing))
-    return Check("backends", "ok", ", ".join(MODULES))
+        return DoctorCheck("backends", "warning", "; ".join(missing))
+    return DoctorCheck("backends", "ok", ", ".join(MODULES))
 
 
-CHECKS: tuple[Callable[[], Check], ...] = (
-    kernel,
-    futex_waitv,
-    membarrier,
-    shm_space,
-    shm_permissions,
-    inotify,
-    open_files,
-    backends,
+MACHINE_CHECKS: tuple[Callable[[], DoctorCheck], ...] = (
+    check_kernel,
+    check_futex_waitv,
+    check_membarrier,
+    check_shm_space,
+    check_shm_permissions,
+    check_inotify,
+    check_open_files,
+    check_backends,
 )

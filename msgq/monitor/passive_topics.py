@@ -16,11 +16,11 @@ from msgq.impl.ring import SubSocket
 from msgq.impl.ring.core import TopicObserver
 from msgq.stats import topic_inodes
 
-_AT_ONCE_BYTES = 4 << 20
-_TURN = 1 << 17  # messages of one topic before the next one's turn
-STAMPS = ("publish_time", "origin_time")
-STAMPED = np.dtype([(name, "<i8") for name in STAMPS])
-_SCHEMA_S = 1.0  # how late another schema may be noticed
+_BATCH_BYTES_MAX = 4 << 20
+_BATCH_MESSAGES_MAX = 1 << 17  # messages of one topic before the next one's turn
+STAMP_FIELDS = ("publish_time", "origin_time")
+STAMPS_DTYPE = np.dtype([(name, "<i8") for name in STAMP_FIELDS])
+_SCHEMA_PERIOD_S = 1.0  # how late another schema may be noticed
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ class PassiveTopic:
         counts = self._watch.counts()
         moved = counts.messages, counts.position_bytes
         now_s = time.monotonic()
-        if self._moved is None or (moved != self._moved and (not self.is_known or now_s - self._read_s >= _SCHEMA_S)):
+        if self._moved is None or (
+            moved != self._moved and (not self.is_known or now_s - self._read_s >= _SCHEMA_PERIOD_S)
+        ):
             self._moved, self._read_s = moved, now_s
             self._schema = self._watch.stats().schema
         return self._schema
@@ -101,7 +103,7 @@ class PassiveTopic:
         try:
             for some in received:
                 rows.append(some)
-            drained = sum(map(len, rows)) + len(other_messages) < _TURN
+            drained = sum(map(len, rows)) + len(other_messages) < _BATCH_MESSAGES_MAX
         except CorruptSegmentError:  # the next look goes on at the present
             self._corrupt = True
         return ReceivedBatch(rows, other_messages, self._newly_lost(published if drained else None))
@@ -109,11 +111,11 @@ class PassiveTopic:
     def _receive_arrays(
         self, dtype: np.dtype[Any], other_messages: list[bytes]
     ) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
-        at_once = max(1, _AT_ONCE_BYTES // dtype.itemsize)
+        at_once = max(1, _BATCH_BYTES_MAX // dtype.itemsize)
         batch = 0
-        while batch < _TURN:
+        while batch < _BATCH_MESSAGES_MAX:
             try:
-                some = self._socket.receive_array(dtype, min(at_once, _TURN - batch))
+                some = self._socket.receive_array(dtype, min(at_once, _BATCH_MESSAGES_MAX - batch))
             except MessageSizeError:
                 other_messages += self._socket.receive_many(1)
                 batch += 1
@@ -125,9 +127,12 @@ class PassiveTopic:
 
     def _receive_stamps(self) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
         times: list[tuple[int, int]] = []
-        while len(times) < _TURN and (message := self._socket.receive_tracked(non_blocking=True)) is not None:
+        while (
+            len(times) < _BATCH_MESSAGES_MAX
+            and (message := self._socket.receive_tracked(non_blocking=True)) is not None
+        ):
             times.append((message.publish_time, message.origin_time))
-        yield np.array(times, STAMPED)
+        yield np.array(times, STAMPS_DTYPE)
 
     def _newly_lost(self, published: int | None) -> int | None:
         """Return the losses since the last call.
@@ -147,14 +152,14 @@ class PassiveTopic:
         self._socket.close()
 
 
-class Closing(Protocol):
+class ClosableReader(Protocol):
     """What listens to a topic."""
 
     def close(self) -> None:
         """Leave it."""
 
 
-_T = TypeVar("_T", bound=Closing)
+_T = TypeVar("_T", bound=ClosableReader)
 
 
 class TopicFollower(Generic[_T]):

@@ -11,9 +11,9 @@ import msgq
 from msgq.impl.ring.core import unlink_topic
 
 RING_BYTES = 8 << 20
-_WARM_UP = 50  # round trips
-_WAIT_MS = 5000
-_IDLE_MS = 20
+_WARM_UP_ROUND_TRIPS = 50  # round trips
+_WAIT_TIMEOUT_MS = 5000
+_IDLE_TIMEOUT_MS = 20
 _BLOCK_BYTES = 1 << 16  # so much is sent by one call
 
 
@@ -22,7 +22,7 @@ class BenchmarkError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Result:
+class RingBenchmarkResult:
     """Figures for messages of one size: microseconds one way (half a round trip), and what is published in a second.
 
     `received_share` is what the subscriber got of that: it is lapped when it is slower.
@@ -39,7 +39,7 @@ class Result:
     received_share: float
 
 
-def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[Result]:
+def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmarkResult]:
     """Measure latency and throughput for messages of each size, for so many seconds each.
 
     Raises
@@ -54,8 +54,8 @@ def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[Result]:
     peer_end.close()  # so that we notice when the other process dies
     try:
         control.recv()
-        with _publisher(names[0]) as publisher, _subscriber(names[1], _WAIT_MS) as answers:
-            publisher.wait_for_readers(timeout=_WAIT_MS / 1000, n=1)
+        with _open_publisher(names[0]) as publisher, _open_subscriber(names[1], _WAIT_TIMEOUT_MS) as answers:
+            publisher.wait_for_readers(timeout=_WAIT_TIMEOUT_MS / 1000, n=1)
             for size in sizes:
                 yield _measure_size(publisher, answers, control, size, seconds)
             control.send("end")
@@ -69,21 +69,21 @@ def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[Result]:
             unlink_topic(name)
 
 
-def _publisher(name: str) -> msgq.PubSocket:
+def _open_publisher(name: str) -> msgq.PubSocket:
     return msgq.pub_sock(name, RING_BYTES)
 
 
-def _subscriber(name: str, timeout_ms: int) -> msgq.SubSocket:
+def _open_subscriber(name: str, timeout_ms: int) -> msgq.SubSocket:
     return msgq.sub_sock(name, timeout=timeout_ms, segment_size=RING_BYTES)
 
 
 def _measure_size(
     publisher: msgq.PubSocket, answers: msgq.SubSocket, peer: Connection, size: int, seconds: float
-) -> Result:
+) -> RingBenchmarkResult:
     trips = sorted(_measure_round_trips(publisher, answers, bytes(size), seconds))
     rate, byte_rate, share = _measure_throughput(publisher, peer, bytes(size), seconds)
     p50, p90, p99, most = (trips[int(part * (len(trips) - 1))] / 2000 for part in (0.5, 0.9, 0.99, 1.0))
-    return Result(size, len(trips), p50, p90, p99, most, rate, byte_rate, share)
+    return RingBenchmarkResult(size, len(trips), p50, p90, p99, most, rate, byte_rate, share)
 
 
 def _measure_round_trips(
@@ -92,12 +92,12 @@ def _measure_round_trips(
     """Return how long each took, in ns."""
     trips: list[int] = []
     until_ns = time.monotonic_ns() + int(seconds * 1e9)
-    while (now_ns := time.monotonic_ns()) < until_ns or len(trips) <= _WARM_UP:
+    while (now_ns := time.monotonic_ns()) < until_ns or len(trips) <= _WARM_UP_ROUND_TRIPS:
         publisher.send(message)
         if answers.receive() is None:
-            raise BenchmarkError(f"no answer within {_WAIT_MS} ms")
+            raise BenchmarkError(f"no answer within {_WAIT_TIMEOUT_MS} ms")
         trips.append(time.monotonic_ns() - now_ns)
-    return trips[_WARM_UP:]
+    return trips[_WARM_UP_ROUND_TRIPS:]
 
 
 def _measure_throughput(
@@ -121,7 +121,7 @@ def _measure_throughput(
 
 def _run_peer(request_topic: str, reply_topic: str, control: Connection) -> None:
     """The other process: answers each message, or counts them; is told which when no message has come for a while."""
-    with _publisher(reply_topic) as answers, _subscriber(request_topic, _IDLE_MS) as messages:
+    with _open_publisher(reply_topic) as answers, _open_subscriber(request_topic, _IDLE_TIMEOUT_MS) as messages:
         control.send("up")
         counting, count = False, 0
         while True:

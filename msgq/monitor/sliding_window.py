@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-Rows = np.ndarray[Any, np.dtype[Any]]
-MOST = 1 << 20  # rows that a window keeps; where more come it is shorter, and says so
+RowArray = np.ndarray[Any, np.dtype[Any]]
+WINDOW_ROWS_MAX = 1 << 20  # rows that a window keeps; where more come it is shorter, and says so
 
 
 @dataclass(frozen=True)
-class _Sample:
+class _WindowSample:
     time_s: float
-    rows: list[Rows]
+    rows: list[RowArray]
     count: int
     lost: int | None
     left_out: int
@@ -30,16 +30,16 @@ class SlidingWindow:
     most : rows that it keeps.
     """
 
-    def __init__(self, seconds: float, began_s: float, most: int = MOST) -> None:
+    def __init__(self, seconds: float, began_s: float, most: int = WINDOW_ROWS_MAX) -> None:
         self._seconds, self._since_s, self._most = seconds, began_s, most
-        self._samples: deque[_Sample] = deque()
+        self._samples: deque[_WindowSample] = deque()
         self._count = 0
 
-    def add(self, now_s: float, rows: list[Rows], lost: int | None = 0, left_out: int = 0) -> None:
+    def add(self, now_s: float, rows: list[RowArray], lost: int | None = 0, left_out: int = 0) -> None:
         """Add what a look found: rows, how many messages were lost meanwhile, and how many made no sense."""
         count = sum(map(len, rows))
         if count or lost != 0 or left_out:
-            self._samples.append(_Sample(now_s, rows, count, lost, left_out))
+            self._samples.append(_WindowSample(now_s, rows, count, lost, left_out))
             self._count += count
         self.forget(now_s)
 
@@ -56,7 +56,7 @@ class SlidingWindow:
         """Return how long it is by now: less than was wanted at the beginning, and where too much comes."""
         return min(self._seconds, now_s - self._since_s)
 
-    def rows(self, like: np.dtype[Any]) -> Rows:
+    def rows(self, like: np.dtype[Any]) -> RowArray:
         """Return all rows, oldest first. like : their type, for when there are none."""
         return np.concatenate([np.empty(0, like), *(rows for sample in self._samples for rows in sample.rows)])
 
@@ -78,7 +78,7 @@ class SlidingWindow:
 
 
 @dataclass(frozen=True)
-class Spread:
+class DurationSpread:
     """How durations are spread, ns: how many there are, and None for all else where that is 0."""
 
     count: int
@@ -87,15 +87,15 @@ class Spread:
     max: int | None = None
 
 
-def spread(durations: Rows) -> Spread:
+def compute_spread(durations: RowArray) -> DurationSpread:
     """Return how durations are spread."""
     if not len(durations):
-        return Spread(0)
+        return DurationSpread(0)
     ordered = np.sort(durations)
-    return Spread(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), int(ordered[-1]))
+    return DurationSpread(len(ordered), pick_percentile(ordered, 0.5), pick_percentile(ordered, 0.99), int(ordered[-1]))
 
 
-def percentile(ordered: Rows, share: float) -> int:
+def pick_percentile(ordered: RowArray, share: float) -> int:
     """Return the one of some sorted figures that Spark's percentile_approx gives, which is exact up to 5000 of them.
 
     It is one of the figures, none between two; Spark keeps them as doubles.

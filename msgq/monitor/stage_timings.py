@@ -8,9 +8,9 @@ import numpy as np
 
 from msgq.common import timing
 from msgq.monitor.passive_topics import PassiveTopic, TopicFollower
-from msgq.monitor.sliding_window import Rows, SlidingWindow, Spread, spread
+from msgq.monitor.sliding_window import DurationSpread, RowArray, SlidingWindow, compute_spread
 
-RECORD = np.dtype([(name, "<i8") for name in timing.FIELDS])
+TIMING_DTYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class StageRow:
     rate: float | None
     lost: int | None
     malformed: int
-    wait: Spread
-    work: Spread
-    age: Spread
+    wait: DurationSpread
+    work: DurationSpread
+    age: DurationSpread
 
 
 class StageCollector:
@@ -64,7 +64,7 @@ class StageCollector:
             self._take(name, topic)
 
     def _take(self, name: str, topic: PassiveTopic) -> None:
-        batch, now_s = topic.take(RECORD), time.monotonic()
+        batch, now_s = topic.take(TIMING_DTYPE), time.monotonic()
         if name not in self._windows:
             self._windows[name] = SlidingWindow(self._seconds, now_s)
         whole = [rows[makes_sense(rows)] for rows in batch.rows]
@@ -78,17 +78,17 @@ class StageCollector:
             self._windows[name].forget(now_s)
             if self._windows[name].is_empty:
                 del self._windows[name]
-        return sorted((_row(name, window, now_s) for name, window in self._windows.items()), key=_by_name)
+        return sorted((_compute_row(name, window, now_s) for name, window in self._windows.items()), key=_by_name)
 
 
-def makes_sense(records: Rows) -> Rows:
+def makes_sense(records: RowArray) -> RowArray:
     """Return which records of timing topics may be true."""
     ended, received = records["publish_time"], records["received"]
     return (received > 0) & (ended >= received) & (records["sent"] >= 0) & (records["origin_time"] >= 0)
 
 
-def _row(name: str, window: SlidingWindow, now_s: float) -> StageRow:
-    records, seconds, lost = window.rows(RECORD), window.seconds(now_s), window.lost
+def _compute_row(name: str, window: SlidingWindow, now_s: float) -> StageRow:
+    records, seconds, lost = window.rows(TIMING_DTYPE), window.seconds(now_s), window.lost
     ended, received = records["publish_time"], records["received"]
     stage, endpoint = timing.parse_timing_topic(name) or (name, "")
     return StageRow(
@@ -99,9 +99,9 @@ def _row(name: str, window: SlidingWindow, now_s: float) -> StageRow:
         None if lost is None or seconds <= 0 else (len(records) + lost) / seconds,
         lost,
         window.left_out,
-        spread((received - records["sent"])[records["sent"] > 0]),
-        spread(ended - received),
-        spread((ended - records["origin_time"])[records["origin_time"] > 0]),
+        compute_spread((received - records["sent"])[records["sent"] > 0]),
+        compute_spread(ended - received),
+        compute_spread((ended - records["origin_time"])[records["origin_time"] > 0]),
     )
 
 

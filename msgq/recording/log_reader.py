@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msgq.common.dtypes import struct_dtype
-from msgq.common.selection import EndpointPattern, Selection
+from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.decoding.decoders import Decoders
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
@@ -73,7 +73,7 @@ class LogReader:
         Parameters
         ----------
         paths : files, and directories of segments; one log, in this order.
-        endpoints : only these: names, or compiled expressions, as `Selection` has them.
+        endpoints : only these: names, or compiled expressions, as `SelectedEndpoints` has them.
         exclude : not these.
         start, end : only messages with start <= log_time < end, ns since the epoch.
         span : of each file only what is between these two offsets, which are the beginnings or ends of records.
@@ -92,7 +92,7 @@ class LogReader:
         """
         if not paths:
             raise InvalidValueError("a log needs a file or a directory")
-        selection = Selection(endpoints, exclude or ())
+        selection = SelectedEndpoints(endpoints, exclude or ())
         options: Any = {"clock": clock, "schemas": schemas}
         self._set_view(LogView(_list_files(paths), selection, start, end, span, max_chunk_bytes, **options))
 

@@ -14,9 +14,9 @@ from functools import partial
 from msgq.common import naming
 from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.stats.records import RecordStats
-from msgq.common.texts import plural, some
+from msgq.common.texts import count_noun, join_first
 from msgq.impl.records.core import remove_record
-from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup
+from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue, KindCleanup
 from msgq.kinds.persistent import PersistentKind
 from msgq.kinds.snapshots import read, read_all
 from msgq.records.names import KIND
@@ -25,7 +25,7 @@ WRITERS_MAX = 128  # rows
 
 
 def _values(record: RecordStats) -> str:
-    return f"; it has {plural(record.elements_written, 'value')}" if record.elements_written else ""
+    return f"; it has {count_noun(record.elements_written, 'value')}" if record.elements_written else ""
 
 
 RECORDS = PersistentKind(
@@ -42,23 +42,23 @@ RECORDS = PersistentKind(
 )
 
 
-def diagnose(record: RecordStats) -> list[Issue]:
+def diagnose(record: RecordStats) -> list[EndpointIssue]:
     """Return what a supervisor should know: the dead, what they left, full rows."""
     name = RECORDS_NAME_PREFIX + record.name
     issues = []
     if sum(one.participant.alive is not False for one in record.writers) >= WRITERS_MAX:
-        issues.append(Issue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", severity=ERROR))
+        issues.append(EndpointIssue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", severity=ERROR))
     left = []
     for one in record.writers:
         if one.participant.alive is False:
-            has = [f"{plural(one.locked, 'element')} that it was writing"] if one.locked else []
-            has += [f"{plural(one.keys, 'key')}, whose values no process renews"] if one.keys else []
+            has = [f"{count_noun(one.locked, 'element')} that it was writing"] if one.locked else []
+            has += [f"{count_noun(one.keys, 'key')}, whose values no process renews"] if one.keys else []
             left.append(f"{one.participant} left {' and '.join(has) or 'its row'}")
     gone = record.locked_by_dead - sum(one.locked for one in record.writers if one.participant.alive is False)
     if gone > 0:
-        left.append(f"{plural(gone, 'element')} of writers that are gone")
+        left.append(f"{count_noun(gone, 'element')} of writers that are gone")
     if left:
-        issues.append(Issue(f"{name}: {some(left)} (reclaimed by the next writer)", severity=WARNING))
+        issues.append(EndpointIssue(f"{name}: {join_first(left)} (reclaimed by the next writer)", severity=WARNING))
     return issues
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgq.common import record_changes
-from msgq.common.record_changes import HEAD_BYTES, INDEX_BYTES
+from msgq.common.record_changes import CHANGE_HEAD_BYTES, CHANGE_INDEX_BYTES
 from msgq.errors import InvalidValueError, RecordMismatchError, SegmentError
 from msgq.impl import backend as backends
 from msgq.impl.base.origin import origin_time, set_origin
@@ -112,7 +112,7 @@ class VectorWriter(EndpointWriter):
     def _change(self, message: PlaybackMessage) -> tuple[int, bytes]:
         """Return the element that changed, and its value."""
         try:
-            change, item = record_changes.unpack(message.data)
+            change, item = record_changes.unpack_change(message.data)
         except ValueError as error:
             raise UnplayableError(str(error)) from None
         if message.schema not in (None, self.spec.schema) or len(item) != self._item.itemsize:
@@ -203,7 +203,7 @@ class BoardWriter(EndpointWriter):
         self._board.close()
 
 
-_TIME = slice(INDEX_BYTES + 8, HEAD_BYTES)  # of a change
+_TIME = slice(CHANGE_INDEX_BYTES + 8, CHANGE_HEAD_BYTES)  # of a change
 
 
 def _compare(data: bytes, key: str) -> ComparedMessage:
@@ -215,6 +215,6 @@ def _compare(data: bytes, key: str) -> ComparedMessage:
 
 PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: open_records(spec, target),
-    state_key=lambda data: data[:INDEX_BYTES],
+    state_key=lambda data: data[:CHANGE_INDEX_BYTES],
     compare=_compare,
 )

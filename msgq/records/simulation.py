@@ -57,8 +57,8 @@ def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Itera
     said = MessageSource(KIND.name, options=json.dumps(form))
     schema = record_changes.change_schema(store.dtype)
     for place, index in enumerate(indices.tolist()):
-        change = record_changes.Change(index, store.begin(index), time_ns)
-        data = record_changes.pack(change, rows[place].tobytes())
+        change = record_changes.RecordChange(index, store.begin(index), time_ns)
+        data = record_changes.pack_change(change, rows[place].tobytes())
         yield SentMessage(time_ns, node, store.endpoint, data, said, schema)
 
 

@@ -12,44 +12,44 @@ from msgq.impl.base import clock
 from msgq.impl.meter import RecordsMeter
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.sources import open_record_source
-from msgq.kinds.source import Feed, Item, KindSource
+from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
 
 
-class VectorFeed(Feed):
+class VectorFeed(EndpointFeed):
     """A vector: what was ever written as it is now, then what changes."""
 
     def __init__(self, vector: SeqlockVector) -> None:
         self.waits = self._vector = vector
         self._schema = struct_schema(vector.dtype)
 
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Return the elements that changed."""
         changes = self._vector.changes()
         now_ns = clock.time_ns()
         columns = (changes.indices.tolist(), changes.counts.tolist(), changes.times.tolist(), changes.rows)
         return [
-            Item(row.tobytes(), *_describe_write("index", index, count, time_ns, now_ns), self._schema)
+            SourceItem(row.tobytes(), *_describe_write("index", index, count, time_ns, now_ns), self._schema)
             for index, count, time_ns, row in islice(zip(*columns, strict=True), most)
         ]
 
 
-class BoardFeed(Feed):
+class BoardFeed(EndpointFeed):
     """A board: each value as it is now, then what changes."""
 
     def __init__(self, board: Board) -> None:
         self.waits = self._board = board
 
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Return the values that changed."""
         changes = self._board.changes()
         now_ns, schema = clock.time_ns(), self._board.schema
         return [
-            Item(value.data, *_describe_write("key", key, value.count, value.time, now_ns), schema)
+            SourceItem(value.data, *_describe_write("key", key, value.count, value.time, now_ns), schema)
             for key, value in islice(changes.items(), most)
         ]
 
 
-def open_feed(name: str, prefix: str) -> Feed:
+def open_feed(name: str, prefix: str) -> EndpointFeed:
     """Return the feed of a vector or board."""
     try:
         return VectorFeed(SeqlockVector(name, create=False, passive=True, prefix=prefix))

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from msgq.common import naming
-from msgq.common.timing import SCHEMA, timing_topic
+from msgq.common.timing import TIMING_SCHEMA, timing_topic
 from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
 from msgq.impl import backend as backends
@@ -167,9 +167,9 @@ class StageTracer:
         publisher = self._module.PubSocket()
         with naming.overrides(in_prefix=self.prefix):
             try:
-                publisher.connect(backends.context, topic, RING_BYTES, schema=SCHEMA)
+                publisher.connect(backends.context, topic, RING_BYTES, schema=TIMING_SCHEMA)
             except SegmentSizeError:  # exists with another size
-                publisher.connect(backends.context, topic, schema=SCHEMA)
+                publisher.connect(backends.context, topic, schema=TIMING_SCHEMA)
         self._topics[endpoint] = publisher
         return publisher
 

@@ -11,10 +11,10 @@ from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 from msgq.common.units import NS_PER_S
 from msgq.impl.records.core import RecordWatch
-from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
 
 
-class RecordRow(Row[RecordStats, EndpointCounts]):
+class RecordRow(EndpointRow[RecordStats, EndpointCounts]):
     """A vector or board. Who reads leaves no trace."""
 
     unmeasured = MappingProxyType(
@@ -98,7 +98,7 @@ def _describe_key(key: RecordKeyInfo) -> str:
 
 STATS = KindStats(
     watch=RecordWatch,
-    totals=lambda record: Totals(record.bytes, record.written, None),
+    totals=lambda record: EndpointTotals(record.bytes, record.written, None),
     row=RecordRow,
     describe=describe,
 )

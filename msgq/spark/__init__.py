@@ -3,9 +3,11 @@
 Needs the extra `spark`.
 """
 
-from msgq.common.optional import require
+from msgq.common.optional import require_extra
 
-require("msgq.spark", "spark", "mcap", "pyarrow", "pyspark")  # before an import of these fails, which would not say how
+require_extra(
+    "msgq.spark", "spark", "mcap", "pyarrow", "pyspark"
+)  # before an import of these fails, which would not say how
 
 from msgq.spark.runtime.session import session  # noqa: E402
 from msgq.spark.source.read import read  # noqa: E402

@@ -19,7 +19,15 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.ring.core import TopicObserver
-from msgq.kinds.bridge import BATCH, FORWARDING, In, KindBridge, Loop, Out, open_socket
+from msgq.kinds.bridge import (
+    BATCH_MESSAGES,
+    FORWARDING,
+    BridgeLoop,
+    IncomingLink,
+    KindBridge,
+    OutgoingLink,
+    open_socket,
+)
 from msgq.kinds.snapshots import read, read_all
 from msgq.topic.names import KIND
 
@@ -28,13 +36,13 @@ TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good 
 _log = logging.getLogger(__name__)
 
 
-class TopicOut(Out):
+class TopicOut(OutgoingLink):
     """From the ring to ZMQ.
 
     An ordinary subscriber of the ring: it sleeps until something is published, where a passive one would have to look.
     """
 
-    def __init__(self, loop: Loop, topic: str, zmq_names: dict[str, str]) -> None:
+    def __init__(self, loop: BridgeLoop, topic: str, zmq_names: dict[str, str]) -> None:
         super().__init__(loop, topic, zmq_names)
         self._known_s = 0.0  # when it was seen last that the publisher is no bridge
 
@@ -59,7 +67,7 @@ class TopicOut(Out):
     def forward(self) -> None:
         """Hand on what there is, up to a batch."""
         try:
-            messages = self._sub.receive_many(BATCH)
+            messages = self._sub.receive_many(BATCH_MESSAGES)
         except CorruptSegmentError as error:  # the next call goes on behind it
             _log.warning("%s", error)
             return
@@ -75,10 +83,10 @@ class TopicOut(Out):
         self._send_all(messages)
 
 
-class TopicIn(In):
+class TopicIn(IncomingLink):
     """From ZMQ to the ring."""
 
-    def __init__(self, loop: Loop, topic: str, host: str, segment_size: int) -> None:
+    def __init__(self, loop: BridgeLoop, topic: str, host: str, segment_size: int) -> None:
         super().__init__(loop, topic, host)
         self._segment_size = segment_size
 

@@ -21,13 +21,13 @@ from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.cleanup import (
     ERROR,
     WARNING,
-    Issue,
+    EndpointIssue,
+    EndpointUsers,
+    FileRemoval,
     KindCleanup,
-    Removal,
-    Users,
-    by_role,
+    count_by_role,
     describe_removals,
-    reason,
+    explain_removal,
     remove_directories,
 )
 from msgq.kinds.snapshots import read, read_all
@@ -40,7 +40,7 @@ _FATE = {
 _FIX = "--fix removes the topic if only the dead use it"
 
 
-def users(topic: TopicStats) -> Users:
+def users(topic: TopicStats) -> EndpointUsers:
     """Return who uses a topic.
 
     Passive subscribers leave no trace, and need none: their mappings stay theirs when the name is gone.
@@ -54,7 +54,7 @@ def users(topic: TopicStats) -> Users:
         unknown.append("a stock publisher")
     if topic.stock_subscribers:
         unknown.append(f"{topic.stock_subscribers} stock subscribers")
-    return Users(tuple(living), tuple(unknown))
+    return EndpointUsers(tuple(living), tuple(unknown))
 
 
 def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
@@ -62,23 +62,23 @@ def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
     return [(role, participant) for role, participant in topic.participants if participant.alive is False]
 
 
-def diagnose(topic: TopicStats) -> list[Issue]:
+def diagnose(topic: TopicStats) -> list[EndpointIssue]:
     """Return the dead participants of a topic as issues. A topic without a living publisher is an error."""
     published = topic.publisher_kind == "stock" or any(
         role == "publisher" and who.alive is not False for role, who in topic.participants
     )
     return [
-        Issue(
+        EndpointIssue(
             f"{topic.endpoint}: {who} ({_FATE[role]}; {_FIX})",
             severity=ERROR if role == "publisher" and not published else WARNING,
         )
-        for role, who in by_role(dead(topic)).items()
+        for role, who in count_by_role(dead(topic)).items()
     ]
 
 
 def remove_unused(
     endpoints: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
-) -> Iterator[Removal]:
+) -> Iterator[FileRemoval]:
     """Remove topics that nobody uses, and say of each what became of it.
 
     Parameters
@@ -93,12 +93,12 @@ def remove_unused(
         except SegmentError as error:
             if error.errno == errno.ENOENT:  # somebody else removed it meanwhile
                 continue
-            removal = Removal(endpoint, prefix, naming.ring_path(endpoint, prefix), 0, str(error), removed=False)
+            removal = FileRemoval(endpoint, prefix, naming.ring_path(endpoint, prefix), 0, str(error), removed=False)
         if removal is not None:
             yield removal
 
 
-def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> Removal | None:
+def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> FileRemoval | None:
     """Remove one topic; None: somebody else has."""
     with TopicLock(endpoint, prefix) as there:  # who connects now waits, and then makes the topic anew
         if not there:
@@ -108,11 +108,11 @@ def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> Remov
         goes = not living and (force or not unknown)
         if goes and remove:
             unlink_topic(endpoint, prefix)
-        why = reason(living, unknown)
-        return Removal(endpoint, prefix, topic.path, topic.data_bytes, why, goes, not goes and not living)
+        why = explain_removal(living, unknown)
+        return FileRemoval(endpoint, prefix, topic.path, topic.data_bytes, why, goes, not goes and not living)
 
 
-def remove_dead(prefix: str) -> Iterator[Removal]:
+def remove_dead(prefix: str) -> Iterator[FileRemoval]:
     """Remove side segments that lost their ring, and topics that only the dead use; topics that somebody may use stay.
 
     Gives what was removed, and what could not be though it should. Topics that nobody ever entered stay as well.
@@ -124,10 +124,10 @@ def remove_dead(prefix: str) -> Iterator[Removal]:
             removal = _clear_topic(found.endpoint, prefix, True, False) if dead(found) else None
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody else removed it meanwhile
-                yield Removal(found.endpoint, prefix, path, 0, str(error), removed=False)
+                yield FileRemoval(found.endpoint, prefix, path, 0, str(error), removed=False)
             continue
         if removal is not None and removal.removed:
-            yield Removal(found.endpoint, prefix, path, removal.bytes, "only the dead used it")
+            yield FileRemoval(found.endpoint, prefix, path, removal.bytes, "only the dead used it")
 
 
 def _files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
@@ -173,13 +173,13 @@ def _bare(prefix: str) -> bool:
     return False
 
 
-def remove_orphans(prefix: str, remove: bool = True) -> Iterator[Removal]:
+def remove_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """Do what `clear_orphans` does, where the directories of a prefix are not those of a stranger."""
     if not prefix or _is_trusted_place(prefix):
         yield from clear_orphans(prefix, remove)
 
 
-def clear_orphans(prefix: str, remove: bool = True) -> Iterator[Removal]:
+def clear_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove what a prefix has of side segments without a ring, and the directories that they leave.
 
     Sockets that connect meanwhile wait for microseconds, or make the directories anew. Programs that still use a ring
@@ -201,10 +201,10 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[Removal]:
     if remove and alone:
         remove_directories(rings, sides)
     if bare:
-        yield Removal("", prefix, sides, 0, "nothing is in it")
+        yield FileRemoval("", prefix, sides, 0, "nothing is in it")
 
 
-def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> Removal | None:
+def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> FileRemoval | None:
     """Remove one side segment; None when there is nothing to do any more."""
     path = naming.side_path(endpoint, prefix)
     try:
@@ -214,11 +214,13 @@ def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> Removal | None:
     except FileNotFoundError:
         return None
     except SegmentError as error:
-        return None if error.errno == errno.ENOENT else Removal(endpoint, prefix, path, 0, str(error), removed=False)
-    return Removal(endpoint, prefix, path, size, "a side segment that has no ring")
+        return (
+            None if error.errno == errno.ENOENT else FileRemoval(endpoint, prefix, path, 0, str(error), removed=False)
+        )
+    return FileRemoval(endpoint, prefix, path, size, "a side segment that has no ring")
 
 
-def strangers(prefix: str) -> list[Issue]:
+def strangers(prefix: str) -> list[EndpointIssue]:
     """Return which segments have an owner who is not trusted (errors: they are refused), or a mode that is too open."""
     issues = []
     for path_of in (naming.ring_path, naming.side_path):
@@ -226,10 +228,10 @@ def strangers(prefix: str) -> list[Issue]:
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not file_permissions.trusts(status.st_uid):
                 owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
-                issues.append(Issue(f"{path} belongs to {owner}: until then it is refused", severity=ERROR))
+                issues.append(EndpointIssue(f"{path} belongs to {owner}: until then it is refused", severity=ERROR))
             elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):
                 text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
-                issues.append(Issue(text, severity=WARNING))
+                issues.append(EndpointIssue(text, severity=WARNING))
     return issues
 
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.impl.gate.core import gate_owner, unlink_gate
-from msgq.kinds.cleanup import Removal
+from msgq.kinds.cleanup import FileRemoval
 
 
 def clear_gates(
     prefix: str | None, remove: bool = True, wanted: Callable[[str], bool] = lambda endpoint: True
-) -> Iterator[Removal]:
+) -> Iterator[FileRemoval]:
     """Remove the gates whose controllers are dead.
 
     Those of whom that is not known are left out.
@@ -38,7 +38,7 @@ def clear_gates(
                 what = f"a gate whose controller, process {owner[0]}, is dead"
                 size = os.stat(path).st_size
                 kept = _remove_gate(path, owner[2]) if remove else ""
-                yield Removal(endpoint, in_prefix, path, size, kept or what, not kept)
+                yield FileRemoval(endpoint, in_prefix, path, size, kept or what, not kept)
 
 
 def _remove_gate(path: str, inode: int) -> str:
@@ -50,7 +50,7 @@ def _remove_gate(path: str, inode: int) -> str:
     return ""
 
 
-def clear_claims(prefix: str | None, remove: bool = True) -> Iterator[Removal]:
+def clear_claims(prefix: str | None, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove the claims of ZMQ publishers that are dead.
 
     A publisher locks its claim for as long as it lives, and the kernel takes the lock back when it dies: that says more
@@ -66,7 +66,7 @@ def clear_claims(prefix: str | None, remove: bool = True) -> Iterator[Removal]:
             yield removal
 
 
-def _clear_claim(path: str, prefix: str | None, remove: bool) -> Removal | None:
+def _clear_claim(path: str, prefix: str | None, remove: bool) -> FileRemoval | None:
     """Remove one claim; None: it is a living publisher's, or of another prefix. Its lock is free again afterwards."""
     with contextlib.suppress(OSError, ValueError), open(path, "r+") as claim:
         said = json.load(claim)
@@ -78,7 +78,7 @@ def _clear_claim(path: str, prefix: str | None, remove: bool) -> Removal | None:
             if remove:
                 os.unlink(path)
             what = f"the claim of a ZMQ publisher, process {said['pid']}, that is dead"
-            return Removal(endpoint, in_prefix, path, status.st_size, what)
+            return FileRemoval(endpoint, in_prefix, path, status.st_size, what)
     return None
 
 

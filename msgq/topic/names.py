@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from msgq.common import naming, timing
-from msgq.kinds import Kind, Subject
+from msgq.kinds import Kind, ReportedSubject
 
 
-def _find_subject(endpoint: str) -> Subject | None:
-    return None if timing.parse_timing_topic(endpoint) is None else Subject("timing topics")
+def _find_subject(endpoint: str) -> ReportedSubject | None:
+    return None if timing.parse_timing_topic(endpoint) is None else ReportedSubject("timing topics")
 
 
 KIND = Kind(

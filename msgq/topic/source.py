@@ -9,10 +9,10 @@ from msgq.impl.meter import TopicMeter
 from msgq.impl.ring import SubSocket
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.sources import open_topic_source
-from msgq.kinds.source import Feed, Item, KindSource, PayloadTime, TimeStamps, describe_lost
+from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
 
 
-class TopicFeed(Feed):
+class TopicFeed(EndpointFeed):
     """A topic."""
 
     def __init__(self, name: str, prefix: str) -> None:
@@ -27,12 +27,12 @@ class TopicFeed(Feed):
     def _read_schema(self) -> Schema | None:
         return TopicObserver(self._name, self._prefix).stats().schema
 
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Return the messages that came."""
         messages = self._socket.receive_many(most)
         if messages and self._schema is None:
             self._schema = self._read_schema()
-        return [Item(message, schema=self._schema) for message in messages]
+        return [SourceItem(message, schema=self._schema) for message in messages]
 
     def complaint(self) -> str:
         """Return how many messages were lost."""

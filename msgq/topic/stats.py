@@ -8,10 +8,10 @@ from typing import Any
 from msgq.common.formatting import in_bytes, in_rate, in_units
 from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
 from msgq.impl.ring.core import TopicObserver
-from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
 
 
-class TopicRow(Row[TopicStats, TopicCounts]):
+class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     """A topic. Stock publishers do not count: `byte_rate` is what goes through the ring then, a little more."""
 
     @property
@@ -93,7 +93,7 @@ def _describe_subscriber(subscriber: SubscriberInfo) -> str:
 
 STATS = KindStats(
     watch=TopicObserver,
-    totals=lambda topic: Totals(topic.data_bytes, topic.messages, topic.lost),
+    totals=lambda topic: EndpointTotals(topic.data_bytes, topic.messages, topic.lost),
     row=TopicRow,
     describe=describe,
 )

@@ -13,11 +13,11 @@ from functools import partial
 from msgq.common import naming
 from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.stats.workqueue import QueueStats
-from msgq.common.texts import plural, some
+from msgq.common.texts import count_noun, join_first
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.core import MessageQueue, remove_queue
 from msgq.impl.workqueue.options import HANDLES_MAX
-from msgq.kinds.cleanup import ERROR, WARNING, Issue, KindCleanup, Repairs
+from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue, KindCleanup, RepairReport
 from msgq.kinds.persistent import PersistentKind
 from msgq.kinds.snapshots import read, read_all
 from msgq.workqueue.names import KIND
@@ -25,7 +25,7 @@ from msgq.workqueue.names import KIND
 
 def _waiting(queue: QueueStats) -> str:
     messages = queue.depth + queue.in_flight
-    return f"; it has {plural(messages, 'message')}" if messages else ""
+    return f"; it has {count_noun(messages, 'message')}" if messages else ""
 
 
 QUEUES = PersistentKind(
@@ -41,7 +41,7 @@ QUEUES = PersistentKind(
 )
 
 
-def repair(prefix: str) -> Repairs:
+def repair(prefix: str) -> RepairReport:
     """Put right what the dead left in queues, and return what was done, and what could not be, a text a queue."""
     done, failed = [], []
     for one in read_all(KIND, prefix):
@@ -50,11 +50,11 @@ def repair(prefix: str) -> Repairs:
             continue
         try:
             MessageQueue(one.name, 0, prefix=prefix).close()  # whoever comes puts it right
-            done.append(f"put right {QUEUE_NAME_PREFIX}{one.name}: {some(left)}")
+            done.append(f"put right {QUEUE_NAME_PREFIX}{one.name}: {join_first(left)}")
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody removed it meanwhile
                 failed.append(str(error))
-    return Repairs(done, failed)
+    return RepairReport(done, failed)
 
 
 def _describe_left(queue: QueueStats) -> list[str]:
@@ -62,29 +62,33 @@ def _describe_left(queue: QueueStats) -> list[str]:
     left = []
     for one in queue.handles:
         if one.leaves:
-            has = [plural(one.taken, "message")] if one.taken else []
-            has += [f"{plural(one.pending_slots, 'slot')} to fill"] if one.pending_slots else []
+            has = [count_noun(one.taken, "message")] if one.taken else []
+            has += [f"{count_noun(one.pending_slots, 'slot')} to fill"] if one.pending_slots else []
             has += [f"its wish to be woken ({', '.join(one.waits)})"] if one.waits else []
             left.append(f"{one.participant} left {' and '.join(has)}")
     if queue.lost_slots:
-        left.append(f"{plural(queue.lost_slots, 'slot')} of handles that are gone")
+        left.append(f"{count_noun(queue.lost_slots, 'slot')} of handles that are gone")
     if queue.expired_leases:
-        left.append(f"{plural(queue.expired_leases, 'message')} whose lease is over")
+        left.append(f"{count_noun(queue.expired_leases, 'message')} whose lease is over")
     return left
 
 
-def diagnose(queue: QueueStats) -> list[Issue]:
+def diagnose(queue: QueueStats) -> list[EndpointIssue]:
     """Return what a supervisor should know: what the dead left, places that mean nothing, full rows."""
     name = QUEUE_NAME_PREFIX + queue.name
     issues = []
     if queue.corrupt_slots:
         text = f"{name} has {queue.corrupt_slots} slots that nobody can use: another program wrote there"
-        issues.append(Issue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
+        issues.append(EndpointIssue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
-        issues.append(Issue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))
+        issues.append(EndpointIssue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))
     left = _describe_left(queue)
     if left:
-        issues.append(Issue(f"{name}: {some(left)} (repaired when a process opens it, or by --fix)", severity=WARNING))
+        issues.append(
+            EndpointIssue(
+                f"{name}: {join_first(left)} (repaired when a process opens it, or by --fix)", severity=WARNING
+            )
+        )
     return issues
 
 

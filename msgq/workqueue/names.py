@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from msgq.common import naming
 from msgq.common.queue_events import events_channel, parse_events_channel
-from msgq.kinds import Kind, Subject
+from msgq.kinds import Kind, ReportedSubject
 
 
 def _carrier(queue: str) -> str:
     return naming.CHANNEL_NAME_PREFIX + events_channel(queue)
 
 
-def _find_subject(endpoint: str) -> Subject | None:
+def _find_subject(endpoint: str) -> ReportedSubject | None:
     queue = (
         parse_events_channel(endpoint.removeprefix(naming.CHANNEL_NAME_PREFIX))
         if endpoint.startswith(naming.CHANNEL_NAME_PREFIX)
         else None
     )
-    return None if queue is None else Subject("channels of queues' events", naming.QUEUE_NAME_PREFIX + queue)
+    return None if queue is None else ReportedSubject("channels of queues' events", naming.QUEUE_NAME_PREFIX + queue)
 
 
 KIND = Kind(

@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from msgq.common import queue_events
-from msgq.common.queue_events import HEAD_BYTES, Event
+from msgq.common.queue_events import EVENT_HEAD_BYTES, Event
 from msgq.common.schema import Schema
 from msgq.errors import QueueMismatchError, SegmentError
 from msgq.impl import backend as backends
@@ -27,8 +27,8 @@ from msgq.workqueue.names import KIND
 if TYPE_CHECKING:
     from msgq.impl.workqueue import MessageQueue
 
-_HEAD = struct.Struct(queue_events.FORMAT)
-_PLACES = {name: target for target, (name, _) in enumerate(queue_events.FIELDS)}
+_HEAD = struct.Struct(queue_events.EVENT_HEAD_FORMAT)
+_PLACES = {name: target for target, (name, _) in enumerate(queue_events.EVENT_FIELDS)}
 NO_PAYLOAD = 'its events have no payloads; queues made with events="payload" say them'
 
 
@@ -60,10 +60,10 @@ def payload(event: bytes) -> tuple[bytes, int]:
     ------
     UnplayableError : it says something else, or has no payload.
     """
-    if len(event) < HEAD_BYTES or not is_sent(event):
+    if len(event) < EVENT_HEAD_BYTES or not is_sent(event):
         raise UnplayableError("it says nothing of a message that was sent")
     head = _HEAD.unpack_from(event)
-    data = event[HEAD_BYTES:]
+    data = event[EVENT_HEAD_BYTES:]
     if len(data) != head[_PLACES["size"]]:
         raise UnplayableError(NO_PAYLOAD)
     return data, head[_PLACES["priority"]]
@@ -115,7 +115,7 @@ class EventSample:
             self.refusal = NO_PAYLOAD
             return True
         self.refusal = ""
-        return len(data) > HEAD_BYTES  # else the message was empty, which any queue's event says
+        return len(data) > EVENT_HEAD_BYTES  # else the message was empty, which any queue's event says
 
 
 def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema]:

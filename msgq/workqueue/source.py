@@ -9,21 +9,21 @@ from typing import Any
 
 from msgq.channel.source import ChannelFeed
 from msgq.common.formatting import in_us
-from msgq.common.queue_events import FIELDS, FORMAT, HEAD_BYTES, Event, events_channel
+from msgq.common.queue_events import EVENT_FIELDS, EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event, events_channel
 from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import SegmentError
 from msgq.impl.meter import EventsMeter, Meter, QueueMeter
 from msgq.impl.sources import open_events_source
 from msgq.impl.workqueue.core import QueueBrowser, QueueWatch
-from msgq.kinds.source import Feed, Item, KindSource, PayloadTime
+from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem
 
 _SAY_S = 1.0  # between two complaints of one queue
 _ALL = 2**62  # messages of a channel that are still there
-_NAMES = tuple(name for name, _ in FIELDS)
+_NAMES = tuple(name for name, _ in EVENT_FIELDS)
 
 
-class QueueFeed(Feed):
+class QueueFeed(EndpointFeed):
     """A queue without events: what waits, each message once."""
 
     def __init__(self, browser: QueueBrowser) -> None:
@@ -32,7 +32,7 @@ class QueueFeed(Feed):
         self._sent = self._shown = self._missed = 0
         self._said_s = time.monotonic()
 
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Show what waits and was not shown before. It is counted what was sent, to know of what was not seen."""
         counted, self._sent = self._sent, self._browser.sent
         items = self._browser.unseen(most)
@@ -55,7 +55,7 @@ class QueueFeed(Feed):
         return f"{missed} messages were taken before they were seen; a queue that is made with events tells of each"
 
 
-class EventsFeed(Feed):
+class EventsFeed(EndpointFeed):
     """A queue with events: what waits, then all that happens to its messages."""
 
     def __init__(self, name: str, prefix: str, browser: QueueBrowser) -> None:
@@ -74,10 +74,10 @@ class EventsFeed(Feed):
         else:
             self.waits = self._events.waits
 
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Show what waits at first, then events, but not that a message was sent that was shown as waiting."""
         schema = self._browser.schema
-        items: list[Item] = []
+        items: list[SourceItem] = []
         if self._there is None:
             waited = self._browser.messages(most)
             self._there = {(message.number, message.sent_time) for message in waited}
@@ -96,7 +96,7 @@ class EventsFeed(Feed):
         return "" if self._events is None else self._events.complaint()
 
 
-def open_feed(name: str, prefix: str) -> Feed:
+def open_feed(name: str, prefix: str) -> EndpointFeed:
     """Return the feed of a work queue."""
     browser = QueueBrowser(name, prefix)
     return EventsFeed(name, prefix, browser) if browser.events else QueueFeed(browser)
@@ -108,7 +108,7 @@ def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> Met
     return EventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)
 
 
-def _waiting(message: QueueMessage, schema: Schema | None) -> Item:
+def _waiting(message: QueueMessage, schema: Schema | None) -> SourceItem:
     facts = {
         "event": "waiting",
         "number": message.number,
@@ -117,15 +117,15 @@ def _waiting(message: QueueMessage, schema: Schema | None) -> Item:
         "sent_time": message.sent_time,
         "origin_time": message.origin_time,
     }
-    return Item(message.data, facts, f"waiting {_text(facts)}", schema)
+    return SourceItem(message.data, facts, f"waiting {_text(facts)}", schema)
 
 
-def _event(item: Item, schema: Schema | None) -> Item:
+def _event(item: SourceItem, schema: Schema | None) -> SourceItem:
     """Return what a message of the channel of events says; one that is none stays what it is."""
-    if item.data is None or len(item.data) < HEAD_BYTES or item.data[0] not in set(Event):
-        return Item(item.data, {**item.facts, "event": "none"}, "no event")
-    head: dict[str, Any] = dict(zip(_NAMES, struct.unpack_from(FORMAT, item.data), strict=True))
-    payload = item.data[HEAD_BYTES:]
+    if item.data is None or len(item.data) < EVENT_HEAD_BYTES or item.data[0] not in set(Event):
+        return SourceItem(item.data, {**item.facts, "event": "none"}, "no event")
+    head: dict[str, Any] = dict(zip(_NAMES, struct.unpack_from(EVENT_HEAD_FORMAT, item.data), strict=True))
+    payload = item.data[EVENT_HEAD_BYTES:]
     head["event"] = Event(head["event"]).name.lower()
     facts = {**head, "origin_time": item.facts["origin_time"]}
     text = f"{head['event']} {_text(head)}"
@@ -134,7 +134,7 @@ def _event(item: Item, schema: Schema | None) -> Item:
     elif head["event"] not in ("sent", "refused"):
         text += f", {in_us((head['publish_time'] - head['sent_time']) / 1000)} us after it was sent"
     has_payload = head["event"] == "sent" and len(payload) == head["size"]
-    return Item(payload if has_payload else None, facts, text, schema)
+    return SourceItem(payload if has_payload else None, facts, text, schema)
 
 
 def _text(facts: dict[str, Any]) -> str:

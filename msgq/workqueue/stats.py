@@ -11,10 +11,10 @@ from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
 from msgq.common.units import NS_PER_S
 from msgq.impl.workqueue.core import QueueWatch
-from msgq.kinds.stats import KindStats, Row, Totals, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
 
 
-class QueueRow(Row[QueueStats, EndpointCounts]):
+class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
     """A work queue. Messages are those that were sent; nobody counts their bytes."""
 
     unmeasured = MappingProxyType({"size": "nobody counts the sizes of messages of a queue"})
@@ -88,7 +88,7 @@ def _describe_handle(handle: QueueHandleInfo) -> str:
 
 STATS = KindStats(
     watch=QueueWatch,
-    totals=lambda queue: Totals(queue.bytes, queue.sent, 0),
+    totals=lambda queue: EndpointTotals(queue.bytes, queue.sent, 0),
     row=QueueRow,
     describe=describe,
 )

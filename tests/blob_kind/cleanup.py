@@ -6,22 +6,22 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
-from msgq.kinds.cleanup import WARNING, Issue, KindCleanup, Removal
+from msgq.kinds.cleanup import WARNING, EndpointIssue, FileRemoval, KindCleanup
 from tests.blob_kind.names import blob_files, blob_path
 from tests.blob_kind.stats import BlobStats
 
 
-def remove_unused(names: Iterable[str], prefix: str, *, remove: bool, force: bool) -> Iterator[Removal]:
+def remove_unused(names: Iterable[str], prefix: str, *, remove: bool, force: bool) -> Iterator[FileRemoval]:
     """See `msgq.kinds.cleanup.RemoveUnused`."""
     for name in names:
         path = blob_path(name, prefix)
         size = path.stat().st_size
         if remove:
             path.unlink()
-        yield Removal(f"blob/{name}", prefix, str(path), size, "nobody uses it")
+        yield FileRemoval(f"blob/{name}", prefix, str(path), size, "nobody uses it")
 
 
-def remove_orphans(prefix: str, remove: bool) -> Iterable[Removal]:
+def remove_orphans(prefix: str, remove: bool) -> Iterable[FileRemoval]:
     """Remove the directory of a prefix if it is empty."""
     with contextlib.suppress(OSError):
         if remove and prefix:
@@ -29,9 +29,9 @@ def remove_orphans(prefix: str, remove: bool) -> Iterable[Removal]:
     return ()
 
 
-def diagnose(blob: BlobStats) -> list[Issue]:
+def diagnose(blob: BlobStats) -> list[EndpointIssue]:
     """Return that a blob is empty."""
-    return [] if blob.messages else [Issue(f"blob/{blob.name} is empty", WARNING)]
+    return [] if blob.messages else [EndpointIssue(f"blob/{blob.name} is empty", WARNING)]
 
 
 CLEANUP = KindCleanup("blobs", "blobs", remove_unused, remove_orphans, diagnose)

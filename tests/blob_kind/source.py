@@ -6,23 +6,23 @@ from collections.abc import Mapping
 
 from msgq.impl.meter import PolledMeter
 from msgq.impl.sources import PolledSource
-from msgq.kinds.source import Feed, Item, KindSource
+from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
 from tests.blob_kind.names import blob_path
 from tests.blob_kind.stats import read_messages
 
 
-class BlobFeed(Feed):
+class BlobFeed(EndpointFeed):
     """The messages that are there, then those that come."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self._name, self._prefix, self._shown = name, prefix, 0
         read_messages(name, prefix)
 
-    def take(self, most: int | None) -> list[Item]:
+    def take(self, most: int | None) -> list[SourceItem]:
         """Return the messages that came since the last call."""
         messages = read_messages(self._name, self._prefix)[self._shown :][:most]
         self._shown += len(messages)
-        return [Item(message, {"number": self._shown}) for message in messages]
+        return [SourceItem(message, {"number": self._shown}) for message in messages]
 
 
 class BlobSource(PolledSource):

@@ -12,7 +12,7 @@ from msgq.common.schema import Schema
 from msgq.common.stats import Participant
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.errors import SegmentError
-from msgq.kinds.stats import KindStats, Row, Totals
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats
 from tests.blob_kind.names import blob_path
 
 
@@ -66,11 +66,11 @@ class BlobWatch:
         return BlobStats(self._name, str(blob_path(self._name, self._prefix)), counts.bytes or 0, counts.messages)
 
 
-class BlobRow(Row[BlobStats, EndpointCounts]):
+class BlobRow(EndpointRow[BlobStats, EndpointCounts]):
     """A blob."""
 
 
-def describe(row: Row[Any, Any]) -> Iterator[str]:
+def describe(row: EndpointRow[Any, Any]) -> Iterator[str]:
     """Return what is known of a blob, a line each."""
     yield f"  file         {row.stats.path}"
     yield f"  messages     {row.stats.messages}"
@@ -78,7 +78,7 @@ def describe(row: Row[Any, Any]) -> Iterator[str]:
 
 STATS = KindStats(
     watch=BlobWatch,
-    totals=lambda blob: Totals(blob.bytes, blob.messages, 0),
+    totals=lambda blob: EndpointTotals(blob.bytes, blob.messages, 0),
     row=BlobRow,
     describe=describe,
 )

@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 import pytest
 
-from msgq.cli.demo.control_loop import STEP
-from msgq.cli.demo.plan import OTHER_KINDS, PICTURE_BYTES, STREAM, SUBSCRIBERS, TOPICS
-from msgq.common.timing import FIELDS, parse_timing_topic
+from msgq.cli.demo.control_loop import STEP_DTYPE
+from msgq.cli.demo.plan import OTHER_KIND_TOPICS, PICTURE_BYTES, STREAM_TYPE, SUBSCRIBERS, TOPICS
+from msgq.common.timing import TIMING_FIELDS, parse_timing_topic
 from msgq.recording import LogReader
 from msgq.stats import channels, queues, records, topics
 from tests.support import SHM, wait_until
@@ -76,7 +76,9 @@ def flowing(prefix: str) -> bool:
     append_imported_messages |= {one.node for channel in channels(prefix) for one in channel.publishers if one.sent}
     append_imported_messages |= {one.name.rpartition("-")[2] for one in records(prefix) if one.written}
     append_imported_messages |= {queue.name.rpartition("-")[2] for queue in queues(prefix) if queue.sent}
-    return {f"{name}_{STREAM}" if topic.frames else name for name, topic in TOPICS.items()} <= append_imported_messages
+    return {
+        f"{name}_{STREAM_TYPE}" if topic.frames else name for name, topic in TOPICS.items()
+    } <= append_imported_messages
 
 
 def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path: Path) -> None:
@@ -120,9 +122,9 @@ def check_loop(log: LogReader) -> None:
     for message in log:
         name = message.endpoint.rpartition("-")[2]
         if found := parse_timing_topic(message.endpoint):
-            stages[found[0]].append(int(np.frombuffer(message.data, "<i8")[FIELDS.index("origin_time")]))
+            stages[found[0]].append(int(np.frombuffer(message.data, "<i8")[TIMING_FIELDS.index("origin_time")]))
         elif name in times:
-            ((published, origin, *_),) = np.frombuffer(message.data, STEP).tolist()
+            ((published, origin, *_),) = np.frombuffer(message.data, STEP_DTYPE).tolist()
             times[name][origin], last = published, message.publish_time
     assert last == published, "the recorder knows what the fields are"
     assert all(origin == published for origin, published in times["sensor"].items())
@@ -220,7 +222,9 @@ def zmq_endpoints(prefix: str) -> list[str]:
 def everybody_bound(prefix: str) -> bool:
     """Whether every publisher is there, those of the subscribers' reports included (there is no passive one)."""
     on_zmq = [topic for topic in TOPICS.values() if topic.kind == "topic"]
-    reporting = [one for one in SUBSCRIBERS.values() if all(TOPICS[name] not in OTHER_KINDS for name in one.topics)]
+    reporting = [
+        one for one in SUBSCRIBERS.values() if all(TOPICS[name] not in OTHER_KIND_TOPICS for name in one.topics)
+    ]
     return len(zmq_endpoints(prefix)) >= len(on_zmq) + len(reporting) - 1
 
 
@@ -228,7 +232,7 @@ def everybody_bound(prefix: str) -> bool:
 def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
-    carried = {name for name, topic in TOPICS.items() if topic not in OTHER_KINDS}
+    carried = {name for name, topic in TOPICS.items() if topic not in OTHER_KIND_TOPICS}
     assert {(topic["topic"], topic["messages"]) for topic in summary["topics"]} == {(name, None) for name in carried}
     assert summary["notes"] == ["without channel, vector and queue, which ZMQ does not carry"]
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}

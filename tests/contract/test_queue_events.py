@@ -16,7 +16,7 @@ import pytest
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common.queue_events import FORMAT, HEAD_BYTES, SCHEMA, Event, events_channel
+from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, SCHEMA, Event, events_channel
 from msgq.errors import (
     EndpointNameError,
     InvalidValueError,
@@ -65,7 +65,9 @@ class Ear:
         while (sample := self.sub.receive_view(timeout=0)) is not None:
             with sample:
                 data = bytes(sample)
-                head = Heard._make((*struct.unpack_from(FORMAT, data), data[HEAD_BYTES:], sample.origin_time))
+                head = Heard._make(
+                    (*struct.unpack_from(EVENT_HEAD_FORMAT, data), data[EVENT_HEAD_BYTES:], sample.origin_time)
+                )
                 found.append(head._replace(event=Event(head.event)))
         return found
 

@@ -15,7 +15,7 @@ import pytest
 
 import msgq
 from msgq.bridge import Bridge
-from msgq.common.selection import Selection, parse_pattern
+from msgq.common.selection import SelectedEndpoints, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.spark.source.options import Options
@@ -78,9 +78,9 @@ every_text = pytest.mark.parametrize("text", SELECTED)
 
 @every_text
 def test_by_itself_and_on_another_machine(text: str) -> None:
-    selection = pickle.loads(pickle.dumps(Selection([parse_pattern(text)])))
+    selection = pickle.loads(pickle.dumps(SelectedEndpoints([parse_pattern(text)])))
     assert {name for name in NAMES if name in selection} == SELECTED[text]
-    assert {name for name in NAMES if name not in Selection(None, [parse_pattern(text)])} == SELECTED[text]
+    assert {name for name in NAMES if name not in SelectedEndpoints(None, [parse_pattern(text)])} == SELECTED[text]
 
 
 @every_text
@@ -174,20 +174,20 @@ def test_what_is_no_pattern_is_an_error_in_one_line(text: str, log: Path, prefix
 
 def test_a_name_in_a_program_selects_exactly_itself() -> None:
     for name in ("a+b", "imu[0]", "(", "camera.*"):
-        assert [one for one in (*NAMES, "(", "camera.*") if one in Selection([name])] == [name]
+        assert [one for one in (*NAMES, "(", "camera.*") if one in SelectedEndpoints([name])] == [name]
 
 
 def test_an_expression_in_a_program_is_searched_for() -> None:
-    assert {name for name in NAMES if name in Selection(re.compile("era"), re.compile("t$"))} == {
+    assert {name for name in NAMES if name in SelectedEndpoints(re.compile("era"), re.compile("t$"))} == {
         "camera",
         "camera_rear",
     }
 
 
 def test_everything_and_nothing() -> None:
-    assert "any" in Selection()
-    assert "any" not in Selection([])
-    assert "any" not in Selection(None, ["any"])
+    assert "any" in SelectedEndpoints()
+    assert "any" not in SelectedEndpoints([])
+    assert "any" not in SelectedEndpoints(None, ["any"])
 
 
 @every_text

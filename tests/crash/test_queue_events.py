@@ -12,7 +12,7 @@ from typing import Any
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common.queue_events import FORMAT, Event, events_channel
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event, events_channel
 from msgq.workqueue import MessageQueue
 from tests.crash.queues import SLOTS, Place, ended, points, program, slot
 
@@ -24,7 +24,7 @@ SENT = range(1, 5)
 
 def heard(sub: Any) -> list[tuple[Any, ...]]:
     """Return the events that were published, each as the fields of its head."""
-    return [struct.unpack(FORMAT, data) for data in sub.receive_many()]
+    return [struct.unpack(EVENT_HEAD_FORMAT, data) for data in sub.receive_many()]
 
 
 def kill_taker(slot: Place, at: int) -> list[str]:

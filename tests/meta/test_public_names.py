@@ -243,9 +243,9 @@ FUNCTIONS = {
     recording.playback_messages: "(log, time_source='publish_time', remap=mappingproxy({}))",
     recording.replay: "(log, *programs, seed=0, time_source='publish_time', remap=mappingproxy({}), faults=None, "
     "idle_timeout=10.0, max_runtime=60.0)",
-    selection.Selection: "(wanted=None, unwanted=())",
+    selection.SelectedEndpoints: "(wanted=None, unwanted=())",
     selection.parse_pattern: "(text)",
-    selection.expression: "(text)",
+    selection.compile_expression: "(text)",
     recording.compare: "(a, b, tolerances=mappingproxy({}), *, endpoints=None, time_tolerance=None)",
 }
 # What is written in Python: the arguments that make one, its methods, its plain attributes.

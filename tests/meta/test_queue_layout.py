@@ -262,14 +262,14 @@ def test_queue_with_an_unknown_word_for_events_has_none(prefix: str) -> None:
 def test_events_have_the_bytes_that_their_page_says() -> None:
     """The head that headers write, and the one that queue_events tells of."""
     numpy = pytest.importorskip("numpy")
-    dtype = numpy.dtype(list(queue_events.FIELDS))
-    assert dtype.itemsize == struct.calcsize(queue_events.FORMAT) == queue_events.HEAD_BYTES
+    dtype = numpy.dtype(list(queue_events.EVENT_FIELDS))
+    assert dtype.itemsize == struct.calcsize(queue_events.EVENT_HEAD_FORMAT) == queue_events.EVENT_HEAD_BYTES
     text = (ROOT / "msgq" / "impl" / "workqueue" / "events.h").read_text()
     struct_body = re.search(r"typedef struct \{([^}]*)\} mq_queue_event;", text)
     assert struct_body
     kinds = {"uint8_t": "|u1", "uint16_t": "<u2", "uint32_t": "<u4", "uint64_t": "<u8", "int64_t": "<i8"}
     fields = re.findall(r"(u?int\d+_t) (\w+);", struct_body[1])
-    assert tuple((name, kinds[kind]) for kind, name in fields) == queue_events.FIELDS
+    assert tuple((name, kinds[kind]) for kind, name in fields) == queue_events.EVENT_FIELDS
     named = re.findall(r"MQ_QUEUE_EVENT_(\w+)", text[text.index("typedef enum") : text.index("mq_queue_event_type")])
     assert named == [event.name for event in queue_events.Event]
 

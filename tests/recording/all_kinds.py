@@ -12,7 +12,7 @@ import numpy as np
 from msgq.common import queue_events
 from msgq.common.message_source import MessageSource
 from msgq.common.queue_events import Event
-from msgq.common.record_changes import Change, change_schema, pack
+from msgq.common.record_changes import RecordChange, change_schema, pack_change
 from msgq.common.schema import Schema
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
@@ -67,7 +67,7 @@ class Log:
     ) -> None:
         source = MessageSource("records", options=json.dumps({**VECTOR, **options}))
         self._counts[index] = count = self._counts.get(index, 0) + 1
-        data = pack(Change(index, count, BEGIN + round(ms * MS)), np.array(value, item).tobytes())
+        data = pack_change(RecordChange(index, count, BEGIN + round(ms * MS)), np.array(value, item).tobytes())
         self.add(ms, "records/quotes", data, source, change_schema(item))
 
     def board(self, ms: float, key: str, value: bytes) -> None:
@@ -77,7 +77,7 @@ class Log:
         self._counts["queue"] = number = self._counts.get("queue", 0) + 1
         time = BEGIN + round(ms * MS)
         fields = (event, 3, priority, 0, number, time, time, 0, len(data), 1234)
-        head = struct.pack(queue_events.FORMAT, *fields)
+        head = struct.pack(queue_events.EVENT_HEAD_FORMAT, *fields)
         source = MessageSource("queue", "sender", options=json.dumps(QUEUE))
         with_payload = payload and event is Event.SENT
         self.add(ms, "queue/jobs", head + (data if with_payload else b""), source, queue_events.SCHEMA)

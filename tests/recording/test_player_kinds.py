@@ -15,7 +15,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.common.message_source import MessageSource
-from msgq.common.record_changes import Change, change_schema, pack
+from msgq.common.record_changes import RecordChange, change_schema, pack_change
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.player.remapping import EndpointRemapping
@@ -380,7 +380,13 @@ def test_readers_are_waited_for_where_they_must_be_in_time(log: Any) -> None:
 def test_options_that_make_no_sense(log: Any, options: str) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
-        log.add(1, "records/v", pack(Change(0, 1, 5), b"12345678"), MessageSource("records", options=options), CHANGES)
+        log.add(
+            1,
+            "records/v",
+            pack_change(RecordChange(0, 1, 5), b"12345678"),
+            MessageSource("records", options=options),
+            CHANGES,
+        )
 
     done, player = play(log(fill))
     assert (done.messages, list(player.skipped)) == (1, ["records/v"])
@@ -393,7 +399,7 @@ def test_changes_that_make_no_sense(log: Any) -> None:
         log.vector(1, 99, (1, 2))
         source = MessageSource("records", options=json.dumps(VECTOR))
         log.add(2, "records/quotes", b"short", source, change_schema(QUOTE))
-        log.add(3, "records/quotes", pack(Change(0, 1, 5), b"too long" * 9), source, change_schema(QUOTE))
+        log.add(3, "records/quotes", pack_change(RecordChange(0, 1, 5), b"too long" * 9), source, change_schema(QUOTE))
         log.vector(4, 2, (3, 4))
 
     done, _ = play(log(fill))

@@ -21,7 +21,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.common import naming
-from msgq.common.selection import Selection
+from msgq.common.selection import SelectedEndpoints
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import ChunkBuffer
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_begun_is_not_left(prefix: str, tmp_path: Path) ->
 
 def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
     capture, chunk = Capture(), ChunkBuffer(4096, 1024)
-    sources = RecordedEndpoints(capture, Selection(), None)
+    sources = RecordedEndpoints(capture, SelectedEndpoints(), None)
     with msgq.pub_sock("e") as pub:
         sources.rescan()
         pub.send_many([b"x"] * 10)
@@ -203,7 +203,7 @@ def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
 
 def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> None:
     capture, chunk = Capture(), ChunkBuffer(1024, 1024)
-    sources = RecordedEndpoints(capture, Selection(), None)
+    sources = RecordedEndpoints(capture, SelectedEndpoints(), None)
     with msgq.pub_sock("e") as pub:
         sources.rescan()
         pub.send(b"unwanted")

@@ -266,7 +266,7 @@ def test_events_of_a_queue_are_recorded_as_the_queue(start: Any, tmp_path: Path)
     channel = EventsChannel("jobs:events", schema=queue_events.SCHEMA)
     recorder = start()
     fields = {"event": queue_events.Event.SENT, "priority": 3, "number": 9, "size": 5, "pid": os.getpid()}
-    event = np.zeros(1, np.dtype(list(queue_events.FIELDS)))
+    event = np.zeros(1, np.dtype(list(queue_events.EVENT_FIELDS)))
     for name, value in fields.items():
         event[name] = value
     channel.publisher().send(event.tobytes() + b"hello")

@@ -17,7 +17,7 @@ import pytest
 
 import msgq
 from msgq.common import naming, timing
-from msgq.common.selection import Selection
+from msgq.common.selection import SelectedEndpoints
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import endpoints
@@ -175,7 +175,7 @@ def test_one_that_removes_its_topic_too(start: Any, noticing: Any, tmp_path: Pat
 def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> None:
     """Nobody knows whether anything was published: that is said."""
     make_directories()
-    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan()
     with msgq.pub_sock("e") as pub:
         pub.send(b"x")
@@ -188,7 +188,7 @@ def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> No
 
 def test_two_hundred_of_them_are_all_said(prefix: str) -> None:
     make_directories()
-    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan()
     names = [f"e{number}" for number in range(200)]
     for name in names:
@@ -204,7 +204,7 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
     prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was joined, although it is told only when it has gone."""
-    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan()
     scan = sources._scan
 
@@ -259,7 +259,7 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
 
 def test_a_topic_that_is_gone_is_let_go(prefix: str) -> None:
     """Its memory is not kept for the rest of a recording."""
-    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan()
     for _ in range(5):
         with msgq.pub_sock("e"):
@@ -323,7 +323,7 @@ def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
         def poll(self) -> None:
             raise OSError(28, "No space left on device")
 
-    sources = RecordedEndpoints(Capture(), Selection(), None)
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan()
     monkeypatch.setattr(sources, "_file_watcher", NoMore())
     with msgq.pub_sock("e"):
@@ -404,7 +404,7 @@ def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> N
     timings = found["timing:planner:quotes"]
     assert [struct.unpack("<4q", message.data)[1] for message in timings] == origins
     assert [struct.unpack("<4q", message.data)[0] for message in timings] == [one.publish_time for one in timings]
-    assert {message.schema for message in timings} == {timing.SCHEMA}
+    assert {message.schema for message in timings} == {timing.TIMING_SCHEMA}
 
 
 # ---- other kinds ----

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.common.record_changes import unpack
+from msgq.common.record_changes import unpack_change
 from msgq.common.schema import Schema
 from msgq.impl.base import clock
 from msgq.recording import FrameStream, LogReader, Message, Player, Recorder
@@ -157,7 +157,7 @@ def content(message: Message) -> Any:
     if message.kind == "queue":
         return payload(message.data)
     if message.kind == "records" and not message.key:
-        change, item = unpack(message.data)
+        change, item = unpack_change(message.data)
         return change.index, change.count, item
     return message.data
 

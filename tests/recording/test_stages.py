@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from msgq.common import timing
-from msgq.monitor.hop_tree import HopTreeCollector, hops
+from msgq.monitor.hop_tree import HopTreeCollector, compute_hops
 from msgq.recording import LogReader, Recorder
 from tests.support import Child, wait_until
 from tests.unit import stage_children
@@ -34,12 +34,12 @@ def test_a_recording_of_everything_has_timing_topics_and_the_same_tree(prefix: s
     assert log.endpoints.keys() == {*NAMES, "timing:planner:model"}
     schema = log.endpoints["timing:planner:model"].schema
     assert schema is not None
-    assert (schema.name, schema.data) == (timing.SCHEMA.name, timing.SCHEMA.data)
+    assert (schema.name, schema.data) == (timing.TIMING_SCHEMA.name, timing.TIMING_SCHEMA.data)
     rows: list[tuple[Any, ...]] = []
     for message in log:
         if message.endpoint in NAMES:
             (step,) = np.frombuffer(message.data, stage_children.STEP)
             rows.append((NAMES.index(message.endpoint), message.publish_time, int(step["origin_time"])))
-    recorded = hops(NAMES, *np.array(rows, np.int64).T)
+    recorded = compute_hops(NAMES, *np.array(rows, np.int64).T)
     assert sorted(recorded, key=str) == sorted(live.hops, key=str)
     assert [hop.messages for hop in recorded] == [300, 300, 300]

@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pb2
 
 import msgq
 from msgq.cli.app import app
-from msgq.cli.common.payload import decode
+from msgq.cli.common.payload import decode_payload
 from msgq.common.schema import Schema
 from msgq.decoding.decoders import NESTING_MAX, Undecoded
 from msgq.recording import LogReader, compare
@@ -92,7 +92,7 @@ FINE: dict[str, tuple[Schema, bytes]] = {
 @pytest.mark.parametrize("kind", STRANGE)
 def test_what_cannot_be_shown_is_its_bytes_and_the_reason(kind: str) -> None:
     schema, data = STRANGE[kind]
-    found = decode(schema, data)
+    found = decode_payload(schema, data)
     assert isinstance(found, Undecoded)
     assert found.data == data
     assert found.reason
@@ -100,7 +100,7 @@ def test_what_cannot_be_shown_is_its_bytes_and_the_reason(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FINE)
 def test_what_can_be_shown_is(kind: str) -> None:
-    assert not isinstance(decode(*FINE[kind]), Undecoded)
+    assert not isinstance(decode_payload(*FINE[kind]), Undecoded)
 
 
 @pytest.fixture

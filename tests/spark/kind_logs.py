@@ -13,7 +13,7 @@ import numpy as np
 
 from msgq.common.dtypes import struct_schema
 from msgq.common.message_source import TOPIC, MessageSource
-from msgq.common.queue_events import FORMAT, SCHEMA, Event
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
@@ -107,7 +107,7 @@ class QueueEvent(NamedTuple):
     def data(self, payload: bytes = b"") -> bytes:
         """Return the message of the event."""
         fields = (self.event, self.row, self.priority, self.deliveries, self.number, self.time)
-        return struct.pack(FORMAT, *fields, self.sent_time, self.taken_time, self.size, self.pid) + payload
+        return struct.pack(EVENT_HEAD_FORMAT, *fields, self.sent_time, self.taken_time, self.size, self.pid) + payload
 
 
 def of_queue(

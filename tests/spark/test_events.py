@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.common.queue_events import ENCODING, HEAD_BYTES, SCHEMA, Event
+from msgq.common.queue_events import EVENT_ENCODING, EVENT_HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.columns import ColumnDecoder
 from msgq.decoding.fixed_headers import heads
@@ -69,7 +69,7 @@ def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
 
 def test_what_is_no_event_has_a_reason() -> None:
     good = QueueEvent(Event.SENT, 3, BEGIN).data(b"do")
-    bad = [b"", good[: HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
+    bad = [b"", good[: EVENT_HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
     rows = decode_events(None, SCHEMA, *bad[:2], good, *bad[2:])
     assert [reason for _, _, reason in rows] == [
         *["it is no event of a queue"] * 2,
@@ -78,11 +78,11 @@ def test_what_is_no_event_has_a_reason() -> None:
     ]
     assert rows[2][1]["payload"] == b"do"
     assert [value for _, value, reason in rows if reason] == [None] * 4
-    other = Schema("QueueEvent", ENCODING, b'[["event", "|u1"]]')
+    other = Schema("QueueEvent", EVENT_ENCODING, b'[["event", "|u1"]]')
     assert decode_events(None, other, good) == [
         (0, None, "its schema describes a head of events that this release does not know")
     ]
-    assert decode_events(None, Schema("QueueEvent", ENCODING), good)[0][1]["number"] == 3, (
+    assert decode_events(None, Schema("QueueEvent", EVENT_ENCODING), good)[0][1]["number"] == 3, (
         "without a text it is this one"
     )
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
 
 import msgq
-from msgq.common.queue_events import HEAD_BYTES, Event
+from msgq.common.queue_events import EVENT_HEAD_BYTES, Event
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.spark.source.data_source import RecordingSource
@@ -124,7 +124,7 @@ def test_messages_of_all_kinds_say_whose_they_are(reader: Make) -> None:
     changes = [struct.unpack("<IQqd", row["data"]) for row in said["records/poses"]]
     assert [(index, count, x) for index, count, _, x in changes] == [(1, 1, 0.5), (2, 1, 1.5)]
     assert [Event(row["data"][0]) for row in said["queue/jobs"]] == [Event.SENT, Event.RECEIVED]
-    assert said["queue/jobs"][0]["data"][HEAD_BYTES:] == b"to do"
+    assert said["queue/jobs"][0]["data"][EVENT_HEAD_BYTES:] == b"to do"
     assert {row["encoding"] for row in said["queue/jobs"]} == {"queue-event"}
     assert (at["messages"], at["lost"]) == (9, 0)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 few = settings(max_examples=12, suppress_health_check=list(HealthCheck))
-names = st.sampled_from(["a", "b", "c", f"{timing.PREFIX}a"])
+names = st.sampled_from(["a", "b", "c", f"{timing.TIMING_TOPIC_PREFIX}a"])
 Row = tuple[Any, ...]
 
 
@@ -36,7 +36,7 @@ _TRACED = {"run": pa.string(), "endpoint": pa.string(), "publish_time": pa.int64
 
 def hops(rows: list[Row]) -> list[Row]:
     """Follow each chain from its begin, message by message."""
-    known = [row for row in rows if row[3] and not row[1].startswith(timing.PREFIX)]
+    known = [row for row in rows if row[3] and not row[1].startswith(timing.TIMING_TOPIC_PREFIX)]
     edges: dict[Row, list[tuple[int | None, int]]] = defaultdict(list)
     for (run, origin), chain in groupby(sorted(known, key=lambda row: (row[0], row[3])), lambda row: (row[0], row[3])):
         before: list[tuple[int, str]] = []

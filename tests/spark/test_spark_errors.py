@@ -18,7 +18,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkRuntimeError, UnknownException
 from pyspark.sql import SparkSession
 
-from msgq.cli.lake import _COMMANDS, arguments
+from msgq.cli.lake import _LAKE_COMMANDS, arguments
 from msgq.errors import IpcError, SparkError
 from msgq.spark.runtime import session as sessions
 from msgq.spark.runtime import spark_errors as error_module
@@ -114,7 +114,7 @@ def test_a_java_without_memory_is_told_though_it_lives(monkeypatch: pytest.Monke
         raise error
 
 
-@pytest.mark.parametrize("verb", sorted({*_COMMANDS} - {"tables"}))  # which starts none
+@pytest.mark.parametrize("verb", sorted({*_LAKE_COMMANDS} - {"tables"}))  # which starts none
 def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     def refused(*_: Any, **__: Any) -> Any:
         raise ConnectionRefusedError(111, "Connection refused")

@@ -18,7 +18,7 @@ from msgq.common import timing
 from msgq.lake.report import plots
 from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.page import write_report
-from msgq.monitor.hop_tree import HopTreeCollector, hops
+from msgq.monitor.hop_tree import HopTreeCollector, compute_hops
 from msgq.monitor.stage_timings import StageCollector
 from msgq.spark import tables
 from msgq.spark.lake import Lake
@@ -161,7 +161,7 @@ def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
         3
     )
     columns = ("parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50")
-    live = [tuple(getattr(hop, name) for name in columns) for hop in hops(names, endpoint, publish, origin)]
+    live = [tuple(getattr(hop, name) for name in columns) for hop in compute_hops(names, endpoint, publish, origin)]
     in_order = sorted(live, key=lambda row: [(value is not None, value) for value in row])
     assert close(in_order, sorted_rows(tables.hops(table), *columns))
 

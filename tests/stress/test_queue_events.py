@@ -16,7 +16,7 @@ import pytest
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common.queue_events import FORMAT, HEAD_BYTES, Event, events_channel
+from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event, events_channel
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, Child, say
 
@@ -42,8 +42,8 @@ class Ear:
 
     def _gather(self, data: bytes | None) -> None:
         if data is not None:
-            event, *rest = struct.unpack_from(FORMAT, data)
-            self.heard.append((Event(event), *rest, data[HEAD_BYTES:]))
+            event, *rest = struct.unpack_from(EVENT_HEAD_FORMAT, data)
+            self.heard.append((Event(event), *rest, data[EVENT_HEAD_BYTES:]))
 
     def end(self) -> Counter[Event]:
         """Hear the rest, and return how many there were of each kind."""

@@ -11,7 +11,7 @@ import msgq
 from msgq import Schema
 from msgq.common import timing
 from msgq.impl.base import clock
-from msgq.monitor.stage_timings import RECORD
+from msgq.monitor.stage_timings import TIMING_DTYPE
 from tests.support import hear, say
 
 STEP = np.dtype([("value", "<f8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("tail", "<u4")])
@@ -35,11 +35,11 @@ def step(origin: int = 0, published: int = 0) -> bytes:
 
 
 def timings(stage: str, endpoint: str, size: int = 0) -> msgq.PubSocket:
-    return publisher(timing.timing_topic(stage, endpoint), timing.SCHEMA, size)
+    return publisher(timing.timing_topic(stage, endpoint), timing.TIMING_SCHEMA, size)
 
 
 def record(sent: int, received: int, ended: int, origin: int) -> bytes:
-    return np.array((ended, origin, received, sent), RECORD).tobytes()
+    return np.array((ended, origin, received, sent), TIMING_DTYPE).tobytes()
 
 
 def chain(names: list[str], count: int) -> list[tuple[str, int, int]]:

@@ -22,7 +22,7 @@ from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl import backend
 from msgq.impl.ring.core import TopicObserver
-from msgq.kinds.bridge import Loop, open_socket
+from msgq.kinds.bridge import BridgeLoop, open_socket
 from msgq.topic import bridge as topics
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 from tests.unit import children
@@ -444,7 +444,7 @@ def test_the_process_keeps_its_name(here: Host) -> None:
 
 def test_link_closed_twice_keeps_the_descriptor_of_another_link() -> None:
     """The kernel gives the number of a closed descriptor to the next one."""
-    loop, descriptor = Loop(), os.eventfd(1)
+    loop, descriptor = BridgeLoop(), os.eventfd(1)
     closed, other = (topics.TopicOut(loop, name, {}) for name in ("closed", "other"))
     closed._sub = other._sub = SimpleNamespace(fileno=lambda: descriptor, close=lambda: None)
     closed._wait_for_sub()

@@ -15,7 +15,7 @@ import msgq
 from msgq import stats
 from msgq.channel import Channel
 from msgq.common import queue_events
-from msgq.common.queue_events import FORMAT, HEAD_BYTES, Event
+from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event
 from msgq.errors import LeaseExpiredError, MessageTooLargeError, QueueFullError, SegmentError
 from msgq.impl.base.origin import set_origin
 from msgq.recording import LogReader
@@ -63,7 +63,9 @@ class Ear:
         while (sample := self.sub.receive_view(timeout=0)) is not None:
             with sample:
                 data = bytes(sample)
-                head = Heard._make((*struct.unpack_from(FORMAT, data), data[HEAD_BYTES:], sample.origin_time))
+                head = Heard._make(
+                    (*struct.unpack_from(EVENT_HEAD_FORMAT, data), data[EVENT_HEAD_BYTES:], sample.origin_time)
+                )
                 found.append(head._replace(event=Event(head.event)))
         return found
 

@@ -13,7 +13,7 @@ import msgq
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.kinds import maintenance
-from msgq.kinds.cleanup import Removal
+from msgq.kinds.cleanup import FileRemoval
 from msgq.topic import cleanup
 from tests.support import SHM, Child, hear, say
 
@@ -111,7 +111,7 @@ def test_orphans_of_a_prefix_that_ended(prefix: str) -> None:
     msgq.pub_sock("topic", 4096).close()
     shutil.rmtree(naming.directories(prefix)[0])
     size = os.stat(path := naming.side_path("topic", prefix)).st_size
-    wanted = [Removal("topic", prefix, path, size, "a side segment that has no ring")]
+    wanted = [FileRemoval("topic", prefix, path, size, "a side segment that has no ring")]
     assert prefix in cleanup.find_orphaned_prefixes()
     assert list(cleanup.clear_orphans(prefix, remove=False)) == wanted
     assert os.path.exists(path)

@@ -69,7 +69,7 @@ def test_errors_are_one_line(prefix: str, arguments: tuple[str, ...], word: str)
 
 
 def test_host_is_the_default_of_in() -> None:
-    assert bridge._sources(["a", "b@there", "c@::1"], "here") == {"a": "here", "b": "there", "c": "::1"}
+    assert bridge._parse_sources(["a", "b@there", "c@::1"], "here") == {"a": "here", "b": "there", "c": "::1"}
 
 
 def test_the_shell_completes_topics_and_channels(prefix: str) -> None:
@@ -82,7 +82,7 @@ def test_the_shell_completes_topics_and_channels(prefix: str) -> None:
 def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("msgq.cli.bridge.time.monotonic", lambda: now[0])
-    report = bridge.Report()
+    report = bridge.FlowReport()
     now[0] += 2
     assert report.lines([flow("a", 10)]) == [(flow("a", 10), 5.0, 50.0)]
     now[0] += 1
@@ -94,7 +94,7 @@ def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) 
 def test_the_table_shows_names_as_they_are() -> None:
     screen = console()
     with screen.capture() as capture:
-        screen.print(bridge._table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
+        screen.print(bridge._make_table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
     for text in ("a[b]", "1,234", "taken [red]", "50 B"):
         assert text in capture.get()
 

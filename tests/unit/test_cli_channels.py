@@ -16,7 +16,7 @@ from click.shell_completion import ShellComplete
 from msgq.channel import Channel, Node, cleanup
 from msgq.cli.app import app
 from msgq.common import naming
-from msgq.kinds.cleanup import Users, reason
+from msgq.kinds.cleanup import EndpointUsers, explain_removal
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
@@ -217,16 +217,16 @@ def test_channel_that_is_opened_while_it_is_cleared_is_a_new_one(prefix: str, mo
     Channel("scans").close()
     path = SHM / f"msgqchan_{prefix}" / "scans"
 
-    def slow(stats: Any) -> Users:
+    def slow(stats: Any) -> EndpointUsers:
         before = uses(path)
         opened.append(Task(Channel, "scans"))
         wait_until(lambda: uses(path) == before + 2, "the thread has mapped the file, and opened it for its lock")
-        return Users((), ())
+        return EndpointUsers((), ())
 
     with monkeypatch.context() as patch:
-        patch.setattr(cleanup, "users", lambda stats: slow(stats) if not opened else Users((), ()))
+        patch.setattr(cleanup, "users", lambda stats: slow(stats) if not opened else EndpointUsers((), ()))
         (removal,) = cleanup.remove_unused(["scans"], prefix)
-    assert (removal.removed, removal.reason) == (True, reason((), ()))
+    assert (removal.removed, removal.reason) == (True, explain_removal((), ()))
     with opened[0].result() as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send(b"x")
         assert (subscriber.receive(0), Channel("scans").messages) == (b"x", 1)

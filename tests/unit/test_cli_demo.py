@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 
 from msgq.cli.demo import virtual
-from msgq.cli.demo.meter import Meter
-from msgq.cli.demo.plan import SUBSCRIBERS, TOPICS, Flow, Published, Reading, Report, Restart
-from msgq.cli.demo.summary import Summary, summarize
+from msgq.cli.demo.meter import DemoMeter
+from msgq.cli.demo.plan import (
+    SUBSCRIBERS,
+    TOPICS,
+    FlowRates,
+    PublishedCounts,
+    PublisherRestart,
+    SubscriberReport,
+    TopicReading,
+)
+from msgq.cli.demo.summary import RunSummary, summarize_run
 from msgq.common.histogram import Histogram
 
-FLOW = Flow(100.0, 6400.0, 10.0, 20.0)
+FLOW = FlowRates(100.0, 6400.0, 10.0, 20.0)
 
 
 def test_percentiles_are_within_three_percent(seed: int) -> None:
@@ -47,7 +55,7 @@ def test_one_value_is_every_percentile() -> None:
 
 
 def test_meter_counts_the_messages_that_are_missing() -> None:
-    meter = Meter("busy")
+    meter = DemoMeter("busy")
     for sequence in (2, 3, 7):
         meter.take((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
     reading = meter.reading(lost=5, now_ns=10_000)
@@ -56,43 +64,43 @@ def test_meter_counts_the_messages_that_are_missing() -> None:
 
 
 def test_meter_sees_a_duplicate() -> None:
-    meter = Meter("busy")
+    meter = DemoMeter("busy")
     for sequence in (0, 1, 1):
         meter.take((sequence, sequence, 1), size=64, now_ns=10)
     assert meter.reading(lost=0, now_ns=10).missed == -1
 
 
 def test_meter_tells_what_a_restart_lost() -> None:
-    meter = Meter("pulse")
+    meter = DemoMeter("pulse")
     meter.take((1_000_000, 0, 11), size=64, now_ns=1_000_000)
     meter.take((5_000_000, 3, 12), size=64, now_ns=5_000_000)
-    assert meter.reading(lost=2, now_ns=6_000_000).restarts == (Restart(11, 12, lost=2, outage_ms=4.0),)
+    assert meter.reading(lost=2, now_ns=6_000_000).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
 
 
 def test_a_report_survives_its_journey() -> None:
-    reading = Reading("pulse", 3, 192, None, 0, 1.5, FLOW, FLOW, (Restart(1, 2, 0, 3.5),))
-    report = Report("survivor", 7, False, (reading,))
-    assert Report.from_json(report.to_json()) == report
+    reading = TopicReading("pulse", 3, 192, None, 0, 1.5, FLOW, FLOW, (PublisherRestart(1, 2, 0, 3.5),))
+    report = SubscriberReport("survivor", 7, False, (reading,))
+    assert SubscriberReport.from_json(report.to_json()) == report
 
 
-def perfect_reports() -> dict[str, Report]:
+def perfect_reports() -> dict[str, SubscriberReport]:
     """A run of 100 messages a topic, in which nothing was lost."""
     reports = {}
     for subscriber in SUBSCRIBERS.values():
         readings = []
         for topic in subscriber.topics:
-            restarts = (Restart(1, 2, 0, 200.0),) if topic == "pulse" else ()
-            readings.append(Reading(topic, 100, 6400, 0, 0, 1.0, FLOW, FLOW, restarts))
-        reports[subscriber.name] = Report(subscriber.name, 7, True, tuple(readings))
+            restarts = (PublisherRestart(1, 2, 0, 200.0),) if topic == "pulse" else ()
+            readings.append(TopicReading(topic, 100, 6400, 0, 0, 1.0, FLOW, FLOW, restarts))
+        reports[subscriber.name] = SubscriberReport(subscriber.name, 7, True, tuple(readings))
     return reports
 
 
-def summary_of(reports: dict[str, Report], interrupted: bool = False, messages: int = 100) -> Summary:
-    published = {name: Published(5, messages, 6400) for name in TOPICS}
-    return summarize(published, reports, 4.0, interrupted, ())
+def summary_of(reports: dict[str, SubscriberReport], interrupted: bool = False, messages: int = 100) -> RunSummary:
+    published = {name: PublishedCounts(5, messages, 6400) for name in TOPICS}
+    return summarize_run(published, reports, 4.0, interrupted, ())
 
 
-def spoil(reports: dict[str, Report], name: str, **changes: Any) -> dict[str, Report]:
+def spoil(reports: dict[str, SubscriberReport], name: str, **changes: Any) -> dict[str, SubscriberReport]:
     first, *others = reports[name].readings
     reports[name] = replace(reports[name], readings=(replace(first, **changes), *others))
     return reports
@@ -153,10 +161,10 @@ def test_a_second_run_that_sent_something_else_is_a_failure(monkeypatch: pytest.
     class Run:
         def __init__(self, *_: object) -> None: ...
 
-        def run(self) -> Summary:
+        def run(self) -> RunSummary:
             return replace(summary_of(perfect_reports()), digest=next(digests))
 
-    monkeypatch.setattr(virtual, "record", lambda _: {})
+    monkeypatch.setattr(virtual, "record_telemetry", lambda _: {})
     monkeypatch.setattr(virtual, "VirtualRun", Run)
     summary = virtual.run_twice(1.0, 7, threading.Event())
     assert (summary.ok, summary.digest) == (False, None)

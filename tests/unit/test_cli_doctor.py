@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import msgq
 from msgq.cli.app import app
 from msgq.monitor import doctor, machine
-from msgq.monitor.machine import Check
+from msgq.monitor.machine import DoctorCheck
 from tests.support import SHM, Child, hear, say
 
 PUBLISHER = "import msgq, os; s = msgq.pub_sock('weather'); os.kill(os.getpid(), 9)"
@@ -71,7 +71,7 @@ def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path:
 
 def test_people_get_a_line_a_check(prefix: str) -> None:
     result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
-    assert len(result.output.splitlines()) == len(machine.CHECKS) + 9
+    assert len(result.output.splitlines()) == len(machine.MACHINE_CHECKS) + 9
     assert "ok    kernel" in result.output
 
 
@@ -83,25 +83,27 @@ def test_little_space_is_noted_and_no_space_is_wrong(
 ) -> None:
     total, free = total_mib << 20, free_mib << 20
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(total, total - free, free))
-    check = machine.shm_space()
+    check = machine.check_shm_space()
     assert check.status == status
     assert f"{free_mib} MiB of {total_mib} MiB" in check.text
 
 
 def test_a_directory_that_is_missing_is_wrong(tmp_path: Path) -> None:
-    assert machine.shm_space(tmp_path / "nowhere").status == "error"
-    assert machine.shm_permissions(tmp_path / "nowhere").status == "error"
+    assert machine.check_shm_space(tmp_path / "nowhere").status == "error"
+    assert machine.check_shm_permissions(tmp_path / "nowhere").status == "error"
 
 
 def test_the_permission_check_leaves_no_file(tmp_path: Path) -> None:
-    assert machine.shm_permissions(tmp_path).status == "ok"
+    assert machine.check_shm_permissions(tmp_path).status == "ok"
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("check", [machine.futex_waitv, machine.membarrier], ids=["futex_waitv", "membarrier"])
+@pytest.mark.parametrize(
+    "check", [machine.check_futex_waitv, machine.check_membarrier], ids=["futex_waitv", "membarrier"]
+)
 def test_a_system_call_that_the_kernel_lacks_is_a_note(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
-    monkeypatch.setattr(machine, "_FUTEX_WAITV", 100_000)
-    monkeypatch.setattr(machine, "_MEMBARRIER", dict.fromkeys(machine._MEMBARRIER, 100_000))
+    monkeypatch.setattr(machine, "_FUTEX_WAITV_NUMBER", 100_000)
+    monkeypatch.setattr(machine, "_MEMBARRIER_NUMBERS", dict.fromkeys(machine._MEMBARRIER_NUMBERS, 100_000))
     found = check()
     assert found.status == "warning"
     assert "not implemented" in found.text
@@ -115,7 +117,7 @@ def test_a_round_trip_that_fails_is_wrong(monkeypatch: pytest.MonkeyPatch, prefi
 
 
 def test_one_wrong_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
-    monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("moon", "error", "it is made of cheese"),))
+    monkeypatch.setattr(doctor, "MACHINE_CHECKS", (lambda: DoctorCheck("moon", "error", "it is made of cheese"),))
     code, checks = diagnose()
     assert code == 1
     assert checks["moon"]["text"] == "it is made of cheese"

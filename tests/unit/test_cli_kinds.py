@@ -32,7 +32,7 @@ from msgq.impl.records.core import RecordWatch
 from msgq.kinds import stored_kinds
 from msgq.kinds.cleanup import KindCleanup
 from msgq.kinds.source import KindSource
-from msgq.kinds.stats import AnyRow, KindStats
+from msgq.kinds.stats import AnyEndpointRow, KindStats
 from msgq.records.stats import STATS as RECORD_STATS
 from tests import command
 from tests.support import DEADLINE, SHM
@@ -160,7 +160,7 @@ def test_what_only_tells_of_others_is_shown_when_it_is_asked_for(bus: Bus, verb:
     assert names() == set(SHOWN)
     assert names("--all") == {*SHOWN, *AUXILIARY}
     assert names("channel/jobs:events") == {"channel/jobs:events"}
-    assert names(f"{timing.PREFIX}*") == {TIMED}
+    assert names(f"{timing.TIMING_TOPIC_PREFIX}*") == {TIMED}
     text = command.run("list", "--interval", "0").output
     assert "1 timing topics and 1 channels of queues' events are not shown" in text
     assert "not shown" not in command.run("list", "--interval", "0", "--all").output
@@ -230,7 +230,7 @@ def test_rates_are_of_what_moved_between_two_looks(bus: Bus) -> None:
     assert lost == stats.channel("scans").lost > 0
 
 
-def _moved(row: AnyRow, rate: Callable[[AnyRow], float | None]) -> int | None:
+def _moved(row: AnyEndpointRow, rate: Callable[[AnyEndpointRow], float | None]) -> int | None:
     found = rate(row)
     return None if found is None else round(found * row.seconds)
 
@@ -269,7 +269,7 @@ def test_an_endpoint_whose_file_is_cut_is_left_out(bus: Bus, kind: str, prefix: 
 
 def test_top_fits_its_columns_and_sorts_by_kind(bus: Bus) -> None:
     rows = live_endpoints.LiveEndpoints(EndpointSelection([], None, auxiliary=False)).poll()
-    head, titles, *text = top_verb.lines(rows, {}, "kind")
+    head, titles, *text = top_verb.format_display(rows, {}, "kind")
     assert head.startswith("6 endpoints, - messages/s, -/s; by kind")
     assert [line.split()[0] for line in text] == SHOWN
     assert [line[29:37].strip() for line in text] == [KIND[name] for name in SHOWN]
@@ -290,7 +290,7 @@ def test_top_shortens_names_and_no_pids(prefix: str) -> None:
 
 
 def test_a_narrow_terminal_folds_the_table(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("msgq.cli.common.render._PLAIN_WIDTH", 60)
+    monkeypatch.setattr("msgq.cli.common.render._PLAIN_WIDTH_COLUMNS", 60)
     text = command.run("list", "--interval", "0").output
     assert max(map(len, text.splitlines()[:-1])) <= 60
     assert "cha" in text

@@ -18,7 +18,7 @@ from msgq.channel import Channel
 from msgq.cli.app import app
 from msgq.common import naming
 from msgq.errors import SegmentError
-from msgq.kinds.cleanup import Users
+from msgq.kinds.cleanup import EndpointUsers
 from msgq.kinds.persistent import PersistentKind
 from msgq.workqueue import Job, MessageQueue, cleanup
 from tests import command
@@ -267,7 +267,7 @@ def test_what_somebody_has_open_stays(prefix: str) -> None:
 
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
-    users = Users((), ("python 17",))
+    users = EndpointUsers((), ("python 17",))
     monkeypatch.setattr(PersistentKind, "users", lambda kind, one: users)
     (found,) = lines("clean", "queue/jobs", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; --force removes it"

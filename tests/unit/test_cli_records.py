@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 from msgq import Board, SeqlockVector, stats
 from msgq.cli.app import app
 from msgq.common import naming
-from msgq.kinds.cleanup import Users
+from msgq.kinds.cleanup import EndpointUsers
 from msgq.kinds.persistent import PersistentKind
 from msgq.records.cleanup import RECORDS
 from tests import command
@@ -220,7 +220,7 @@ def test_what_somebody_writes_stays(prefix: str) -> None:
 
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make("v")
-    users = Users((), ("python 17",))
+    users = EndpointUsers((), ("python 17",))
     monkeypatch.setattr(PersistentKind, "users", lambda kind, one: users)
     (found,) = lines("clean", "records/v", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; it has 1 value; --force removes it"

@@ -16,8 +16,8 @@ import pytest
 
 from msgq.common import timing
 from msgq.impl.base import clock
-from msgq.monitor.hop_tree import Hop, HopTreeCollector, branches, hops
-from msgq.monitor.sliding_window import SlidingWindow, Spread, spread
+from msgq.monitor.hop_tree import HopEdge, HopTreeCollector, compute_hops, walk_branches
+from msgq.monitor.sliding_window import DurationSpread, SlidingWindow, compute_spread
 from msgq.monitor.stage_timings import StageCollector
 from msgq.stats import topic
 from tests.command import run, start
@@ -48,7 +48,7 @@ def lines_with(text: str, *arguments: str) -> str | None:
 @pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101, 1000])
 def test_percentiles_are_the_elements_of_these_ranks(count: int) -> None:
     values = np.random.default_rng(count).permutation(np.arange(count) * 7 - 3)
-    found = spread(values)
+    found = compute_spread(values)
     assert (found.count, found.max) == (count, 7 * (count - 1) - 3)
     for share, value in ((0.5, found.p50), (0.99, found.p99)):
         assert value is not None
@@ -56,7 +56,7 @@ def test_percentiles_are_the_elements_of_these_ranks(count: int) -> None:
 
 
 def test_nothing_has_no_percentiles() -> None:
-    assert spread(np.empty(0, np.int64)) == Spread(0, None, None, None)
+    assert compute_spread(np.empty(0, np.int64)) == DurationSpread(0, None, None, None)
 
 
 def test_a_window_forgets_what_is_old_and_says_how_long_it_is() -> None:
@@ -75,7 +75,7 @@ def test_a_window_forgets_what_is_old_and_says_how_long_it_is() -> None:
 
 
 def by_hand(messages: list[tuple[str, int, int]]) -> dict[tuple[str | None, str], tuple[Any, ...]]:
-    """What the table `hops` says it is, message by message."""
+    """What the table `compute_hops` says it is, message by message."""
     chains: dict[int, list[tuple[int, str]]] = {}
     for endpoint, published, origin in messages:
         chains.setdefault(origin, []).append((published, endpoint))
@@ -106,7 +106,7 @@ def test_hops_are_those_that_a_person_counts() -> None:
         for origin in random.integers(1, 200, 2000)
     ]
     columns = [[names.index(name) for name, *_ in messages], *zip(*(times for _, *times in messages), strict=True)]
-    found = hops(names, *(np.array(column, np.int64) for column in columns))
+    found = compute_hops(names, *(np.array(column, np.int64) for column in columns))
     assert {
         (hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.e2e_p50) for hop in found
     } == by_hand(messages)
@@ -114,7 +114,7 @@ def test_hops_are_those_that_a_person_counts() -> None:
 
 def test_the_tree_shows_each_edge_once_below_its_parent() -> None:
     edges = [(None, "a"), ("a", "b"), ("b", "c"), ("a", "c"), ("c", "a"), (None, "x"), ("lost", "y")]
-    shown = [(depth, hop.parent, hop.endpoint) for depth, hop in branches([Hop(*edge, 1) for edge in edges])]
+    shown = [(depth, hop.parent, hop.endpoint) for depth, hop in walk_branches([HopEdge(*edge, 1) for edge in edges])]
     assert shown == [
         (0, None, "a"),
         (1, "a", "b"),
@@ -146,15 +146,15 @@ def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
         0,
     )
     assert (first.wait, first.work, first.age) == (
-        Spread(100, 50, 99, 100),
-        Spread(100, 4050, 4099, 4100),
-        Spread(100, 4500, 4500, 4500),
+        DurationSpread(100, 50, 99, 100),
+        DurationSpread(100, 4050, 4099, 4100),
+        DurationSpread(100, 4500, 4500, 4500),
     )
     assert (second.endpoint, second.wait, second.work, second.age) == (
         "orders",
-        Spread(0),
-        Spread(1, 2, 2, 2),
-        Spread(0),
+        DurationSpread(0),
+        DurationSpread(1, 2, 2, 2),
+        DurationSpread(0),
     )
     assert second.rate == pytest.approx(1 / second.seconds)
 
@@ -180,9 +180,9 @@ def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> Non
     assert (row.messages, row.malformed, row.wait, row.work, row.age) == (
         2,
         len(bad),
-        Spread(2, 1, 1, 1),
-        Spread(2, 1, 1, 1),
-        Spread(2, 3, 3, 3),
+        DurationSpread(2, 1, 1, 1),
+        DurationSpread(2, 1, 1, 1),
+        DurationSpread(2, 3, 3, 3),
     )
 
 
@@ -225,7 +225,7 @@ def test_a_stage_is_shown_until_its_last_record_has_left_the_window(prefix: str)
     with timings("a", "b") as socket:
         view.poll()
         (row,) = view.rows()  # it is there, and did nothing yet
-        assert (row.messages, row.work) == (0, Spread(0))
+        assert (row.messages, row.work) == (0, DurationSpread(0))
         socket.send(record(5, 6, 7, 4))
         view.poll()
     unlink_topic(socket.endpoint)

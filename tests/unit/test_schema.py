@@ -9,7 +9,7 @@ import pytest
 
 import msgq
 from msgq import Schema, stats
-from msgq.common.schema import DATA_BYTES_MAX, ENCODING_BYTES_MAX, NAME_BYTES_MAX
+from msgq.common.schema import SCHEMA_DATA_BYTES_MAX, SCHEMA_ENCODING_BYTES_MAX, SCHEMA_NAME_BYTES_MAX
 
 
 def published(endpoint: str, schema: Schema | None) -> Schema | None:
@@ -28,8 +28,12 @@ def published(endpoint: str, schema: Schema | None) -> Schema | None:
         Schema("a", ""),
         Schema("a", "json"),
         Schema("prüfung", "ä", b"\0\xff\0"),
-        Schema("n" * NAME_BYTES_MAX, "e" * ENCODING_BYTES_MAX, bytes(range(256)) * (DATA_BYTES_MAX // 256)),
-        Schema("exactly", "full", b"\1" * DATA_BYTES_MAX),
+        Schema(
+            "n" * SCHEMA_NAME_BYTES_MAX,
+            "e" * SCHEMA_ENCODING_BYTES_MAX,
+            bytes(range(256)) * (SCHEMA_DATA_BYTES_MAX // 256),
+        ),
+        Schema("exactly", "full", b"\1" * SCHEMA_DATA_BYTES_MAX),
     ],
 )
 def test_others_see_it_as_it_is(endpoint: str, schema: Schema) -> None:

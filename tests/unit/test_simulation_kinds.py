@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.common.record_changes import Change, change_schema, pack
+from msgq.common.record_changes import RecordChange, change_schema, pack_change
 from msgq.errors import InvalidValueError, KeyTakenError, MultipleWritersError, SegmentError
 from msgq.simulation import Fault, MessageSource, PlaybackMessage, Simulation
 from msgq.workqueue.playback import encode_sent_event
@@ -21,7 +21,7 @@ INTEGERS = change_schema(np.dtype("i8"))
 
 
 def change(index: int, value: int, count: int = 1, time_ns: int = 0) -> bytes:
-    return pack(Change(index, count, time_ns), value.to_bytes(8, "little"))
+    return pack_change(RecordChange(index, count, time_ns), value.to_bytes(8, "little"))
 
 
 class TestPlaying:

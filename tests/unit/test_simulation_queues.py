@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.common.queue_events import FORMAT, Event
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event
 from msgq.errors import DeadlockError, InvalidValueError, QueueFullError, SegmentError, StateError
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
@@ -259,7 +259,7 @@ def listen(sim: Simulation) -> list[tuple[Any, ...]]:
     """Return a list that gets the queue's events when they arrive, each as the fields of its head."""
     jobs(events=True)
     events: list[tuple[Any, ...]] = []
-    sim.on("channel/jobs:events", lambda data: events.append(struct.unpack_from(FORMAT, data)))
+    sim.on("channel/jobs:events", lambda data: events.append(struct.unpack_from(EVENT_HEAD_FORMAT, data)))
     return events
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq.common.record_changes import Change, pack
+from msgq.common.record_changes import RecordChange, pack_change
 from msgq.errors import DeadlockError, InvalidValueError, MultipleWritersError, SegmentError
 from msgq.impl.base.origin import set_origin
 from msgq.records import Board, SeqlockVector
@@ -30,7 +30,7 @@ class TestWrites:
             numbers, other = vector(), vector()
             numbers[1] = 5
             assert other[1] == 5
-            assert sim.sent_on(RECORDS) == [pack(Change(1, 1, 0), (5).to_bytes(8, "little"))]
+            assert sim.sent_on(RECORDS) == [pack_change(RecordChange(1, 1, 0), (5).to_bytes(8, "little"))]
 
     def test_times_are_virtual(self) -> None:
         with Simulation() as sim:

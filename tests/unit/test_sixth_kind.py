@@ -24,8 +24,8 @@ from tests.support import wait_until
 
 @pytest.fixture(autouse=True)
 def blob_kind(monkeypatch: pytest.MonkeyPatch, prefix: str) -> Iterator[None]:
-    monkeypatch.setattr(kinds, "_registered", list(kinds.all_kinds()))
-    kinds.register(KIND)
+    monkeypatch.setattr(kinds, "_registered_kinds", list(kinds.all_kinds()))
+    kinds.register_kind(KIND)
     yield
     for path in blob_path("x", prefix).parent.glob("*"):
         path.unlink()

@@ -45,7 +45,11 @@ def test_other_topics_are_none(topic: str) -> None:
 
 
 def test_the_schema_describes_a_record() -> None:
-    fields = [tuple(field) for field in json.loads(timing.SCHEMA.data)]
+    fields = [tuple(field) for field in json.loads(timing.TIMING_SCHEMA.data)]
     dtype = np.dtype(fields)
-    assert (timing.SCHEMA.encoding, dtype.names, dtype.itemsize) == ("struct", timing.FIELDS, timing.RECORD_BYTES)
-    assert {dtype[name] for name in timing.FIELDS} == {np.dtype("<i8")}
+    assert (timing.TIMING_SCHEMA.encoding, dtype.names, dtype.itemsize) == (
+        "struct",
+        timing.TIMING_FIELDS,
+        timing.TIMING_RECORD_BYTES,
+    )
+    assert {dtype[name] for name in timing.TIMING_FIELDS} == {np.dtype("<i8")}

@@ -263,7 +263,7 @@ def test_half_blocks_show_two_pixels_a_character() -> None:
     rgb[: HEIGHT // 2], rgb[HEIGHT // 2 :] = RED, GREEN
     screen = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=32, height=80)
     with screen.capture() as capture:
-        screen.print(view.HalfBlocks(rgb, "a title"))
+        screen.print(view.HalfBlockPicture(rgb, "a title"))
     *rows, title = capture.get().rstrip("\n").split("\n")
     assert title.strip() == "a title"
     assert [row.count("▀") for row in rows] == [32] * 12
@@ -274,9 +274,9 @@ def test_half_blocks_show_two_pixels_a_character() -> None:
 
 def test_a_picture_fits_the_terminal_and_keeps_its_shape() -> None:
     rgb = np.zeros((1080, 1920, 3), np.uint8)
-    assert view.scale(rgb, 80, 1000).shape == (44, 80, 3)
-    assert view.scale(rgb, 1000, 46).shape == (46, 81, 3)
-    assert view.scale(rgb[:, :1], 5, 2).shape == (2, 1, 3)
+    assert view.scale_picture(rgb, 80, 1000).shape == (44, 80, 3)
+    assert view.scale_picture(rgb, 1000, 46).shape == (46, 81, 3)
+    assert view.scale_picture(rgb[:, :1], 5, 2).shape == (2, 1, 3)
 
 
 def test_view_in_a_terminal_ends_by_ctrl_c(name: str, tmp_path: Path, cameras: Child) -> None:

@@ -3,15 +3,15 @@
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.groups import Group
+from msgq.cli.common.groups import LazyCommandGroup
 
-_COMMANDS = (
+_BAG_COMMANDS = (
     *("info", "list", "cat", "doctor", "recover", "reindex"),
     *("merge", "filter", "split", "diff", "convert", "attachments"),
 )
 
 
-@click.group(cls=Group, verb="bag", names=_COMMANDS, epilog=options.EXIT_CODES)
+@click.group(cls=LazyCommandGroup, verb="bag", names=_BAG_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
     """Look into recordings, repair them, and make other files of them.
 

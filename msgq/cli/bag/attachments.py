@@ -14,10 +14,10 @@ from msgq.recording.mcap_io.log_writer import create_atomically
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
+@arguments.logs_argument
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The directory for the files.")
 @click.option("--name", "names", multiple=True, help="Only the attachment of this name; repeatable.")
-@options.as_json
+@options.json_option
 def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_json: bool) -> None:
     """Write the attachments of LOGS into a directory, each under its name, without the directories in that.
 
@@ -42,4 +42,4 @@ def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_jso
             unfinished.write_bytes(attachment.read())
         said = {"path": str(path), "name": attachment.name, "bytes": attachment.size}
         echo_json(said) if as_json else echo(f"{path}: {in_bytes(attachment.size)}")
-    arguments.tell_problems(log)
+    arguments.print_log_problems(log)

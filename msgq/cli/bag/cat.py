@@ -19,13 +19,13 @@ from msgq.recording.export.text_export import json_row
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
-@arguments.selection
-@options.count
+@arguments.logs_argument
+@arguments.add_selection_options
+@options.count_option
 @click.option("--hex", "as_hex", is_flag=True, help="Payloads in hexadecimal, whatever the schema says.")
 @click.option("--raw", is_flag=True, help="Payloads as they are, one after the other, and nothing else.")
-@options.schemas
-@options.as_json
+@options.add_schema_options
+@options.json_option
 def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, as_json: bool, **chosen: Any) -> None:
     """Show the messages of LOGS, which are one log together, in the order in which they were recorded.
 
@@ -40,30 +40,32 @@ def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, 
         for shown, message in enumerate(islice(log, count), 1):  # noqa: B007  # the number is that of the last one
             echo_bytes(message.data)
     else:
-        shown = _show(log, count, as_hex, echo_json if as_json else None)
-    arguments.tell_problems(log)
+        shown = _show_messages(log, count, as_hex, echo_json if as_json else None)
+    arguments.print_log_problems(log)
     if shown != count:  # all messages were read
-        arguments.require_found(log, **chosen)
+        arguments.require_endpoints_found(log, **chosen)
 
 
-def _show(log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[str, Any]], None] | None) -> int:
+def _show_messages(
+    log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[str, Any]], None] | None
+) -> int:
     shown = 0
     for shown, (message, value) in enumerate(islice(log.decoded(), count), 1):  # noqa: B007
         if show is not None:
             show(json_row(message, value))
         else:
             payload = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
-            echo(f"{_time(message)} {_source(message)}: {as_text(payload)}")
+            echo(f"{_format_log_time(message)} {_format_source(message)}: {as_text(payload)}")
     return shown
 
 
-def _source(message: Message) -> str:
+def _format_source(message: Message) -> str:
     """Return the endpoint, with the key of a board and the publisher of a channel."""
     key = f"[{message.key}]" if message.key else ""
     return f"{message.endpoint}{key}" + (f" ({message.publisher})" if message.publisher else "")
 
 
-def _time(message: Message) -> str:
+def _format_log_time(message: Message) -> str:
     seconds, nanoseconds = divmod(message.log_time, NS_PER_S)
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}"

@@ -9,13 +9,13 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options
 
 
-@click.command(epilog=comparisons.EXIT_CODES)
+@click.command(epilog=comparisons.COMPARISON_EXIT_CODES)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@comparisons.tolerances
-@arguments.selection
-@options.schemas
-@options.as_json
+@comparisons.add_tolerance_options
+@arguments.add_selection_options
+@options.add_schema_options
+@options.json_option
 def command(a: Path, b: Path, tolerances: Any, time_tolerance: float | None, as_json: bool, **chosen: Any) -> None:
     """Compare logs A and B: by endpoint and order, and say where they first differ.
 
@@ -24,9 +24,9 @@ def command(a: Path, b: Path, tolerances: Any, time_tolerance: float | None, as_
     from msgq.recording import compare
 
     first, second = (arguments.open_log([path], **chosen) for path in (a, b))
-    with arguments.showing_progress(first, second):
+    with arguments.show_read_progress(first, second):
         comparison = compare(first, second, tolerances, time_tolerance=time_tolerance)
     for log in (first, second):
-        arguments.tell_problems(log)
-    with arguments.requiring_found(first, second, **chosen):
+        arguments.print_log_problems(log)
+    with arguments.require_endpoints_after(first, second, **chosen):
         comparisons.show_comparison(comparison, as_json)

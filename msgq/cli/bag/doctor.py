@@ -13,14 +13,14 @@ from msgq.common.formatting import in_units
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import Examination
 
-_EPILOG = "Exit codes: 0 no errors (warnings are none); 1 errors, or a file that cannot be read; 2 wrong usage."
-_COLOURS = {"error": "red", "warning": "yellow"}
+_HELP_EPILOG = "Exit codes: 0 no errors (warnings are none); 1 errors, or a file that cannot be read; 2 wrong usage."
+_SEVERITY_COLOURS = {"error": "red", "warning": "yellow"}
 
 
-@click.command(epilog=_EPILOG)
-@arguments.logs
-@arguments.max_chunk_bytes
-@options.as_json
+@click.command(epilog=_HELP_EPILOG)
+@arguments.logs_argument
+@arguments.chunk_limit_option
+@options.json_option
 def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """Check the files of LOGS against the rules of MCAP, and say where they are broken.
 
@@ -36,7 +36,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
             if as_json:
                 echo_json(finding)
             else:
-                where = style_text(f"{finding.severity:7}", _COLOURS[finding.severity])
+                where = style_text(f"{finding.severity:7}", _SEVERITY_COLOURS[finding.severity])
                 output.print(
                     where, f"{finding.path} at byte {finding.offset}: {finding.text} [{finding.rule}]", soft_wrap=True
                 )

@@ -10,18 +10,18 @@ from msgq.cli.common import options
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
-@arguments.output
-@arguments.compression
-@arguments.selection
-@options.as_json
+@arguments.logs_argument
+@arguments.output_option
+@arguments.compression_option
+@arguments.add_selection_options
+@options.json_option
 def command(logs: tuple[Path, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any) -> None:
     """Write some of the messages of LOGS, which are one log together, into another file."""
     from msgq.recording.merge.log_copy import write_mcap
 
     log = arguments.open_log(logs, **chosen)
-    with arguments.showing_progress(log):
+    with arguments.show_read_progress(log):
         count = write_mcap([log], output, compression)
-    arguments.tell_problems(log)
-    arguments.tell_written(output, count, as_json)
-    arguments.require_found(log, **chosen)
+    arguments.print_log_problems(log)
+    arguments.print_written_log(output, count, as_json)
+    arguments.require_endpoints_found(log, **chosen)

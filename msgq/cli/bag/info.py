@@ -21,13 +21,13 @@ SUMMARY, FULL_SCAN = "summary", "full scan"
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
-@arguments.selection
-@arguments.clock
+@arguments.logs_argument
+@arguments.add_selection_options
+@arguments.clock_option
 @click.option(
     "--scan", is_flag=True, help="Read all messages, and report damage.  [default: show the summaries of the files]"
 )
-@options.as_json
+@options.json_option
 def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) -> None:
     """Show what is in LOGS, which are one log together.
 
@@ -38,8 +38,8 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
     """
     log = arguments.open_log(logs, **chosen)
     scanned = scan or (not log.has_statistics and log.counts is None)
-    infos = _infos(log, scanned)
-    about = _about(log, infos, scanned)
+    infos = _list_endpoint_infos(log, scanned)
+    about = _summarize_log(log, infos, scanned)
     if as_json:
         echo_json(about)
         for info in infos:
@@ -47,12 +47,12 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
     else:
         for name, value in about.items():
             echo(f"{name.replace('_', ' '):<12} {_format_value(name, value)}")
-        console().print(_table(infos))
-    arguments.tell_problems(log)
-    arguments.require_found(log, **chosen)
+        console().print(_make_table(infos))
+    arguments.print_log_problems(log)
+    arguments.require_endpoints_found(log, **chosen)
 
 
-def _infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
+def _list_endpoint_infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
     """Return what is known of each endpoint, as `EndpointInfo` has it; None for what only a whole read could tell."""
     names = [field.name for field in fields(EndpointInfo)]
     if scanned or log.has_statistics:
@@ -69,7 +69,7 @@ def _infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
     return [by_name[name] for name in sorted(by_name)]
 
 
-def _about(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[str, Any]:
+def _summarize_log(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[str, Any]:
     runs = {file.metadata.get(metadata_keys.RECORDING, {}).get("run") for file in log.files}
     return {
         "files": len(log.files),
@@ -102,7 +102,7 @@ def _format_value(name: str, value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else in_units(value)
 
 
-def _table(infos: list[dict[str, Any]]) -> Table:
+def _make_table(infos: list[dict[str, Any]]) -> Table:
     table = Table("endpoint", "kind", "schema", "publishers")
     for column in ("messages", "bytes", "rate", "lost", "epochs"):
         table.add_column(column, justify="right")
@@ -115,13 +115,13 @@ def _table(infos: list[dict[str, Any]]) -> Table:
             ", ".join(info["publishers"] or ()) or "-",
             in_units(info["messages"]),
             in_bytes(info["bytes"]),
-            _rate(info),
+            _format_rate(info),
             in_units(info["lost"]),
             in_units(info["epochs"]),
         )
     return table
 
 
-def _rate(info: dict[str, Any]) -> str:
+def _format_rate(info: dict[str, Any]) -> str:
     seconds = (info["last_time"] - info["first_time"]) / 1e9 if info["first_time"] is not None else 0
     return f"{(info['messages'] - 1) / seconds:,.1f}/s" if seconds else "-"

@@ -12,10 +12,10 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
 from msgq.recording import LogReader
 
-_Rows = Iterator[dict[str, Any]]
+_RowIterator = Iterator[dict[str, Any]]
 
 
-def _chunks(log: LogReader) -> _Rows:
+def _list_chunks(log: LogReader) -> _RowIterator:
     for file in log.files:
         for block in file.blocks:
             yield {
@@ -30,7 +30,7 @@ def _chunks(log: LogReader) -> _Rows:
             }
 
 
-def _channels(log: LogReader) -> _Rows:
+def _list_channels(log: LogReader) -> _RowIterator:
     for file in log.files:
         counts = file.statistics.channel_message_counts if file.statistics else None
         for number, channel in sorted(file.registry.channels.items()):
@@ -47,7 +47,7 @@ def _channels(log: LogReader) -> _Rows:
             }
 
 
-def _attachments(log: LogReader) -> _Rows:
+def _list_attachments(log: LogReader) -> _RowIterator:
     for attachment in log.attachments:
         yield {
             "file": str(attachment.path),
@@ -59,31 +59,31 @@ def _attachments(log: LogReader) -> _Rows:
         }
 
 
-def _metadata(log: LogReader) -> _Rows:
+def _list_metadata(log: LogReader) -> _RowIterator:
     for metadata in log.metadata:
         yield {"name": metadata.name, "values": metadata.values}
 
 
-_LISTS: dict[str, Callable[[LogReader], _Rows]] = {
-    "chunks": _chunks,
-    "channels": _channels,
-    "attachments": _attachments,
-    "metadata": _metadata,
+_LIST_FUNCTIONS: dict[str, Callable[[LogReader], _RowIterator]] = {
+    "chunks": _list_chunks,
+    "channels": _list_channels,
+    "attachments": _list_attachments,
+    "metadata": _list_metadata,
 }
 
 
 @click.command(epilog=options.EXIT_CODES)
-@click.argument("what", type=click.Choice(list(_LISTS)))
-@arguments.logs
-@arguments.max_chunk_bytes
-@options.as_json
+@click.argument("what", type=click.Choice(list(_LIST_FUNCTIONS)))
+@arguments.logs_argument
+@arguments.chunk_limit_option
+@options.json_option
 def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """List the chunks, channels, attachments or metadata of LOGS, as the files say, without reading their messages.
 
     Messages outside of chunks are listed with the chunks, many together.
     """
     log = LogReader(*logs, max_chunk_bytes=max_chunk_bytes)
-    rows = list(_LISTS[what](log))
+    rows = list(_LIST_FUNCTIONS[what](log))
     if as_json:
         for row in rows:
             echo_json(row)
@@ -92,4 +92,4 @@ def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bo
         for row in rows:
             table.add_row(*("-" if value is None else str(value) for value in row.values()))
         console().print(table)
-    arguments.tell_problems(log)
+    arguments.print_log_problems(log)

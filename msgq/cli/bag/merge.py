@@ -9,11 +9,11 @@ from msgq.cli.common import options
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
-@arguments.output
-@arguments.compression
-@arguments.max_chunk_bytes
-@options.as_json
+@arguments.logs_argument
+@arguments.output_option
+@arguments.compression_option
+@arguments.chunk_limit_option
+@options.json_option
 def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_chunk_bytes: int, as_json: bool) -> None:
     """Write the messages of several LOGS into one file, in the order of their log time.
 
@@ -22,8 +22,8 @@ def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_c
     from msgq.recording.merge.log_copy import write_mcap
 
     opened = [arguments.open_log([path], max_chunk_bytes=max_chunk_bytes) for path in logs]
-    with arguments.showing_progress(*opened):
+    with arguments.show_read_progress(*opened):
         count = write_mcap(opened, output, compression)
     for log in opened:
-        arguments.tell_problems(log)
-    arguments.tell_written(output, count, as_json)
+        arguments.print_log_problems(log)
+    arguments.print_written_log(output, count, as_json)

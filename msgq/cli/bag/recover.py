@@ -11,10 +11,10 @@ from msgq.recording.repair.recover import recover
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
-@repair_options.options
-@arguments.max_chunk_bytes
-@options.as_json
+@arguments.logs_argument
+@repair_options.add_repair_options
+@arguments.chunk_limit_option
+@options.json_option
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
     """Make LOGS whole, so that every MCAP reader takes them; whole files stay as they are.
 
@@ -23,4 +23,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     readers pass over it, what is wrong or missing of indexes and summary is written anew; what was done is said. A file
     with a chunk above --max-chunk-bytes is left alone: it may be a good one.
     """
-    repair_options.repair(logs, recover, recording_files.RECOVERED, output, in_place, max_chunk_bytes, as_json)
+    repair_options.repair_logs(logs, recover, recording_files.RECOVERED, output, in_place, max_chunk_bytes, as_json)

@@ -11,14 +11,14 @@ from msgq.recording.repair.recover import reindex
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
-@repair_options.options
-@arguments.max_chunk_bytes
-@options.as_json
+@arguments.logs_argument
+@repair_options.add_repair_options
+@arguments.chunk_limit_option
+@options.json_option
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
     """Write all indexes and the summary of LOGS anew, whatever they were.
 
     It is `msgq bag recover` for files that are whole as well, such as those that were written without an index. The new
     file is NAME.reindexed.mcap.
     """
-    repair_options.repair(logs, reindex, recording_files.REINDEXED, output, in_place, max_chunk_bytes, as_json)
+    repair_options.repair_logs(logs, reindex, recording_files.REINDEXED, output, in_place, max_chunk_bytes, as_json)

@@ -17,7 +17,7 @@ from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.recover import Recovery
 
 
-def options(function: Callable[..., None]) -> Callable[..., None]:
+def add_repair_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say where to."""
     for option in (
         click.option(
@@ -32,7 +32,7 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def repair(
+def repair_logs(
     logs: tuple[Path, ...],
     how: Callable[..., Recovery],
     suffix: str,
@@ -46,14 +46,14 @@ def repair(
         raise click.UsageError("give --output or --in-place, not both")
     if output is not None and len(logs) != 1:
         raise click.UsageError(f"--output is for one log, not for {len(logs)}")
-    with signals.interruptible(_leave):
+    with signals.call_on_interrupt(_exit_failed):
         for log in logs:
             for path, target in _output_paths(log, output, suffix, in_place):
                 done = how(path, target, in_place=in_place, max_chunk_bytes=max_chunk_bytes)
-                echo_json(done) if as_json else _tell(done)
+                echo_json(done) if as_json else _print_recovery(done)
 
 
-def _leave() -> NoReturn:
+def _exit_failed() -> NoReturn:
     raise KeyboardInterrupt
 
 
@@ -80,7 +80,7 @@ def _new_directory(path: Path) -> Iterator[Path]:
         raise
 
 
-def _tell(done: Recovery) -> None:
+def _print_recovery(done: Recovery) -> None:
     text = f"{done.output}: {in_units(done.messages)} messages in {in_units(done.chunks)} chunks"
     if not done.changed:
         has_errors = any(finding.severity == "error" for finding in done.remaining)

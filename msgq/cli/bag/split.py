@@ -10,12 +10,12 @@ from msgq.common.units import NS_PER_S
 
 
 @click.command(epilog=options.EXIT_CODES)
-@arguments.logs
+@arguments.logs_argument
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new directory for the pieces.")
 @click.option("--every", required=True, metavar="SECONDS", type=click.FloatRange(min=0.001), help="Of each piece.")
-@arguments.compression
-@arguments.max_chunk_bytes
-@options.as_json
+@arguments.compression_option
+@arguments.chunk_limit_option
+@options.json_option
 def command(
     logs: tuple[Path, ...], output: Path, every: float, compression: str | None, max_chunk_bytes: int, as_json: bool
 ) -> None:
@@ -27,7 +27,7 @@ def command(
     from msgq.recording.merge.log_copy import write_pieces
 
     log = arguments.open_log(logs, max_chunk_bytes=max_chunk_bytes)
-    with arguments.showing_progress(log):
+    with arguments.show_read_progress(log):
         for path, count in write_pieces(log, output, round(every * NS_PER_S), compression):
-            arguments.tell_written(path, count, as_json)
-    arguments.tell_problems(log)
+            arguments.print_written_log(path, count, as_json)
+    arguments.print_log_problems(log)

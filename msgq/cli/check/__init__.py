@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from msgq.cli.check.expectations import Expectations, Finding, judge, read
+from msgq.cli.check.expectations import CheckFinding, Expectations, judge_endpoint, read_expectations
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_subject
 from msgq.cli.common.live_endpoints import LiveEndpoint
@@ -18,14 +18,14 @@ from msgq.kinds import carrier_of, kind_of
 from msgq.kinds.opening import open_meter
 from msgq.stats import endpoint_inodes
 
-_EPILOG = (
+_HELP_EPILOG = (
     "Exit codes: 0 all is as expected; 1 something is not, in the lines marked so, or the check failed; "
     "2 wrong usage, or the file makes no sense."
 )
-_LOOK_S = 0.05
+_POLL_PERIOD_S = 0.05
 
 
-class _Endpoint:
+class _CheckedEndpoint:
     """An endpoint that is measured from now on. It has a meter if a meter knows more than the counters."""
 
     def __init__(self, name: str) -> None:
@@ -34,7 +34,7 @@ class _Endpoint:
         self.live.poll()
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_HELP_EPILOG)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--timeout",
@@ -44,8 +44,8 @@ class _Endpoint:
     show_default=True,
     help="Wait so long for endpoints that do not exist yet, before the measurement.",
 )
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> None:
     """Measure for some seconds, and compare with the endpoints, rates, sizes and losses that FILE (TOML) expects.
 
@@ -66,11 +66,11 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
 
     Passive, as all that measures.
     """
-    expected = read(file, prefix)
+    expected = read_expectations(file, prefix)
     bad = False
     with naming.overrides(prefix):
-        _await(expected, timeout)
-        for finding in _findings(expected):
+        _wait_for_expected(expected, timeout)
+        for finding in _judge_all(expected):
             bad |= not finding.ok
             if as_json:
                 echo_json(finding)
@@ -81,7 +81,7 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     sys.exit(bad)
 
 
-def _await(expected: Expectations, timeout: float) -> None:
+def _wait_for_expected(expected: Expectations, timeout: float) -> None:
     """Wait until each endpoint exists that must, but not for ever."""
     until_s = time.monotonic() + timeout
     needed = [endpoint.names for endpoint in expected.endpoints if not endpoint.optional]
@@ -89,8 +89,8 @@ def _await(expected: Expectations, timeout: float) -> None:
         time.sleep(0.02)
 
 
-def _findings(expected: Expectations) -> Iterator[Finding]:
-    measured = _measure(expected)
+def _judge_all(expected: Expectations) -> Iterator[CheckFinding]:
+    measured = _measure_endpoints(expected)
     readings = {name: endpoint.meter.reading() for name, endpoint in measured.items() if endpoint.meter}
     rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
     claimed: set[str] = set()
@@ -98,23 +98,23 @@ def _findings(expected: Expectations) -> Iterator[Finding]:
         matching = [name for name in measured if name in expectation.names]
         claimed.update(matching)
         if not matching and not expectation.optional:
-            yield Finding(str(expectation.names), "exists", False, "no endpoint matches")
+            yield CheckFinding(str(expectation.names), "exists", False, "no endpoint matches")
         for name in matching:
-            yield from judge(expectation, rows[name], readings.get(name))
+            yield from judge_endpoint(expectation, rows[name], readings.get(name))
     if expected.only:
         # The channel of a queue's events is part of the queue: it comes and goes with it.
         claimed |= set(map(carrier_of, claimed))
         for name in endpoint_inodes():
             if name not in claimed and not is_shown_by_subject(name, claimed):
-                yield Finding(name, "only", False, "exists, but is not expected")
+                yield CheckFinding(name, "only", False, "exists, but is not expected")
 
 
-def _measure(expected: Expectations) -> dict[str, _Endpoint]:
+def _measure_endpoints(expected: Expectations) -> dict[str, _CheckedEndpoint]:
     """Count on all endpoints that are expected, also those that come while it goes on."""
     names = EndpointSelection([str(endpoint.names) for endpoint in expected.endpoints], None)
-    followed: EndpointFollower[_Endpoint] = EndpointFollower(names, _Endpoint)
+    followed: EndpointFollower[_CheckedEndpoint] = EndpointFollower(names, _CheckedEndpoint)
     until_s = time.monotonic() + expected.seconds
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()
-        watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _LOOK_S))
+        watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _POLL_PERIOD_S))
     return dict(sorted(followed.by_name.items()))

@@ -11,12 +11,12 @@ import click
 from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common.formatting import in_bytes, in_rate
 from msgq.kinds import kind_of
-from msgq.kinds.stats import AnyRow
+from msgq.kinds.stats import AnyEndpointRow
 from msgq.stats import MeterReading
 
-Range = tuple[float | None, float | None]  # at least, at most
+ValueRange = tuple[float | None, float | None]  # at least, at most
 
-_ANY: Range = (None, None)
+_ANY_VALUE: ValueRange = (None, None)
 _FILE_KEYS = {"seconds", "only", "endpoints"}
 _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"}
 
@@ -35,9 +35,9 @@ class Expectation:
 
     names: EndpointSelection
     publisher: bool | None
-    subscribers: Range
-    rate: Range
-    size: Range
+    subscribers: ValueRange
+    rate: ValueRange
+    size: ValueRange
     lost: float | None
     optional: bool
 
@@ -52,7 +52,7 @@ class Expectations:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One thing that was expected of an endpoint, and whether it is so."""
 
     endpoint: str
@@ -61,7 +61,7 @@ class Finding:
     text: str
 
 
-def read(path: Path, prefix: str | None) -> Expectations:
+def read_expectations(path: Path, prefix: str | None) -> Expectations:
     """Return what a file expects.
 
     Raises
@@ -72,7 +72,7 @@ def read(path: Path, prefix: str | None) -> Expectations:
         table = tomllib.loads(path.read_text())
         _refuse_unknown(table, _FILE_KEYS, "the file")
         endpoints = _check_type(table, "endpoints", dict, {})
-        each = tuple(_expectation(name, table, prefix) for name, table in endpoints.items())
+        each = tuple(_parse_expectation(name, table, prefix) for name, table in endpoints.items())
         seconds = float(_check_type(table, "seconds", (int, float), 2.0))
         if not 0 < seconds <= 86400:
             raise ValueError(f"seconds is {seconds:g}; it must be above 0, and at most a day")
@@ -85,7 +85,7 @@ def read(path: Path, prefix: str | None) -> Expectations:
         raise click.UsageError(f"{path}: {error}") from None
 
 
-def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
+def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation:
     where = f"endpoints.{name}"
     if not isinstance(table, dict):
         raise ValueError(f"{where} is no table")
@@ -99,9 +99,9 @@ def _expectation(name: str, table: Any, prefix: str | None) -> Expectation:
     return Expectation(
         names=names,
         publisher=publisher,
-        subscribers=_range(table, "subscribers"),
-        rate=_range(table, "rate"),
-        size=_range(table, "size"),
+        subscribers=_parse_range(table, "subscribers"),
+        rate=_parse_range(table, "rate"),
+        size=_parse_range(table, "size"),
         lost=lost,
         optional=_check_type(table, "optional", bool, False),
     )
@@ -119,11 +119,11 @@ def _check_type(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any
     return value
 
 
-def _range(table: dict[str, Any], key: str) -> Range:
+def _parse_range(table: dict[str, Any], key: str) -> ValueRange:
     """A number is the least; two in brackets are the least and the most."""
     value = table.get(key)
     if value is None:
-        return _ANY
+        return _ANY_VALUE
     low, high = value if isinstance(value, list) and len(value) == 2 else (value, None)
     for bound in (low, high):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float))):
@@ -133,39 +133,39 @@ def _range(table: dict[str, Any], key: str) -> Range:
     return low, high
 
 
-def judge(expected: Expectation, row: AnyRow, reading: MeterReading | None) -> Iterator[Finding]:
+def judge_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterReading | None) -> Iterator[CheckFinding]:
     """Compare an endpoint that exists with what is expected of it; `reading` is its meter's, of a topic."""
 
-    def finding(what: str, ok: bool, text: str) -> Finding:
-        return Finding(row.endpoint, what, ok, text)
+    def finding(what: str, ok: bool, text: str) -> CheckFinding:
+        return CheckFinding(row.endpoint, what, ok, text)
 
     unknown = row.unmeasured
     if expected.publisher is not None:
         lives = row.publishing > 0
         yield finding("publisher", lives == expected.publisher, "a publisher lives" if lives else "no living publisher")
-    if expected.subscribers != _ANY:
+    if expected.subscribers != _ANY_VALUE:
         living = row.subscribing
         text = unknown.get("subscribers", f"{living} subscribers")
-        yield finding("subscribers", living is not None and _within(living, expected.subscribers), text)
-    if expected.rate != _ANY:
-        rate = _rate(row, reading)
-        text = f"{in_rate(rate)} messages/s, expected {_text(expected.rate)}"
-        yield finding("rate", rate is not None and _within(rate, expected.rate), text)
-    if expected.size != _ANY:
-        yield finding("size", *_size(expected.size, row, reading))
+        yield finding("subscribers", living is not None and _is_in_range(living, expected.subscribers), text)
+    if expected.rate != _ANY_VALUE:
+        rate = _find_rate(row, reading)
+        text = f"{in_rate(rate)} messages/s, expected {_format_range(expected.rate)}"
+        yield finding("rate", rate is not None and _is_in_range(rate, expected.rate), text)
+    if expected.size != _ANY_VALUE:
+        yield finding("size", *_judge_size(expected.size, row, reading))
     if expected.lost is not None:
         lost = None if row.before is None or row.lost is None or row.before.lost is None else row.lost - row.before.lost
         text = unknown.get("lost", "unknown losses") if lost is None else f"{max(0, lost)} messages lost by subscribers"
         yield finding("lost", lost is not None and lost <= expected.lost, text)
 
 
-def _rate(row: AnyRow, reading: MeterReading | None) -> float | None:
+def _find_rate(row: AnyEndpointRow, reading: MeterReading | None) -> float | None:
     if reading is None:
         return row.rate
     return reading.rate if reading.rate is not None else reading.messages / reading.seconds
 
 
-def _size(wanted: Range, row: AnyRow, reading: MeterReading | None) -> tuple[bool, str]:
+def _judge_size(wanted: ValueRange, row: AnyEndpointRow, reading: MeterReading | None) -> tuple[bool, str]:
     if reading is not None:
         least, most = (reading.sizes.min, reading.sizes.max) if reading.sizes else (None, None)
     elif row.sizes is not None:
@@ -174,15 +174,15 @@ def _size(wanted: Range, row: AnyRow, reading: MeterReading | None) -> tuple[boo
         return False, row.unmeasured.get("size", "each message has a size of its own")
     if least is None or most is None:
         return False, "no message came"
-    text = f"{in_bytes(least)} to {in_bytes(most)}, expected {_text(wanted)}"
-    return _within(least, wanted) and _within(most, wanted), text
+    text = f"{in_bytes(least)} to {in_bytes(most)}, expected {_format_range(wanted)}"
+    return _is_in_range(least, wanted) and _is_in_range(most, wanted), text
 
 
-def _within(value: float, wanted: Range) -> bool:
+def _is_in_range(value: float, wanted: ValueRange) -> bool:
     low, high = wanted
     return (low is None or value >= low) and (high is None or value <= high)
 
 
-def _text(wanted: Range) -> str:
+def _format_range(wanted: ValueRange) -> str:
     low, high = wanted
     return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"

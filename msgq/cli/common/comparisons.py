@@ -13,9 +13,11 @@ from msgq.decoding.decoders import Undecoded
 from msgq.decoding.json_values import json_value
 from msgq.recording import Comparison, Tolerance
 
-EXIT_CODES = "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
-_FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")
-_FORM = "ENDPOINT[:FIELD]=0.001, =0.1%, both as =0.001,0.1%, or =any"
+COMPARISON_EXIT_CODES = (
+    "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
+)
+_DIFFERENCE_FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")
+_TOLERANCE_FORM = "ENDPOINT[:FIELD]=0.001, =0.1%, both as =0.001,0.1%, or =any"
 
 
 def _parse_tolerances(
@@ -25,13 +27,13 @@ def _parse_tolerances(
     for value in values:
         where, _, numbers = value.rpartition("=")
         endpoint, colon, field = where.partition(":")
-        by_place[(endpoint, field) if colon else endpoint] = _tolerance(numbers, value)
+        by_place[(endpoint, field) if colon else endpoint] = _parse_tolerance(numbers, value)
         if not endpoint or (colon and not field):
-            raise click.BadParameter(f"{value!r}; give {_FORM}")
+            raise click.BadParameter(f"{value!r}; give {_TOLERANCE_FORM}")
     return by_place
 
 
-def _tolerance(numbers: str, value: str) -> Tolerance:
+def _parse_tolerance(numbers: str, value: str) -> Tolerance:
     if numbers == "any":
         return Tolerance(math.inf)
     parts = re.fullmatch(r"([^,%]+)?,?(?:([^,%]+)%)?", numbers)
@@ -40,10 +42,10 @@ def _tolerance(numbers: str, value: str) -> Tolerance:
             raise ValueError
         return Tolerance(float(parts[1] or 0), float(parts[2] or 0) / 100)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no tolerance; give {_FORM}") from None
+        raise click.BadParameter(f"{value!r} is no tolerance; give {_TOLERANCE_FORM}") from None
 
 
-def tolerances(function: Callable[..., None]) -> Callable[..., None]:
+def add_tolerance_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say what counts as the same."""
     for option in (
         click.option(
@@ -71,7 +73,7 @@ def show_comparison(comparison: Comparison, as_json: bool, **totals: Any) -> Non
     if as_json:
         endpoints = {name: asdict(tally) for name, tally in comparison.endpoints.items()}
         first = comparison.first
-        shown = first and {name: _value(getattr(first, name)) for name in _FIELDS}
+        shown = first and {name: _to_json_value(getattr(first, name)) for name in _DIFFERENCE_FIELDS}
         echo_json({**totals, "same": bool(comparison), "endpoints": endpoints, "first": shown})
     else:
         for line in str(comparison).splitlines():
@@ -80,7 +82,7 @@ def show_comparison(comparison: Comparison, as_json: bool, **totals: Any) -> Non
         click.get_current_context().exit(1)
 
 
-def _value(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """What JSON can say of a value."""
     if isinstance(value, Undecoded):
         return {"data": value.data, "reason": value.reason}

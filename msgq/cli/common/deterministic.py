@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from msgq.cli.common import comparisons
-from msgq.common.selection import Selection
+from msgq.common.selection import SelectedEndpoints
 from msgq.recording import LogReader, compare
 from msgq.recording.player.remapping import Remap
 from msgq.recording.player.replay import Replay, write_sent
@@ -34,7 +34,7 @@ def play_deterministic(
     max_runtime: float,
 ) -> None:
     """Run the programs, and compare with a reference, or with a second run."""
-    functions = [_function(program) for program in programs]
+    functions = [_import_function(program) for program in programs]
 
     replay = Replay(log, time_source, remap)
 
@@ -72,12 +72,12 @@ def _select_compared(
     sent: list[SentMessage], compare_endpoints: Sequence[re.Pattern[str]], played: Collection[str] = ()
 ) -> list[SentMessage]:
     """Return what is compared: with a reference nothing of what was played, as others have sent that as well there."""
-    selection = Selection(compare_endpoints or None, played)
+    selection = SelectedEndpoints(compare_endpoints or None, played)
     return [message for message in sent if message.endpoint in selection]
 
 
-def _function(program: str) -> Callable[[], Any]:
-    """Return what MODULE:FUNCTION names; modules of the present directory are comparison."""
+def _import_function(program: str) -> Callable[[], Any]:
+    """Return what MODULE:FUNCTION names; modules of the present directory count, too."""
     module, _, name = program.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import click
 
 from msgq.cli.common.render import echo
-from msgq.common.selection import EndpointPattern, Selection, parse_pattern
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.kinds import kind_of, subject_of, validate_endpoint
 from msgq.stats import endpoint_inodes
@@ -16,7 +16,7 @@ from msgq.stats import endpoint_inodes
 _T = TypeVar("_T")
 
 
-def choices(texts: Sequence[str]) -> tuple[EndpointPattern, ...]:
+def parse_patterns(texts: Sequence[str]) -> tuple[EndpointPattern, ...]:
     """Return what the names and patterns mean that a user wrote.
 
     Raises
@@ -40,7 +40,7 @@ def is_shown_by_subject(endpoint: str, existing: Container[str]) -> bool:
     return subject is not None and subject.endpoint in existing
 
 
-class LeftOutError(click.ClickException):
+class EndpointLeftOutError(click.ClickException):
     """A verb cannot show an endpoint. If the user named it, the verb fails; else the others are shown."""
 
 
@@ -84,12 +84,14 @@ class EndpointSelection:
         auxiliary: bool = False,
         expressions: Sequence[re.Pattern[str]] = (),
     ) -> None:
-        patterns = [validate_endpoint(pattern) if isinstance(pattern, str) else pattern for pattern in choices(texts)]
-        self._selection = Selection([*patterns, *expressions] or None)
+        patterns = [
+            validate_endpoint(pattern) if isinstance(pattern, str) else pattern for pattern in parse_patterns(texts)
+        ]
+        self._selection = SelectedEndpoints([*patterns, *expressions] or None)
         self._auxiliary, self._selects_all = auxiliary, not (texts or expressions)
         written = [*texts, *(pattern.pattern for pattern in expressions)]
         self._by_text = {
-            text: Selection(pattern) for text, pattern in zip(written, [*patterns, *expressions], strict=True)
+            text: SelectedEndpoints(pattern) for text, pattern in zip(written, [*patterns, *expressions], strict=True)
         }
         self.unmatched = [*self._by_text]
         self.plain = self._selection.names
@@ -156,12 +158,12 @@ class EndpointFollower(Generic[_T]):
                 except SegmentError as error:
                     if error.errno != errno.ENOENT and name in self._names.plain:
                         raise
-                except LeftOutError as error:
+                except EndpointLeftOutError as error:
                     self._leave_out(name, error)
                 else:
                     self._inodes[name] = inode
 
-    def _leave_out(self, name: str, error: LeftOutError) -> None:
+    def _leave_out(self, name: str, error: EndpointLeftOutError) -> None:
         """Say once why an endpoint is not shown. It is tried again: its publisher may describe it later."""
         if name in self._names.plain:
             raise error

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 
-class Group(click.Group):
+class LazyCommandGroup(click.Group):
     """Imports a command, `command` in `msgq.cli.VERB.NAME`, when it is asked for."""
 
     def __init__(self, *arguments: Any, verb: str, names: Sequence[str], **options: Any) -> None:

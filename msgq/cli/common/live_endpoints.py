@@ -8,10 +8,10 @@ from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelecti
 from msgq.common import naming
 from msgq.errors import SegmentError
 from msgq.kinds import announced_kind, kind_of, stored_kinds
-from msgq.kinds.stats import AnyRow
+from msgq.kinds.stats import AnyEndpointRow
 
 _STATS_PERIOD_S = 2.0  # who takes part, and whether they live, is asked of the kernel: that is the dear part
-_STATS_SHARE = 50  # and so many times what it takes: all elements of a vector are looked at
+_STATS_COST_FACTOR = 50  # and so many times what it takes: all elements of a vector are looked at
 
 
 class LiveEndpoint:
@@ -31,7 +31,7 @@ class LiveEndpoint:
         self._polled_s = 0.0
         self._ask()
 
-    def poll(self, fresh: bool = False) -> AnyRow:
+    def poll(self, fresh: bool = False) -> AnyEndpointRow:
         """Return how it is; rates are those since the last look. `fresh`: who takes part is asked now in any case."""
         now_s, now = time.monotonic(), self._watch.counts()
         if fresh or now_s >= self._next_s:
@@ -45,7 +45,7 @@ class LiveEndpoint:
         began_s = time.monotonic()
         self._stats = self._watch.stats()
         took_s = time.monotonic() - began_s
-        self._next_s = began_s + max(_STATS_PERIOD_S, _STATS_SHARE * took_s)
+        self._next_s = began_s + max(_STATS_PERIOD_S, _STATS_COST_FACTOR * took_s)
 
 
 class LiveEndpoints:
@@ -57,7 +57,7 @@ class LiveEndpoints:
             names, lambda name: LiveEndpoint(name, prefix)
         )
 
-    def poll(self, fresh: bool = False) -> list[AnyRow]:
+    def poll(self, fresh: bool = False) -> list[AnyEndpointRow]:
         """Return how things are, by kind and name; rates are since the last call. `fresh` as of `LiveEndpoint`."""
         self._endpoints.refresh()
         rows = []
@@ -67,7 +67,7 @@ class LiveEndpoints:
                 rows.append(self._endpoints.by_name[name].poll(fresh))
         return rows
 
-    def measure(self, seconds: float) -> list[AnyRow]:
+    def measure(self, seconds: float) -> list[AnyEndpointRow]:
         """Return how things are, with the rates of some seconds from now; 0 for no rates."""
         rows = self.poll()
         if not seconds or not rows:

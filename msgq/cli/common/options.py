@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from msgq.common import timing
 from msgq.common.naming import endpoint_name
-from msgq.common.selection import expression
+from msgq.common.selection import compile_expression
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
 from msgq.stats import endpoint_inodes, topic_inodes
@@ -20,53 +20,58 @@ EXIT_CODES_RUNNING = (
     "Ends by Ctrl-C or SIGTERM, quietly. Exit codes: 0 all went well; 1 something failed, said in one line; "
     "2 wrong usage; 3 nothing came within --timeout."
 )
-EXIT_TIMEOUT = 3
-_IMPORT_PATHS = f"{__name__}.import_paths"  # in a context's `meta`
+TIMEOUT_EXIT_CODE = 3
+_IMPORT_PATHS_KEY = f"{__name__}.import_paths"  # in a context's `meta`
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def _validate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """A prefix becomes the name of a directory: it must not lead out of /dev/shm."""
     return endpoint_name(value, "prefix") if value else value
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
-prefix = click.option(
-    "--prefix", metavar="NAME", callback=_validate, help="The prefix to look under.  [default: $OPENPILOT_PREFIX]"
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
+prefix_option = click.option(
+    "--prefix",
+    metavar="NAME",
+    callback=_validate_prefix,
+    help="The prefix to look under.  [default: $OPENPILOT_PREFIX]",
 )
 
 
-def regexes(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+def compile_regexes(
+    _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
+) -> tuple[re.Pattern[str], ...]:
     """Compile what the user gave as regular expressions, to be searched for in names."""
     try:
-        return tuple(map(expression, values))
+        return tuple(map(compile_expression, values))
     except InvalidValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def _schemas(context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Any:
+def _read_schemas(context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Any:
     """Read the files with the schemas that the user named; `Schemas`, or None."""
     from msgq.decoding.schemas import Schemas  # few verbs decode
 
     try:
-        return Schemas.of_texts(values, context.meta[_IMPORT_PATHS]) if values else None
+        return Schemas.of_texts(values, context.meta[_IMPORT_PATHS_KEY]) if values else None
     except InvalidValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def _import_paths(context: click.Context, _parameter: click.Parameter, values: Sequence[Path]) -> None:
-    context.meta[_IMPORT_PATHS] = values
+def _note_import_paths(context: click.Context, _parameter: click.Parameter, values: Sequence[Path]) -> None:
+    context.meta[_IMPORT_PATHS_KEY] = values
 
 
-def schemas(function: Callable[..., None]) -> Callable[..., None]:
+def add_schema_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name schemas."""
     for option in (
         click.option(
             "--schema",
             "schemas",
             multiple=True,
-            callback=_schemas,
+            callback=_read_schemas,
             metavar="[ENDPOINT=]ENCODING:FILE:NAME",
             help="Schema for endpoints that do not declare one, e.g. capnproto:log.capnp:Event; repeatable.",
         ),
@@ -76,7 +81,7 @@ def schemas(function: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             is_eager=True,  # parsed before --schema, at any position
             expose_value=False,
-            callback=_import_paths,
+            callback=_note_import_paths,
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             help="Folder with files that a --schema imports; repeatable.",
         ),
@@ -87,39 +92,45 @@ def schemas(function: Callable[..., None]) -> Callable[..., None]:
 
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the endpoints, of all kinds, that are there and begin so, for the shell."""
-    return _items(endpoint_inodes(context.params.get("prefix")), incomplete)
+    return _completion_items(endpoint_inodes(context.params.get("prefix")), incomplete)
 
 
 def complete_bridged(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the endpoints that a bridge can carry and that begin so, for the shell."""
     every = endpoint_inodes(context.params.get("prefix"))
-    return _items((name for name in every if kind_of(name).crosses_bridges), incomplete)
+    return _completion_items((name for name in every if kind_of(name).crosses_bridges), incomplete)
 
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the stages that there are and begin so, or with --tree the topics, for the shell."""
     topics = topic_inodes(context.params.get("prefix"))
     if context.params.get("tree"):
-        return _items((name for name in topics if not name.startswith(timing.PREFIX)), incomplete)
-    return _items(sorted({parsed[0] for parsed in map(timing.parse_timing_topic, topics) if parsed}), incomplete)
+        return _completion_items(
+            (name for name in topics if not name.startswith(timing.TIMING_TOPIC_PREFIX)), incomplete
+        )
+    return _completion_items(
+        sorted({parsed[0] for parsed in map(timing.parse_timing_topic, topics) if parsed}), incomplete
+    )
 
 
-def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _completion_items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     # a shell cannot be given others, and would obey them
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
-endpoint = click.argument("endpoint", shell_complete=complete_endpoint)
-endpoints = click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=complete_endpoint)
-some_endpoints = click.argument(
+endpoint_argument = click.argument("endpoint", shell_complete=complete_endpoint)
+endpoints_argument = click.argument(
+    "endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=complete_endpoint
+)
+required_endpoints_argument = click.argument(
     "endpoints", nargs=-1, required=True, metavar="NAME|PATTERN...", shell_complete=complete_endpoint
 )
-everything = click.option(
+everything_option = click.option(
     "-a", "--all", "everything", is_flag=True, help="Timing topics and channels of queues' events, too."
 )
-count = click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many.")
-once = click.option("--once", is_flag=True, help="The same as -n 1.")
-timeout = click.option(
+count_option = click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many.")
+once_option = click.option("--once", is_flag=True, help="The same as -n 1.")
+timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
@@ -127,16 +138,16 @@ timeout = click.option(
 )
 
 
-def interval(default: float, text: str = "Seconds between two lines.") -> Callable[[_Command], _Command]:
+def interval_option(default: float, text: str = "Seconds between two lines.") -> Callable[[_Command], _Command]:
     """The option for how long a measurement takes."""
     kind = click.FloatRange(0.01, 86400.0)
     return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_BYTE_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
-class _Bytes(click.ParamType[int]):
+class _ByteCountType(click.ParamType[int]):
     """A number of bytes, perhaps with a unit: 1000, 64kB, 1MiB, 2GB."""
 
     name = "bytes"
@@ -147,7 +158,7 @@ class _Bytes(click.ParamType[int]):
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]i?)?b?", str(value).lower())
         if match is None:
             self.fail(f"{value!r} is no size; give bytes, or a number with kB, MB, GB, KiB, MiB, GiB", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2] or ""])
+        return int(float(match[1]) * _BYTE_UNITS[match[2] or ""])
 
 
-BYTES = _Bytes()
+BYTE_COUNT = _ByteCountType()

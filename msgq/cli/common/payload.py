@@ -13,7 +13,7 @@ from msgq.impl.records.arrays import STAMPS
 _decoders = Decoders()
 
 
-def decode(schema: Schema | None, data: bytes) -> Any:
+def decode_payload(schema: Schema | None, data: bytes) -> Any:
     """Return what a payload says by its schema, made of what JSON has; an `Undecoded` where it cannot be said.
 
     Its reason is "" where there is nothing to decode it by.
@@ -22,13 +22,13 @@ def decode(schema: Schema | None, data: bytes) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return what `decode` or `as_json` gave in one line for people; in hexadecimal what was not decoded, and why."""
+    """Return a decoded payload in one line for people; in hexadecimal what was not decoded, and why."""
     if not isinstance(value, Undecoded):
         return json_text(value, ensure_ascii=False)
     return value.data.hex(" ", -4) + (f"  ({value.reason})" if value.reason else "")
 
 
-def encode(schema: Schema, value: Any, former: bytes | None = None) -> bytes:
+def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> bytes:
     """Return the payload of a struct schema for a JSON object with its fields.
 
     Parameters
@@ -50,13 +50,13 @@ def encode(schema: Schema, value: Any, former: bytes | None = None) -> bytes:
         if len(former) != dtype.itemsize:
             raise ValueError(f"the former value has {len(former)} bytes, and {schema.name} {dtype.itemsize}")
         rows = np.frombuffer(former, dtype).copy()
-    missing = [name for name in _fill(rows[0], value, schema.name, "") if name not in STAMPS]
+    missing = [name for name in _fill_record(rows[0], value, schema.name, "") if name not in STAMPS]
     if missing and former is None:
         raise ValueError(f"{', '.join(missing)} missing; give all fields, because no former value has them")
     return rows.tobytes()
 
 
-def _fill(row: Any, value: Any, what: str, path: str) -> list[str]:
+def _fill_record(row: Any, value: Any, what: str, path: str) -> list[str]:
     """Write the fields of a JSON object into a record, and return the names of the missing fields.
 
     Parameters
@@ -75,11 +75,11 @@ def _fill(row: Any, value: Any, what: str, path: str) -> list[str]:
         raise ValueError(f"{what} has the fields {', '.join(names)}, not {', '.join(sorted(unknown))}")
     missing = [path + name for name in names if name not in value]
     for name, item in value.items():
-        missing += _assign(row, name, item, path + name)
+        missing += _assign_field(row, name, item, path + name)
     return missing
 
 
-def _check(former: Any, value: Any) -> None:
+def _check_shape(former: Any, value: Any) -> None:
     """Refuse a value that NumPy would repeat or cut to make it fit.
 
     Raises
@@ -93,18 +93,18 @@ def _check(former: Any, value: Any) -> None:
         raise ValueError(f"{value!r} is not whole")
 
 
-def _assign(outer: Any, at: str | int, value: Any, path: str) -> list[str]:
+def _assign_field(outer: Any, at: str | int, value: Any, path: str) -> list[str]:
     """Write one field, or one element of an array of records, and return the names of the missing fields."""
     inner = outer[at]
     if inner.dtype.names is None:
         try:
-            _check(inner, value)
+            _check_shape(inner, value)
             outer[at] = value
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}: {error}") from error
         return []
     if isinstance(inner, np.void):
-        return _fill(inner, value, path, f"{path}.")
+        return _fill_record(inner, value, path, f"{path}.")
     if not isinstance(value, list) or len(value) != len(inner):
         raise ValueError(f"{path} is a list of {len(inner)} elements, not {value!r}")
-    return [name for i, item in enumerate(value) for name in _assign(inner, i, item, f"{path}[{i}]")]
+    return [name for i, item in enumerate(value) for name in _assign_field(inner, i, item, f"{path}[{i}]")]

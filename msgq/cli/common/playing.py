@@ -26,7 +26,7 @@ def _parse_remap(_context: click.Context, _parameter: click.Parameter, values: S
         raise click.BadParameter(str(error)) from None
 
 
-remap = click.option(
+remap_option = click.option(
     "--remap",
     multiple=True,
     metavar="OLD:=NEW",
@@ -35,7 +35,7 @@ remap = click.option(
 )
 
 
-def ending(function: Callable[..., None]) -> Callable[..., None]:
+def add_ending_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say when programs in virtual time are over."""
     for option in (
         click.option(

@@ -21,7 +21,7 @@ from msgq.common.terminal import escape_terminal
 from msgq.decoding.json_values import json_text
 
 # Wide enough for every table: what a pipe or a file receives is not folded at 80 columns.
-_PLAIN_WIDTH = 160
+_PLAIN_WIDTH_COLUMNS = 160
 
 
 def echo(text: str, err: bool = False) -> None:
@@ -42,12 +42,12 @@ def echo_bytes(data: bytes) -> None:
     ------
     click.UsageError : there is a terminal.
     """
-    no_terminal("raw bytes")
+    require_no_terminal("raw bytes")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
-def no_terminal(name: str) -> TextIO:
+def require_no_terminal(name: str) -> TextIO:
     """Return the standard output, for what programs read.
 
     Raises
@@ -70,7 +70,7 @@ def echo_error(error: click.ClickException) -> None:
     echo(f"Error: {' '.join(error.format_message().split())}", err=True)
 
 
-class _Console(Console):
+class _EscapingConsole(Console):
     """Prints no control characters but its own, and takes no text for markup.
 
     Its reader may go away: the command ends then as it does with plain output.
@@ -95,16 +95,16 @@ class _Console(Console):
 
 def console() -> Console:
     """The standard output: as wide as the terminal, or unfolded where there is none."""
-    terminal = _Console(highlight=False)
-    return terminal if terminal.is_terminal else _Console(width=_PLAIN_WIDTH, highlight=False)
+    terminal = _EscapingConsole(highlight=False)
+    return terminal if terminal.is_terminal else _EscapingConsole(width=_PLAIN_WIDTH_COLUMNS, highlight=False)
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[int], object]]:
+def show_byte_progress(total: int) -> Iterator[Callable[[int], object]]:
     """Give a function that takes how many more bytes of `total` were read; a terminal shows it, as standard error."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-    terminal = _Console(highlight=False, stderr=True)
+    terminal = _EscapingConsole(highlight=False, stderr=True)
     if not terminal.is_terminal:
         yield lambda _: None
         return

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def interruptible(stop: Callable[[], object]) -> Iterator[None]:
+def call_on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
     """Turn Ctrl-C and a polite kill into a call: everything is swept up before the process ends.
 
     `stop` may set a `threading.Event` that this thread looks at by `is_set`. Not one on which it waits: a signal in
@@ -28,5 +28,5 @@ def until_interrupted() -> Iterator[None]:
     def leave() -> None:
         raise KeyboardInterrupt
 
-    with suppress(KeyboardInterrupt), interruptible(leave):
+    with suppress(KeyboardInterrupt), call_on_interrupt(leave):
         yield

@@ -2,14 +2,14 @@
 
 import time
 
-from msgq.cli.demo.plan import EXACT, Flow, Reading, Restart
+from msgq.cli.demo.plan import COUNTS_ARE_EXACT, FlowRates, PublisherRestart, TopicReading
 from msgq.common.histogram import Histogram
 
 # published_ns (CLOCK_MONOTONIC, the same clock in every process), sequence, pid of the publisher
-Stamp = tuple[int, int, int]
+MessageStamp = tuple[int, int, int]
 
 
-class Meter:
+class DemoMeter:
     """Watches the messages of one topic, from the first one ever published in it."""
 
     def __init__(self, topic: str) -> None:
@@ -17,16 +17,16 @@ class Meter:
         self._received = self._bytes = self._missed = self._expected = 0
         self._first_ns = self._last_ns = self._pid = 0
         self._reported_ns, self._reported = time.monotonic_ns(), (0, 0)
-        self._restarts: list[Restart] = []
+        self._restarts: list[PublisherRestart] = []
         self._recent, self._all = Histogram(), Histogram()
 
-    def take(self, stamp: Stamp, size: int, now_ns: int) -> None:
+    def take(self, stamp: MessageStamp, size: int, now_ns: int) -> None:
         """Count a message of `size` bytes, with the stamp that its publisher gave it."""
         published_ns, sequence, pid = stamp
         missed = sequence - self._expected
         if pid != self._pid:
-            self._turn(published_ns, pid, missed if EXACT else None)
-            missed = missed if EXACT else 0  # each publisher counts from 0
+            self._turn(published_ns, pid, missed if COUNTS_ARE_EXACT else None)
+            missed = missed if COUNTS_ARE_EXACT else 0  # each publisher counts from 0
         self._received += 1
         self._bytes += size
         self._missed += missed
@@ -37,25 +37,25 @@ class Meter:
     def _turn(self, published_ns: int, pid: int, missed: int | None) -> None:
         if self._pid:
             outage_ms = round((published_ns - self._last_ns) / 1e6, 1)
-            self._restarts.append(Restart(self._pid, pid, missed, outage_ms))
+            self._restarts.append(PublisherRestart(self._pid, pid, missed, outage_ms))
         else:
             self._first_ns = published_ns
         self._pid = pid
 
-    def reading(self, lost: int | None, now_ns: int) -> Reading:
+    def reading(self, lost: int | None, now_ns: int) -> TopicReading:
         """What was seen so far. What is recent starts anew."""
         recent_s = (now_ns - self._reported_ns) / 1e9
         received, size = self._received - self._reported[0], self._bytes - self._reported[1]
-        recent = _flow(received, size, recent_s, self._recent)
+        recent = _make_flow(received, size, recent_s, self._recent)
         self._all.take_from(self._recent)
         self._reported_ns, self._reported = now_ns, (self._received, self._bytes)
         span_s = (self._last_ns - self._first_ns) / 1e9
-        overall = _flow(self._received, self._bytes, span_s, self._all)
-        return Reading(
+        overall = _make_flow(self._received, self._bytes, span_s, self._all)
+        return TopicReading(
             self._topic, self._received, self._bytes, lost, self._missed, span_s, recent, overall, tuple(self._restarts)
         )
 
 
-def _flow(received: int, size: int, seconds: float, latencies: Histogram) -> Flow:
+def _make_flow(received: int, size: int, seconds: float, latencies: Histogram) -> FlowRates:
     rate, byte_rate = (round(received / seconds, 1), round(size / seconds, 1)) if seconds else (0.0, 0.0)
-    return Flow(rate, byte_rate, *latencies.percentiles_us(0.5, 0.99))
+    return FlowRates(rate, byte_rate, *latencies.percentiles_us(0.5, 0.99))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from msgq.cli.demo import plan
-from msgq.cli.demo.meter import Meter
+from msgq.cli.demo.meter import DemoMeter
 from msgq.common import naming
 from msgq.common.rate_loop import rate_loop
 from msgq.impl.ring.core import unlink_topic
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from msgq.common.rate_loop import Stop
+    from msgq.common.rate_loop import StopSignal
 
-_BUFFERS = 4
-_STEP = 8  # columns that the picture moves with each frame
-_SMOOTHING = 0.8  # the kernel counts CPU time in ticks of 10 ms: three or four in the time of a frame
+_BUFFER_COUNT = 4
+_STEP_COLUMNS = 8  # columns that the picture moves with each frame
+_SMOOTHING_FACTOR = 0.8  # the kernel counts CPU time in ticks of 10 ms: three or four in the time of a frame
 _BLACK, _IDLE, _BUSY = 16, 70, 125  # luma; a brighter red would be yellow
 _GREY, _COLOUR = 128, 100  # chroma, and how far it goes
 
@@ -45,12 +45,12 @@ class LoadPicture:
 
         now = np.asarray(percent, float) / 100
         before = self._load if self._load.shape == now.shape else now
-        self._load = _SMOOTHING * before + (1 - _SMOOTHING) * now
+        self._load = _SMOOTHING_FACTOR * before + (1 - _SMOOTHING_FACTOR) * now
         luma, chroma = self._column(self._load)
         for at in (self._at, self._at + self._width):
-            self._luma[:, at : at + _STEP] = luma[:, np.newaxis]
-            self._chroma[:, at // 2 : (at + _STEP) // 2] = chroma[:, np.newaxis]
-        self._at = (self._at + _STEP) % self._width
+            self._luma[:, at : at + _STEP_COLUMNS] = luma[:, np.newaxis]
+            self._chroma[:, at // 2 : (at + _STEP_COLUMNS) // 2] = chroma[:, np.newaxis]
+        self._at = (self._at + _STEP_COLUMNS) % self._width
 
     def _column(self, load: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         """Return one column: in each band a bar as high as the load, blue to red."""
@@ -72,27 +72,27 @@ class LoadPicture:
         chroma[:] = self._chroma[:, self._at // 2 : (self._at + self._width) // 2]
 
 
-def publish(run: str, topic: plan.Topic, stop: Stop, sample: Callable[[], Sequence[float]]) -> None:
+def publish_picture(run: str, topic: plan.DemoTopic, stop: StopSignal, sample: Callable[[], Sequence[float]]) -> None:
     """Serve the picture at the topic's rate, from when its viewers are there."""
-    width, height = plan.PICTURE
+    width, height = plan.PICTURE_SIZE
     picture = LoadPicture(width, height)
     viewers = [subscriber for subscriber in plan.SUBSCRIBERS.values() if topic.name in subscriber.topics]
     with VisionIpcServer(plan.server_name(run, topic.name)) as server:
-        server.create_buffers(plan.STREAM, _BUFFERS, width, height)
+        server.create_buffers(plan.STREAM_TYPE, _BUFFER_COUNT, width, height)
         server.start_listener()
-        while len(server.stats(plan.STREAM).clients) < len(viewers) and not stop.wait(0.02):
+        while len(server.stats(plan.STREAM_TYPE).clients) < len(viewers) and not stop.wait(0.02):
             pass
         for _ in rate_loop(topic.rate_hz, stop):
             picture.add(sample())
-            with server.frame(plan.STREAM) as frame:
+            with server.frame(plan.STREAM_TYPE) as frame:
                 picture.draw(*frame.planes)
 
 
-class Viewer:
+class PictureViewer:
     """A client of one run's picture that counts and times the frames."""
 
-    def __init__(self, run: str, topic: plan.Topic) -> None:
-        self._client = VisionIpcClient(plan.server_name(run, topic.name), plan.STREAM, False)
+    def __init__(self, run: str, topic: plan.DemoTopic) -> None:
+        self._client = VisionIpcClient(plan.server_name(run, topic.name), plan.STREAM_TYPE, False)
         self._client.connect(False)  # nobody serves so far; what is announced from now on is counted all the same
 
     @property
@@ -100,7 +100,7 @@ class Viewer:
         """Frames that were published and not received."""
         return self._client.lost
 
-    def receive(self, meter: Meter, timeout_ms: float) -> bool:
+    def receive(self, meter: DemoMeter, timeout_ms: float) -> bool:
         """Take one frame, if there is one in time."""
         if not self._client.connections and not self._client.connect(False):
             time.sleep(timeout_ms / 1000)
@@ -120,9 +120,9 @@ class Viewer:
         self._client.close()
 
 
-def sweep(run: str, topic: plan.Topic) -> None:
+def remove_leftovers(run: str, topic: plan.DemoTopic) -> None:
     """Remove what is left in /dev/shm, and in /tmp if the server was killed."""
-    unlink_topic(plan.endpoint(run, topic.name))
+    unlink_topic(plan.run_endpoint(run, topic.name))
     name = plan.server_name(run, topic.name)
     socket = wire.socket_path(name)
     for path in (socket, naming.frames_lock_path(socket, name)):

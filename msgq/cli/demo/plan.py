@@ -11,19 +11,19 @@ from visionipc import get_endpoint_name
 
 BACKEND = naming.backend_name()
 #: All in one process and in virtual time (see virtual).
-VIRTUAL = BACKEND == "fake"
+IS_VIRTUAL = BACKEND == "fake"
 #: Whether every message is accounted for. Over ZMQ it is not: a subscriber is not told what it lost; a publisher does
 #: not know how far its forerunner came, and what is sent between the two is gone; no counters outlive a process; and
 #: nobody watches unseen. So there these results are unknown and not checked, and the passive subscriber is left out.
-EXACT = BACKEND != "zmq"
+COUNTS_ARE_EXACT = BACKEND != "zmq"
 #: Channels, vectors and work queues are not carried over ZMQ.
-ALL_KINDS = BACKEND != "zmq"
+HAS_ALL_KINDS = BACKEND != "zmq"
 
 REPORT_RING_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Topic:
+class DemoTopic:
     """What one process of the demo publishes.
 
     `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out. `kind`: of its
@@ -49,42 +49,52 @@ class Topic:
 
 # As often as the sources move: the kernel accounts CPU time in ticks of 10 ms and counts every packet at once,
 # memory and disk results stay the same for longer, and a walk over all processes is expensive.
-TELEMETRY = (
-    Topic("cpu", 100),
-    Topic("network", 100),
-    Topic("memory", 20),
-    Topic("disk", 20),
-    Topic("processes", 2),
-    Topic("sensor", 50, traced=True),
+TELEMETRY_TOPICS = (
+    DemoTopic("cpu", 100),
+    DemoTopic("network", 100),
+    DemoTopic("memory", 20),
+    DemoTopic("disk", 20),
+    DemoTopic("processes", 2),
+    DemoTopic("sensor", 50, traced=True),
 )
 # What a robot does all the time: what was measured is estimated, and then answered, each by a process of its own.
-LOOP = (Topic("estimate", 50, traced=True, cause="sensor"), Topic("command", 50, traced=True, cause="estimate"))
+LOOP_TOPICS = (
+    DemoTopic("estimate", 50, traced=True, cause="sensor"),
+    DemoTopic("command", 50, traced=True, cause="estimate"),
+)
 # The ring of `pulse` holds more than ten seconds: its subscribers have no excuse for losing anything.
 # In virtual time a message takes as long as twenty on the ring: there are fewer, and a smaller ring for the slow one.
-BUSY = Topic("busy", 50, burst=10, ring_bytes=16 << 10) if VIRTUAL else Topic("busy", 1000, 50, 1 << 20)
-PULSE = Topic("pulse", 50, burst=2, ring_bytes=4 << 20) if VIRTUAL else Topic("pulse", 500, 10, 4 << 20)
+BUSY_TOPIC = (
+    DemoTopic("busy", 50, burst=10, ring_bytes=16 << 10) if IS_VIRTUAL else DemoTopic("busy", 1000, 50, 1 << 20)
+)
+PULSE_TOPIC = (
+    DemoTopic("pulse", 50, burst=2, ring_bytes=4 << 20) if IS_VIRTUAL else DemoTopic("pulse", 500, 10, 4 << 20)
+)
 # The load as a moving picture. Frames need processes and a clock; so does the ring they are announced on, whatever the
 # backend of the other topics.
-FRAMES = () if VIRTUAL else (Topic("load", 30, kind="frames"),)
-STREAM = 0
-PICTURE = (1920, 1080)  # NV12
+FRAME_TOPICS = () if IS_VIRTUAL else (DemoTopic("load", 30, kind="frames"),)
+STREAM_TYPE = 0
+PICTURE_SIZE = (1920, 1080)  # NV12
 PICTURE_BYTES = 1920 * 1080 * 3 // 2
 # What watches the machine says so on one channel: each of the two is a publisher of it.
-WATCHES = (
-    Topic("heat", 100, kind="channel", shared="alerts"),
-    Topic("fill", 20, kind="channel", shared="alerts"),
+ALERT_TOPICS = (
+    DemoTopic("heat", 100, kind="channel", shared="alerts"),
+    DemoTopic("fill", 20, kind="channel", shared="alerts"),
 )
 # The newest results of the machine, each an element that is written anew. A reader that looks late misses nothing but
 # what is no longer so.
-GAUGES = Topic("gauges", 20, kind="records")
+GAUGES_TOPIC = DemoTopic("gauges", 20, kind="records")
 # Files of Python's library, each to be read and summed up by one of three workers; bursts, so that all have work.
-JOBS = Topic("jobs", 20, burst=6, kind="queue")
-OTHER_KINDS = (*WATCHES, GAUGES, JOBS) if ALL_KINDS else ()
-TOPICS = {topic.name: topic for topic in (*TELEMETRY, *LOOP, PULSE, BUSY, *FRAMES, *OTHER_KINDS)}
+JOBS_TOPIC = DemoTopic("jobs", 20, burst=6, kind="queue")
+OTHER_KIND_TOPICS = (*ALERT_TOPICS, GAUGES_TOPIC, JOBS_TOPIC) if HAS_ALL_KINDS else ()
+TOPICS = {
+    topic.name: topic
+    for topic in (*TELEMETRY_TOPICS, *LOOP_TOPICS, PULSE_TOPIC, BUSY_TOPIC, *FRAME_TOPICS, *OTHER_KIND_TOPICS)
+}
 
 
 @dataclass(frozen=True)
-class Subscriber:
+class DemoSubscriber:
     """One subscribing process.
 
     `pause_s`: what it does instead of receiving. `lossless`: it must lose nothing. `doomed`: it is killed with a job in
@@ -102,25 +112,27 @@ class Subscriber:
 SUBSCRIBERS = {
     subscriber.name: subscriber
     for subscriber in (
-        Subscriber("dashboard", "polling", tuple(topic.name for topic in (*TELEMETRY, *LOOP)), lossless=True),
-        Subscriber("survivor", "blocking", ("pulse",), lossless=True),
-        Subscriber("observer", "passive", ("pulse",), lossless=True),
-        Subscriber("fast", "blocking", ("busy",)),
-        Subscriber("display", "conflating", ("busy",), pause_s=0.05),
-        Subscriber("slow", "blocking", ("busy",), pause_s=0.02),
-        Subscriber("viewer", "frames", ("load",)),
-        Subscriber("alarm", "channel", ("heat", "fill"), lossless=True),
-        Subscriber("panel", "vector", ("gauges",)),
-        Subscriber("worker-1", "worker", ("jobs",)),
-        Subscriber("worker-2", "worker", ("jobs",), pause_s=0.01, is_killed=not VIRTUAL),
-        Subscriber("worker-3", "worker", ("jobs",)),
+        DemoSubscriber(
+            "dashboard", "polling", tuple(topic.name for topic in (*TELEMETRY_TOPICS, *LOOP_TOPICS)), lossless=True
+        ),
+        DemoSubscriber("survivor", "blocking", ("pulse",), lossless=True),
+        DemoSubscriber("observer", "passive", ("pulse",), lossless=True),
+        DemoSubscriber("fast", "blocking", ("busy",)),
+        DemoSubscriber("display", "conflating", ("busy",), pause_s=0.05),
+        DemoSubscriber("slow", "blocking", ("busy",), pause_s=0.02),
+        DemoSubscriber("viewer", "frames", ("load",)),
+        DemoSubscriber("alarm", "channel", ("heat", "fill"), lossless=True),
+        DemoSubscriber("panel", "vector", ("gauges",)),
+        DemoSubscriber("worker-1", "worker", ("jobs",)),
+        DemoSubscriber("worker-2", "worker", ("jobs",), pause_s=0.01, is_killed=not IS_VIRTUAL),
+        DemoSubscriber("worker-3", "worker", ("jobs",)),
     )
-    if (EXACT or subscriber.kind != "passive") and TOPICS.keys() >= set(subscriber.topics)
+    if (COUNTS_ARE_EXACT or subscriber.kind != "passive") and TOPICS.keys() >= set(subscriber.topics)
 }
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedCounts:
     """What was published on a topic so far, and by which process; None: unknown, or nobody."""
 
     pid: int | None
@@ -129,7 +141,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Restart:
+class PublisherRestart:
     """Another process took over a topic. `outage_ms`: between its first message and the last one before."""
 
     pid_before: int
@@ -139,7 +151,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class Flow:
+class FlowRates:
     """Messages and bytes a second, median and 99th percentile of the latency in microseconds."""
 
     rate: float
@@ -149,7 +161,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TopicReading:
     """What one subscriber saw of one topic so far.
 
     `lost` is the library's count; `missed` what the sequence numbers in the messages say. `span_s`: between the
@@ -162,26 +174,26 @@ class Reading:
     lost: int | None
     missed: int
     span_s: float
-    recent: Flow
-    overall: Flow
-    restarts: tuple[Restart, ...]
+    recent: FlowRates
+    overall: FlowRates
+    restarts: tuple[PublisherRestart, ...]
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a reading together again that became JSON."""
-        recent, overall = Flow(**fields.pop("recent")), Flow(**fields.pop("overall"))
-        restarts = tuple(Restart(**restart) for restart in fields.pop("restarts"))
+        recent, overall = FlowRates(**fields.pop("recent")), FlowRates(**fields.pop("overall"))
+        restarts = tuple(PublisherRestart(**restart) for restart in fields.pop("restarts"))
         return cls(**fields, recent=recent, overall=overall, restarts=restarts)
 
 
 @dataclass(frozen=True)
-class Report:
+class SubscriberReport:
     """What a subscribing process says about itself, as JSON on a topic of its own."""
 
     subscriber: str
     pid: int
     final: bool
-    readings: tuple[Reading, ...]
+    readings: tuple[TopicReading, ...]
 
     def to_json(self) -> bytes:
         """Return the message to send."""
@@ -191,20 +203,20 @@ class Report:
     def from_json(cls, text: bytes) -> Self:
         """Return the report that `to_json` made this of."""
         fields = json.loads(text)
-        fields["readings"] = tuple(map(Reading.from_fields, fields["readings"]))
+        fields["readings"] = tuple(map(TopicReading.from_fields, fields["readings"]))
         return cls(**fields)
 
 
-def endpoint(run: str, name: str) -> str:
+def run_endpoint(run: str, name: str) -> str:
     """The endpoint of a topic or report in one run of the demo; `run` is unique among runs."""
-    topic = TOPICS.get(name, Topic(name, 0))
+    topic = TOPICS.get(name, DemoTopic(name, 0))
     if topic.frames:
-        return get_endpoint_name(server_name(run, name), STREAM)
+        return get_endpoint_name(server_name(run, name), STREAM_TYPE)
     mark = get_kind(topic.kind).name_prefix
     return mark + endpoint_name(run, topic)
 
 
-def endpoint_name(run: str, topic: Topic) -> str:
+def endpoint_name(run: str, topic: DemoTopic) -> str:
     """The name of the channel, vector or queue of a topic, as those who open it say it."""
     return f"demo-{run}-{topic.shared or topic.name}"
 
@@ -219,16 +231,16 @@ def report_name(subscriber: str) -> str:
     return f"report-{subscriber}"
 
 
-def endpoints(run: str) -> list[str]:
+def run_endpoints(run: str) -> list[str]:
     """Every topic of a run on the backend; those of frames are always on the ring."""
     topics = (name for name, topic in TOPICS.items() if topic.kind == "topic")
-    return [*(endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))), *timing_topics(run)]
+    return [*(run_endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))), *timing_topics(run)]
 
 
 def timing_topics(run: str) -> dict[str, str]:
     """The topics on which the stages of the loop say how long they took, each with a name that tells no run."""
     return {
-        timing_topic(topic.name, endpoint(run, topic.cause)): f"{topic.name} handles {topic.cause}"
-        for topic in LOOP
+        timing_topic(topic.name, run_endpoint(run, topic.cause)): f"{topic.name} handles {topic.cause}"
+        for topic in LOOP_TOPICS
         if topic.cause
     }

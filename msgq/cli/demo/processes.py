@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from msgq.cli.demo.plan import SUBSCRIBERS
 
-_PATIENCE_S = 20.0  # more than a role gives itself
+_END_TIMEOUT_S = 20.0  # more than a role gives itself
 
 
 class ProcessGroup:
@@ -58,8 +58,8 @@ class ProcessGroup:
         """Tell these roles to end, and wait for them; who does not end is killed. Returns who did not end well."""
         processes = {name: self._processes.pop(name) for name in list(names) if name in self._processes}
         for process in processes.values():
-            _tell(process)
-        return [name for name, process in processes.items() if _end(process) != 0]
+            _tell_to_end(process)
+        return [name for name, process in processes.items() if _end_process(process) != 0]
 
     def kill_all(self) -> None:
         """Kill whoever is still there."""
@@ -67,16 +67,16 @@ class ProcessGroup:
             self.kill(name)
 
 
-def _tell(process: subprocess.Popen[bytes]) -> None:
+def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             process.stdin.write(b"end")
             process.stdin.close()
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
+def _end_process(process: subprocess.Popen[bytes]) -> int:
     try:
-        return process.wait(_PATIENCE_S)
+        return process.wait(_END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()

@@ -12,7 +12,7 @@ from msgq.recording import EndpointInfo, FrameStream, LogReader, Recorder
 from msgq.records.names import KIND as RECORDS
 from msgq.workqueue.names import KIND as QUEUE
 
-PICTURES_A_SECOND = 2.0
+PICTURE_RATE_HZ = 2.0
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,19 @@ class RecordedResults:
     tells_of: int
 
 
-def recorder(run: str, path: Path) -> Recorder:
+def start_recorder(run: str, path: Path) -> Recorder:
     """Start recording a run, from its first message on."""
-    endpoints = list({plan.endpoint(run, name): None for name, topic in plan.TOPICS.items() if not topic.frames})
-    pictures = [FrameStream(plan.server_name(run, topic.name), plan.STREAM, PICTURES_A_SECOND) for topic in plan.FRAMES]
+    endpoints = list({plan.run_endpoint(run, name): None for name, topic in plan.TOPICS.items() if not topic.frames})
+    pictures = [
+        FrameStream(plan.server_name(run, topic.name), plan.STREAM_TYPE, PICTURE_RATE_HZ) for topic in plan.FRAME_TOPICS
+    ]
     endpoints += plan.timing_topics(run)
     return Recorder(path, endpoints, frames=pictures, level=3)
 
 
 def read_recording(run: str, path: Path) -> tuple[RecordedResults, ...]:
     """Read the recording back."""
-    names = {plan.endpoint(run, name): name for name in plan.TOPICS} | plan.timing_topics(run)
+    names = {plan.run_endpoint(run, name): name for name in plan.TOPICS} | plan.timing_topics(run)
     log = LogReader(path)
     results: list[RecordedResults] = []
     for info in log.endpoints.values():
@@ -77,11 +79,15 @@ def _count_sent(path: Path, info: EndpointInfo) -> int:
     return events[Event.SENT] if events[Event.SENT] == events[Event.ACKNOWLEDGED] else 0
 
 
-def violations(results: tuple[RecordedResults, ...], published: Mapping[str, plan.Published]) -> Iterator[str]:
+def find_violations(
+    results: tuple[RecordedResults, ...], published: Mapping[str, plan.PublishedCounts]
+) -> Iterator[str]:
     """Say where the recording is not the run."""
     by_topic = {topic_results.topic: topic_results for topic_results in results}
     for name, topic in published.items():
-        if plan.TOPICS[name].frames or name == plan.BUSY.name:  # on a busy machine its ring is too small for anybody
+        if (
+            plan.TOPICS[name].frames or name == plan.BUSY_TOPIC.name
+        ):  # on a busy machine its ring is too small for anybody
             continue
         recorded_topic = by_topic.get(name)
         if recorded_topic is None or recorded_topic.tells_of != topic.messages:

@@ -15,21 +15,23 @@ from msgq.recording import LogReader, compare, replay
 from visionipc import VisionIpcClient
 from visionipc.image_messages import SUFFIX
 
-_REPLAYED_S = 5  # of a recording, at most: each message takes its time, and stays in memory until the end
-_OUTPUTS = {"bytes", "channel/alarms", "records/highest", "records/counts", "queue/sums"}
+_REPLAYED_MAX_S = 5  # of a recording, at most: each message takes its time, and stays in memory until the end
+_OUTPUT_ENDPOINTS = {"bytes", "channel/alarms", "records/highest", "records/counts", "queue/sums"}
 _PICTURES_OUTPUT = "pictures"
 
 
 def replay_recording(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
     """Play a recording into programs twice. Yields whether all held, and what is to be said."""
-    topics = [plan.TELEMETRY[0], *plan.OTHER_KINDS]
-    pictures = {plan.endpoint(run, topic.name) + SUFFIX: plan.server_name(run, topic.name) for topic in plan.FRAMES}
-    log = LogReader(recording, endpoints=[*{plan.endpoint(run, topic.name) for topic in topics}, *pictures])
-    log = log.between(None, (log.start_time or 0) + _REPLAYED_S * NS_PER_S)
-    programs, outputs = [partial(_answer, run)], {*_OUTPUTS}
+    topics = [plan.TELEMETRY_TOPICS[0], *plan.OTHER_KIND_TOPICS]
+    pictures = {
+        plan.run_endpoint(run, topic.name) + SUFFIX: plan.server_name(run, topic.name) for topic in plan.FRAME_TOPICS
+    }
+    log = LogReader(recording, endpoints=[*{plan.run_endpoint(run, topic.name) for topic in topics}, *pictures])
+    log = log.between(None, (log.start_time or 0) + _REPLAYED_MAX_S * NS_PER_S)
+    programs, outputs = [partial(_answer_messages, run)], {*_OUTPUT_ENDPOINTS}
     for endpoint, server in pictures.items():
         if endpoint in log.endpoints:
-            programs.append(partial(_view, server))
+            programs.append(partial(_digest_pictures, server))
             outputs.add(_PICTURES_OUTPUT)
         else:
             yield True, "replayed without pictures, of which the recording has none"
@@ -54,11 +56,11 @@ def _by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
     return f"{messages.total():,} messages of {count} endpoints ({each})"
 
 
-def _answer(run: str) -> None:
+def _answer_messages(run: str) -> None:
     """Answer each kind but frames on another endpoint of that kind, and count the jobs on a board."""
-    cpu = msgq.sub_sock(plan.endpoint(run, plan.TELEMETRY[0].name))
-    alerts = endpoint_roles.alerts(run, plan.WATCHES[0]).subscriber()
-    gauges, jobs = endpoint_roles.gauges(run), endpoint_roles.jobs(run)
+    cpu = msgq.sub_sock(plan.run_endpoint(run, plan.TELEMETRY_TOPICS[0].name))
+    alerts = endpoint_roles.open_alert_channel(run, plan.ALERT_TOPICS[0]).subscriber()
+    gauges, jobs = endpoint_roles.open_gauge_vector(run), endpoint_roles.open_job_queue(run)
     sizes, alarms = msgq.pub_sock("bytes"), msgq.Channel("alarms").publisher()
     highest = msgq.SeqlockVector("highest", gauges.dtype, len(gauges))
     counts = msgq.Board("counts", 1, 8).declare("jobs")
@@ -87,10 +89,10 @@ def _answer(run: str) -> None:
                     counts.write(done.to_bytes(8, "little"))
 
 
-def _view(server: str) -> None:
+def _digest_pictures(server: str) -> None:
     """Say of each picture what its bytes come to."""
     seen = msgq.pub_sock(_PICTURES_OUTPUT)
-    with VisionIpcClient(server, plan.STREAM, False) as client:
+    with VisionIpcClient(server, plan.STREAM_TYPE, False) as client:
         client.connect(True)
         while True:
             with client.frame() as frame:

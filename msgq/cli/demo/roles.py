@@ -19,21 +19,21 @@ from typing import Any, Protocol
 import msgq
 from msgq import stats
 from msgq.cli.demo import control_loop, endpoint_roles, picture, plan
-from msgq.cli.demo.meter import Meter, Stamp
+from msgq.cli.demo.meter import DemoMeter, MessageStamp
 from msgq.common.parent_watch import ParentWatch
-from msgq.common.rate_loop import Stop, rate_loop
+from msgq.common.rate_loop import StopSignal, rate_loop
 from msgq.common.terminal import escape_terminal
 from msgq.errors import MsgqError, WaitTimeoutError
 from msgq.impl.ring.core import unlink_topic
 
-_STEP_S = 0.02
-_NOTICE_S = 1.5  # until the recorder, which looks each half a second, knows of all what their messages are
-_PATIENCE_MS = 100
+_POLL_PERIOD_S = 0.02
+_RECORDER_NOTICE_S = 1.5  # until the recorder, which looks each half a second, knows of all what their messages are
+_RECEIVE_TIMEOUT_MS = 100
 _REPORT_PERIOD_NS = 250_000_000
 _log = logging.getLogger(__name__)
 
-_STAMP = struct.Struct("<QQQ40x")  # a meter.Stamp; 64 bytes with its padding
-_STEP_STAMP = struct.Struct("<16xQQQ8x")  # of a control_loop.STEP
+_STAMP_STRUCT = struct.Struct("<QQQ40x")  # a meter.Stamp; 64 bytes with its padding
+_STEP_STAMP_STRUCT = struct.Struct("<16xQQQ8x")  # of a control_loop.STEP
 
 
 def main(run: str, role: str, name: str) -> int:
@@ -44,11 +44,11 @@ def main(run: str, role: str, name: str) -> int:
     parent_watch.start()
     try:
         if role == "subscribe":
-            subscribe(run, plan.SUBSCRIBERS[name], parent_watch.stop, os.getpid())
+            run_subscriber(run, plan.SUBSCRIBERS[name], parent_watch.stop, os.getpid())
         elif plan.TOPICS[name].frames:
-            picture.publish(run, plan.TOPICS[name], parent_watch.stop, partial(look, "cpu"))
+            picture.publish_picture(run, plan.TOPICS[name], parent_watch.stop, partial(sample_machine, "cpu"))
         else:
-            publish(run, plan.TOPICS[name], parent_watch.stop, os.getpid(), partial(look, name))
+            publish_topic(run, plan.TOPICS[name], parent_watch.stop, os.getpid(), partial(sample_machine, name))
     except MsgqError as error:
         _log.error(
             "msgq demo: %s: %s", name, escape_terminal(str(error))
@@ -56,17 +56,17 @@ def main(run: str, role: str, name: str) -> int:
         return 1
     finally:
         if parent_watch.orphaned:
-            sweep(run)
+            remove_leftovers(run)
     return 0
 
 
-def sweep(run: str) -> None:
+def remove_leftovers(run: str) -> None:
     """Remove all that a run left."""
     for topic in plan.TOPICS.values():
         if topic.frames:
-            picture.sweep(run, topic)
-    endpoint_roles.sweep(run)
-    for endpoint in plan.endpoints(run):
+            picture.remove_leftovers(run, topic)
+    endpoint_roles.remove_leftovers(run)
+    for endpoint in plan.run_endpoints(run):
         if plan.BACKEND == "zmq":
             with contextlib.suppress(MsgqError):  # somebody else is sweeping it, or will when it ends
                 msgq.pub_sock(endpoint).close()  # removes its own files, which are those that the dead one left
@@ -74,14 +74,14 @@ def sweep(run: str) -> None:
             unlink_topic(endpoint)
 
 
-def look(name: str) -> Any:
+def sample_machine(name: str) -> Any:
     """Look at the machine. Roles without telemetry need not import what that takes."""
-    from msgq.cli.demo.telemetry import SOURCES
+    from msgq.cli.demo.telemetry import SAMPLE_FUNCTIONS
 
-    return SOURCES[name]()
+    return SAMPLE_FUNCTIONS[name]()
 
 
-def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]) -> None:
+def publish_topic(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]) -> None:
     """Publish a topic, of telemetry what `sample` says; a publisher that follows a dead one goes on with its sequence.
 
     `pid` is who subscribers take it for.
@@ -89,10 +89,10 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
     if topic.traced:
         _publish_steps(run, topic, stop, pid, sample)
         return
-    if topic in plan.OTHER_KINDS:
-        endpoint_roles.publish(run, topic, stop, pid, sample, partial(_await_others, run, stop))
+    if topic in plan.OTHER_KIND_TOPICS:
+        endpoint_roles.publish_role(run, topic, stop, pid, sample, partial(_await_others, run, stop))
         return
-    with msgq.pub_sock(plan.endpoint(run, topic.name), topic.ring_bytes) as socket:
+    with msgq.pub_sock(plan.run_endpoint(run, topic.name), topic.ring_bytes) as socket:
         _await_subscribers(socket, topic, stop)
         _await_others(run, stop)
         if topic.burst:
@@ -101,58 +101,58 @@ def publish(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[
             _publish_telemetry(socket, topic, stop, pid, sample)
 
 
-def _publish_steps(run: str, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]) -> None:
+def _publish_steps(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]) -> None:
     """Publish records of the control loop."""
-    endpoint = plan.endpoint(run, topic.name)
+    endpoint = plan.run_endpoint(run, topic.name)
     with contextlib.ExitStack() as stack:
         causes = None
         if topic.cause:  # from before we say that we are there
-            causes = stack.enter_context(msgq.RecordQueue(plan.endpoint(run, topic.cause), control_loop.STEP))
+            causes = stack.enter_context(msgq.RecordQueue(plan.run_endpoint(run, topic.cause), control_loop.STEP_DTYPE))
         with msgq.PubSocket() as socket:  # only it knows who listens
-            socket.connect(msgq.context, endpoint, schema=control_loop.SCHEMA)
+            socket.connect(msgq.context, endpoint, schema=control_loop.STEP_SCHEMA)
             _await_subscribers(socket, topic, stop)
-        steps = stack.enter_context(msgq.RecordQueue(endpoint, control_loop.STEP))
+        steps = stack.enter_context(msgq.RecordQueue(endpoint, control_loop.STEP_DTYPE))
         steps.produce([])  # makes its publisher
         _await_others(run, stop)
         if causes is not None:
             control_loop.answer(steps, topic, stop, pid, causes)
         else:
             if plan.BACKEND == "msgq":  # others go by their forerunners
-                stop.wait(_NOTICE_S)
+                stop.wait(_RECORDER_NOTICE_S)
             control_loop.measure(steps, topic, stop, pid, sample)
 
 
-def _await_subscribers(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop) -> None:
+def _await_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal) -> None:
     """Wait until everybody listens: over ZMQ, who is connected already may still not have arrived."""
     expected = [
         subscriber
         for subscriber in plan.SUBSCRIBERS.values()
         if topic.name in subscriber.topics and subscriber.kind != "passive"
     ]
-    answering = [subscriber for subscriber in plan.LOOP if subscriber.cause == topic.name]
+    answering = [subscriber for subscriber in plan.LOOP_TOPICS if subscriber.cause == topic.name]
     while not stop.is_set():
         with contextlib.suppress(WaitTimeoutError):
-            socket.wait_for_readers(_PATIENCE_MS / 1000, n=len(expected) + len(answering))
+            socket.wait_for_readers(_RECEIVE_TIMEOUT_MS / 1000, n=len(expected) + len(answering))
             return
 
 
-def _await_others(run: str, stop: Stop) -> None:
+def _await_others(run: str, stop: StopSignal) -> None:
     """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
     for topic in plan.TOPICS.values() if plan.BACKEND == "msgq" else ():
         while not _has_publisher(run, topic):
-            if stop.wait(_STEP_S):
+            if stop.wait(_POLL_PERIOD_S):
                 return
 
 
-def _has_publisher(run: str, topic: plan.Topic) -> bool:
-    if topic in plan.OTHER_KINDS:
+def _has_publisher(run: str, topic: plan.DemoTopic) -> bool:
+    if topic in plan.OTHER_KIND_TOPICS:
         return endpoint_roles.has_publisher(run, topic)
-    return stats.topic(plan.endpoint(run, topic.name)).publisher is not None
+    return stats.topic(plan.run_endpoint(run, topic.name)).publisher is not None
 
 
-def _publish_batches(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int) -> None:
+def _publish_batches(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal, pid: int) -> None:
     sequence = socket.stats().messages
-    pack, send, now = _STAMP.pack, socket.send, time.monotonic_ns
+    pack, send, now = _STAMP_STRUCT.pack, socket.send, time.monotonic_ns
     for _ in rate_loop(topic.rate_hz, stop):
         for _ in range(topic.burst):
             send(pack(now(), sequence, pid))
@@ -160,7 +160,7 @@ def _publish_batches(socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid:
 
 
 def _publish_telemetry(
-    socket: msgq.PubSocket, topic: plan.Topic, stop: Stop, pid: int, sample: Callable[[], Any]
+    socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]
 ) -> None:
     for sequence in rate_loop(topic.rate_hz, stop):
         data = json.dumps(sample())
@@ -169,7 +169,7 @@ def _publish_telemetry(
         socket.send(f"{stamp}{data}}}".encode())
 
 
-class Source(Protocol):
+class ReportedSource(Protocol):
     """What a reporter needs of a subscriber of a topic."""
 
     @property
@@ -177,14 +177,18 @@ class Source(Protocol):
         """Messages or frames; None: unknown."""
 
 
-class Reporter:
+class DemoReporter:
     """Meters of one subscribing process, and the topic on which it reports to the parent."""
 
     def __init__(
-        self, socket: msgq.PubSocket, subscriber: plan.Subscriber, pid: int, subscribed: Mapping[str, Source]
+        self,
+        socket: msgq.PubSocket,
+        subscriber: plan.DemoSubscriber,
+        pid: int,
+        subscribed: Mapping[str, ReportedSource],
     ) -> None:
         self._socket, self._name, self._pid, self._subscribed = socket, subscriber.name, pid, subscribed
-        self.meters = {topic: Meter(topic) for topic in subscriber.topics}
+        self.meters = {topic: DemoMeter(topic) for topic in subscriber.topics}
         self._due_ns = 0
         self.report()
 
@@ -197,103 +201,113 @@ class Reporter:
         """Tell the parent how things stand."""
         now_ns = time.monotonic_ns()
         readings = tuple(meter.reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items())
-        self._socket.send(plan.Report(self._name, self._pid, final, readings).to_json())
+        self._socket.send(plan.SubscriberReport(self._name, self._pid, final, readings).to_json())
         self._due_ns = now_ns + _REPORT_PERIOD_NS
 
 
-def subscribe(run: str, subscriber: plan.Subscriber, stop: Stop, pid: int) -> None:
+def run_subscriber(run: str, subscriber: plan.DemoSubscriber, stop: StopSignal, pid: int) -> None:
     """Receive as `who` does until `stop`, then take what is still there; report all along."""
     with contextlib.ExitStack() as stack:
-        report_endpoint = plan.endpoint(run, plan.report_name(subscriber.name))
+        report_endpoint = plan.run_endpoint(run, plan.report_name(subscriber.name))
         reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))
         if subscriber.kind == "frames":
-            _view(run, subscriber, reports, stop, pid)
+            _view_pictures(run, subscriber, reports, stop, pid)
             return
-        if subscriber.kind in endpoint_roles.READERS:
+        if subscriber.kind in endpoint_roles.READER_CLASSES:
             _read_other_kind(run, subscriber, reports, stop, pid)
             return
         subscribed = {
             topic: stack.enter_context(
-                _listen(run, plan.TOPICS[topic], subscriber.kind == "conflating", subscriber.kind == "passive")
+                _open_subscriber(run, plan.TOPICS[topic], subscriber.kind == "conflating", subscriber.kind == "passive")
             )
             for topic in subscriber.topics
         }
-        reporter = Reporter(reports, subscriber, pid, subscribed)
+        reporter = DemoReporter(reports, subscriber, pid, subscribed)
         if len(subscribed) > 1:
             _poll_many(subscribed, reporter, stop)
         else:
             _receive_one(subscribed, reporter, subscriber.pause_s, stop)
         for topic, socket in subscribed.items():
-            _drain(socket, reporter.meters[topic], plan.TOPICS[topic])
+            _drain_socket(socket, reporter.meters[topic], plan.TOPICS[topic])
         reporter.report(final=True)
 
 
-def _view(run: str, subscriber: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
+def _view_pictures(
+    run: str, subscriber: plan.DemoSubscriber, reports: msgq.PubSocket, stop: StopSignal, pid: int
+) -> None:
     (topic,) = subscriber.topics
-    with picture.Viewer(run, plan.TOPICS[topic]) as viewer:
-        reporter = Reporter(reports, subscriber, pid, {topic: viewer})
+    with picture.PictureViewer(run, plan.TOPICS[topic]) as viewer:
+        reporter = DemoReporter(reports, subscriber, pid, {topic: viewer})
         while not stop.is_set():
-            viewer.receive(reporter.meters[topic], _PATIENCE_MS)
+            viewer.receive(reporter.meters[topic], _RECEIVE_TIMEOUT_MS)
             reporter.report_if_due(time.monotonic_ns())
         while viewer.receive(reporter.meters[topic], 0):
             pass
         reporter.report(final=True)
 
 
-def _read_other_kind(run: str, subscriber: plan.Subscriber, reports: msgq.PubSocket, stop: Stop, pid: int) -> None:
-    with contextlib.closing(endpoint_roles.READERS[subscriber.kind](run, subscriber)) as reader:
-        reporter = Reporter(reports, subscriber, pid, dict.fromkeys(subscriber.topics, reader))
+def _read_other_kind(
+    run: str, subscriber: plan.DemoSubscriber, reports: msgq.PubSocket, stop: StopSignal, pid: int
+) -> None:
+    with contextlib.closing(endpoint_roles.READER_CLASSES[subscriber.kind](run, subscriber)) as reader:
+        reporter = DemoReporter(reports, subscriber, pid, dict.fromkeys(subscriber.topics, reader))
         while not stop.is_set():
-            reader.take(reporter.meters, _PATIENCE_MS / 1000)
+            reader.take(reporter.meters, _RECEIVE_TIMEOUT_MS / 1000)
             reporter.report_if_due(time.monotonic_ns())
         while reader.take(reporter.meters, 0):
             pass
         reporter.report(final=True)
 
 
-def _listen(run: str, topic: plan.Topic, conflate: bool = False, passive: bool = False) -> msgq.SubSocket:
+def _open_subscriber(run: str, topic: plan.DemoTopic, conflate: bool = False, passive: bool = False) -> msgq.SubSocket:
     socket = msgq.SubSocket()
     socket.connect(
-        msgq.context, plan.endpoint(run, topic.name), conflate=conflate, segment_size=topic.ring_bytes, passive=passive
+        msgq.context,
+        plan.run_endpoint(run, topic.name),
+        conflate=conflate,
+        segment_size=topic.ring_bytes,
+        passive=passive,
     )
-    socket.setTimeout(_PATIENCE_MS)
+    socket.setTimeout(_RECEIVE_TIMEOUT_MS)
     return socket
 
 
-def _receive_one(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, pause_s: float, stop: Stop) -> None:
+def _receive_one(
+    subscribed: dict[str, msgq.SubSocket], reporter: DemoReporter, pause_s: float, stop: StopSignal
+) -> None:
     ((topic, socket),) = subscribed.items()
     meter, now = reporter.meters[topic], time.monotonic_ns
     while not stop.is_set():
         message = socket.receive()
         now_ns = now()
         if message is not None:
-            meter.take(_STAMP.unpack(message), len(message), now_ns)
+            meter.take(_STAMP_STRUCT.unpack(message), len(message), now_ns)
         reporter.report_if_due(now_ns)
         if pause_s:
             stop.wait(pause_s)
 
 
-def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: Reporter, stop: Stop) -> None:
+def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: DemoReporter, stop: StopSignal) -> None:
     poller = msgq.Poller()
     names = {}
     for name, socket in subscribed.items():
         poller.registerSocket(socket)
         names[socket.endpoint] = name
     while not stop.is_set():
-        for socket in poller.poll(_PATIENCE_MS):
+        for socket in poller.poll(_RECEIVE_TIMEOUT_MS):
             name = names[socket.endpoint]
-            _drain(socket, reporter.meters[name], plan.TOPICS[name])
+            _drain_socket(socket, reporter.meters[name], plan.TOPICS[name])
         reporter.report_if_due(time.monotonic_ns())
 
 
-def _drain(socket: msgq.SubSocket, meter: Meter, topic: plan.Topic) -> None:
-    stamp_of = _STEP_STAMP.unpack if topic.traced else _STAMP.unpack if topic.burst else _json_stamp
+def _drain_socket(socket: msgq.SubSocket, meter: DemoMeter, topic: plan.DemoTopic) -> None:
+    stamp_of = _STEP_STAMP_STRUCT.unpack if topic.traced else _STAMP_STRUCT.unpack if topic.burst else _json_stamp
     while (message := socket.receive(non_blocking=True)) is not None:
         now_ns = time.monotonic_ns()
         meter.take(stamp_of(message), len(message), now_ns)
 
 
-def _json_stamp(message: bytes) -> Stamp:
+def _json_stamp(message: bytes) -> MessageStamp:
     fields = json.loads(message)
     return fields["published_ns"], fields["sequence"], fields["pid"]
 

@@ -12,25 +12,25 @@ import msgq
 from msgq.cli.demo import endpoint_roles, plan, recording
 from msgq.cli.demo.endpoint_roles import KilledWorker
 from msgq.cli.demo.processes import ProcessGroup
-from msgq.cli.demo.roles import sweep
-from msgq.cli.demo.summary import Summary, summarize
+from msgq.cli.demo.roles import remove_leftovers
+from msgq.cli.demo.summary import RunSummary, summarize_run
 from msgq.recording import Recorder
 from msgq.stats import TopicStats, topics
 
-_STEP_MS = 100
-_PATIENCE_S = 30.0
-_FINAL_REPORTS_S = 2.0
+_POLL_PERIOD_MS = 100
+_FLOW_TIMEOUT_S = 30.0
+_FINAL_REPORTS_TIMEOUT_S = 2.0
 
 
 class ReportCollector:
     """Where the reports come in: the parent polls one topic per subscriber, as any subscriber of msgq does."""
 
     def __init__(self, run: str, stack: ExitStack) -> None:
-        self.latest: dict[str, plan.Report] = {}
+        self.latest: dict[str, plan.SubscriberReport] = {}
         self._poller = msgq.Poller()
         for name in plan.SUBSCRIBERS:
             socket = stack.enter_context(msgq.SubSocket())
-            endpoint = plan.endpoint(run, plan.report_name(name))
+            endpoint = plan.run_endpoint(run, plan.report_name(name))
             socket.connect(msgq.context, endpoint, segment_size=plan.REPORT_RING_BYTES)
             self._poller.registerSocket(socket)
 
@@ -38,22 +38,22 @@ class ReportCollector:
         """Take what has come in, waiting at most so long for the first."""
         for socket in self._poller.poll(timeout_ms):
             for text in socket.receive_many():
-                report = plan.Report.from_json(text)
+                report = plan.SubscriberReport.from_json(text)
                 self.latest[report.subscriber] = report
 
     def read_final_reports(self) -> None:
         """Take what those that were heard said last; it may still be under way from processes that have ended."""
-        deadline = time.monotonic() + _FINAL_REPORTS_S
+        deadline = time.monotonic() + _FINAL_REPORTS_TIMEOUT_S
         self.read(0)
         while not all(report.final for report in self.latest.values()) and time.monotonic() < deadline:
-            self.read(_STEP_MS)
+            self.read(_POLL_PERIOD_MS)
 
-    def readings(self) -> list[plan.Reading]:
+    def readings(self) -> list[plan.TopicReading]:
         """The latest results of every subscriber and topic."""
         return [reading for report in self.latest.values() for reading in report.readings]
 
 
-class View(Protocol):
+class RunView(Protocol):
     """What shows a run while it goes on."""
 
     def due(self) -> bool:
@@ -62,14 +62,14 @@ class View(Protocol):
     def show(
         self,
         title: str,
-        published: Mapping[str, plan.Published],
-        reports: Collection[plan.Report],
+        published: Mapping[str, plan.PublishedCounts],
+        reports: Collection[plan.SubscriberReport],
         events: Sequence[str],
     ) -> None:
         """Show how things are: the topics' own counters, what the subscribers reported last, and what happened."""
 
 
-class Run:
+class DemoRun:
     """One run. Owns its processes and everything that they leave in /dev/shm."""
 
     def __init__(self, run: str, duration_s: float, stop: threading.Event, recording: Path | None) -> None:
@@ -81,7 +81,7 @@ class Run:
         self._begin = 0.0
         self._killed_workers: list[KilledWorker] = []
 
-    def run(self, view: View | None) -> Summary:
+    def run(self, view: RunView | None) -> RunSummary:
         """Play the whole run, or until `stop` is set; then stop everybody, and count.
 
         Raises
@@ -90,7 +90,7 @@ class Run:
         """
         self._view = view
         with ExitStack() as stack:
-            stack.callback(sweep, self._run)
+            stack.callback(remove_leftovers, self._run)
             self._processes = ProcessGroup(self._run)
             stack.callback(self._processes.kill_all)
             self._reports = ReportCollector(self._run, stack)
@@ -99,17 +99,17 @@ class Run:
             published = self._stop_all()
             interrupted = self._stop.is_set() and not complete
             read_recording = self._read_recording(published)
-            work = endpoint_roles.work(self._run, self._killed_workers) if plan.ALL_KINDS else None
-            return summarize(
+            work = endpoint_roles.read_work_figures(self._run, self._killed_workers) if plan.HAS_ALL_KINDS else None
+            return summarize_run(
                 published, self._reports.latest, elapsed_s, interrupted, self._failures, read_recording, work
             )
 
-    def _read_recording(self, published: dict[str, plan.Published]) -> tuple[recording.RecordedResults, ...]:
+    def _read_recording(self, published: dict[str, plan.PublishedCounts]) -> tuple[recording.RecordedResults, ...]:
         """Read back what was recorded, and compare it with what was published."""
         if self._recorder is None or self._recording is None:
             return ()
         results = recording.read_recording(self._run, self._recording)
-        self._failures += recording.violations(results, published)
+        self._failures += recording.find_violations(results, published)
         return results
 
     def _run_steps(self) -> bool:
@@ -121,7 +121,7 @@ class Run:
         if not self._attach([subscriber.name for subscriber in subscribers if subscriber.kind == "passive"]):
             return False
         if self._recording is not None:  # the topics are there, and still silent
-            self._recorder = recording.recorder(self._run, self._recording)
+            self._recorder = recording.start_recorder(self._run, self._recording)
         self._processes.start(plan.TOPICS)
         if not self._until(self._all_flowing, "some topic did not flow"):
             return False
@@ -138,19 +138,19 @@ class Run:
         return self._until(lambda: self._reports.latest.keys() >= set(names), "some subscriber did not attach")
 
     def _all_flowing(self) -> bool:
-        return all(reading.received for reading in self._reports.readings() if reading.topic != plan.JOBS.name)
+        return all(reading.received for reading in self._reports.readings() if reading.topic != plan.JOBS_TOPIC.name)
 
     def _restart(self) -> bool:
         """Kill the publisher of one topic in full flow, and start it again."""
-        killed = self._processes.pid(plan.PULSE.name)
-        self._processes.kill(plan.PULSE.name)
-        self._processes.start([plan.PULSE.name])
-        self._say(f"publisher of {plan.PULSE.name} killed (SIGKILL, {killed}) and started again")
-        if not self._until(self._all_restarted, f"{plan.PULSE.name} did not come back"):
+        killed = self._processes.pid(plan.PULSE_TOPIC.name)
+        self._processes.kill(plan.PULSE_TOPIC.name)
+        self._processes.start([plan.PULSE_TOPIC.name])
+        self._say(f"publisher of {plan.PULSE_TOPIC.name} killed (SIGKILL, {killed}) and started again")
+        if not self._until(self._all_restarted, f"{plan.PULSE_TOPIC.name} did not come back"):
             return False
         losses = [restart.lost for reading in self._reports.readings() for restart in reading.restarts]
-        lost = sum(filter(None, losses)) if plan.EXACT else "an unknown number of"
-        self._say(f"{plan.PULSE.name} is back; its {len(losses)} subscribers lost {lost} messages")
+        lost = sum(filter(None, losses)) if plan.COUNTS_ARE_EXACT else "an unknown number of"
+        self._say(f"{plan.PULSE_TOPIC.name} is back; its {len(losses)} subscribers lost {lost} messages")
         return True
 
     def _kill_workers(self) -> bool:
@@ -165,7 +165,7 @@ class Run:
         return True
 
     def _all_restarted(self) -> bool:
-        return all(reading.restarts for reading in self._reports.readings() if reading.topic == plan.PULSE.name)
+        return all(reading.restarts for reading in self._reports.readings() if reading.topic == plan.PULSE_TOPIC.name)
 
     def _say(self, event: str) -> None:
         self._events.append(f"{self._measure_elapsed_s():.1f} s: {event}")
@@ -175,9 +175,9 @@ class Run:
 
     def _wait(self, until_s: float) -> bool:
         due = self._begin + until_s
-        return self._until(lambda: time.monotonic() >= due, "", until_s + _PATIENCE_S)
+        return self._until(lambda: time.monotonic() >= due, "", until_s + _FLOW_TIMEOUT_S)
 
-    def _until(self, done: Callable[[], bool], complaint: str, patience_s: float = _PATIENCE_S) -> bool:
+    def _until(self, done: Callable[[], bool], complaint: str, patience_s: float = _FLOW_TIMEOUT_S) -> bool:
         """Read reports and show them until `done`. False: told to stop, somebody fell, or patience is at its end."""
         deadline = time.monotonic() + patience_s
         while not done():
@@ -189,7 +189,7 @@ class Run:
             if time.monotonic() > deadline:
                 self._failures.append(f"{complaint} within {patience_s:g} s")
                 return False
-            self._reports.read(_STEP_MS)
+            self._reports.read(_POLL_PERIOD_MS)
             self._show()
         return True
 
@@ -198,7 +198,7 @@ class Run:
             title = f"msgq demo, {self._measure_elapsed_s():.1f} of {self._duration_s:g} s"
             self._view.show(title, self._read_published(self._pids()), self._reports.latest.values(), self._events)
 
-    def _stop_all(self) -> dict[str, plan.Published]:
+    def _stop_all(self) -> dict[str, plan.PublishedCounts]:
         """Stop the publishers, take their results, then let the subscribers take what is left, and report."""
         pids = self._pids()
         crashed = self._processes.stop(plan.TOPICS)
@@ -217,21 +217,21 @@ class Run:
     def _pids(self) -> dict[str, int | None]:
         return {name: self._processes.pid(name) for name in plan.TOPICS}
 
-    def _read_published(self, pids: dict[str, int | None]) -> dict[str, plan.Published]:
-        if not plan.EXACT:
-            return {name: plan.Published(pid, None, None) for name, pid in pids.items()}
+    def _read_published(self, pids: dict[str, int | None]) -> dict[str, plan.PublishedCounts]:
+        if not plan.COUNTS_ARE_EXACT:
+            return {name: plan.PublishedCounts(pid, None, None) for name, pid in pids.items()}
         by_endpoint = {topic.endpoint: topic for topic in topics()}
         published = {}
         for name, topic in plan.TOPICS.items():
-            endpoint = plan.endpoint(self._run, name)
-            if topic in plan.OTHER_KINDS:
+            endpoint = plan.run_endpoint(self._run, name)
+            if topic in plan.OTHER_KIND_TOPICS:
                 published[name] = endpoint_roles.read_published(self._run, topic, pids[name])
             elif (stats := by_endpoint.get(endpoint)) is not None:
-                published[name] = plan.Published(pids[name], stats.messages, _bytes(topic, stats))
+                published[name] = plan.PublishedCounts(pids[name], stats.messages, _count_payload_bytes(topic, stats))
         return published
 
 
-def _bytes(topic: plan.Topic, counts: TopicStats) -> int | None:
+def _count_payload_bytes(topic: plan.DemoTopic, counts: TopicStats) -> int | None:
     """Of the messages; of frames, which are not in the messages, the pictures'."""
     if topic.frames and counts.messages is not None:
         return counts.messages * plan.PICTURE_BYTES

@@ -4,12 +4,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgq.cli.demo.endpoint_roles import WorkResults
-from msgq.cli.demo.plan import ALL_KINDS, BACKEND, EXACT, PULSE, SUBSCRIBERS, VIRTUAL, Flow, Published, Reading, Report
+from msgq.cli.demo.plan import (
+    BACKEND,
+    COUNTS_ARE_EXACT,
+    HAS_ALL_KINDS,
+    IS_VIRTUAL,
+    PULSE_TOPIC,
+    SUBSCRIBERS,
+    FlowRates,
+    PublishedCounts,
+    SubscriberReport,
+    TopicReading,
+)
 from msgq.cli.demo.recording import RecordedResults
 
-_NOTES = (
-    *(("without a stream of frames: visionipc has no virtual time",) if VIRTUAL else ()),
-    *(() if ALL_KINDS else ("without channel, vector and queue, which ZMQ does not carry",)),
+_BACKEND_NOTES = (
+    *(("without a stream of frames: visionipc has no virtual time",) if IS_VIRTUAL else ()),
+    *(() if HAS_ALL_KINDS else ("without channel, vector and queue, which ZMQ does not carry",)),
 )
 
 
@@ -36,7 +47,7 @@ class SubscriberResults:
     received: int
     lost: int | None
     bytes: int
-    overall: Flow
+    overall: FlowRates
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,7 @@ class RestartResults:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """The whole run. `failures` is empty when all held that must hold.
 
     `recording`: what the recorder took, empty where there was none. `seed`, `digest`: of a run in virtual time, what
@@ -74,15 +85,15 @@ class Summary:
     work: WorkResults | None = None
 
 
-def summarize(
-    published: Mapping[str, Published],
-    reports: Mapping[str, Report],
+def summarize_run(
+    published: Mapping[str, PublishedCounts],
+    reports: Mapping[str, SubscriberReport],
     duration_s: float,
     interrupted: bool,
     failures: Sequence[str],
     recording: tuple[RecordedResults, ...] = (),
     work: WorkResults | None = None,
-) -> Summary:
+) -> RunSummary:
     """Put the run together from the topics' own counters and the subscribers' last reports.
 
     Parameters
@@ -98,7 +109,7 @@ def summarize(
     failures = (*failures, *_check_reports(reports, interrupted), *_check_readings(published, readings, interrupted))
     if work is not None and not interrupted:
         failures = (*failures, *_check_work(work))
-    return Summary(
+    return RunSummary(
         BACKEND,
         not failures,
         interrupted,
@@ -107,16 +118,16 @@ def summarize(
         tuple(_subscriber_results(report, reading) for report, reading in readings),
         tuple(_restart_results(readings)),
         failures,
-        notes=_NOTES,
+        notes=_BACKEND_NOTES,
         recording=recording,
         work=work,
     )
 
 
-_Readings = Sequence[tuple[Report, Reading]]
+_ReportReadings = Sequence[tuple[SubscriberReport, TopicReading]]
 
 
-def _check_reports(reports: Mapping[str, Report], interrupted: bool) -> Iterator[str]:
+def _check_reports(reports: Mapping[str, SubscriberReport], interrupted: bool) -> Iterator[str]:
     for name in SUBSCRIBERS:
         if SUBSCRIBERS[name].is_killed:
             continue
@@ -125,15 +136,17 @@ def _check_reports(reports: Mapping[str, Report], interrupted: bool) -> Iterator
             yield f"subscriber {name} gave no final report"
 
 
-def _check_readings(published: Mapping[str, Published], readings: _Readings, interrupted: bool) -> Iterator[str]:
+def _check_readings(
+    published: Mapping[str, PublishedCounts], readings: _ReportReadings, interrupted: bool
+) -> Iterator[str]:
     for report, reading in readings:
         where = f"subscriber {report.subscriber} of {reading.topic}"
         messages = (published[reading.topic].messages or 0) if reading.topic in published else 0
         if not interrupted and not reading.received:
             yield f"{where} received nothing"
-        if reading.topic == PULSE.name and not interrupted and len(reading.restarts) != 1:
+        if reading.topic == PULSE_TOPIC.name and not interrupted and len(reading.restarts) != 1:
             yield f"{where} saw {len(reading.restarts)} restarts of its publisher instead of one"
-        if not EXACT or SUBSCRIBERS[report.subscriber].kind == "worker":  # each job is one worker's
+        if not COUNTS_ARE_EXACT or SUBSCRIBERS[report.subscriber].kind == "worker":  # each job is one worker's
             continue
         if reading.lost is None:
             yield f"{where} does not know what it lost"
@@ -155,13 +168,13 @@ def _check_work(work: WorkResults) -> Iterator[str]:
         yield f"{work.returned} jobs came back from {len(work.killed)} workers that were killed with one"
 
 
-def _topic_results(name: str, topic: Published, readings: _Readings) -> TopicResults:
+def _topic_results(name: str, topic: PublishedCounts, readings: _ReportReadings) -> TopicResults:
     messages, size = topic.messages, topic.bytes
     span_s = max((reading.span_s for _, reading in readings if reading.topic == name), default=0.0)
-    return TopicResults(name, topic.pid, messages, size, _rate(messages, span_s), _rate(size, span_s))
+    return TopicResults(name, topic.pid, messages, size, _divide_rate(messages, span_s), _divide_rate(size, span_s))
 
 
-def _subscriber_results(report: Report, reading: Reading) -> SubscriberResults:
+def _subscriber_results(report: SubscriberReport, reading: TopicReading) -> SubscriberResults:
     return SubscriberResults(
         report.subscriber,
         SUBSCRIBERS[report.subscriber].kind,
@@ -174,7 +187,7 @@ def _subscriber_results(report: Report, reading: Reading) -> SubscriberResults:
     )
 
 
-def _restart_results(readings: _Readings) -> Iterator[RestartResults]:
+def _restart_results(readings: _ReportReadings) -> Iterator[RestartResults]:
     for report, reading in readings:
         for restart in reading.restarts:
             yield RestartResults(
@@ -182,7 +195,7 @@ def _restart_results(readings: _Readings) -> Iterator[RestartResults]:
             )
 
 
-def _rate(count: int | None, span_s: float) -> float | None:
+def _divide_rate(count: int | None, span_s: float) -> float | None:
     if count is None:
         return None
     return round(count / span_s, 1) if span_s else 0.0

@@ -14,35 +14,35 @@ import click
 import psutil  # noqa: F401  # not used here: its lack is noticed before processes start
 
 from msgq.cli.common.render import console, echo_json
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.demo import plan
 from msgq.cli.demo.recording import write_report
 from msgq.cli.demo.replaying import replay_recording
-from msgq.cli.demo.run import Run
-from msgq.cli.demo.summary import Summary
+from msgq.cli.demo.run import DemoRun
+from msgq.cli.demo.summary import RunSummary
 from msgq.cli.demo.view import LiveView, print_summary
 from msgq.cli.demo.virtual import run_twice
 
-_EPILOG = (
+_HELP_EPILOG = (
     "Exit codes: 0 everything held that must hold, also when Ctrl-C ended it early; "
     "1 it did not (the summary says what), or something failed; 2 wrong usage."
 )
 
 
-def _a_number(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+def _parse_number(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
     """NaN lies within every range that is checked by comparing."""
     if math.isnan(value):
         raise click.BadParameter("is not a number")
     return value
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_HELP_EPILOG)
 @click.option(
     "--duration",
     type=click.FloatRange(1.0, 86400.0),
     default=15.0,
     show_default=True,
-    callback=_a_number,
+    callback=_parse_number,
     help="Seconds of traffic.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the recording in this directory.")
@@ -70,16 +70,16 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
     screen = console()
     live = screen.is_terminal and not as_json
     stop = threading.Event()
-    with interruptible(stop.set), ExitStack() as stack:
-        if plan.VIRTUAL:
+    with call_on_interrupt(stop.set), ExitStack() as stack:
+        if plan.IS_VIRTUAL:
             summary = run_twice(duration, secrets.randbits(32), stop)
         else:
             recording = output or Path(stack.enter_context(TemporaryDirectory(prefix="msgq-demo-"))) / "recording"
             view = stack.enter_context(LiveView(screen) if live else nullcontext())
             run = secrets.token_hex(3)
-            summary = Run(run, duration, stop, recording if plan.EXACT else None).run(view)
-            if plan.EXACT and not summary.interrupted:
-                summary = _onwards(summary, run, recording, report)
+            summary = DemoRun(run, duration, stop, recording if plan.COUNTS_ARE_EXACT else None).run(view)
+            if plan.COUNTS_ARE_EXACT and not summary.interrupted:
+                summary = _replay_and_report(summary, run, recording, report)
     if as_json:
         echo_json(summary)
     else:
@@ -87,7 +87,7 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
     sys.exit(not summary.ok)
 
 
-def _onwards(summary: Summary, run: str, recording: Path, report: Path | None) -> Summary:
+def _replay_and_report(summary: RunSummary, run: str, recording: Path, report: Path | None) -> RunSummary:
     """Replay the recording, and write the report if wanted; what came of it joins the summary."""
     said = list(replay_recording(run, recording))
     if report is not None:

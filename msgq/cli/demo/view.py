@@ -10,13 +10,13 @@ from rich.table import Table
 
 from msgq.cli.common.render import style_text
 from msgq.cli.demo.endpoint_roles import WorkResults
-from msgq.cli.demo.plan import SUBSCRIBERS, VIRTUAL, Flow, Published, Report
-from msgq.cli.demo.summary import Summary
+from msgq.cli.demo.plan import IS_VIRTUAL, SUBSCRIBERS, FlowRates, PublishedCounts, SubscriberReport
+from msgq.cli.demo.summary import RunSummary
 from msgq.common.formatting import in_bytes, in_units
 
-_PERIOD_S = 0.25
+_REFRESH_PERIOD_S = 0.25
 
-_Rates = tuple[float | None, float | None]  # messages and bytes a second; None: unknown
+_MessageAndByteRate = tuple[float | None, float | None]  # messages and bytes a second; None: unknown
 
 
 class LiveView:
@@ -24,7 +24,7 @@ class LiveView:
 
     def __init__(self, screen: Console) -> None:
         self._live = Live(console=screen, auto_refresh=False, transient=True)
-        self._before: Mapping[str, Published] = {}
+        self._before: Mapping[str, PublishedCounts] = {}
         self._shown_s = 0.0
 
     def __enter__(self) -> Self:
@@ -36,17 +36,21 @@ class LiveView:
 
     def due(self) -> bool:
         """Whether it is time to show something new."""
-        return time.monotonic() - self._shown_s >= _PERIOD_S
+        return time.monotonic() - self._shown_s >= _REFRESH_PERIOD_S
 
     def show(
-        self, title: str, published: Mapping[str, Published], reports: Collection[Report], events: Sequence[str]
+        self,
+        title: str,
+        published: Mapping[str, PublishedCounts],
+        reports: Collection[SubscriberReport],
+        events: Sequence[str],
     ) -> None:
         """Show how things are: the topics' own counters, what the subscribers reported last, and what happened."""
         now_s = time.monotonic()
-        table = _table(title)
+        table = _make_table(title)
         for name, topic in published.items():
             before = self._before.get(name, topic)
-            _add_publisher(table, name, topic.pid, topic.messages, _growth(before, topic, now_s - self._shown_s))
+            _add_publisher(table, name, topic.pid, topic.messages, _rates_between(before, topic, now_s - self._shown_s))
             matching = ((report, r) for report in reports for r in report.readings if r.topic == name)
             for source, reading in matching:
                 _add_subscriber(table, source.subscriber, source.pid, reading.received, reading.recent, reading.lost)
@@ -54,10 +58,10 @@ class LiveView:
         self._before, self._shown_s = published, now_s
 
 
-def print_summary(screen: Console, summary: Summary) -> None:
+def print_summary(screen: Console, summary: RunSummary) -> None:
     """Print what the run came to."""
-    length = f"{summary.duration_s:.1f} s" + (" of virtual time" if VIRTUAL else "")
-    table = _table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
+    length = f"{summary.duration_s:.1f} s" + (" of virtual time" if IS_VIRTUAL else "")
+    table = _make_table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
     for topic in summary.topics:
         _add_publisher(table, topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate))
         for subscriber in summary.subscribers:
@@ -72,7 +76,7 @@ def print_summary(screen: Console, summary: Summary) -> None:
                 )
     screen.print(table)
     for restart in summary.restarts:
-        how = "ended" if VIRTUAL else "killed (SIGKILL)"
+        how = "ended" if IS_VIRTUAL else "killed (SIGKILL)"
         lost = "does not know what it lost" if restart.lost is None else f"lost {restart.lost} messages"
         screen.print(
             f"{restart.topic}: publisher {restart.killed_pid} {how}, {restart.pid} took over after "
@@ -98,7 +102,7 @@ def _in_words(work: WorkResults) -> str:
     return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned:,} came back to others"
 
 
-def _recording_table(summary: Summary) -> Table:
+def _recording_table(summary: RunSummary) -> Table:
     table = Table("topic", title="recorded meanwhile, and read back", title_justify="left")
     for column in ("messages", "bytes", "lost"):
         table.add_column(column, justify="right")
@@ -107,14 +111,14 @@ def _recording_table(summary: Summary) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def _make_table(title: str) -> Table:
     table = Table("topic", "who", "pid", "kind", title=title, title_justify="left")
     for column in ("messages", "messages/s", "bytes/s", "p50 us", "p99 us", "lost"):
         table.add_column(column, justify="right")
     return table
 
 
-def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _Rates) -> None:
+def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _MessageAndByteRate) -> None:
     rate, byte_rate = in_units(rates[0]), in_bytes(rates[1])
     process_name = f"demo-{name}"
     table.add_row(
@@ -122,14 +126,14 @@ def _add_publisher(table: Table, name: str, pid: int | None, messages: int | Non
     )
 
 
-def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: Flow, lost: int | None) -> None:
+def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: FlowRates, lost: int | None) -> None:
     latencies = (f"{flow.p50_us:,.1f}", f"{flow.p99_us:,.1f}")
     rates = (in_units(flow.rate), in_bytes(flow.byte_rate))
     kind = SUBSCRIBERS[name].kind
     table.add_row("", f"demo-{name}", str(pid), kind, in_units(received), *rates, *latencies, in_units(lost))
 
 
-def _growth(before: Published, now: Published, seconds: float) -> _Rates:
+def _rates_between(before: PublishedCounts, now: PublishedCounts, seconds: float) -> _MessageAndByteRate:
     """Messages and bytes a second between two looks."""
     if now.messages is None:
         return None, None

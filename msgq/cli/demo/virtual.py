@@ -13,31 +13,31 @@ from hashlib import sha256
 from typing import Any
 
 from msgq.cli.demo import plan
-from msgq.cli.demo.roles import publish, subscribe
+from msgq.cli.demo.roles import publish_topic, run_subscriber
 from msgq.cli.demo.run import ReportCollector
-from msgq.cli.demo.summary import Summary, summarize
-from msgq.cli.demo.telemetry import SOURCES
+from msgq.cli.demo.summary import RunSummary, summarize_run
+from msgq.cli.demo.telemetry import SAMPLE_FUNCTIONS
 from msgq.impl.fake.clock import Clock
 from msgq.simulation import Fault, Simulation
 
-_RECORDED_S = 1.0
-_LOOK_S = 0.25  # how often Ctrl-C is looked for, in virtual time
-_RUN = "virtual"  # in the names of endpoints; both runs have the same
+_RECORDED_DURATION_S = 1.0
+_INTERRUPT_PERIOD_S = 0.25  # how often Ctrl-C is looked for, in virtual time
+_RUN_NAME = "virtual"  # in the names of endpoints; both runs have the same
 
-Recording = dict[str, list[Any]]
+TelemetryRecording = dict[str, list[Any]]
 
 
-def record(stop: threading.Event) -> Recording:
+def record_telemetry(stop: threading.Event) -> TelemetryRecording:
     """Look at the machine for a second: what each source of telemetry says, at its rate."""
-    sources = [topic for topic in plan.TOPICS.values() if topic.name in SOURCES]
-    recording: Recording = {topic.name: [SOURCES[topic.name]()] for topic in sources}
+    sources = [topic for topic in plan.TOPICS.values() if topic.name in SAMPLE_FUNCTIONS]
+    recording: TelemetryRecording = {topic.name: [SAMPLE_FUNCTIONS[topic.name]()] for topic in sources}
     begin = time.monotonic()
-    looks = sorted((n / t.rate_hz, t.name) for t in sources for n in range(1, int(_RECORDED_S * t.rate_hz)))
+    looks = sorted((n / t.rate_hz, t.name) for t in sources for n in range(1, int(_RECORDED_DURATION_S * t.rate_hz)))
     for due_s, name in looks:
         time.sleep(max(0.0, begin + due_s - time.monotonic()))
         if stop.is_set():
             break
-        recording[name].append(SOURCES[name]())
+        recording[name].append(SAMPLE_FUNCTIONS[name]())
     return recording
 
 
@@ -60,62 +60,66 @@ class VirtualStop:
 class VirtualRun:
     """One run: plays the roles of the plan as nodes, and takes their reports."""
 
-    def __init__(self, seed: int, duration_s: float, recording: Recording, stop: threading.Event) -> None:
+    def __init__(self, seed: int, duration_s: float, recording: TelemetryRecording, stop: threading.Event) -> None:
         self._seed, self._duration_s, self._recording, self._stop = seed, duration_s, recording, stop
         self._pids = itertools.count(1)  # of what would be a process each
         self._publishers: dict[str, int] = {}
 
-    def run(self) -> Summary:
+    def run(self) -> RunSummary:
         """Play it until its end in virtual time, or until `stop` is set."""
-        restart = Fault("restart", plan.endpoint(_RUN, plan.PULSE.name), at=self._duration_s / 2)
+        restart = Fault("restart", plan.run_endpoint(_RUN_NAME, plan.PULSE_TOPIC.name), at=self._duration_s / 2)
         with ExitStack() as stack:
             sim = stack.enter_context(Simulation(self._seed, fault_schedule=[restart]))
             stack.enter_context(sim.clock.patch_time())
-            collector = ReportCollector(_RUN, stack)
+            collector = ReportCollector(_RUN_NAME, stack)
             sim.add(_read_for_ever, collector, name="desk")
             self._publishing = VirtualStop(sim.clock, self._duration_s)
-            self._subscribing = VirtualStop(sim.clock, self._duration_s + _LOOK_S)
+            self._subscribing = VirtualStop(sim.clock, self._duration_s + _INTERRUPT_PERIOD_S)
             for subscriber in sorted(plan.SUBSCRIBERS.values(), key=lambda subscriber: subscriber.kind == "passive"):
-                sim.add(subscribe, _RUN, subscriber, self._subscribing, next(self._pids), name=subscriber.name)
+                sim.add(
+                    run_subscriber, _RUN_NAME, subscriber, self._subscribing, next(self._pids), name=subscriber.name
+                )
             for topic in plan.TOPICS.values():
-                sim.add(self._publish, topic, name=_node(topic))
+                sim.add(self._publish, topic, name=_node_name(topic))
             interrupted = self._run(sim)
-            summary = summarize(self._read_published(sim), collector.latest, self._publishing.end_s, interrupted, ())
-            return replace(summary, seed=self._seed, digest=_digest(sim))
+            summary = summarize_run(
+                self._read_published(sim), collector.latest, self._publishing.end_s, interrupted, ()
+            )
+            return replace(summary, seed=self._seed, digest=_digest_messages(sim))
 
     def _run(self, sim: Simulation) -> bool:
         """Let time pass to the end; True: it was told to end early."""
         while sim.clock.time() < self._duration_s and not self._stop.is_set():
-            sim.run(until=min(sim.clock.time() + _LOOK_S, self._duration_s))
+            sim.run(until=min(sim.clock.time() + _INTERRUPT_PERIOD_S, self._duration_s))
         interrupted = sim.clock.time() < self._duration_s
         self._publishing.end_s = sim.clock.time()
-        self._subscribing.end_s = sim.clock.time() + _LOOK_S
+        self._subscribing.end_s = sim.clock.time() + _INTERRUPT_PERIOD_S
         sim.run()
         return interrupted
 
-    def _publish(self, topic: plan.Topic) -> None:
+    def _publish(self, topic: plan.DemoTopic) -> None:
         """Publish a topic; after a restart, as another process would."""
         self._publishers[topic.name] = pid = next(self._pids)
         samples = itertools.cycle(self._recording.get(topic.name, [None]))
-        publish(_RUN, topic, self._publishing, pid, samples.__next__)
+        publish_topic(_RUN_NAME, topic, self._publishing, pid, samples.__next__)
 
-    def _read_published(self, sim: Simulation) -> dict[str, plan.Published]:
+    def _read_published(self, sim: Simulation) -> dict[str, plan.PublishedCounts]:
         published = {}
         for name, pid in self._publishers.items():
-            endpoint, node = plan.endpoint(_RUN, name), _node(plan.TOPICS[name])
+            endpoint, node = plan.run_endpoint(_RUN_NAME, name), _node_name(plan.TOPICS[name])
             messages = [sent.data for sent in sim.sent_messages if (sent.endpoint, sent.node) == (endpoint, node)]
-            published[name] = plan.Published(pid, len(messages), sum(map(len, messages)))
+            published[name] = plan.PublishedCounts(pid, len(messages), sum(map(len, messages)))
         return published
 
 
-def run_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
+def run_twice(duration_s: float, seed: int, stop: threading.Event) -> RunSummary:
     """Record this machine, and play the demo with that twice. They must not differ.
 
     Raises
     ------
     IpcError : a role failed.
     """
-    recording = record(stop)
+    recording = record_telemetry(stop)
     first = VirtualRun(seed, duration_s, recording, stop).run()
     if first.interrupted:
         return replace(first, digest=None)
@@ -128,7 +132,7 @@ def run_twice(duration_s: float, seed: int, stop: threading.Event) -> Summary:
     return first
 
 
-def _node(topic: plan.Topic) -> str:
+def _node_name(topic: plan.DemoTopic) -> str:
     return f"{topic.name} publisher"
 
 
@@ -137,7 +141,7 @@ def _read_for_ever(collector: ReportCollector) -> None:
         collector.read(-1)
 
 
-def _digest(sim: Simulation) -> str:
+def _digest_messages(sim: Simulation) -> str:
     """What everything that was sent comes to: when, by whom, where, and what."""
     digest = sha256()
     for sent in sim.sent_messages:

@@ -3,11 +3,11 @@
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.groups import Group
+from msgq.cli.common.groups import LazyCommandGroup
 
-_COMMANDS = ("bench", "list", "save", "view")
+_FRAMES_COMMANDS = ("bench", "list", "save", "view")
 
 
-@click.group(cls=Group, verb="frames", names=_COMMANDS, epilog=options.EXIT_CODES)
+@click.group(cls=LazyCommandGroup, verb="frames", names=_FRAMES_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
     """Look at the frames that processes of this machine share (visionipc)."""

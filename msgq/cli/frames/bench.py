@@ -18,8 +18,8 @@ from rich.table import Table
 
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
-from msgq.cli.common.signals import interruptible
-from msgq.cli.frames.bench_server import STREAM, acknowledgements, sweep
+from msgq.cli.common.signals import call_on_interrupt
+from msgq.cli.frames.bench_server import STREAM_TYPE, acknowledgement_topic, remove_leftovers
 from msgq.common import naming
 from msgq.common.formatting import in_bytes, in_units
 from msgq.common.histogram import Histogram
@@ -27,13 +27,13 @@ from msgq.errors import WaitTimeoutError
 from msgq.impl.ring import Context, PubSocket
 from visionipc import VisionIpcClient
 
-_PATIENCE_S = 20.0  # for a process to start, or to end
-_STEP_MS = 50
-_TOUCHED = slice(None, None, 1024)  # of a frame's bytes: a client that looks at all of it measures the memory
+_PROCESS_TIMEOUT_S = 20.0  # for a process to start, or to end
+_POLL_PERIOD_MS = 50
+_TOUCHED_BYTES = slice(None, None, 1024)  # of a frame's bytes: a client that looks at all of it measures the memory
 
 
 @dataclass(frozen=True)
-class Run:
+class FrameBenchResult:
     """What a run came to: latencies in microseconds, from the end of the server's block to the end of `recv`."""
 
     run: str
@@ -63,8 +63,8 @@ class Run:
 @click.option(
     "--duration", type=click.FloatRange(0.1, 3600.0), default=3.0, show_default=True, help="Seconds of each run."
 )
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(width: int, height: int, rate: float, duration: float, as_json: bool, prefix: str | None) -> None:
     """Measure frames of NV12 from a process of its own into this one.
 
@@ -72,39 +72,39 @@ def command(width: int, height: int, rate: float, duration: float, as_json: bool
     """
     stop = threading.Event()
     runs = []
-    with naming.overrides(prefix), interruptible(stop.set):
+    with naming.overrides(prefix), call_on_interrupt(stop.set):
         for name, hertz in (("as fast as received", 0.0), (f"{rate:g} frames/s", rate)):
             if not stop.is_set():
-                runs.append(replace(_run(width, height, hertz, duration, stop), run=name))
+                runs.append(replace(_measure_frames(width, height, hertz, duration, stop), run=name))
     if as_json:
         for run in runs:
             echo_json(run)
     else:
-        console().print(_table(runs, f"{width} x {height}"))
+        console().print(_make_table(runs, f"{width} x {height}"))
 
 
-def _run(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> Run:
+def _measure_frames(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> FrameBenchResult:
     name = f"bench-{secrets.token_hex(3)}"
     module, where = "msgq.cli.frames.bench_server", naming.prefix()
     command = [sys.executable, "-m", module, where, name, str(width), str(height), str(rate)]
     with ExitStack() as stack:
-        stack.callback(sweep, name)
+        stack.callback(remove_leftovers, name)
         acks = stack.enter_context(PubSocket())
-        acks.connect(Context(), acknowledgements(name))
+        acks.connect(Context(), acknowledgement_topic(name))
         # In a session of its own, where Ctrl-C is not meant for it.
         server = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
         stack.callback(server.kill)
-        client = stack.enter_context(VisionIpcClient(name, STREAM, False))
-        _connect(client, server, stop)
-        run = _receive(client, acks, duration_s, stop)
-        server.communicate(b"end", _PATIENCE_S)
+        client = stack.enter_context(VisionIpcClient(name, STREAM_TYPE, False))
+        _connect_client(client, server, stop)
+        run = _receive_frames(client, acks, duration_s, stop)
+        server.communicate(b"end", _PROCESS_TIMEOUT_S)
         if server.returncode:
             raise click.ClickException(f"the process of the server failed (exit code {server.returncode})")
         return run
 
 
-def _connect(client: VisionIpcClient, server: subprocess.Popen[bytes], stop: threading.Event) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+def _connect_client(client: VisionIpcClient, server: subprocess.Popen[bytes], stop: threading.Event) -> None:
+    deadline = time.monotonic() + _PROCESS_TIMEOUT_S
     while not client.connect(False):
         if server.poll() is not None or time.monotonic() > deadline:
             raise WaitTimeoutError("the process of the server did not start")
@@ -113,27 +113,31 @@ def _connect(client: VisionIpcClient, server: subprocess.Popen[bytes], stop: thr
         time.sleep(0.01)
 
 
-def _receive(client: VisionIpcClient, acks: PubSocket, duration_s: float, stop: threading.Event) -> Run:
+def _receive_frames(
+    client: VisionIpcClient, acks: PubSocket, duration_s: float, stop: threading.Event
+) -> FrameBenchResult:
     latencies, count = Histogram(), 0
     now = begin = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     while now < begin + duration_s * 1e9 and not stop.is_set():
-        frame = client.recv(_STEP_MS)
+        frame = client.recv(_POLL_PERIOD_MS)
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if frame is None:
             continue
         with frame:
             latencies.add(now - frame.timestamp_eof)
-            frame.data[_TOUCHED].max()
+            frame.data[_TOUCHED_BYTES].max()
         count += 1
         acks.send(count.to_bytes(8, "little"))
     seconds = (now - begin) / 1e9
     rate = count / seconds
     latency = latencies.percentiles_us(0.5, 0.9, 0.99, 0.999)
     width, height, size = client.width or 0, client.height or 0, client.buffer_len or 0  # None: the server has gone
-    return Run("", width, height, round(seconds, 3), count, client.lost, round(rate, 1), rate * size, *latency)
+    return FrameBenchResult(
+        "", width, height, round(seconds, 3), count, client.lost, round(rate, 1), rate * size, *latency
+    )
 
 
-def _table(runs: Sequence[Run], picture: str) -> Table:
+def _make_table(runs: Sequence[FrameBenchResult], picture: str) -> Table:
     table = Table("run", title=f"NV12, {picture}", title_justify="left")
     for column in ("frames", "frames/s", "bytes/s", "lost", "p50 us", "p90 us", "p99 us", "p99.9 us"):
         table.add_column(column, justify="right")

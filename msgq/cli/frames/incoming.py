@@ -13,13 +13,13 @@ from msgq.errors import StreamNotFoundError, WaitTimeoutError
 from visionipc import VisionBuf, VisionIpcClient
 from visionipc.connection import streams
 
-_STEP_MS = 50  # how often Ctrl-C is looked for
+_POLL_PERIOD_MS = 50  # how often Ctrl-C is looked for
 
-server = click.argument("server")
-stream = click.option(
+server_argument = click.argument("server")
+stream_option = click.option(
     "--stream", type=click.IntRange(0), metavar="TYPE", help="The stream's number.  [default: the server's lowest]"
 )
-timeout = click.option(
+timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0.0, 86400.0),
     default=5.0,
@@ -44,14 +44,14 @@ class FrameLine:
     path: str | None = None
 
 
-def line(frame: VisionBuf, path: Path | None = None) -> FrameLine:
+def describe_frame(frame: VisionBuf, path: Path | None = None) -> FrameLine:
     """Return what there is to say about a frame."""
     layout = (frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view))
     times = (frame.frame_id, frame.timestamp_sof, frame.timestamp_eof)
     return FrameLine(*times, frame.format.name, *layout, str(path) if path else None)
 
 
-def connect(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
+def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
     """Return a client of a server that is there."""
     served = streams(naming.endpoint_name(name, "server name"))  # asked first: a client makes its topic, also in vain
     if kind is None:
@@ -74,7 +74,7 @@ def receive_frames(client: VisionIpcClient, timeout_s: float, stop: threading.Ev
     """
     deadline = time.monotonic() + timeout_s
     while not stop.is_set():
-        frame = client.recv(_STEP_MS)
+        frame = client.recv(_POLL_PERIOD_MS)
         if frame is not None:
             yield frame
             deadline = time.monotonic() + timeout_s

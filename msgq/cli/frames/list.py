@@ -17,7 +17,7 @@ from msgq.impl.ring import Context, SubSocket
 from visionipc import get_endpoint_name, wire
 from visionipc.connection import open_stream, serving
 
-_SERVING = "serving"
+_SERVING_STATE = "serving"
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class StreamLine:
     show_default=True,
     help="Seconds to count frames for.",
 )
-@options.as_json
-@options.prefix
+@options.json_option
+@options.prefix_option
 def command(interval: float, as_json: bool, prefix: str | None) -> None:
     """Show the servers in /tmp with their streams.
 
@@ -64,27 +64,28 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
         for stream in streams:
             echo_json(stream)
     else:
-        console().print(_table(streams))
+        console().print(_make_table(streams))
 
 
 def scan_streams(interval_s: float) -> list[StreamLine]:
     """Ask all servers for their streams, and count the frames of so many seconds."""
-    streams = [stream for name in wire.server_names() for stream in _of_server(name)]
+    streams = [stream for name in wire.server_names() for stream in _list_server_streams(name)]
     with ExitStack() as stack:
         watches = {}
         for stream in streams:
             if stream.stream is not None:
                 with suppress(MsgqError):  # its topic cannot be read, or is not there so far
-                    watches[stream] = stack.enter_context(_watch(stream.server, stream.stream))
+                    watches[stream] = stack.enter_context(_open_passive_subscriber(stream.server, stream.stream))
         begin = time.monotonic()
         if watches:
             time.sleep(interval_s)
         return [
-            replace(stream, rate=_rate(watches[stream], begin)) if stream in watches else stream for stream in streams
+            replace(stream, rate=_measure_rate(watches[stream], begin)) if stream in watches else stream
+            for stream in streams
         ]
 
 
-def _of_server(name: str) -> Iterator[StreamLine]:
+def _list_server_streams(name: str) -> Iterator[StreamLine]:
     """A server's streams; what is wrong with one server or stream does not concern the others."""
     try:
         server = serving(name)
@@ -96,7 +97,7 @@ def _of_server(name: str) -> Iterator[StreamLine]:
         return
     pid, kinds = server
     if not kinds:
-        yield StreamLine(name, _SERVING, pid)
+        yield StreamLine(name, _SERVING_STATE, pid)
     for kind in sorted(kinds):
         try:
             stream = open_stream(name, kind)
@@ -106,23 +107,33 @@ def _of_server(name: str) -> Iterator[StreamLine]:
         if stream is not None:
             g, buffers = stream.records[0].geometry, len(stream.records)
             yield StreamLine(
-                name, _SERVING, pid, kind, g.format.name, g.width, g.height, g.stride, g.uv_offset, g.size, buffers
+                name,
+                _SERVING_STATE,
+                pid,
+                kind,
+                g.format.name,
+                g.width,
+                g.height,
+                g.stride,
+                g.uv_offset,
+                g.size,
+                buffers,
             )
 
 
-def _watch(name: str, kind: int) -> SubSocket:
+def _open_passive_subscriber(name: str, kind: int) -> SubSocket:
     """A subscriber that leaves no trace."""
     watch = SubSocket()
     watch.connect(Context(), get_endpoint_name(name, kind), passive=True)
     return watch
 
 
-def _rate(watch: SubSocket, begin: float) -> float:
+def _measure_rate(watch: SubSocket, begin: float) -> float:
     count = len(watch.receive_many()) + (watch.lost or 0)
     return round(count / (time.monotonic() - begin), 1)
 
 
-def _table(streams: Sequence[StreamLine]) -> Table:
+def _make_table(streams: Sequence[StreamLine]) -> Table:
     table = Table("server", "pid", "stream", "format", "picture")
     for column in ("stride", "bytes", "buffers", "frames/s"):
         table.add_column(column, justify="right")
@@ -138,6 +149,6 @@ def _table(streams: Sequence[StreamLine]) -> Table:
             in_bytes(stream.bytes),
             in_units(stream.buffers),
             "-" if stream.rate is None else f"{stream.rate:.1f}",
-            stream.state if stream.state == _SERVING else style_text(stream.state, "yellow"),
+            stream.state if stream.state == _SERVING_STATE else style_text(stream.state, "yellow"),
         )
     return table

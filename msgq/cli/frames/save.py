@@ -7,16 +7,16 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
 from msgq.common import naming
 from visionipc.convert import encode_png
 
 
 @click.command(epilog=options.EXIT_CODES)
-@incoming.server
+@incoming.server_argument
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@incoming.stream
+@incoming.stream_option
 @click.option(
     "--count",
     type=click.IntRange(1, 100_000),
@@ -25,9 +25,9 @@ from visionipc.convert import encode_png
     help="How many frames; of several each goes to a file with a number in its name: picture-0001.png.",
 )
 @click.option("--raw", is_flag=True, help="The bytes as they are in the buffer, instead of a PNG.")
-@incoming.timeout
-@options.as_json
-@options.prefix
+@incoming.timeout_option
+@options.json_option
+@options.prefix_option
 def command(
     server: str,
     file: Path,
@@ -45,13 +45,13 @@ def command(
     stop = threading.Event()
     with (
         naming.overrides(prefix),
-        incoming.connect(server, stream, conflate=False) as client,
-        interruptible(stop.set),
+        incoming.connect_client(server, stream, conflate=False) as client,
+        call_on_interrupt(stop.set),
     ):
         for number, frame in enumerate(incoming.receive_frames(client, timeout, stop), 1):
             path = file if count == 1 else file.with_stem(f"{file.stem}-{number:04}")
             with frame:
-                about = incoming.line(frame, path)
+                about = incoming.describe_frame(frame, path)
                 data = frame.data.tobytes() if raw else frame.to_rgb()
             path.write_bytes(data if isinstance(data, bytes) else encode_png(data))
             if as_json:

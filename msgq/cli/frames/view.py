@@ -20,7 +20,7 @@ from rich.style import Style
 
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
 from msgq.common import naming
 from visionipc.convert import encode_png
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     from visionipc import VisionIpcClient
 
-_PERIOD_S = 0.1  # a terminal does not take many more pictures a second
-_LEVELS = 0xF8  # of a colour, in a terminal: 32, so that styles are found in the cache and neighbours are alike
+_FRAME_PERIOD_S = 0.1  # a terminal does not take many more pictures a second
+_COLOUR_MASK = 0xF8  # of a colour, in a terminal: 32, so that styles are found in the cache and neighbours are alike
 
 
 @click.command(epilog=options.EXIT_CODES)
-@incoming.server
-@incoming.stream
+@incoming.server_argument
+@incoming.stream_option
 @click.option("--frames", type=click.IntRange(1), metavar="N", help="End after so many.  [default: at Ctrl-C]")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="At the end, save the newest frame here.")
-@incoming.timeout
-@options.as_json
-@options.prefix
+@incoming.timeout_option
+@options.json_option
+@options.prefix_option
 def command(
     server: str,
     stream: int | None,
@@ -65,20 +65,20 @@ def command(
     stop = threading.Event()
     with (
         naming.overrides(prefix),
-        incoming.connect(server, stream, conflate=True) as client,
-        interruptible(stop.set),
-        _picture(screen, as_json) as live,
+        incoming.connect_client(server, stream, conflate=True) as client,
+        call_on_interrupt(stop.set),
+        _open_live_picture(screen, as_json) as live,
     ):
-        newest = _show(client, live, frames, timeout, stop, as_json, png is not None)
+        newest = _show_frames(client, live, frames, timeout, stop, as_json, png is not None)
     if png is not None and newest is not None:
         png.write_bytes(encode_png(newest))
 
 
-def _picture(screen: Console, as_json: bool) -> Live | nullcontext[None]:
+def _open_live_picture(screen: Console, as_json: bool) -> Live | nullcontext[None]:
     return Live(console=screen, auto_refresh=False) if screen.is_terminal and not as_json else nullcontext()
 
 
-def _show(
+def _show_frames(
     client: VisionIpcClient,
     live: Live | None,
     count: int | None,
@@ -91,20 +91,20 @@ def _show(
     rgb = None
     for number, frame in enumerate(incoming.receive_frames(client, timeout_s, stop), 1):
         with frame:
-            about = incoming.line(frame)
+            about = incoming.describe_frame(frame)
             rgb = frame.to_rgb() if keep or live is not None else None
         if as_json:
             echo_json(about)
         if live is not None and rgb is not None:
             title = f"frame {about.frame_id}, {about.format} {about.width} x {about.height}"
-            live.update(HalfBlocks(rgb, title), refresh=True)
-            time.sleep(_PERIOD_S)
+            live.update(HalfBlockPicture(rgb, title), refresh=True)
+            time.sleep(_FRAME_PERIOD_S)
         if number == count:
             break
     return rgb
 
 
-class HalfBlocks:
+class HalfBlockPicture:
     """A picture of characters, each the upper and the lower one of two pixels, and a line of text below it."""
 
     def __init__(self, rgb: npt.NDArray[np.uint8], title: str) -> None:
@@ -112,15 +112,15 @@ class HalfBlocks:
 
     def __rich_console__(self, screen: Console, settings: ConsoleOptions) -> Iterator[Segment]:
         lines = max(1, (settings.height or screen.height) - 2)
-        pixels = scale(self._rgb, settings.max_width, 2 * lines) & _LEVELS
+        pixels = scale_picture(self._rgb, settings.max_width, 2 * lines) & _COLOUR_MASK
         for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
             for (above, below), run in groupby(zip(map(tuple, upper), map(tuple, lower), strict=True)):
-                yield Segment("▀" * len(list(run)), _style(above, below))
+                yield Segment("▀" * len(list(run)), _make_style(above, below))
             yield Segment.line()
         yield Segment(self._title[: settings.max_width])
 
 
-def scale(rgb: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.uint8]:
+def scale_picture(rgb: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.uint8]:
     """Return the picture as large as fits, with an even number of rows; each pixel is one of the picture's."""
     import numpy as np
 
@@ -135,5 +135,5 @@ def scale(rgb: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np
 
 
 @lru_cache(maxsize=1 << 16)
-def _style(above: tuple[int, int, int], below: tuple[int, int, int]) -> Style:
+def _make_style(above: tuple[int, int, int], below: tuple[int, int, int]) -> Style:
     return Style(color=Color.from_rgb(*above), bgcolor=Color.from_rgb(*below))

@@ -5,13 +5,13 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.groups import Group
+from msgq.cli.common.groups import LazyCommandGroup
 from msgq.errors import MissingLibraryError
 
-_COMMANDS = ("export", "ingest", "optimize", "replay", "report", "sql", "stream", "tables")
+_LAKE_COMMANDS = ("export", "ingest", "optimize", "replay", "report", "sql", "stream", "tables")
 
 
-class _OnSpark(Group):
+class _SparkGroup(LazyCommandGroup):
     """Says it in one line, whatever its verbs do, where the Java below them has ended."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -24,7 +24,7 @@ class _OnSpark(Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=_OnSpark, verb="lake", names=_COMMANDS, epilog=options.EXIT_CODES)
+@click.group(cls=_SparkGroup, verb="lake", names=_LAKE_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
     """Make tables of recordings, and ask them.
 

@@ -13,7 +13,7 @@ import psutil
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from msgq.cli.common.render import console
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.errors import InvalidValueError, RecordingError
 
 if TYPE_CHECKING:
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from msgq.spark.lake import Lake
 
 _T = TypeVar("_T")
-_TICK_S = 0.2
-_WORKERS_END_S = 10
+_PROGRESS_PERIOD_S = 0.2
+_WORKERS_END_TIMEOUT_S = 10
 
-lake = click.argument("lake", metavar="LAKE")
-query = click.argument("query", metavar="SQL")
-version = click.option(
+lake_argument = click.argument("lake", metavar="LAKE")
+query_argument = click.argument("query", metavar="SQL")
+version_option = click.option(
     "--version",
     type=click.IntRange(min=0),
     metavar="NUMBER",
     help="Read messages as of this version, which `ingest` prints. Other tables are current.",
 )
-master = click.option(
+master_option = click.option(
     "--master",
     metavar="URL",
     help="Where Spark runs: local[4], spark://host:7077, yarn, sc://host:15002.  [default: all cores of this machine]",
 )
 
 
-def existing(path: str) -> Directory:
+def open_lake_directory(path: str) -> Directory:
     """Return the directory of a lake. Raises InvalidValueError where there is none."""
     from msgq.lake.catalog import is_lake
     from msgq.lake.directory import Directory
@@ -77,7 +77,7 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
 
     Options(tuple(recordings)).files([])
     if not (recordings or "://" in path):
-        existing(path)
+        open_lake_directory(path)
     screen = console()
     with screen.status("Spark starts") if screen.is_terminal else nullcontext():
         return Lake(_start_session(lambda: session(master)), path, version)
@@ -94,7 +94,7 @@ def _start_session(start: Callable[[], _T]) -> _T:
             raise KeyboardInterrupt
         warned.append(True)
 
-    with interruptible(stop):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
+    with call_on_interrupt(stop):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
         made = start()
     if warned:
         raise KeyboardInterrupt
@@ -107,20 +107,20 @@ def stop_spark() -> None:
 
     workers = [child for child in psutil.Process().children(recursive=True) if child.ppid() != os.getpid()]
     end()
-    psutil.wait_procs(workers, _WORKERS_END_S)
+    psutil.wait_procs(workers, _WORKERS_END_TIMEOUT_S)
 
 
 @contextmanager
-def progress(lake: Lake, text: str) -> Iterator[None]:
+def show_task_progress(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
     from msgq.spark.runtime.spark_errors import spark_errors
 
-    with _interruptions(), spark_errors(), _format_row(lake, text):
+    with _raise_interruptions(), spark_errors(), _format_row(lake, text):
         yield
 
 
 @contextmanager
-def _interruptions() -> Iterator[None]:
+def _raise_interruptions() -> Iterator[None]:
     """Let Ctrl-C be Ctrl-C, where Spark makes an error of it: of a job that nobody waits for any more."""
     try:
         yield
@@ -137,7 +137,7 @@ def _interruptions() -> Iterator[None]:
 def _format_row(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done; a cluster behind Spark Connect does not tell."""
     screen = console()
-    tracker = _tracker(lake.spark)
+    tracker = _status_tracker(lake.spark)
     if not screen.is_terminal or tracker is None:
         with screen.status(text) if screen.is_terminal else nullcontext():
             yield
@@ -145,7 +145,7 @@ def _format_row(lake: Lake, text: str) -> Iterator[None]:
     columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
     over = threading.Event()
     with Progress(*columns, console=screen, transient=True) as bar:
-        watcher = threading.Thread(target=_watch, args=(tracker, bar, over), daemon=True)
+        watcher = threading.Thread(target=_update_progress_until, args=(tracker, bar, over), daemon=True)
         watcher.start()
         try:
             yield
@@ -154,21 +154,21 @@ def _format_row(lake: Lake, text: str) -> Iterator[None]:
             watcher.join()
 
 
-def _tracker(spark: Any) -> Any:
+def _status_tracker(spark: Any) -> Any:
     context = getattr(spark, "_jsc", None)
     return context and spark.sparkContext.statusTracker()
 
 
-def _watch(tracker: Any, bar: Progress, over: threading.Event) -> None:
+def _update_progress_until(tracker: Any, bar: Progress, over: threading.Event) -> None:
     from py4j.protocol import Py4JError
 
     task = bar.add_task("tasks", total=None)
     with suppress(Py4JError, OSError):  # Java is gone, which whoever waits for it says
-        _look(tracker, bar, task, over)
+        _update_progress(tracker, bar, task, over)
 
 
-def _look(tracker: Any, bar: Progress, task: TaskID, over: threading.Event) -> None:
-    while not over.wait(_TICK_S):
+def _update_progress(tracker: Any, bar: Progress, task: TaskID, over: threading.Event) -> None:
+    while not over.wait(_PROGRESS_PERIOD_S):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         if known:

@@ -9,8 +9,8 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
 from msgq.common.formatting import in_units
 
-_KINDS = ("mcap", "parquet", "csv", "json")
-_OPTIONS = {
+_EXPORT_FORMATS = ("mcap", "parquet", "csv", "json")
+_FORMAT_OPTIONS = {
     "csv": {"header": "true"},
     # Of Java's writer: with 128 MiB, looked at each 100 rows, two tasks with pictures take more than 1 GiB.
     "parquet": {"parquet.block.size": str(32 << 20), "parquet.page.size.row.check.min": "4"},
@@ -18,13 +18,15 @@ _OPTIONS = {
 
 
 @click.command(short_help="Write the answer to a query as a file.", epilog=options.EXIT_CODES)
-@arguments.lake
-@arguments.query
+@arguments.lake_argument
+@arguments.query_argument
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="What to write; not there yet.")
-@click.option("--to", type=click.Choice(_KINDS), help="What it shall be.  [default: by the name's end, else parquet]")
-@arguments.version
-@arguments.master
-@options.as_json
+@click.option(
+    "--to", type=click.Choice(_EXPORT_FORMATS), help="What it shall be.  [default: by the name's end, else parquet]"
+)
+@arguments.version_option
+@arguments.master_option
+@options.json_option
 def command(
     lake: str, query: str, output: Path, to: str | None, version: int | None, master: str | None, as_json: bool
 ) -> None:
@@ -35,16 +37,16 @@ def command(
     """
     from msgq.spark.lake.export import write_log
 
-    kind = to or (output.suffix[1:] if output.suffix[1:] in _KINDS else "parquet")
+    kind = to or (output.suffix[1:] if output.suffix[1:] in _EXPORT_FORMATS else "parquet")
     if output.exists():
         raise click.UsageError(f"{output} exists; give another name, or remove it")
     opened = arguments.open_lake(lake, master, version=version)
     answer = opened.sql(query)
-    with arguments.progress(opened, "export"):
+    with arguments.show_task_progress(opened, "export"):
         if kind == "mcap":
             count = write_log(answer, output, opened.uri)
         else:
-            chosen = _OPTIONS.get(kind, {})
+            chosen = _FORMAT_OPTIONS.get(kind, {})
             answer.write.format(kind).options(**chosen).save(f"file://{output.absolute()}")
             count = opened.spark.read.format(kind).schema(answer.schema).options(**chosen).load(str(output)).count()
     if as_json:

@@ -12,15 +12,15 @@ from msgq.decoding.schemas import Schemas
 
 
 @click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
-@arguments.lake
+@arguments.lake_argument
 @click.argument("recordings", nargs=-1, required=True)
 @click.option(
     "--silver/--no-silver", default=True, show_default=True, help="Decode new messages: one table for each schema."
 )
 @click.option("--gold/--no-gold", default=True, show_default=True, help="Build the tables of gold from new messages.")
-@options.schemas
-@arguments.master
-@options.as_json
+@options.add_schema_options
+@arguments.master_option
+@options.json_option
 def command(
     lake: str,
     recordings: tuple[str, ...],
@@ -35,12 +35,12 @@ def command(
     Each message is stored once: unchanged files are skipped, and so are messages that the lake has from another file.
     """
     opened = arguments.open_lake(lake, master, recordings)
-    with arguments.progress(opened, "ingest"):
+    with arguments.show_task_progress(opened, "ingest"):
         done = opened.ingest(recordings, schemas)
     if silver:
-        with arguments.progress(opened, "decode"):
+        with arguments.show_task_progress(opened, "decode"):
             opened.build_silver()
-    with arguments.progress(opened, "tables"):
+    with arguments.show_task_progress(opened, "tables"):
         runs = opened.build_gold() if gold else 0
     if as_json:
         echo_json(asdict(done) | {"runs": runs})

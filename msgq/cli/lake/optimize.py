@@ -10,7 +10,7 @@ from msgq.cli.lake import arguments
 
 
 @click.command(short_help="Merge small files, and remove old ones.", epilog=options.EXIT_CODES)
-@arguments.lake
+@arguments.lake_argument
 @click.option(
     "--retain-hours",
     type=click.IntRange(min=0),
@@ -19,15 +19,15 @@ from msgq.cli.lake import arguments
     metavar="HOURS",
     help="Keep files that versions of the last hours need, and files that are being written.",
 )
-@arguments.master
-@options.as_json
+@arguments.master_option
+@options.json_option
 def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> None:
     """Merge small files of LAKE, and remove files that no table needs: of older versions, and of killed programs.
 
     Other programs may read and write meanwhile, if --retain-hours is longer than their longest query and ingest.
     """
     opened = arguments.open_lake(lake, master)
-    with arguments.progress(opened, "optimize"):
+    with arguments.show_task_progress(opened, "optimize"):
         done = opened.optimize(retain_hours)
     if as_json:
         echo_json(asdict(done))

@@ -18,8 +18,8 @@ from msgq.recording.player.remapping import Remap
 @click.command(
     short_help="Play the messages that a query gives.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
 )
-@arguments.lake
-@arguments.query
+@arguments.lake_argument
+@arguments.query_argument
 @click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
@@ -36,13 +36,13 @@ from msgq.recording.player.remapping import Remap
     metavar="MODULE:FUNCTION",
     help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.",
 )
-@playing.remap
-@playing.ending
+@playing.remap_option
+@playing.add_ending_options
 @click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
-@options.prefix
-@arguments.version
-@arguments.master
-@options.as_json
+@options.prefix_option
+@arguments.version_option
+@arguments.master_option
+@options.json_option
 def command(
     lake: str,
     query: str,
@@ -72,7 +72,7 @@ def command(
     answer = opened.sql(query)
     with tempfile.TemporaryDirectory(prefix="msgq-replay-") as directory:
         path = Path(directory) / "rows.mcap"
-        with arguments.progress(opened, "query"):
+        with arguments.show_task_progress(opened, "query"):
             if not write_log(answer, path, opened.uri):
                 raise InvalidValueError("there is nothing to play: the query gives no message")
         if programs:
@@ -81,10 +81,10 @@ def command(
                 log, programs, time_source, remap, seed, (), (), None, {}, None, as_json, idle_timeout, max_runtime
             )
         else:
-            _play(path, rate, remap, wait_for_readers, backend, prefix, as_json)
+            _play_query(path, rate, remap, wait_for_readers, backend, prefix, as_json)
 
 
-def _play(
+def _play_query(
     path: Path,
     rate: float,
     remap: Remap,

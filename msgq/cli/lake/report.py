@@ -11,7 +11,7 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
 
 
@@ -21,8 +21,8 @@ from msgq.cli.lake import arguments
     "-o", "--output", type=click.Path(path_type=Path), default="report.html", show_default=True, help="File to write."
 )
 @click.option("--run", "runs", multiple=True, metavar="RUN", help="Only this run of a recorder; repeatable.")
-@arguments.master
-@options.as_json
+@arguments.master_option
+@options.json_option
 def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, as_json: bool) -> None:
     """Write one HTML page about LAKE: rates, losses, latency, hops, stages, queues, publishers, pictures, checks.
 
@@ -37,11 +37,11 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     with _describe_source(lake) as (path, recordings):
         opened = arguments.open_lake(path, master, recordings)
         if recordings:
-            with arguments.progress(opened, "ingest"):
+            with arguments.show_task_progress(opened, "ingest"):
                 done = opened.ingest(recordings)
             for problem in done.read_errors:
                 echo(f"skipped: {problem}", err=True)
-        with arguments.progress(opened, "report"):
+        with arguments.show_task_progress(opened, "report"):
             opened.build_gold()
             summary = write_report(open_lake_tables(opened.uri), output, runs)
     if as_json:
@@ -58,7 +58,7 @@ def _describe_source(path: str) -> Iterator[tuple[str, list[str]]]:
         return
     with tempfile.TemporaryDirectory(prefix="msgq-lake-") as name:
         try:
-            with interruptible(_leave):
+            with call_on_interrupt(_leave):
                 yield name, [path]
         except KeyboardInterrupt:
             arguments.stop_spark()  # its workers would go on writing there

@@ -4,14 +4,14 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo
-from msgq.cli.common.signals import interruptible
+from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
 
 
 @click.command(
     short_help="Follow a recorder while it records.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
 )
-@arguments.lake
+@arguments.lake_argument
 @click.argument("recordings")
 @click.option("--checkpoint", metavar="DIR", help="Directory for the stream's position.  [default: in the lake]")
 @click.option(
@@ -23,7 +23,7 @@ from msgq.cli.lake import arguments
     help="Time between two batches. Each batch writes files.",
 )
 @click.option("--once", is_flag=True, help="Add the existing messages, and end.")
-@arguments.master
+@arguments.master_option
 def command(
     lake: str, recordings: str, checkpoint: str | None, trigger_seconds: float, once: bool, master: str | None
 ) -> None:
@@ -35,14 +35,14 @@ def command(
 
     opened = arguments.open_lake(lake, master, (recordings,))
     over: list[bool] = []
-    with arguments.progress(opened, "stream"), interruptible(lambda: over.append(True)):
+    with arguments.show_task_progress(opened, "stream"), call_on_interrupt(lambda: over.append(True)):
         query = follow(opened, recordings, checkpoint, None if once else trigger_seconds)
         if not once:
             echo(f"{lake}: follows {recordings}, until Ctrl-C", err=True)
         while not over and not query.awaitTermination(1):
             continue
         query.stop()
-    with arguments.progress(opened, "decode"):
+    with arguments.show_task_progress(opened, "decode"):
         opened.build_silver()
-    with arguments.progress(opened, "tables"):
+    with arguments.show_task_progress(opened, "tables"):
         opened.build_gold()

@@ -13,8 +13,8 @@ from msgq.common.formatting import in_bytes, in_units
 
 
 @click.command(short_help="List the tables of a lake.", epilog=options.EXIT_CODES)
-@arguments.lake
-@options.as_json
+@arguments.lake_argument
+@options.json_option
 def command(lake: str, as_json: bool) -> None:
     """List the tables of LAKE with their sizes, and what a row of each is.
 
@@ -23,7 +23,7 @@ def command(lake: str, as_json: bool) -> None:
     """
     from msgq.lake.catalog import list_tables, quote_name
 
-    tables = list_tables(arguments.existing(lake))
+    tables = list_tables(arguments.open_lake_directory(lake))
     if as_json:
         for info in tables:
             echo_json(asdict(info))

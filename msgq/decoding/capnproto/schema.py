@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from msgq.common.texts import some
+from msgq.common.texts import join_first
 from msgq.decoding.capnproto.schema_types import Data, Field, List, Opaque, Scalar, Struct, Text, Type, Void
 from msgq.decoding.core import CapnpReader
 
@@ -95,7 +95,7 @@ class _StructBuilder:
         short = {one.rpartition(":")[2]: number for one, number in full.items()}
         number = full.get(name, short.get(name))
         if number is None:
-            raise ValueError(f"it has no struct {name}; it has {some(sorted(short), 5)}")
+            raise ValueError(f"it has no struct {name}; it has {join_first(sorted(short), 5)}")
         found_struct = self._build_struct(number, ())
         while self._empty:
             struct, said, bindings = self._empty.pop()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import struct
 
-from msgq.common.queue_events import FORMAT, SCHEMA, Event, events_channel
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, SCHEMA, Event, events_channel
 from msgq.errors import MsgqError
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.base.origin import set_origin
@@ -36,7 +36,15 @@ class EventPublisher:
         payload = item.data if event is Event.SENT and self._queue.events == _PAYLOAD else b""
         times = self._queue.bus.clock.now_ns, item.sent_time, taken_time
         head = struct.pack(
-            FORMAT, event, self._row, item.priority, item.deliveries, item.number, *times, len(item.data), os.getpid()
+            EVENT_HEAD_FORMAT,
+            event,
+            self._row,
+            item.priority,
+            item.deliveries,
+            item.number,
+            *times,
+            len(item.data),
+            os.getpid(),
         )
         former = thread_origin()
         set_origin(0)  # a message whose origin nobody told has none

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msgq.common import naming
-from msgq.common.queue_events import HEAD_BYTES, events_channel
+from msgq.common.queue_events import EVENT_HEAD_BYTES, events_channel
 from msgq.common.schema import Schema, require_schema
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 from msgq.errors import (
@@ -184,7 +184,7 @@ def events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
     max_message_size : of the queue.
     payload : its events may have the payload. Then it has as many slots as EVENTS_PAYLOAD_BYTES have room for.
     """
-    size = HEAD_BYTES + (max_message_size if payload else 0)
+    size = EVENT_HEAD_BYTES + (max_message_size if payload else 0)
     return max(min(EVENTS_PAYLOAD_BYTES // size, _EVENTS_SLOTS), _EVENTS_LEAST_SLOTS), size
 
 

@@ -37,7 +37,7 @@ def edges(messages: pa.Table) -> pa.Table:
 
     Input: run, endpoint, publish_time, origin_time: all messages of each chain that there is one of.
     """
-    is_timing = pc.starts_with(messages.column("endpoint"), timing.PREFIX)
+    is_timing = pc.starts_with(messages.column("endpoint"), timing.TIMING_TOPIC_PREFIX)
     leads = pc.and_(pc.greater(messages.column("origin_time"), 0), pc.invert(is_timing))
     known = messages.filter(pc.and_(leads, pc.is_valid(messages.column("publish_time"))))
     run, endpoint = (RowGroups(column(known, name)).group_ids() for name in ("run", "endpoint"))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.common.queue_events import FIELDS, Event
+from msgq.common.queue_events import EVENT_FIELDS, Event
 from msgq.common.units import NS_PER_S
 from msgq.decoding.events import read_event_heads
 from msgq.lake.metrics import duration_stats
@@ -26,7 +26,7 @@ _EVENT_SOURCE_COLUMNS: list[tuple[str, pa.DataType]] = [
 ]
 _NUMBER_TYPE, _TEXT_TYPE = pa.int64(), pa.string()
 #: What an event says; sent_time is 0 where nobody told it.
-EVENTS_SCHEMA = pa.schema([*_EVENT_SOURCE_COLUMNS, *((name, pa.int64()) for name, _ in FIELDS)])
+EVENTS_SCHEMA = pa.schema([*_EVENT_SOURCE_COLUMNS, *((name, pa.int64()) for name, _ in EVENT_FIELDS)])
 
 _QUEUE_KEY = ("run", "queue", "epoch")
 _QUEUE_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [
@@ -102,7 +102,7 @@ def read_events(messages: pa.Table) -> pa.Table:
     rows = np.flatnonzero(is_queue)
     whole, headers = read_event_heads(column(messages, "data").take(pa.array(rows)))
     made = take_rows(messages, ["run", "endpoint", "epoch", "sequence", "publisher"], rows[whole])
-    numbers = {name: headers[name].astype(np.int64) for name, _ in FIELDS}
+    numbers = {name: headers[name].astype(np.int64) for name, _ in EVENT_FIELDS}
     sent = np.where(numbers["event"] == Event.SENT, numbers["publish_time"], 0)
     numbers["sent_time"] = np.where(numbers["sent_time"] > 0, numbers["sent_time"], sent)
     queue = pc.utf8_slice_codeunits(made["endpoint"], len(QUEUE.name_prefix), np.iinfo(np.int32).max)

@@ -17,7 +17,7 @@ from msgq.lake.metrics.time_windows import WINDOW_TIME_COLUMNS, align_windows, c
 DURATION_NAMES = ("queue_time", "processing_time", "e2e_latency")
 PERCENTILE_RANKS = {"p50": 0.5, "p99": 0.99}
 _STAGE_KEY = ("run", "stage", "endpoint")
-_TIMING_RECORD_TYPE = np.dtype([(name, "<i8") for name in timing.FIELDS])
+_TIMING_RECORD_TYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
 _COUNT_FIELDS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
 _STAGE_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _STAGE_KEY]
 _DURATION_COLUMNS = [field for name in DURATION_NAMES for field in duration_stats.stats_columns(f"{name}_")]
@@ -51,7 +51,7 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     window = window_begin(integer_column(records, "log_time"), width)
     groups = RowGroups(*(column(records, name) for name in _STAGE_KEY), window)
     whole, times = _read_timing_records(column(records, "data"))
-    published, origin, received, sent = (times[name] for name in timing.FIELDS)
+    published, origin, received, sent = (times[name] for name in timing.TIMING_FIELDS)
     made = {
         "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
@@ -66,10 +66,10 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
 
 def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, IntegerArray]]:
     """Return which records have the right size, and times that can be; and their times, 0 where they have not."""
-    right = np.asarray(pc.equal(pc.binary_length(data), timing.RECORD_BYTES).fill_null(False), np.bool_)
+    right = np.asarray(pc.equal(pc.binary_length(data), timing.TIMING_RECORD_BYTES).fill_null(False), np.bool_)
     every = np.zeros(len(data), _TIMING_RECORD_TYPE)
     every[right] = heads(data.filter(pa.array(right)), _TIMING_RECORD_TYPE)[1]
-    times = {name: every[name].astype(np.int64) for name in timing.FIELDS}
+    times = {name: every[name].astype(np.int64) for name in timing.TIMING_FIELDS}
     possible = (times["received"] > 0) & (times["publish_time"] >= times["received"])
     return right & possible & (times["sent"] >= 0) & (times["origin_time"] >= 0), times
 

@@ -3,6 +3,6 @@
 Needs the extra `report`.
 """
 
-from msgq.common.optional import require
+from msgq.common.optional import require_extra
 
-require("msgq.lake.report", "report", "pyarrow", "deltalake", "plotly")
+require_extra("msgq.lake.report", "report", "pyarrow", "deltalake", "plotly")

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgq.common.schema import Schema
-from msgq.common.selection import EndpointPattern, Selection
+from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.errors import RecordingError
@@ -126,7 +126,7 @@ def compare(
         or `SentMessage`. Both are read once, side by side; what one has sent earlier than the other waits in memory.
     tolerances : by endpoint, by (endpoint, field) as ("pose", "position.x"), or "*" for all; the most precise one
         counts, and one for a field is also for those within it. A number is an absolute tolerance; math.inf ignores.
-    endpoints : only these, as `Selection` has them; None: those of both.
+    endpoints : only these, as `SelectedEndpoints` has them; None: those of both.
     time_tolerance : seconds by which times may differ, each counted from the first message of its side; None: times do
         not matter. They are publish_time of a log, virtual time of a simulation.
 
@@ -135,7 +135,7 @@ def compare(
     RecordingError : a log cannot be read, or more than 1 GiB of messages wait for their partners.
     """
     comparator = _Comparator(tolerances, time_tolerance)
-    only = Selection(endpoints)
+    only = SelectedEndpoints(endpoints)
     sides = [_items(a, only), _items(b, only)]
     over = [False, False]
     while not all(over):
@@ -157,7 +157,7 @@ class _Item(NamedTuple):
     extra: tuple[str, Any] = ("", None)
 
 
-def _items(outputs: Outputs, only: Selection) -> Iterator[_Item]:
+def _items(outputs: Outputs, only: SelectedEndpoints) -> Iterator[_Item]:
     if isinstance(outputs, Simulation):
         outputs = [message for message in outputs.sent_messages if message.node != "play"]
     elif isinstance(outputs, (str, PathLike)):

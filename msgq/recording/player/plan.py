@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from msgq.common.texts import some
+from msgq.common.texts import join_first
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds import find_kind
 from msgq.kinds.playback import EndpointSpec
@@ -92,7 +92,7 @@ def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> Pl
     _skip_announcements(playback_plan)
     _sample_messages(log, playback_plan)
     if not playback_plan.specs:
-        reasons = some((f"{name!r}: {why}" for name, why in playback_plan.skipped.items()), separator="; ")
+        reasons = join_first((f"{name!r}: {why}" for name, why in playback_plan.skipped.items()), separator="; ")
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
     return playback_plan
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from msgq.common.schema import Schema
-from msgq.common.texts import some
+from msgq.common.texts import join_first
 from msgq.errors import InvalidValueError, QueueFullError, RecordingError, SegmentSizeError
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
@@ -55,7 +55,7 @@ class Writers:
             for wanted in list(self.plan.specs.values()):
                 self._open(wanted)
             if not self.by_name:
-                reasons = some((f"{name!r}: {why}" for name, why in self.plan.skipped.items()), separator="; ")
+                reasons = join_first((f"{name!r}: {why}" for name, why in self.plan.skipped.items()), separator="; ")
                 raise RecordingError(f"there is nothing to play: {reasons}")
             if clock_endpoint is not None:
                 clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, largest=8)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.common.selection import Selection
+from msgq.common.selection import SelectedEndpoints
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
@@ -39,7 +39,7 @@ class LogView:
     def __init__(
         self,
         paths: Iterable[Path],
-        selection: Selection,
+        selection: SelectedEndpoints,
         start: int | None,
         end: int | None,
         span: tuple[int, int] | None,
@@ -157,7 +157,7 @@ class LogView:
         skipped is listed here as well. One thread at a time for both.
         """
         view = copy(self)
-        view._selection, view._kinds = Selection([endpoint]), None
+        view._selection, view._kinds = SelectedEndpoints([endpoint]), None
         view.channels, view._codes = [], {}
         view.files = [file.select_blocks(file.blocks, view._assign_code, view.report) for file in self.files]
         for file in view.files:

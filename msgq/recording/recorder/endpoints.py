@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from msgq.common import naming
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
-from msgq.common.selection import Selection
+from msgq.common.selection import SelectedEndpoints
 from msgq.decoding.stamps import find_time_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source
@@ -82,7 +82,7 @@ class RecordedEndpoints:
     For one thread at a time, the capture's; but any may ask for `losses`, `count` and `refused`.
     """
 
-    def __init__(self, capture: Capture, selection: Selection, prefix: str | None) -> None:
+    def __init__(self, capture: Capture, selection: SelectedEndpoints, prefix: str | None) -> None:
         """Look for none so far."""
         self.all: dict[int, RecordedEndpoint] = {}  # by the numbers of their sources
         self.refused: dict[str, str] = {}  # endpoints that cannot be recorded, and why

@@ -13,7 +13,7 @@ from typing import Self
 
 from msgq.common import naming
 from msgq.common.message_source import MessageSource
-from msgq.common.selection import EndpointPattern, Selection
+from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.errors import (
     ForkedSocketError,
     InvalidValueError,
@@ -55,8 +55,8 @@ class Recorder:
     Parameters
     ----------
     path : a directory for the segments, or one file, which ends in ".mcap".
-    endpoints : names, and compiled expressions, as `Selection` has them; none: all. Those that are no topics have
-        the mark of their kind before the name: "channel/", "records/", "queue/" (of a queue with events). Those
+    endpoints : names, and compiled expressions, as `SelectedEndpoints` has them; none: all. Those that are no topics
+        have the mark of their kind before the name: "channel/", "records/", "queue/" (of a queue with events). Those
         that appear later are joined.
     exclude : the same, of what is not wanted.
     prefix : of the endpoints; None: the one in force.
@@ -101,7 +101,7 @@ class Recorder:
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
         where = naming.resolve_prefix(prefix)
-        self._sources = RecordedEndpoints(self._capture, Selection(tuple(endpoints) or None, exclude), where)
+        self._sources = RecordedEndpoints(self._capture, SelectedEndpoints(tuple(endpoints) or None, exclude), where)
         self._wall_clock = WallClock()
         compressor, offset_ns = Compressor(compression, level), self._capture.clock_offset_ns
         limits = limits or RecordingLimits()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgq.common import naming
-from msgq.common.selection import EndpointPattern, Selection
+from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.impl import backend
 from msgq.recording.mcap_io import metadata_keys
@@ -66,7 +66,7 @@ def open_feed(options: Options) -> BusFeed:
     prefix = naming.resolve_prefix(options.prefix)
     if name == "zmq":
         return ZmqFeed(_require_names(options.endpoints, options.exclude), prefix)
-    return RingFeed(Selection(options.endpoints, options.exclude or ()), prefix)
+    return RingFeed(SelectedEndpoints(options.endpoints, options.exclude or ()), prefix)
 
 
 def _require_names(endpoints: Sequence[EndpointPattern] | None, exclude: Sequence[EndpointPattern] | None) -> list[str]:
@@ -79,7 +79,7 @@ def _require_names(endpoints: Sequence[EndpointPattern] | None, exclude: Sequenc
 class RingFeed:
     """Rings, without a trace in them; those that appear later as well."""
 
-    def __init__(self, selection: Selection, prefix: str) -> None:
+    def __init__(self, selection: SelectedEndpoints, prefix: str) -> None:
         self.channels: dict[int, EncodedChannel] = {}
         self._capture = Capture()
         self._sources = RecordedEndpoints(self._capture, selection, prefix)

@@ -34,7 +34,9 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     have it; queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns, NULL if none has it, percentiles right
     to 2.2 %; queue_time_histogram: see `msgq.lake.metrics.histograms`.
     """
-    timing_messages = messages.where(F.col("endpoint").startswith(timing.PREFIX))  # files know how names begin
+    timing_messages = messages.where(
+        F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)
+    )  # files know how names begin
     stage_rows = map_messages(
         timing_messages, _INPUT_COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.STAGE_AGGREGATES
     )
