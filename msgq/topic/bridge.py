@@ -31,7 +31,7 @@ from msgq.kinds.bridge import (
 from msgq.kinds.snapshots import read, read_all
 from msgq.topic.names import KIND
 
-TRUST_SECONDS = 0.1  # for so long what is known of a topic's publisher is good enough to take its messages out
+PUBLISHER_CHECK_SECONDS = 0.1  # a check of a topic's publisher serves for so long
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +76,8 @@ class TopicOut(OutgoingLink):
             self._set_state(str(error))
             return
         self._count_lost()
-        if time.monotonic() - self._known_s > TRUST_SECONDS:
-            self._check_publisher(_topic(self._topic))
+        if time.monotonic() - self._known_s > PUBLISHER_CHECK_SECONDS:
+            self._check_publisher(_read_topic(self._topic))
             if self._pub is None:
                 return
         self._send_all(messages)
@@ -120,7 +120,7 @@ class TopicIn(IncomingLink):
         return False
 
 
-def _topic(name: str) -> TopicStats | None:
+def _read_topic(name: str) -> TopicStats | None:
     try:
         topic: TopicStats = read(KIND, name)
         return topic

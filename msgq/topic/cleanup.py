@@ -33,11 +33,11 @@ from msgq.kinds.cleanup import (
 from msgq.kinds.snapshots import read, read_all
 from msgq.topic.names import KIND
 
-_FATE = {
+_DEAD_ROLE_NOTES = {
     "publisher": "the next publisher that starts removes it",
     "subscriber": "harmless: new subscribers take the places of the dead when no other is free",
 }
-_FIX = "--fix removes the topic if only the dead use it"
+_FIX_HINT = "--fix removes the topic if only the dead use it"
 
 
 def users(topic: TopicStats) -> EndpointUsers:
@@ -69,7 +69,7 @@ def diagnose(topic: TopicStats) -> list[EndpointIssue]:
     )
     return [
         EndpointIssue(
-            f"{topic.endpoint}: {who} ({_FATE[role]}; {_FIX})",
+            f"{topic.endpoint}: {who} ({_DEAD_ROLE_NOTES[role]}; {_FIX_HINT})",
             severity=ERROR if role == "publisher" and not published else WARNING,
         )
         for role, who in count_by_role(dead(topic)).items()
@@ -100,8 +100,8 @@ def remove_unused(
 
 def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> FileRemoval | None:
     """Remove one topic; None: somebody else has."""
-    with TopicLock(endpoint, prefix) as there:  # who connects now waits, and then makes the topic anew
-        if not there:
+    with TopicLock(endpoint, prefix) as ring_exists:  # who connects now waits, and then makes the topic anew
+        if not ring_exists:
             return None
         topic = read(KIND, endpoint, prefix)
         living, unknown = users(topic)
@@ -130,7 +130,7 @@ def remove_dead(prefix: str) -> Iterator[FileRemoval]:
             yield FileRemoval(found.endpoint, prefix, path, removal.bytes, "only the dead used it")
 
 
-def _files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
+def _find_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
     """Return the endpoints that have a plain file of a kind, `naming.ring_path` or `side_path`, and what is said of it.
 
     Also those that cannot be read.
@@ -149,14 +149,18 @@ def _files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat
 def orphans(prefix: str) -> list[str]:
     """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
     found = [
-        name for name, status in _files(naming.side_path, prefix).items() if file_permissions.trusts(status.st_uid)
+        name for name, status in _find_files(naming.side_path, prefix).items() if file_permissions.trusts(status.st_uid)
     ]
     return [name for name in found if not os.path.lexists(naming.ring_path(name, prefix))]
 
 
 def find_orphaned_prefixes() -> list[str]:
     """Return the prefixes with side segments that have no rings, or with nothing but an empty directory for them."""
-    return [prefix for prefix in naming.prefixes() if _is_trusted_place(prefix) and (orphans(prefix) or _bare(prefix))]
+    return [
+        prefix
+        for prefix in naming.prefixes()
+        if _is_trusted_place(prefix) and (orphans(prefix) or _is_empty_prefix(prefix))
+    ]
 
 
 def _is_trusted_place(prefix: str) -> bool:
@@ -166,7 +170,7 @@ def _is_trusted_place(prefix: str) -> bool:
         return False
 
 
-def _bare(prefix: str) -> bool:
+def _is_empty_prefix(prefix: str) -> bool:
     rings, sides = naming.directories(prefix)
     with contextlib.suppress(OSError):
         return not os.path.lexists(rings) and not os.listdir(sides)
@@ -191,7 +195,7 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """
     found = orphans(prefix)
     rings, sides = naming.directories(prefix)
-    bare, alone = bool(prefix) and _bare(prefix), bool(prefix) and not os.path.lexists(rings)
+    bare, alone = bool(prefix) and _is_empty_prefix(prefix), bool(prefix) and not os.path.lexists(rings)
     if remove and found and prefix:
         # What is locked is the ring's name.
         file_permissions.make_directories("", naming.directories(prefix), naming.mode(None, ""))
@@ -224,7 +228,7 @@ def strangers(prefix: str) -> list[EndpointIssue]:
     """Return which segments have an owner who is not trusted (errors: they are refused), or a mode that is too open."""
     issues = []
     for path_of in (naming.ring_path, naming.side_path):
-        for name, status in _files(path_of, prefix).items():
+        for name, status in _find_files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not file_permissions.trusts(status.st_uid):
                 owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)

@@ -35,10 +35,10 @@ def clear_gates(
         with contextlib.suppress(SegmentError, FileNotFoundError):  # another user's, or just removed
             owner = gate_owner(path)
             if owner is not None and owner[1] is False:
-                what = f"a gate whose controller, process {owner[0]}, is dead"
+                description = f"a gate whose controller, process {owner[0]}, is dead"
                 size = os.stat(path).st_size
                 kept = _remove_gate(path, owner[2]) if remove else ""
-                yield FileRemoval(endpoint, in_prefix, path, size, kept or what, not kept)
+                yield FileRemoval(endpoint, in_prefix, path, size, kept or description, not kept)
 
 
 def _remove_gate(path: str, inode: int) -> str:
@@ -77,8 +77,8 @@ def _clear_claim(path: str, prefix: str | None, remove: bool) -> FileRemoval | N
         if status.st_nlink:
             if remove:
                 os.unlink(path)
-            what = f"the claim of a ZMQ publisher, process {said['pid']}, that is dead"
-            return FileRemoval(endpoint, in_prefix, path, status.st_size, what)
+            description = f"the claim of a ZMQ publisher, process {said['pid']}, that is dead"
+            return FileRemoval(endpoint, in_prefix, path, status.st_size, description)
     return None
 
 

@@ -69,10 +69,10 @@ class TopicWriter(EndpointWriter):
             socket.connect(context, name, target.segment_size or max(RING_BYTES, needed + 4095 & ~4095), **options)
         except SegmentSizeError:  # it exists; its subscribers decided
             socket.connect(context, name, **options)
-        there = read(KIND, name, target.prefix).data_bytes if target.backend == "msgq" else needed
-        if there < needed:
+        ring_data_bytes = read(KIND, name, target.prefix).data_bytes if target.backend == "msgq" else needed
+        if ring_data_bytes < needed:
             socket.close()
-            text = f"the ring has {there} bytes, and a message of {self.spec.largest} bytes needs {needed}"
+            text = f"the ring has {ring_data_bytes} bytes, and a message of {self.spec.largest} bytes needs {needed}"
             raise SegmentSizeError(f"{text}; end those who use it and remove it, choose another prefix, or remap", name)
         return socket
 

@@ -39,7 +39,7 @@ CHUNK_MAX = 65536
 STAMPS_BYTES = 16  # on a tracked topic, before each payload
 WRITERS_MAX = 16
 LAP = 1 << 32  # a position is a lap, and below it the offset
-OFFSET = LAP - 1
+OFFSET_MASK = LAP - 1
 
 
 class Delivery(NamedTuple):
@@ -211,7 +211,7 @@ class TopicState(EndpointState["TopicInbox"]):
         MessageTooLargeError : three messages of its size do not fit.
         """
         wanted = self.check_size(size)
-        lap, start = self.position & ~OFFSET, self.position & OFFSET
+        lap, start = self.position & ~OFFSET_MASK, self.position & OFFSET_MASK
         if start + wanted > self._lap_end:
             lap, start = lap + LAP, 0
         self.granted = lap + min(start + max(wanted, self._chunk), self._lap_end)
@@ -223,8 +223,8 @@ class TopicState(EndpointState["TopicInbox"]):
 
     def start(self, cursor: int, size: int) -> int:
         """Return where a message is that a reader at `cursor` finds: there, or in the next lap if that has no room."""
-        wraps = (cursor & OFFSET) + frame_bytes(size + self.stamps) > self._lap_end
-        return (cursor & ~OFFSET) + LAP if wraps else cursor
+        wraps = (cursor & OFFSET_MASK) + frame_bytes(size + self.stamps) > self._lap_end
+        return (cursor & ~OFFSET_MASK) + LAP if wraps else cursor
 
     def check_size(self, size: int) -> int:
         """Return what a message of `size` bytes needs, if it may be sent at all."""

@@ -97,7 +97,7 @@ def wait_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
     for subscriber in subscribers:
         subscriber._acquire()
     try:
-        subscribers[0]._bus.wait(lambda: any(map(would_return, inbox)), timeout_ns, _names(subscribers))
+        subscribers[0]._bus.wait(lambda: any(map(would_return, inbox)), timeout_ns, _describe_awaited(subscribers))
     finally:
         for subscriber, each in zip(subscribers, inbox, strict=True):
             subscriber._release(each)
@@ -116,10 +116,10 @@ def wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int 
     subscribers = [awaited] if isinstance(awaited, Waitable) else awaited._subscribers()
     inbox = [subscriber._check_usable() for subscriber in subscribers]
     timeout_ns = awaited._default_timeout_ns() if isinstance(awaited, Waitable) else None
-    return lambda: any(map(would_return, inbox)), timeout_ns, _names(subscribers)
+    return lambda: any(map(would_return, inbox)), timeout_ns, _describe_awaited(subscribers)
 
 
-def _names(subscribers: list[Waitable]) -> str:
+def _describe_awaited(subscribers: list[Waitable]) -> str:
     return "a message on " + " or ".join(repr(subscriber.endpoint) for subscriber in subscribers)
 
 

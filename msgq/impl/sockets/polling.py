@@ -176,7 +176,7 @@ class PyzmqPoller(_GenericPoller[Ready]):
             poll.register(fd, sum(native for flag, native in _SELECT_FLAGS if flags & flag))
         with contextlib.ExitStack() as copies:
             for socket in self._subscribers() if seconds != 0 else ():
-                poll.register(_copy_of(socket, copies), select.POLLIN)
+                poll.register(_duplicate_descriptor(socket, copies), select.POLLIN)
             events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
         return [
             (self._descriptors[fd][0], sum(flag for flag, native in _SELECT_FLAGS if event & native) or POLLERR)
@@ -185,7 +185,7 @@ class PyzmqPoller(_GenericPoller[Ready]):
         ]
 
 
-def _copy_of(socket: Any, copies: contextlib.ExitStack) -> int:
+def _duplicate_descriptor(socket: Any, copies: contextlib.ExitStack) -> int:
     """Return a copy of a subscriber's descriptor, which no other file replaces when another thread closes it."""
     copy = os.dup(socket.fileno())
     copies.callback(os.close, copy)

@@ -12,7 +12,7 @@ from msgq.errors import EndpointNameError, InvalidValueError
 FNV_OFFSET_BASIS = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3
 FIRST_PORT = 8023
-PORTS = 57512
+PORT_COUNT = 57512
 PATH_BYTES_MAX = 107  # struct sockaddr_un has room for 108, a NUL included
 ALL_INTERFACES = "*"
 
@@ -48,7 +48,7 @@ def full_name(endpoint: str) -> str:
 
 def port_of(name: str) -> int:
     """Return the port of a full name; of a name without a prefix it is the one that stock msgq takes."""
-    return FIRST_PORT + fnv1a(name.encode()) % PORTS
+    return FIRST_PORT + fnv1a(name.encode()) % PORT_COUNT
 
 
 def publisher_address(endpoint: str) -> Address:

@@ -20,7 +20,7 @@ from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
 from msgq.impl.base.process import LockFile
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
 
-BACKLOG = 128
+LISTEN_BACKLOG = 128
 # ZMQ closes sockets a little later than it is told to, so the port of a publisher that was closed is not free at once.
 PORT_FREE_SECONDS = 1.0
 RETRY_SECONDS = 0.001
@@ -47,7 +47,7 @@ class Claim:
         try:
             self._lock = LockFile(self._path)
         except BlockingIOError as error:
-            raise _address_in_use_error(endpoint, address, _read(self._path)) from error
+            raise _address_in_use_error(endpoint, address, _read_claim(self._path)) from error
         except OSError as error:
             raise IpcError(f"cannot lock {self._path}: {error.strerror}", endpoint, error.errno) from error
         try:
@@ -63,7 +63,7 @@ class Claim:
                 listener = _listen_at_path(self._address.path)
             else:
                 listener = _listen_at_port(endpoint, self._address)
-            self._say(listener, json.dumps(claim_record).encode())
+            self._write_claim(listener, json.dumps(claim_record).encode())
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _address_in_use_error(
@@ -72,7 +72,7 @@ class Claim:
             raise IpcError(f"cannot bind {self._address.uri}: {error.strerror}", endpoint, error.errno) from error
         return listener
 
-    def _say(self, listener: int, text: bytes) -> None:
+    def _write_claim(self, listener: int, text: bytes) -> None:
         """Write who publishes here; not before, or whoever looks for the holder of the port would find ourselves."""
         try:
             self._lock.write(text)
@@ -98,7 +98,7 @@ def _claim_path(endpoint: str, address: Address) -> str:
     return f"{naming.zmq_directory('claims', endpoint)}/{fnv1a((space + address.uri).encode()):016x}"
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read_claim(path: str) -> dict[str, Any]:
     """Return what a claim says; nothing when its holder is just writing it, or has gone."""
     try:
         with open(path) as file:
@@ -122,7 +122,7 @@ def _address_in_use_error(endpoint: str, address: Address, holder: dict[str, Any
 def _holder_of_port(endpoint: str, port: int) -> dict[str, Any]:
     """Return the claim of a living publisher on this port, on whatever host. It only serves to word an error."""
     directory = naming.zmq_directory("claims", endpoint)
-    for claim in (_read(f"{directory}/{name}") for name in os.listdir(directory)):
+    for claim in (_read_claim(f"{directory}/{name}") for name in os.listdir(directory)):
         if port and claim.get("port") == port and os.path.exists(f"/proc/{claim.get('pid')}"):
             return claim
     return {}
@@ -149,12 +149,12 @@ def _listen_at_port(endpoint: str, address: Address) -> int:
 def _listen_at_path(path: str) -> int:
     """Listen on a socket file; one that a dead publisher left is replaced, any other file is not."""
     with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(os.lstat(path).st_mode) and not _answers(path):
+        if stat.S_ISSOCK(os.lstat(path).st_mode) and not _accepts_connections(path):
             os.unlink(path)
     return _listen(socket.AF_UNIX, path)
 
 
-def _answers(path: str) -> bool:
+def _accepts_connections(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
@@ -171,6 +171,6 @@ def _listen(family: int, name: Any) -> int:
         if family != socket.AF_UNIX:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(name)
-        listener.listen(BACKLOG)
+        listener.listen(LISTEN_BACKLOG)
         listener.setblocking(False)
         return listener.detach()

@@ -10,7 +10,7 @@ import time
 
 from msgq.common.units import NS_PER_S
 
-AT_ONCE = 1  # a time long ago, of the monotonic clock
+PAST_TIME_NS = 1  # a time long ago, of the monotonic clock
 TFD_TIMER_ABSTIME = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)

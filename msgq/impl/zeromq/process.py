@@ -22,7 +22,7 @@ from msgq.impl.zeromq.guard import keep_alive
 
 CURVE_BYTES = 33  # that encryption adds to a message
 MAX_SOCKETS = 4096  # of ZMQ's: a subscriber has three, with its monitor
-EPOLLS = 2  # that a context has: its I/O thread's and its reaper's
+CONTEXT_EPOLL_COUNT = 2  # that a context has: its I/O thread's and its reaper's
 
 _context: zmq.Context[zmq.Socket[bytes]] | None = None
 _epolls: set[int] = set()  # the context's; empty when they are not known
@@ -66,7 +66,7 @@ def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
         made = _open_epolls() - before
         if _context is None:  # or another thread, or a signal handler, was faster
             # If others made some just now, rather close nothing in forked children than something of theirs.
-            _context, _epolls = context, made if len(made) == EPOLLS else set()
+            _context, _epolls = context, made if len(made) == CONTEXT_EPOLL_COUNT else set()
     return _context
 
 

@@ -31,7 +31,7 @@ from msgq.impl.sockets.pyzmq_names import PyzmqReceiver
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, subscriber_address
 from msgq.impl.zeromq.curve import secure_subscriber
-from msgq.impl.zeromq.descriptor import AT_ONCE, LoopDescriptor
+from msgq.impl.zeromq.descriptor import PAST_TIME_NS, LoopDescriptor
 from msgq.impl.zeromq.guard import Receiver, all_exclusive
 from msgq.impl.zeromq.linger import LingerOption
 
@@ -332,7 +332,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         """
         if self._loop_fd is not None:
             has_message = self._unread is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
-            self._loop_fd.set(AT_ONCE if has_message else self._reconnect_at)
+            self._loop_fd.set(PAST_TIME_NS if has_message else self._reconnect_at)
 
     def _next(self, non_blocking: bool) -> bytes:
         """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""

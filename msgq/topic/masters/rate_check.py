@@ -7,7 +7,7 @@ from collections import deque
 
 ALIVE_PERIODS = 10
 WINDOW_SECONDS = 10
-LOWEST, HIGHEST = 0.8, 1.2
+LOWEST_RATE_FACTOR, HIGHEST_RATE_FACTOR = 0.8, 1.2
 
 
 class RateCheck:
@@ -81,4 +81,4 @@ def make_rate_check(rate: float, update_rate: float | None, declared: bool, wait
     expected = rate if update_rate is None else min(rate, update_rate)
     most = expected if declared else rate
     beats = not waited and update_rate is not None and update_rate / 2 < rate < update_rate * 2
-    return RateCheck(rate, expected, LOWEST * expected / (2 if beats else 1), HIGHEST * most)
+    return RateCheck(rate, expected, LOWEST_RATE_FACTOR * expected / (2 if beats else 1), HIGHEST_RATE_FACTOR * most)

@@ -15,7 +15,7 @@ from msgq.topic.masters.rate_check import RateCheck, make_rate_check
 from msgq.topic.masters.topic_names import ByTopic, check_callables, check_rate, in_topic, rates_of
 
 _log = logging.getLogger(__name__)
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -103,10 +103,10 @@ class SubMaster:
         addr: str = "127.0.0.1",
         frequency: float | None = None,
         *,
-        decoders: Mapping[str, Callable[[bytes], Any] | None] = _NOTHING,
-        validators: Mapping[str, Callable[[Any], Any] | None] = _NOTHING,
+        decoders: Mapping[str, Callable[[bytes], Any] | None] = _EMPTY_MAPPING,
+        validators: Mapping[str, Callable[[Any], Any] | None] = _EMPTY_MAPPING,
         keep_all: Iterable[str] = (),
-        segment_sizes: Mapping[str, int] = _NOTHING,
+        segment_sizes: Mapping[str, int] = _EMPTY_MAPPING,
         clock: Callable[[], float] | None = None,
         connect: bool = True,
         prefix: str | None = None,
