@@ -20,7 +20,7 @@ from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common.formatting import in_bytes, in_units
 from msgq.recording import Player, PlayerStats
-from msgq.recording.player.remapping import Remap
+from msgq.recording.player.remapping import NameMapping
 from msgq.recording.player.schedule import TIME_SOURCES
 
 _KEY_PERIOD_S = 0.1
@@ -127,7 +127,7 @@ def command(
     tolerances: Any,
     time_tolerance: float | None,
     time_source: str,
-    remap: Remap,
+    remap: NameMapping,
     idle_timeout: float,
     max_runtime: float,
     as_json: bool,

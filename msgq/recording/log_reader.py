@@ -26,11 +26,11 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
 from msgq.recording.reader.column_batches import MessageBatch, read_in_log_order
-from msgq.recording.reader.log_view import HOST, LogView
+from msgq.recording.reader.log_view import HOST_CLOCK, LogView
 from msgq.recording.reader.message import EndpointInfo, Message
 from msgq.recording.reader.message_builder import build_messages
 from msgq.recording.reader.time_order import BlockMessages, MergeBuffer
-from msgq.recording.reader.totals import EndpointTotals, message_counts, stored_statistics
+from msgq.recording.reader.totals import EndpointTotals, find_stored_statistics, read_message_counts
 
 if TYPE_CHECKING:
     import pandas
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from msgq.recording.export.decoded_tables import DecodedBatch
 
-_ROWS = 16384
-_BUILD_ROWS = 1024  # messages that are made at once: their memory stays in the cache
-_OVERLAP = 4  # largest chunks whose messages may wait at the same time
+_BATCH_ROWS = 16384
+_MESSAGE_BATCH_ROWS = 1024  # messages that are made at once: their memory stays in the cache
+_OVERLAP_BLOCKS = 4  # largest chunks whose messages may wait at the same time
 
 
 class LogReader:
@@ -65,7 +65,7 @@ class LogReader:
         end: int | None = None,
         span: tuple[int, int] | None = None,
         max_chunk_bytes: int = CHUNK_BYTES_MAX,
-        clock: str = HOST,
+        clock: str = HOST_CLOCK,
         schemas: Schemas | None = None,
     ) -> None:
         """Open files, and find out where their messages are.
@@ -123,7 +123,7 @@ class LogReader:
         ----------
         size : of a piece, in bytes before compression.
         """
-        return [self._with_view(piece) for piece in self.view.split(size)]
+        return [self._copy_with_view(piece) for piece in self.view.split(size)]
 
     def between(self, start: int | None = None, end: int | None = None) -> LogReader:
         """Return this log within a narrower time; it costs nothing. One thread at a time for both.
@@ -132,16 +132,16 @@ class LogReader:
         ----------
         start, end : only messages with start <= log_time < end, ns since the epoch; None leaves it as it is.
         """
-        return self._with_view(self.view.between(start, end))
+        return self._copy_with_view(self.view.between(start, end))
 
     def full_history(self, *kinds: str) -> LogReader:
         """Return all that the files have of the endpoints of these kinds, of those that were chosen, whenever it was.
 
         It is for kinds that have a state, which what came before left. It opens the files anew.
         """
-        return self._with_view(self.view.full_history(*kinds))
+        return self._copy_with_view(self.view.full_history(*kinds))
 
-    def _with_view(self, view: LogView) -> LogReader:
+    def _copy_with_view(self, view: LogView) -> LogReader:
         """Return a reader of some of this log."""
         reader = copy(self)
         for known in ("endpoints", "start_time", "end_time"):
@@ -174,9 +174,9 @@ class LogReader:
 
     def _iter_runs(self) -> Iterator[Iterable[Message]]:
         """Give the messages, many at a time."""
-        columns = ScanColumns(_ROWS)
+        columns = ScanColumns(_BATCH_ROWS)
         blocks = sorted(self.view.blocks(), key=lambda pair: pair[1].start)
-        buffer = MergeBuffer(_OVERLAP * self.view.max_chunk_bytes)
+        buffer = MergeBuffer(_OVERLAP_BLOCKS * self.view.max_chunk_bytes)
         for number, (file, block) in enumerate(blocks):
             yield buffer.pop_before(block.start)
             rows = self._read_messages(file, block, columns)
@@ -199,8 +199,8 @@ class LogReader:
     def _build_messages(self, rows: BlockMessages) -> Iterator[list[Message]]:
         """Make messages, not all at once: a chunk may have millions."""
         channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.view.channels]
-        for begin in range(0, rows.rows, _BUILD_ROWS):
-            yield build_messages(rows, begin, min(begin + _BUILD_ROWS, rows.rows), channels)
+        for begin in range(0, rows.rows, _MESSAGE_BATCH_ROWS):
+            yield build_messages(rows, begin, min(begin + _MESSAGE_BATCH_ROWS, rows.rows), channels)
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Give the messages as iteration does, each with its value by the schema of its endpoint.
@@ -266,8 +266,8 @@ class LogReader:
         """Return the same for pandas, with a column for each field of structs: `pose.position.x`. Needs pandas, too."""
         rows = self.to_arrow(endpoint)
         with _require_package("pandas"):
-            from msgq.recording.export.to_pandas import pandas_frame
-        return pandas_frame(rows)
+            from msgq.recording.export.to_pandas import build_pandas_frame
+        return build_pandas_frame(rows)
 
     def to_polars(self, endpoint: str) -> polars.DataFrame:
         """Return the same for Polars, with structs as they are. Needs polars, too."""
@@ -301,14 +301,14 @@ class LogReader:
         RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
         """
         only = self.view.select_endpoint(endpoint)
-        columns, ends = ScanColumns(_ROWS), np.empty(_ROWS, np.int32)
+        columns, ends = ScanColumns(_BATCH_ROWS), np.empty(_BATCH_ROWS, np.int32)
         pieces, sizes = [np.empty(0, np.uint8)], {0}
         for content in only.scan_all(columns):
             piece = np.empty(columns.payload_bytes(0), np.uint8)
             columns.gather(content, 0, piece, 0, ends)
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.rows]).tolist())
-        dtype = _common_dtype(
+        dtype = _find_common_dtype(
             endpoint, [channel for channel in only.channels if not channel.boundary_losses.unrecorded]
         )
         if wrong := [size for size in sizes if size % dtype.itemsize]:
@@ -335,12 +335,12 @@ class LogReader:
         """Whether the files say all of `endpoints`, as ours do where no time is chosen; then nothing is read for it,
         and no damage found.
         """
-        return all(stored_statistics(self.view, file) is not None for file in self.files)
+        return all(find_stored_statistics(self.view, file) is not None for file in self.files)
 
     @property
     def counts(self) -> dict[str, int] | None:
         """How many messages there are of each endpoint, as the files say; None: one does not, or a time is chosen."""
-        return message_counts(self.view)
+        return read_message_counts(self.view)
 
     @property
     def messages(self) -> int:
@@ -356,7 +356,7 @@ class LogReader:
     @cached_property
     def end_time(self) -> int | None:
         """log_time of the last message, ns since the epoch; None when there is none. Reads little."""
-        columns = ScanColumns(_ROWS)
+        columns = ScanColumns(_BATCH_ROWS)
         last = -1
         for file, block in sorted(self.view.blocks(), key=lambda pair: pair[1].end, reverse=True):
             if block.end < last:
@@ -376,7 +376,7 @@ def _require_package(package: str = "msgq-bus[arrow]") -> Iterator[None]:
         raise MissingLibraryError(text) from missing
 
 
-def _common_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
+def _find_common_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
     """Return the dtype that all channels of an endpoint have."""
     schemas = {channel.schema for channel in channels}
     if len(schemas) != 1:

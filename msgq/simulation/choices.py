@@ -6,28 +6,28 @@ from collections.abc import Sequence
 
 from msgq.errors import InvalidValueError
 
-_WORD = (1 << 64) - 1
+_UINT64_MAX = (1 << 64) - 1
 
 
-class Random:
+class SplitMixRandom:
     """The splitmix64 generator: 64 bits of state, stepped by a constant and mixed."""
 
     def __init__(self, seed: int) -> None:
-        self._state = seed & _WORD
+        self._state = seed & _UINT64_MAX
 
     def next(self) -> int:
         """Return 64 bits."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _WORD
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _UINT64_MAX
         mixed = self._state
-        mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _WORD
-        mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _WORD
+        mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _UINT64_MAX
+        mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _UINT64_MAX
         return mixed ^ mixed >> 31
 
-    def below(self, n: int) -> int:
+    def choose_below(self, n: int) -> int:
         """Return one of 0 to n - 1."""
         return self.next() * n >> 64
 
-    def chance(self, probability: float) -> bool:
+    def has_probability(self, probability: float) -> bool:
         """Return True with this probability."""
         return self.next() < probability * 2.0**64
 
@@ -41,7 +41,7 @@ class ChoiceSequence:
     """
 
     def __init__(self, seed: int, choices: Sequence[int] | None) -> None:
-        self._random = Random(seed)
+        self._random = SplitMixRandom(seed)
         self._choices = choices
         self.decisions: list[tuple[int, int]] = []
 
@@ -55,7 +55,7 @@ class ChoiceSequence:
         if n == 1:
             return 0
         if self._choices is None:
-            return self._random.below(n)
+            return self._random.choose_below(n)
         place = len(self.decisions)
         choice = self._choices[place] if place < len(self._choices) else 0
         if not 0 <= choice < n:

@@ -24,8 +24,8 @@ from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.kinds.simulation import FaultKind, KindSimulation, SentMessage
 from msgq.simulation.choices import ChoiceSequence
-from msgq.simulation.faults import Injector
-from msgq.simulation.nodes import FunctionNode, GeneratorNode, Node, Program, Wait
+from msgq.simulation.faults import FaultInjector
+from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, SimulatedNode, SimulatedProgram
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
@@ -34,16 +34,16 @@ PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
 class Engine(Bus):
     """See the module."""
 
-    def __init__(self, order: ChoiceSequence, injector: Injector) -> None:
+    def __init__(self, order: ChoiceSequence, injector: FaultInjector) -> None:
         super().__init__()
         self.sent_messages: list[SentMessage] = []
         self._parts: dict[str, KindSimulation] = {}  # by endpoint
-        self.main = self._current = Node("main")
+        self.main = self._current = SimulatedNode("main")
         self._thread = threading.get_ident()
         self._order, self._injector = order, injector
-        self._programs: list[Program] = []
+        self._programs: list[SimulatedProgram] = []
         self._handlers: dict[Inbox, FunctionNode] = {}
-        self._player = Node("play")
+        self._player = SimulatedNode("play")
         self._writers: dict[str, EndpointWriter] = {}
         self._servers: dict[str, Any] = {}
         self._inputs: list[
@@ -52,7 +52,7 @@ class Engine(Bus):
         self._recordings = 0
         self._busy: list[Inbox] = []  # have something coming; in the order in which it was sent
         self._skipped: list[Inbox] = []  # see _deliver
-        self._restarting: list[Program] = []
+        self._restarting: list[SimulatedProgram] = []
         self._ended = False
 
     # ---- who is there ----
@@ -66,7 +66,7 @@ class Engine(Bus):
         if self._ended:
             return
         nodes = (self.main, *self._programs)
-        self._act(next((node for node in nodes if node.owns(lambda socket: socket is handle)), self.main), call)
+        self._run_as_node(next((node for node in nodes if node.owns(lambda socket: socket is handle)), self.main), call)
 
     def check_descriptor(self, endpoint: str) -> None:
         """Refuse to wait by asyncio or select: that takes real time, in which no other node does anything."""
@@ -83,38 +83,38 @@ class Engine(Bus):
 
     def handle(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
         """Let a function take what comes to this endpoint."""
-        bare_name, simulated = kind_of(endpoint).bare_name(endpoint), self._simulated(endpoint)
+        bare_name, simulated = kind_of(endpoint).bare_name(endpoint), self._find_kind_simulation(endpoint)
         subscribe, follow = simulated.subscribe, simulated.follow
         if subscribe is None:
             if follow is not None:
                 self.start(GeneratorNode(name, partial(follow, bare_name, self, function), self.clock.time_ns))
             return
         node = FunctionNode(name, function)
-        self._act(node, lambda: node.listen(subscribe(bare_name, name)))
+        self._run_as_node(node, lambda: node.listen(subscribe(bare_name, name)))
         self._handlers[node.arrivals()] = node
 
-    def _simulated(self, endpoint: str) -> KindSimulation:
+    def _find_kind_simulation(self, endpoint: str) -> KindSimulation:
         """Return the part of an endpoint's kind; it is looked up once."""
         known = self._parts.get(endpoint)
         if known is None:
             known = self._parts[endpoint] = kind_of(endpoint).simulation
         return known
 
-    def start(self, program: Program) -> None:
+    def start(self, program: SimulatedProgram) -> None:
         """Run a program to its first wait; from then on it takes part."""
         self._programs.append(program)
-        self._act(program, program.start)
+        self._run_as_node(program, program.start)
 
     def play(self, recording: Iterator[PlaybackInput]) -> None:
         """Send what is in a recording when its time comes. It is read as it is needed."""
         self._recordings += 1
-        self._pull(recording, self._recordings, self.clock.now_ns)
+        self._pull_playback(recording, self._recordings, self.clock.now_ns)
 
     def prepare(self, wanted: EndpointSpec) -> None:
         """Make what is played to."""
-        self._act(self._player, partial(self._open, wanted))
+        self._run_as_node(self._player, partial(self._open_writer, wanted))
 
-    def _open(self, wanted: EndpointSpec) -> None:
+    def _open_writer(self, wanted: EndpointSpec) -> None:
         self._writers[wanted.endpoint] = open_writer(wanted, PlaybackTarget("fake", naming.prefix()), self._servers)
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Engine(Bus):
             for node in (*self._programs, *self._handlers.values(), self._player, self.main):
                 stack.callback(node.close_sockets)
             for program in reversed(self._programs):
-                stack.callback(self._act, program, program.end)
+                stack.callback(self._run_as_node, program, program.end)
 
     # ---- messages ----
 
@@ -136,20 +136,20 @@ class Engine(Bus):
         now_ns = self.clock.now_ns
         if not source.derived:  # what it tells of was said, and it has ids of this process
             self.sent_messages.extend(
-                self._simulated(source.endpoint).describe_sent(now_ns, self._current.name, source, entry)
+                self._find_kind_simulation(source.endpoint).describe_sent(now_ns, self._current.name, source, entry)
             )
         if source.exact:
-            self._send_exact(source, entry, self._simulated(source.endpoint).faults)
+            self._send_exact(source, entry, self._find_kind_simulation(source.endpoint).faults)
             return
         if source.shared:
-            self._send_exact(source, entry, self._simulated(source.endpoint).faults)
-            self._restart_if(
-                source, self._injector.scheduled_faults(source.endpoint, source.messages, now_ns, ("restart",))
+            self._send_exact(source, entry, self._find_kind_simulation(source.endpoint).faults)
+            self._restart_sender(
+                source, self._injector.find_scheduled_faults(source.endpoint, source.messages, now_ns, ("restart",))
             )
             return
-        scheduled = self._injector.scheduled_faults(source.endpoint, source.messages, now_ns)
+        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.messages, now_ns)
         for inbox in source.inboxes:
-            faults = {**({} if source.derived else self._injector.random_faults(restart=False)), **scheduled}
+            faults = {**({} if source.derived else self._injector.choose_random_faults(restart=False)), **scheduled}
             if "drop" in faults:
                 inbox.drop(entry)
             else:
@@ -159,15 +159,15 @@ class Engine(Bus):
                     self._busy.append(inbox)
             if "lap" in faults:
                 inbox.overwrite_unread()
-        self._restart_if(source, scheduled)
+        self._restart_sender(source, scheduled)
 
     def _send_exact(self, source: EndpointState[Any], entry: Entry, kinds: tuple[FaultKind, ...]) -> None:
         """Put a message into a queue, or a write into records: at once, unless it is late or behind one that is."""
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
         asked = tuple(kind for kind in kinds if kind != "restart")
-        scheduled = self._injector.scheduled_faults(source.endpoint, source.messages, now_ns, asked)
-        faults = {**self._injector.random_faults(restart=False), **scheduled}
+        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.messages, now_ns, asked)
+        faults = {**self._injector.choose_random_faults(restart=False), **scheduled}
         if "drop" in faults and "drop" in kinds:
             inbox.drop(entry)
             return
@@ -180,23 +180,23 @@ class Engine(Bus):
 
     def on_taken(self, source: EndpointState[Any], number: int) -> None:
         """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.on_taken`."""
-        scheduled = self._injector.scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
-        if not scheduled and not self._injector.random_faults(restart=True):
+        scheduled = self._injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
+        if not scheduled and not self._injector.choose_random_faults(restart=True):
             return
         taker = self._current
-        if not isinstance(taker, Program):
+        if not isinstance(taker, SimulatedProgram):
             if scheduled:
                 text = f"node {taker.name!r} takes it, which cannot be restarted; programs that were added can"
                 raise InvalidValueError(text, source.endpoint)
             return
         if taker not in self._restarting:
             self._restarting.append(taker)
-        taker.halt(Wait(lambda: False, None, "its restart"))
+        taker.halt(NodeWait(lambda: False, None, "its restart"))
 
-    def _restart_if(self, source: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
+    def _restart_sender(self, source: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
         """Restart whoever sent the newest message there, if a fault says so."""
         must = "restart" in scheduled
-        if not must and (source.derived or not self._injector.random_faults(restart=True)):
+        if not must and (source.derived or not self._injector.choose_random_faults(restart=True)):
             return
         owners = [program for program in self._programs if program.owns(lambda socket: socket._is_sender(source))]
         if must and not owners:
@@ -217,25 +217,27 @@ class Engine(Bus):
             inbox.is_ready()  # it waits for messages all the time, so it has seen that it was lapped
         inbox.sink(delivery.entry)
         if handler:
-            self._act(handler, handler.react)
+            self._run_as_node(handler, handler.react)
 
     # ---- the scheduler ----
 
     def wait(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
         """Let the others go on until `ready`, or so long. See `Bus.wait`."""
         deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
-        wait = Wait(ready, deadline_ns, subject)
+        wait = NodeWait(ready, deadline_ns, subject)
         if self._current is not self.main:
             self._current.block(wait)
         elif not self.run(ready, deadline_ns) and deadline_ns is None:
             self.main.wait = wait
-            raise self.deadlock()
+            raise self.make_deadlock_error()
 
-    def deadlock(self) -> DeadlockError:
+    def make_deadlock_error(self) -> DeadlockError:
         """Return the error that says who waits for what."""
         waits = [(node.name, node.wait) for node in (self.main, *self._programs) if node.wait is not None]
         self.main.wait = None
-        waiters = "; ".join(f"{name} waits for {wait.what}" for name, wait in waits) or "nobody waits for anything"
+        waiters = (
+            "; ".join(f"{name} waits for {wait.description}" for name, wait in waits) or "nobody waits for anything"
+        )
         return DeadlockError(f"at {self.clock.time():.9g} s nothing can happen any more: {waiters}")
 
     def run(self, until: Callable[[], object], deadline_ns: int | None) -> bool:
@@ -249,7 +251,7 @@ class Engine(Bus):
                 continue
             actions = self._find_actions()
             if actions:
-                self._do(actions[self._order.choose(len(actions))])
+                self._run_action(actions[self._order.choose(len(actions))])
                 continue
             times = self._next_times()
             if not times or (deadline_ns is not None and min(times) > deadline_ns):
@@ -273,7 +275,7 @@ class Engine(Bus):
     def _has_sent_more(self, count: int) -> bool:
         return len(self.sent_messages) > count
 
-    def _find_actions(self) -> list[Program | Inbox]:
+    def _find_actions(self) -> list[SimulatedProgram | Inbox]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""
         now_ns = self.clock.now_ns
         self._busy = [inbox for inbox in self._busy if inbox.coming]
@@ -293,12 +295,12 @@ class Engine(Bus):
         times += [time_ns for time_ns, _ in self.clock.alarms.values()]
         return times + [time_ns for time_ns, *_ in self._inputs[:1]]
 
-    def _do(self, action: Program | Inbox) -> None:
+    def _run_action(self, action: SimulatedProgram | Inbox) -> None:
         if isinstance(action, Inbox):
             self._deliver(action)
         else:
             self._skipped = []
-            self._act(action, action.step)
+            self._run_as_node(action, action.step)
 
     def _restart_next(self) -> bool:
         """Restart a program that a fault hit; False: there is none."""
@@ -306,12 +308,12 @@ class Engine(Bus):
             return False
         program = self._restarting.pop(0)
         self._skipped = []
-        self._act(program, program.end)
+        self._run_as_node(program, program.end)
         program.close_sockets()
-        self._act(program, program.start)
+        self._run_as_node(program, program.start)
         return True
 
-    def _act(self, node: Node, action: Callable[[], object]) -> None:
+    def _run_as_node(self, node: SimulatedNode, action: Callable[[], object]) -> None:
         """Do something in a node's name."""
         before, self._current = self._current, node
         try:
@@ -324,7 +326,7 @@ class Engine(Bus):
 
     # ---- recordings ----
 
-    def _pull(self, recording: Iterator[PlaybackInput], number: int, not_before_ns: int) -> None:
+    def _pull_playback(self, recording: Iterator[PlaybackInput], number: int, not_before_ns: int) -> None:
         """Take the next message of a recording."""
         message = next(recording, None)
         if message is None:
@@ -340,12 +342,14 @@ class Engine(Bus):
             return False
         time_ns, number, message, recording = heapq.heappop(self._inputs)
         self._skipped = []
-        self._act(self._player, partial(self._send, message))
-        self._pull(recording, number, time_ns)
+        self._run_as_node(self._player, partial(self._send_playback, message))
+        self._pull_playback(recording, number, time_ns)
         return True
 
-    def _send(self, item: PlaybackInput) -> None:
-        message = item if isinstance(item, PlaybackMessage) else self._simulated(item[1]).to_playback(*item, self)
+    def _send_playback(self, item: PlaybackInput) -> None:
+        message = (
+            item if isinstance(item, PlaybackMessage) else self._find_kind_simulation(item[1]).to_playback(*item, self)
+        )
         endpoint, source = message.endpoint, message.source
         try:
             if endpoint not in self._writers:
@@ -353,7 +357,7 @@ class Engine(Bus):
                 keys = (source.key,) if source.key else ()
                 options = source.parse_options()
                 spec = endpoint, source.kind, message.schema, options, 0, tracked
-                self._open(EndpointSpec(*spec, keys=keys, sample=message.data))
+                self._open_writer(EndpointSpec(*spec, keys=keys, sample=message.data))
             self._writers[endpoint].send(message)
         except UnplayableError as error:
             raise InvalidValueError(f"a recorded message cannot be played: {error}", endpoint) from None

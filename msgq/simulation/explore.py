@@ -59,7 +59,7 @@ def explore(
     before: list[tuple[int, int]] = []
     for count in range(1, limit + 1):
         simulation = Simulation(choices=choices, fault_schedule=fault_schedule)
-        failure = _run(scenario, simulation)
+        failure = _run_order(scenario, simulation)
         decisions = simulation.decisions
         if [n for _, n in decisions[: len(choices)]] != [n for _, n in before[: len(choices)]]:
             text = f"the scenario is not deterministic: {before[: len(choices)]} were decisions, now {decisions}"
@@ -67,13 +67,13 @@ def explore(
         if failure is not None:
             return Exploration(count, False, tuple(choice for choice, _ in decisions), failure)
         before = decisions
-        choices = _next(decisions)
+        choices = _find_next_choices(decisions)
         if not choices:
             return Exploration(count, True)
     return Exploration(limit, False)
 
 
-def _run(scenario: Callable[[Simulation], object], simulation: Simulation) -> Exception | None:
+def _run_order(scenario: Callable[[Simulation], object], simulation: Simulation) -> Exception | None:
     try:
         with simulation:
             scenario(simulation)
@@ -82,7 +82,7 @@ def _run(scenario: Callable[[Simulation], object], simulation: Simulation) -> Ex
     return None
 
 
-def _next(decisions: list[tuple[int, int]]) -> tuple[int, ...]:
+def _find_next_choices(decisions: list[tuple[int, int]]) -> tuple[int, ...]:
     """Return the choices of the next order, depth first: the last decision that has another possibility takes it."""
     for place in range(len(decisions) - 1, -1, -1):
         choice, n = decisions[place]

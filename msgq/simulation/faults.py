@@ -9,7 +9,7 @@ from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
 from msgq.kinds.simulation import FAULT_KINDS, FaultKind
-from msgq.simulation.choices import Random
+from msgq.simulation.choices import SplitMixRandom
 
 #: drop: it never arrives, and the subscriber counts it as lost. delay: it arrives later, and what follows it on its
 #: topic after it. duplicate: it arrives twice. reorder: all that can happen at its time on other topics comes before
@@ -18,8 +18,8 @@ from msgq.simulation.choices import Random
 #: delay and reorder, and restart of the node that takes it: what it has taken and not acknowledged comes back. Of a
 #: write to a vector or board there are drop, delay and reorder (its writer was killed, or held up, in the middle), and
 #: restart of the node that writes.
-Kind = FaultKind
-KINDS = FAULT_KINDS
+FaultName = FaultKind
+FAULT_NAMES = FAULT_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class Fault:
         cannot happen to a message of a queue, which is to be lost, or come twice; or to a write.
     """
 
-    kind: Kind
+    kind: FaultName
     endpoint: str
     message: int | None = None
     at: float | None = None
     delay: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(KINDS)}", self.endpoint)
+        if self.kind not in FAULT_NAMES:
+            raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(FAULT_NAMES)}", self.endpoint)
         simulated = kind_of(self.endpoint).simulation
         if self.kind not in simulated.faults:
             text = f"a {self.kind} cannot happen to a {simulated.unit}; there is {', '.join(simulated.faults)}"
@@ -85,26 +85,26 @@ class Faults:
     delay_max: float = 0.01
 
     def __post_init__(self) -> None:
-        for kind in KINDS:
+        for kind in FAULT_NAMES:
             if not 0 <= getattr(self, kind) <= 1:
                 raise InvalidValueError(f"{kind}={getattr(self, kind)} is no probability; give 0 to 1")
         if not self.delay_max > 0:
             raise InvalidValueError(f"delay_max={self.delay_max}: a delay needs more than 0 seconds")
 
 
-class Injector:
+class FaultInjector:
     """Decides which faults a message meets."""
 
     def __init__(self, faults: Faults, fault_schedule: Sequence[Fault], seed: int) -> None:
         # Apart from the order of events, so that a fault more or less does not shuffle everything else.
-        self._random = Random(Random(seed).next() ^ 0x6661756C7473)
+        self._random = SplitMixRandom(SplitMixRandom(seed).next() ^ 0x6661756C7473)
         self._fault_schedule = list(fault_schedule)
-        self._probable = [(kind, getattr(faults, kind)) for kind in KINDS if getattr(faults, kind) > 0]
+        self._probable = [(kind, getattr(faults, kind)) for kind in FAULT_NAMES if getattr(faults, kind) > 0]
         self._delay_max_ns = round(faults.delay_max * NS_PER_S)
 
-    def scheduled_faults(
-        self, endpoint: str, number: int, now_ns: int, kinds: tuple[Kind, ...] = KINDS
-    ) -> dict[Kind, int]:
+    def find_scheduled_faults(
+        self, endpoint: str, number: int, now_ns: int, kinds: tuple[FaultName, ...] = FAULT_NAMES
+    ) -> dict[FaultName, int]:
         """Return the scheduled faults of this message, and the delay of each in nanoseconds."""
         if not self._fault_schedule:
             return {}
@@ -118,10 +118,10 @@ class Injector:
         self._fault_schedule = [fault for fault in self._fault_schedule if fault not in due]
         return {fault.kind: round(fault.delay * NS_PER_S) for fault in due}
 
-    def random_faults(self, *, restart: bool) -> dict[Kind, int]:
+    def choose_random_faults(self, *, restart: bool) -> dict[FaultName, int]:
         """Return the faults that chance adds, as `scripted`: a restart, or any of the others."""
-        delays: dict[Kind, int] = {}
+        delays: dict[FaultName, int] = {}
         for kind, probability in self._probable:
-            if (kind == "restart") == restart and self._random.chance(probability):
-                delays[kind] = 1 + self._random.below(self._delay_max_ns) if kind == "delay" else 0
+            if (kind == "restart") == restart and self._random.has_probability(probability):
+                delays[kind] = 1 + self._random.choose_below(self._delay_max_ns) if kind == "delay" else 0
         return delays

@@ -20,15 +20,15 @@ WaitGenerator = Generator[WaitTarget, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """What somebody waits for, and until when in virtual time; None: for ever. `what` says it in words."""
+class NodeWait:
+    """What somebody waits for, and until when in virtual time; None: for ever. `description` says it in words."""
 
     ready: Callable[[], bool]
     deadline_ns: int | None
-    what: str
+    description: str
 
 
-class Node:
+class SimulatedNode:
     """Somebody with a name and sockets. This plain one (test code, a recording) acts, and is not acted upon.
 
     Attributes
@@ -38,7 +38,7 @@ class Node:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.wait: Wait | None = None
+        self.wait: NodeWait | None = None
         self.sockets: list[weakref.ref[BusMember]] = []
 
     def runnable(self, now_ns: int) -> bool:
@@ -52,10 +52,10 @@ class Node:
         """Tell whether the present thread is this node's own."""
         return False
 
-    def block(self, wait: Wait) -> None:
+    def block(self, wait: NodeWait) -> None:
         """Return when the wait is over; only blocking code can."""
-        text = f"node {self.name!r} cannot wait ({wait.what}): a function returns, a generator yields what it waits for"
-        raise DeadlockError(text)
+        why = "a function returns, a generator yields what it waits for"
+        raise DeadlockError(f"node {self.name!r} cannot wait ({wait.description}): {why}")
 
     def owns(self, socket_is: Callable[[BusMember], bool]) -> bool:
         """Tell whether one of its sockets is of this kind."""
@@ -69,7 +69,7 @@ class Node:
         self.sockets.clear()
 
 
-class FunctionNode(Node):
+class FunctionNode(SimulatedNode):
     """A function that is called once for each message."""
 
     _subscriber: Waitable
@@ -93,7 +93,7 @@ class FunctionNode(Node):
             self._function(message)
 
 
-class Program(Node):
+class SimulatedProgram(SimulatedNode):
     """A node with a life of its own: it starts, goes from wait to wait, and ends."""
 
     def start(self) -> None:
@@ -108,11 +108,11 @@ class Program(Node):
         """End it where it waits. Its ``finally`` blocks run, and may not wait."""
         raise NotImplementedError
 
-    def halt(self, wait: Wait) -> None:
+    def halt(self, wait: NodeWait) -> None:
         """Go no further, as it is to be restarted. Only ordinary code can; a generator goes on to its next wait."""
 
 
-class GeneratorNode(Program):
+class GeneratorNode(SimulatedProgram):
     """A generator that yields what it waits for."""
 
     def __init__(self, name: str, create: Callable[[], WaitGenerator], now_ns: Callable[[], int]) -> None:
@@ -122,33 +122,33 @@ class GeneratorNode(Program):
         self._awaited: WaitTarget = 0.0
 
     def start(self) -> None:
-        """See `Program`."""
+        """See `SimulatedProgram`."""
         self._generator = self._create()
-        self._advance(partial(self._generator.send, None))
+        self._advance_generator(partial(self._generator.send, None))
 
     def step(self) -> None:
-        """See `Program`."""
+        """See `SimulatedProgram`."""
         self.wait = None
         if self._generator is None:
             return
         try:
-            advance = partial(self._generator.send, self._answer())
+            advance = partial(self._generator.send, self._make_answer())
         except MsgqError as error:  # the socket was closed, say: the generator may handle it
             advance = partial(self._generator.throw, error)
-        self._advance(advance)
+        self._advance_generator(advance)
 
     def end(self) -> None:
-        """See `Program`."""
+        """See `SimulatedProgram`."""
         self.wait = None
         if self._generator is not None:
             self._generator.close()
 
-    def _answer(self) -> bytes | list[Waitable] | None:
+    def _make_answer(self) -> bytes | list[Waitable] | None:
         if isinstance(self._awaited, Waitable):
             return self._awaited._receive_now()
         return self._awaited.poll(0) if isinstance(self._awaited, Poller) else None
 
-    def _advance(self, advance: Callable[[], WaitTarget]) -> None:
+    def _advance_generator(self, advance: Callable[[], WaitTarget]) -> None:
         try:
             self._awaited = advance()
         except StopIteration:
@@ -160,14 +160,14 @@ class GeneratorNode(Program):
         else:
             text = f"node {self.name!r} yielded {self._awaited!r}; it may yield a subscriber, a Poller, or seconds"
             raise TypeError(text)
-        self.wait = Wait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, label)
+        self.wait = NodeWait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, label)
 
 
-class _Ended(BaseException):
+class _NodeEndedError(BaseException):
     """Raised where a blocking node waits, to end it."""
 
 
-class BlockingNode(Program):
+class BlockingNode(SimulatedProgram):
     """Ordinary code on a thread of its own, which holds the baton from one wait to the next."""
 
     def __init__(self, name: str, function: Callable[[], object]) -> None:
@@ -175,7 +175,7 @@ class BlockingNode(Program):
         self._function = function
 
     def start(self) -> None:
-        """See `Program`."""
+        """See `SimulatedProgram`."""
         self._ending = False
         self._error: BaseException | None = None
         self._mine, self._back = threading.Lock(), threading.Lock()  # locked: somebody else has the baton
@@ -183,21 +183,21 @@ class BlockingNode(Program):
         self._back.acquire()
         self._thread = threading.Thread(target=self._run, name=f"msgq node {self.name}", daemon=True)
         self._thread.start()
-        self._hand_over()
+        self._hand_over_baton()
 
     def step(self) -> None:
-        """See `Program`."""
+        """See `SimulatedProgram`."""
         self.wait = None
-        self._hand_over()
+        self._hand_over_baton()
 
     def end(self) -> None:
-        """See `Program`."""
+        """See `SimulatedProgram`."""
         if self.wait is not None:
             self._ending = True
             self.step()
             self._thread.join()
 
-    def _hand_over(self) -> None:
+    def _hand_over_baton(self) -> None:
         """Let the node run until it waits or ends."""
         self._mine.release()
         self._back.acquire()
@@ -209,28 +209,28 @@ class BlockingNode(Program):
         self._mine.acquire()
         try:
             self._function()
-        except _Ended:
+        except _NodeEndedError:
             pass
         except BaseException as error:
             self._error = error
         self._back.release()
 
-    def halt(self, wait: Wait) -> None:
-        """See `Program`."""
+    def halt(self, wait: NodeWait) -> None:
+        """See `SimulatedProgram`."""
         self.block(wait)
 
     def has_thread(self) -> bool:
-        """See `Node`."""
+        """See `SimulatedNode`."""
         return threading.current_thread() is self._thread
 
-    def block(self, wait: Wait) -> None:
-        """See `Node`."""
+    def block(self, wait: NodeWait) -> None:
+        """See `SimulatedNode`."""
         if not self.has_thread():
-            text = f"{wait.what}: this thread is no node of the simulation; let Simulation.add start it"
+            text = f"{wait.description}: this thread is no node of the simulation; let Simulation.add start it"
             raise ConcurrentUseError(text)
         if not self._ending:
             self.wait = wait
             self._back.release()
             self._mine.acquire()
         if self._ending:
-            raise _Ended
+            raise _NodeEndedError

@@ -20,7 +20,7 @@ from msgq.kinds.playback import EndpointSpec, PlaybackMessage
 from msgq.kinds.simulation import SentMessage
 from msgq.simulation.choices import ChoiceSequence
 from msgq.simulation.engine import Engine, PlaybackInput
-from msgq.simulation.faults import Fault, Faults, Injector
+from msgq.simulation.faults import Fault, FaultInjector, Faults
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
 
 
@@ -60,7 +60,7 @@ class Simulation:
         self.seed = seed
         self._order = ChoiceSequence(seed, choices)
         self._by_choices = choices is not None
-        self._engine = Engine(self._order, Injector(faults or Faults(), fault_schedule, seed))
+        self._engine = Engine(self._order, FaultInjector(faults or Faults(), fault_schedule, seed))
         self._names: list[str] = ["main", "play"]
         self._active = False
 
@@ -173,7 +173,7 @@ class Simulation:
         ------
         InvalidValueError : a time before the present, or before the one that precedes it; also out of `run`.
         """
-        self._engine.play(_in_nanoseconds(recording))
+        self._engine.play(_convert_to_ns(recording))
 
     def prepare(self, wanted: EndpointSpec) -> None:
         """Make an endpoint as it was recorded, before something is played to it, as the node "play".
@@ -200,7 +200,7 @@ class Simulation:
         """
         if callable(until):
             if not self._engine.run(until, None):
-                raise self._engine.deadlock()
+                raise self._engine.make_deadlock_error()
         else:
             self._engine.run(lambda: False, None if until is None else round(until * NS_PER_S))
 
@@ -232,7 +232,7 @@ class Simulation:
         return self._engine.run_until_idle(*spans)
 
 
-def _in_nanoseconds(recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> Iterator[PlaybackInput]:
+def _convert_to_ns(recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> Iterator[PlaybackInput]:
     for message in recording:
         if isinstance(message, PlaybackMessage):
             yield message

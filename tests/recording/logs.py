@@ -18,7 +18,7 @@ from mcap.writer import CompressionType, IndexType, Writer
 
 from msgq.common.schema import Schema
 
-MAGIC = b"\x89MCAP0\r\n"
+MCAP_MAGIC = b"\x89MCAP0\r\n"
 
 
 def encode(*parts: Any) -> bytes:
@@ -60,7 +60,7 @@ def chunks(path: Path) -> list[records.Chunk]:
 
 def head(run: str = "ab" * 16) -> bytes:
     """Return how a file of ours begins."""
-    return MAGIC + encode(records.Header("msgq", "test"), records.Metadata("msgq.recording", {"run": run}))
+    return MCAP_MAGIC + encode(records.Header("msgq", "test"), records.Metadata("msgq.recording", {"run": run}))
 
 
 def write(path: Path, *parts: Any) -> Path:

@@ -24,13 +24,13 @@ FEWEST = 1800  # ... and costs at least so many messages: the channel of events 
 def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     """A lock: while it is held, no recorder takes a message."""
     lock = threading.Lock()
-    fill = Recorder._fill
+    fill = Recorder._fill_chunk
 
     def fill_unless_held(recorder: Recorder, seconds: float) -> bool:
         with lock:
             return fill(recorder, min(seconds, 0.001))
 
-    monkeypatch.setattr(Recorder, "_fill", fill_unless_held)
+    monkeypatch.setattr(Recorder, "_fill_chunk", fill_unless_held)
     return lock
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-MAGIC = b"\x89MCAP0\r\n"
+MCAP_MAGIC = b"\x89MCAP0\r\n"
 HEADER, FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX, CHUNK_INDEX = range(1, 9)
 ATTACHMENT, ATTACHMENT_INDEX, STATISTICS, METADATA, METADATA_INDEX, SUMMARY_OFFSET, DATA_END = range(9, 16)
 RESERVED = 0x7F  # opcodes that a later MCAP may define
-PRIVATE = 0x8A  # one of those for applications; msgq uses the same number
+FIRST_PRIVATE_OPCODE = 0x8A  # one of those for applications; msgq uses the same number
 STEP = 2_000_000  # ns from one chunk to the next one
 
 
@@ -57,7 +57,7 @@ class RawFile:
     behind: tuple[bytes, ...] = ()
     is_bare: bool = False
     begin: int = STEP
-    _data: bytearray = field(default_factory=lambda: bytearray(MAGIC))
+    _data: bytearray = field(default_factory=lambda: bytearray(MCAP_MAGIC))
     _groups: dict[int, list[bytes]] = field(default_factory=dict)
 
     def _record(self, opcode: int, *parts: bytes) -> bytes:
@@ -130,7 +130,7 @@ class RawFile:
         place = struct.pack("<QQ", start, len(self._data))
         self._data += offsets
         covered = bytes(self._data[start:]) + struct.pack("<BQ", FOOTER, 20) + place
-        return bytes(self._data) + record(FOOTER, place, struct.pack("<I", zlib.crc32(covered))) + MAGIC
+        return bytes(self._data) + record(FOOTER, place, struct.pack("<I", zlib.crc32(covered))) + MCAP_MAGIC
 
 
 class Found(NamedTuple):
@@ -144,9 +144,9 @@ class Found(NamedTuple):
 def records(path: Path) -> list[Found]:
     """Return all records of a file, with those within chunks, which are not compressed."""
     data = path.read_bytes()
-    assert data.startswith(MAGIC)
-    assert data.endswith(MAGIC)
-    return _records(data[len(MAGIC) : -len(MAGIC)], "data")
+    assert data.startswith(MCAP_MAGIC)
+    assert data.endswith(MCAP_MAGIC)
+    return _records(data[len(MCAP_MAGIC) : -len(MCAP_MAGIC)], "data")
 
 
 def _records(data: bytes, section: str) -> list[Found]:

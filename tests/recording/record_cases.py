@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mcap import records
 
-from tests.recording.logs import MAGIC, channel, chunk, encode, head, message
+from tests.recording.logs import MCAP_MAGIC, channel, chunk, encode, head, message
 
 FIRST = chunk(channel(1, "a"), message(1, 0, 5, b"first"))
 LAST = chunk(channel(1, "a"), message(1, 1, 9, b"last"))
@@ -56,7 +56,7 @@ def lying(record: bytes, added: int) -> bytes:
 def file(*data: bytes, start: bytes | None = None) -> bytes:
     """Return a file without a summary: these records between the two chunks."""
     begin = head() if start is None else start
-    end = encode(records.Footer(0, 0, 0)) + MAGIC
+    end = encode(records.Footer(0, 0, 0)) + MCAP_MAGIC
     return begin + FIRST + index(1, 5) + b"".join(data) + LAST + index(1, 9) + DATA_END + end
 
 
@@ -86,7 +86,7 @@ def file_with_summary(*records_after: bytes, change: Any = None, footer: Any = N
     start = len(begin + data)
     crc = zlib.crc32(summary + struct.pack("<BQQQ", 2, 20, start, 0))
     end = footer(start, crc) if footer else encode(records.Footer(start, 0, crc))
-    return begin + data + summary + end + MAGIC
+    return begin + data + summary + end + MCAP_MAGIC
 
 
 ATTACHMENT = records.Attachment(create_time=1, data=b"of any kind", log_time=6, media_type="text/plain", name="note")
@@ -198,13 +198,13 @@ def _containers() -> Iterator[tuple[str, Case]]:
 
 
 def _ends() -> Iterator[tuple[str, Case]]:
-    metadata = head()[len(MAGIC) :][9 + struct.unpack_from("<Q", head(), len(MAGIC) + 1)[0] :]
+    metadata = head()[len(MCAP_MAGIC) :][9 + struct.unpack_from("<Q", head(), len(MCAP_MAGIC) + 1)[0] :]
     for name, data in (("as it should be", HEADER), ("longer", longer(HEADER))):
-        yield f"header {name}", Case(file(start=MAGIC + data), FOUND, "")
-    yield "header shorter", Case(file(start=MAGIC + shorter(HEADER)), FOUND, "makes no sense")
-    yield "header missing", Case(file(start=MAGIC + metadata), FOUND, "")
-    yield "header, length too large", Case(file(start=MAGIC + lying(HEADER, 3)), FOUND, "wrong length")
-    yield "header, length beyond the end", Case(file(start=MAGIC + lying(HEADER, 2**40)), FOUND, "does not fit")
+        yield f"header {name}", Case(file(start=MCAP_MAGIC + data), FOUND, "")
+    yield "header shorter", Case(file(start=MCAP_MAGIC + shorter(HEADER)), FOUND, "makes no sense")
+    yield "header missing", Case(file(start=MCAP_MAGIC + metadata), FOUND, "")
+    yield "header, length too large", Case(file(start=MCAP_MAGIC + lying(HEADER, 3)), FOUND, "wrong length")
+    yield "header, length beyond the end", Case(file(start=MCAP_MAGIC + lying(HEADER, 2**40)), FOUND, "does not fit")
     yield "data end longer", Case(file().replace(DATA_END, longer(DATA_END)), FOUND, "")
     yield "data end shorter", Case(file().replace(DATA_END, shorter(DATA_END)), FOUND, "")
     yield "data end missing", Case(file().replace(DATA_END, b""), FOUND, "")
@@ -216,7 +216,12 @@ def _ends() -> Iterator[tuple[str, Case]]:
     shifted = Case(file_with_summary(change=_shift), FOUND, "")
     yield "chunk index that points elsewhere", shifted._replace(problem=None)
     yield "footer without offset", Case(file_with_summary(footer=lambda *_: encode(records.Footer(0, 0, 0))), FOUND, "")
-    wrong = {"into a chunk": 120, "to a chunk": len(head()), "beyond the end": 2**40, "to the magic": 0 + len(MAGIC)}
+    wrong = {
+        "into a chunk": 120,
+        "to a chunk": len(head()),
+        "beyond the end": 2**40,
+        "to the magic": 0 + len(MCAP_MAGIC),
+    }
     for where, offset in wrong.items():
         made = file_with_summary(footer=lambda *_, to=offset: encode(records.Footer(to, 0, 0)))
         yield f"footer that points {where}", Case(made, FOUND, "walking the file instead")
@@ -232,7 +237,7 @@ def _ends() -> Iterator[tuple[str, Case]]:
         "footer shorter",
         Case(file_with_summary(footer=lambda s, c: shorter(encode(records.Footer(s, 0, c)))), FOUND, ""),
     )
-    yield "magic at the end missing", Case(file_with_summary()[: -len(MAGIC)], FOUND, "")
+    yield "magic at the end missing", Case(file_with_summary()[: -len(MCAP_MAGIC)], FOUND, "")
     yield "bytes behind the end", Case(file_with_summary() + b"more", FOUND, "4 bytes follow")
     yield "two files in one", Case(file_with_summary() + file(PART), [*FOUND, *WITH_PART], "another file")
 

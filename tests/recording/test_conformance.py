@@ -11,7 +11,7 @@ import pytest
 from mcap.opcode import Opcode
 
 from msgq.recording import LogReader, examine, recover, reindex
-from msgq.recording.mcap_io.record_structs import HEAD, MAGIC
+from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD
 from msgq.recording.merge.log_copy import write_mcap
 from tests.recording.conformance import DATA, Variant, variants, write_files
 
@@ -62,10 +62,10 @@ def in_pieces(path: Path) -> Found:
 
 def in_spans(path: Path) -> Found:
     """Return what is found when each record is looked at by itself, as a stream over a growing file does."""
-    data, here, borders = path.read_bytes(), len(MAGIC), [0]
-    while here < len(data) - len(MAGIC):
+    data, here, borders = path.read_bytes(), len(MCAP_MAGIC), [0]
+    while here < len(data) - len(MCAP_MAGIC):
         borders.append(here)
-        here += HEAD.size + HEAD.unpack_from(data, here)[1]
+        here += RECORD_HEAD.size + RECORD_HEAD.unpack_from(data, here)[1]
     spans = zip(borders, [*borders[1:], len(data)], strict=True)
     return as_batches(LogReader(path, span=span) for span in spans)
 

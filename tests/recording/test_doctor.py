@@ -17,9 +17,9 @@ from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream, encode
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD, RecordStream, encode
 from msgq.recording.repair.chunk_parser import parse_record
-from msgq.recording.repair.doctor import Examination, Finding, examine
+from msgq.recording.repair.doctor import FileExamination, Finding, examine
 from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign
 from tests.support import wait_until
 
@@ -28,11 +28,11 @@ MIB = 1 << 20
 
 def records_of(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Give the opcode of each record of a file, and from where to where it is."""
-    here = len(MAGIC)
-    while here < len(data) - len(MAGIC):
-        opcode, length = HEAD.unpack_from(data, here)
-        yield opcode, here, here + HEAD.size + length
-        here += HEAD.size + length
+    here = len(MCAP_MAGIC)
+    while here < len(data) - len(MCAP_MAGIC):
+        opcode, length = RECORD_HEAD.unpack_from(data, here)
+        yield opcode, here, here + RECORD_HEAD.size + length
+        here += RECORD_HEAD.size + length
 
 
 def place(data: bytes, opcode: Opcode, number: int = 0) -> tuple[int, int]:
@@ -42,16 +42,16 @@ def place(data: bytes, opcode: Opcode, number: int = 0) -> tuple[int, int]:
 def resealed(data: bytes) -> bytes:
     """Return a file with the right CRC for its summary, whatever that says."""
     footer = len(data) - FOOTER_BYTES
-    start = struct.unpack_from("<Q", data, footer + HEAD.size)[0]
-    covered = data[start : footer + HEAD.size + 16]
-    return data[: footer + HEAD.size + 16] + struct.pack("<I", crc32(covered)) + MAGIC
+    start = struct.unpack_from("<Q", data, footer + RECORD_HEAD.size)[0]
+    covered = data[start : footer + RECORD_HEAD.size + 16]
+    return data[: footer + RECORD_HEAD.size + 16] + struct.pack("<I", crc32(covered)) + MCAP_MAGIC
 
 
 def changed(data: bytes, opcode: Opcode, number: int = 0, **changes: Any) -> bytes:
     """Return a file with another value in a record, which is as long as before."""
     start, end = place(data, opcode, number)
     read = {Opcode.CHUNK: records.Chunk.read, Opcode.MESSAGE_INDEX: records.MessageIndex.read}.get(opcode)
-    record = read(RecordStream(data[start + HEAD.size : end])) if read else parse_record(data[start:end])
+    record = read(RecordStream(data[start + RECORD_HEAD.size : end])) if read else parse_record(data[start:end])
     other = encode(replace(record, **{name: _value(record, name, value) for name, value in changes.items()}))
     assert len(other) == end - start
     return resealed(data[:start] + other + data[end:])
@@ -104,9 +104,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 CHANGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "no magic at the end": ("magic", lambda d: d[:-1] + b"x"),
     "bytes behind the end": ("damage", lambda d: d + b"more"),
-    "another footer": ("footer", lambda d: d[:-FOOTER_BYTES] + struct.pack("<BQQQI", 2, 20, 77, 0, 0) + MAGIC),
+    "another footer": ("footer", lambda d: d[:-FOOTER_BYTES] + struct.pack("<BQQQI", 2, 20, 77, 0, 0) + MCAP_MAGIC),
     "a wrong place of the offsets": ("footer", lambda d: changed(d, Opcode.FOOTER, summary_offset_start=more)),
-    "a wrong CRC of the summary": ("summary crc", lambda d: flipped(d, len(d) - len(MAGIC) - 1)),
+    "a wrong CRC of the summary": ("summary crc", lambda d: flipped(d, len(d) - len(MCAP_MAGIC) - 1)),
     "a wrong CRC of the data": ("data crc", lambda d: flipped(d, place(d, Opcode.DATA_END)[1] - 1)),
     "a flipped bit that no chunk covers": ("data crc", lambda d: flipped(d, place(d, Opcode.METADATA)[1] - 1)),
     "a flipped bit in a chunk": ("damage", lambda d: flipped(d, place(d, Opcode.CHUNK, 1)[1] - 9)),
@@ -165,7 +165,7 @@ CHANGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     ),
     "an unknown record": ("unknown", lambda d: before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
     "a record of zeros": ("damage", lambda d: before(d, Opcode.CHUNK, bytes(50))),
-    "no header": ("header", lambda d: MAGIC + d[place(d, Opcode.HEADER)[1] :]),
+    "no header": ("header", lambda d: MCAP_MAGIC + d[place(d, Opcode.HEADER)[1] :]),
 }
 
 
@@ -293,7 +293,7 @@ def test_our_files_have_no_fault(tmp_path: Path, compression: str, prefix: str) 
 
 def test_it_counts_what_it_sees(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    examination = Examination(path)
+    examination = FileExamination(path)
     assert not list(examination)
     assert (examination.data_stats.counts.total(), len(examination.data_stats.chunks)) == (
         300,

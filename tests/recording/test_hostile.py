@@ -14,7 +14,7 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.record_structs import build_summary as summary
-from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, encode, head, message, write, write_foreign
+from tests.recording.logs import FOREIGN, MCAP_MAGIC, channel, chunk, encode, head, message, write, write_foreign
 
 GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
 BAD: dict[str, tuple[bytes, str]] = {
@@ -82,7 +82,7 @@ def test_no_flipped_bit_goes_unsaid(tmp_path: Path, kind: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", count=10, **FOREIGN[kind], enable_data_crcs=True)
     good, data = list(LogReader(path)), path.read_bytes()
     assert not LogReader(path).problems
-    for place in range(len(MAGIC), len(data) - len(MAGIC), 3):
+    for place in range(len(MCAP_MAGIC), len(data) - len(MCAP_MAGIC), 3):
         path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
         log = LogReader(path)
         assert list(log) == good or log.problems, place
@@ -107,7 +107,7 @@ def test_flipped_bytes_crash_nothing(tmp_path: Path, kind: str, changes: list[tu
         write_foreign(original, count=40, **FOREIGN[kind])
     data = bytearray(original.read_bytes())
     for place, change in changes:
-        data[len(MAGIC) + place % (len(data) - len(MAGIC))] ^= change
+        data[len(MCAP_MAGIC) + place % (len(data) - len(MCAP_MAGIC))] ^= change
     path = tmp_path / "a.mcap"
     path.write_bytes(data)
     read_all(path)
@@ -117,9 +117,9 @@ def test_flipped_bytes_crash_nothing(tmp_path: Path, kind: str, changes: list[tu
 @given(data=st.binary(max_size=300))
 def test_any_bytes_crash_nothing(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.mcap"
-    path.write_bytes(MAGIC + data)
+    path.write_bytes(MCAP_MAGIC + data)
     read_all(path)
     path.write_bytes(data)
-    if not data.startswith(MAGIC):
+    if not data.startswith(MCAP_MAGIC):
         with pytest.raises(RecordingError):
             LogReader(path)

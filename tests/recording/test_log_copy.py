@@ -22,10 +22,10 @@ from msgq.errors import InvalidValueError
 from msgq.recording import LogReader
 from msgq.recording import Writer as OurWriter
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 from msgq.recording.merge import merge
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
-from msgq.recording.reader.totals import stored_statistics
+from msgq.recording.reader.totals import find_stored_statistics
 from tests.recording.logs import channel, chunk, encode, head, message, write
 
 SECOND = 10**9
@@ -356,7 +356,7 @@ def test_a_copy_knows_what_its_sources_say_of_their_channels(tmp_path: Path) -> 
         write_mcap([source], tmp_path / f"{wanted}.mcap")
         assert set(chunk_bytes(paths[1])) & set(chunk_bytes(tmp_path / f"{wanted}.mcap"))
         copy = LogReader(tmp_path / f"{wanted}.mcap")
-        assert stored_statistics(copy.view, copy.files[0]) is not None
+        assert find_stored_statistics(copy.view, copy.files[0]) is not None
         assert copy.endpoints == source.endpoints
         assert copy.endpoints["a"].lost == 20
 
@@ -461,7 +461,7 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
 
 def test_an_attachment_whose_lengths_contradict_each_other_is_skipped_and_said(tmp_path: Path) -> None:
     good = encode(records.Attachment(create_time=0, log_time=1, name="n", media_type="m", data=b"abc"))
-    bad = HEAD.pack(Opcode.ATTACHMENT, len(good) - HEAD.size - 1) + good[HEAD.size : -1]
+    bad = RECORD_HEAD.pack(Opcode.ATTACHMENT, len(good) - RECORD_HEAD.size - 1) + good[RECORD_HEAD.size : -1]
     path = write(tmp_path / "a.mcap", bad, good, chunk(channel(1, "a"), message(1, 0, 10)))
     log = LogReader(path)
     write_mcap([log], tmp_path / "copy.mcap")
@@ -473,7 +473,7 @@ def test_what_overlaps_beyond_the_memory_is_copied_out_of_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read skips it, as it must give an order; a copy must not lose it."""
-    monkeypatch.setattr(merge, "_PENDING_MAX", 3)
+    monkeypatch.setattr(merge, "_PENDING_BLOCKS_MAX", 3)
     parts = [chunk(channel(1, "a"), message(1, i, i), message(1, 100 + i, 1000 + i)) for i in range(20)]
     log = LogReader(write(tmp_path / "a.mcap", *parts))
     assert write_mcap([log], tmp_path / "copy.mcap") == 40

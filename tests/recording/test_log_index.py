@@ -136,7 +136,7 @@ def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_
 
 
 def test_what_an_index_does_not_tell_of_is_said(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogIndex, "_block_channels", lambda *_: {1})
+    monkeypatch.setattr(LogIndex, "_find_block_channels", lambda *_: {1})
     path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 1, b"2"))
     with Player(path) as player:
         assert player.endpoints == ("a",)

@@ -284,14 +284,14 @@ def bad_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that takes fails while a chunk is open."""
-    frames = Recorder._take_frames
+    frames = Recorder._append_frames
 
     def take_frames(recorder: Recorder) -> None:
         frames(recorder)
         if recorder.stats().messages > 200 and len(recorder._chunk):
             raise MemoryError("no memory")
 
-    monkeypatch.setattr(Recorder, "_take_frames", take_frames)
+    monkeypatch.setattr(Recorder, "_append_frames", take_frames)
 
 
 DIRECTORY, FILE = "log", "log.mcap"
@@ -342,7 +342,7 @@ def test_messages_that_a_failed_recorder_did_not_write_are_lost(
     stats: Any = recorder.stats()
     found = in_files(path)
     lost = {endpoint: count - found[endpoint] for endpoint, count in bus.published.items()}
-    assert recorder._losses() == lost
+    assert recorder._compute_losses() == lost
     assert (stats.messages, stats.lost) == (found.total(), sum(lost.values()))
     assert stats.lost >= 3 * 30
     assert (stats.waiting_bytes, stats.at_risk_bytes) == (0, 0)

@@ -545,7 +545,7 @@ def test_what_does_not_fit_is_counted_and_the_rest_is_played(prefix: str, tmp_pa
     sizes = [10, 500_000, 20, 500_000, 30]
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(size)) for i, size in enumerate(sizes)))
     monkeypatch.setattr(
-        "msgq.recording.player.log_index.LogIndex._record_size", lambda self, *_: self._largest.update({0: 1})
+        "msgq.recording.player.log_index.LogIndex._note_record_size", lambda self, *_: self._largest.update({0: 1})
     )
     sub = msgq.sub_sock("e")
     done = Player(path).run()
@@ -651,7 +651,7 @@ def test_control_c_closes_the_publishers(prefix: str, tmp_path: Path) -> None:
         {"start": -1},
         {"duration": 0},
         {"loops": 0},
-        {"by": "time"},
+        {"time_source": "time"},
         {"clock_hz": 0},
     ],
 )

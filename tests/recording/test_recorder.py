@@ -508,7 +508,7 @@ def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, st
     recorder = start(frames=[FrameStream(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
     wait_until(lambda: camera.stats(0).clients)
     pub = msgq.pub_sock("e")
-    while not any(endpoint == "e" for endpoint in recorder._sources._named):
+    while not any(endpoint == "e" for endpoint in recorder._sources._named_endpoints):
         pub.send(b"x")
         camera.send(0, bytes(64 * 48 * 3 // 2))
         time.sleep(0.001)

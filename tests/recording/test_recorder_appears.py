@@ -28,7 +28,7 @@ def looking(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
             look(endpoints)
 
     monkeypatch.setattr(RecordedEndpoints, "rescan", locked)
-    monkeypatch.setattr(recording, "_LOOK_S", 0.0)
+    monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", 0.0)
     return lock
 
 
@@ -91,7 +91,7 @@ def test_what_a_new_channel_has_no_room_for_is_lost(recorder: Recorder, looking:
 def test_a_channel_made_since_the_last_look_is_noticed_at_the_end(
     prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "_LOOK_S", float("inf"))
+    monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", float("inf"))
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
         send(0, 10)
         stats = recorder.stop()

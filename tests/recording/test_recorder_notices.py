@@ -30,7 +30,7 @@ from tests.support import Child, wait_until
 @pytest.fixture
 def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Recorder]]:
     """A function that starts a recorder which never looks by itself."""
-    monkeypatch.setattr(recording, "_LOOK_S", float("inf"))
+    monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", float("inf"))
     made: list[Recorder] = []
 
     def started(**options: Any) -> Recorder:
@@ -74,7 +74,7 @@ def make_directories() -> None:
 
 
 def joined(recorder: Recorder, endpoint: str) -> None:
-    wait_until(lambda: endpoint in recorder._sources._named, f"{endpoint} is recorded")
+    wait_until(lambda: endpoint in recorder._sources._named_endpoints, f"{endpoint} is recorded")
 
 
 def opened(path: str) -> None:
@@ -206,14 +206,14 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
     """It was joined, although it is told only when it has gone."""
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan()
-    scan = sources._scan
+    scan = sources._scan_endpoints
 
     def scanned() -> None:
         scan()
         unlink_topic("e")
 
     with msgq.pub_sock("e"):
-        monkeypatch.setattr(sources, "_scan", scanned)
+        monkeypatch.setattr(sources, "_scan_endpoints", scanned)
         sources.rescan()
     assert (sources.losses(), sources.refused, len(sources.all)) == ({"e": 0}, {}, 1)
 
@@ -245,11 +245,11 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
             for number in range(100):
                 pub.send(b"new %d" % number)
                 former.send(b"old %d" % (100 + number))
-    wait_until(lambda: recorder._sources._former)
+    wait_until(lambda: recorder._sources._former_sources)
     former.send(b"old 200")
     former.close()
     taken(recorder, 301)
-    wait_until(lambda: not recorder._sources._former)
+    wait_until(lambda: not recorder._sources._former_sources)
     stats = recorder.stop()
     assert (stats.messages, stats.lost, stats.endpoints) == (301, 0, 1)
     found = recorded(tmp_path)["e"]

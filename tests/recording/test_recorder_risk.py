@@ -26,7 +26,7 @@ from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from tests.support import LONGER, Child, Task, say, wait_until
 
-CHUNK = 16 << 10
+CHUNK_BYTES = 16 << 10
 QUEUE = 128 << 10
 SIZE = 200
 RECORD = RECORD_HEADER + SIZE
@@ -41,7 +41,7 @@ def record_and_tell(path: str, board: str) -> None:
     """Child: record with a compressor that is too slow, and tell what would be lost, until killed."""
     with open(board, "r+b") as file:
         memory = mmap.mmap(file.fileno(), 3 * _TOLD.size)
-    options: dict[str, Any] = {"chunk_bytes": CHUNK, "chunk_seconds": 0.05, "cache_bytes": QUEUE, "level": 19}
+    options: dict[str, Any] = {"chunk_bytes": CHUNK_BYTES, "chunk_seconds": 0.05, "cache_bytes": QUEUE, "level": 19}
     recorder = Recorder(path, ["e"], **options)
     say()
     for turn in range(1, 1 << 40):
@@ -77,7 +77,7 @@ def kill_under_load(directory: Path, seconds: float) -> int:
     there = [message.sequence for message in log]
     assert there == list(range(len(there)))  # none in the middle
     assert (taken - len(there)) * RECORD <= at_risk
-    assert at_risk <= QUEUE + CHUNK + RECORD
+    assert at_risk <= QUEUE + CHUNK_BYTES + RECORD
     return at_risk
 
 

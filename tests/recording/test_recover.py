@@ -20,7 +20,7 @@ from mcap.reader import make_reader
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 from msgq.recording.mcap_io.record_structs import build_summary as summary
 from msgq.recording.mcap_io.record_structs import encode as record
 from msgq.recording.repair import recover as module
@@ -301,14 +301,16 @@ def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: 
 
 def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> None:
     """A record's length may lead over a chunk to where another one begins; nothing but the summary tells then."""
-    private = HEAD.pack(0x90, 4) + b"abcd"
+    private = RECORD_HEAD.pack(0x90, 4) + b"abcd"
     hidden = chunk(message(1, 1, 6))
     write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), private, hidden, chunk(message(1, 2, 7)))
     path = Path(recover(tmp_path / "a.mcap").output)
     before, data = found(path), path.read_bytes()
     at = data.index(private)
     following = LogReader(path).files[0].blocks[2].offset
-    path.write_bytes(data[:at] + HEAD.pack(0x90, following - at - HEAD.size) + data[at + HEAD.size :])
+    path.write_bytes(
+        data[:at] + RECORD_HEAD.pack(0x90, following - at - RECORD_HEAD.size) + data[at + RECORD_HEAD.size :]
+    )
     assert len(found(path)) == 2
     check_truncation(Path(recover(path).output), before)
 

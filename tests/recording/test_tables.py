@@ -244,9 +244,9 @@ def test_parquet_of_messages_that_cannot_be_decoded(tmp_path: Path) -> None:
 
 def test_columns_of_parquet_that_come_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file has the columns of all its messages, however many files at a time may be open."""
-    monkeypatch.setattr(parquet, "_ROWS", 2)
-    monkeypatch.setattr(parquet, "_OPEN_MAX", 2)
-    monkeypatch.setattr("msgq.recording.export.decoded_tables._ROWS", 8)
+    monkeypatch.setattr(parquet, "_ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(parquet, "_OPEN_FILES_MAX", 2)
+    monkeypatch.setattr("msgq.recording.export.decoded_tables._BATCH_ROWS", 8)
     texts = ['{"a": 1}', '{"a": 2.5}', '{"a": "three", "b": [1]}', '{"b": [2.5]}'] * 4
     messages = [(f"e{i}", NUMBER, text.encode()) for text in texts for i in range(5)]
     log = written(tmp_path / "a.mcap", messages)
@@ -276,7 +276,7 @@ def test_parquet_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(parquet._Table, "finish", fail)
+    monkeypatch.setattr(parquet._ParquetFile, "finish", fail)
     with pytest.raises(RecordingError, match="No space left"):
         log.to_parquet(tmp_path / "tables")
     assert [path.name for path in tmp_path.iterdir()] == ["a.mcap"]

@@ -19,7 +19,7 @@ from msgq.recording import LogReader, Player, Recorder
 from msgq.recording.mcap_io import metadata_keys, origins
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.mcap_io.record_structs import HEAD, MAGIC
+from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
 from msgq.recording.repair.recover import recover
 from tests.recording.logs import channel, chunk, message, write
@@ -79,13 +79,13 @@ def test_every_mcap_reader_reads_it(log: Any) -> None:
 
 def test_origins_are_outside_of_chunks(log: Any) -> None:
     path, _ = log
-    data, here, seen = path.read_bytes(), len(MAGIC), []
-    while here < len(data) - len(MAGIC):
-        opcode, length = HEAD.unpack_from(data, here)
+    data, here, seen = path.read_bytes(), len(MCAP_MAGIC), []
+    while here < len(data) - len(MCAP_MAGIC):
+        opcode, length = RECORD_HEAD.unpack_from(data, here)
         seen.append(opcode)
-        here += HEAD.size + length
-    assert seen.count(origins.OPCODE) > 1
-    followers = {after for before, after in pairwise(seen) if before == origins.OPCODE}
+        here += RECORD_HEAD.size + length
+    assert seen.count(origins.ORIGINS_OPCODE) > 1
+    followers = {after for before, after in pairwise(seen) if before == origins.ORIGINS_OPCODE}
     assert followers == {Opcode.CHUNK}
 
 
@@ -143,7 +143,7 @@ def test_they_survive(log: Any, tmp_path: Path, change: Callable[[Path, Path], L
 
 
 def test_an_invalid_record_costs_the_origins_only(tmp_path: Path) -> None:
-    invalid = HEAD.pack(origins.OPCODE, 8 + 5) + b"msgqorat" + bytes(5)  # a row has 16 bytes
+    invalid = RECORD_HEAD.pack(origins.ORIGINS_OPCODE, 8 + 5) + b"msgqorat" + bytes(5)  # a row has 16 bytes
     log = LogReader(write(tmp_path / "a.mcap", invalid, chunk(channel(1, "a"), message(1, 0, 10))))
     assert [(message.data, message.origin_time) for message in log] == [(b"data", 0)]
     assert "origins" in log.problems[0].reason
@@ -154,10 +154,10 @@ def test_hostile_records(tmp_path: Path) -> None:
     columns = ScanColumns(4)
     columns.code[:], columns.sequence[:], columns.offset[:] = [0, 0, 1, 0], [7, 8, 7, 9], [131, 231, 331, 431]
     rows = struct.pack("<QqQqQq", 300, 5, 100, 99, 2**64 - 1, 1)
-    good = HEAD.pack(origins.OPCODE, 8 + len(rows)) + b"msgqorat" + rows
+    good = RECORD_HEAD.pack(origins.ORIGINS_OPCODE, 8 + len(rows)) + b"msgqorat" + rows
     assert origins.Origins(good).lookup(columns, slice(0, 4)).tolist() == [99, 0, 5, 0]
-    assert origins.Origins(good[: HEAD.size + 8]).lookup(columns, slice(0, 2)).tolist() == [0, 0]
-    for bad in (b"", good[:-1], good[: HEAD.size + 7], good.replace(b"msgqorat", b"msgqorig")):
+    assert origins.Origins(good[: RECORD_HEAD.size + 8]).lookup(columns, slice(0, 2)).tolist() == [0, 0]
+    for bad in (b"", good[:-1], good[: RECORD_HEAD.size + 7], good.replace(b"msgqorat", b"msgqorig")):
         with pytest.raises(ValueError, match="no origins"):
             origins.Origins(bad)
 

@@ -18,7 +18,7 @@ from tests.command import run
 from tests.recording import raw_mcap
 from tests.recording.logs import channel, chunk, write
 from tests.recording.logs import message as sent
-from tests.recording.raw_mcap import PRIVATE, RESERVED, Found, RawFile, record, records
+from tests.recording.raw_mcap import FIRST_PRIVATE_OPCODE, RESERVED, Found, RawFile, record, records
 
 TAIL = b"\x01\xff\xff"
 KINDS = {
@@ -36,7 +36,7 @@ KINDS = {
     "summary offset": raw_mcap.SUMMARY_OFFSET,
 }
 KEPT = {"header", "schema", "channel", "attachment", "metadata"}
-UNKNOWN = tuple(record(opcode, b"what an application says") for opcode in (0x10, RESERVED, PRIVATE, 0xFF))
+UNKNOWN = tuple(record(opcode, b"what an application says") for opcode in (0x10, RESERVED, FIRST_PRIVATE_OPCODE, 0xFF))
 
 
 def filtered(path: Path, output: Path, *options: str) -> list[Path]:
@@ -204,8 +204,11 @@ def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_num
 @pytest.mark.ci
 def test_copy_bounds_unknown_records_within_chunks(tmp_path: Path) -> None:
     """They are not compressed in the copy, so chunks of a few bytes could fill a disk."""
-    large = [chunk(channel(1, "a"), sent(1, n, n), record(PRIVATE, bytes(12 << 20)), sent(1, n, n)) for n in (1, 2, 3)]
-    many = [chunk(channel(1, "a"), sent(1, 9, 9), record(PRIVATE, b"") * 150_000, sent(1, 9, 9))]
+    large = [
+        chunk(channel(1, "a"), sent(1, n, n), record(FIRST_PRIVATE_OPCODE, bytes(12 << 20)), sent(1, n, n))
+        for n in (1, 2, 3)
+    ]
+    many = [chunk(channel(1, "a"), sent(1, 9, 9), record(FIRST_PRIVATE_OPCODE, b"") * 150_000, sent(1, 9, 9))]
     for number, chunks in enumerate((large, many)):
         path, copy = write(tmp_path / f"{number}.mcap", *chunks), tmp_path / f"copy{number}.mcap"
         log = LogReader(path)
@@ -225,7 +228,7 @@ def test_unknown_records_are_no_problem_of_a_file(tmp_path: Path) -> None:
 
 def test_unknown_records_survive_where_chunks_begin_alike(tmp_path: Path) -> None:
     """Channels that a chunk repeats are not read again. Failure would mean that unknown records are passed over too."""
-    begin = [channel(1, "a"), record(RESERVED, b"one"), channel(2, "b"), record(PRIVATE, b"two")]
+    begin = [channel(1, "a"), record(RESERVED, b"one"), channel(2, "b"), record(FIRST_PRIVATE_OPCODE, b"two")]
     parts = [chunk(*begin, sent(1, i, 2 * i), sent(2, i, 2 * i + 1)) for i in range(3)]
     path = write(tmp_path / "a.mcap", *parts)
     write_mcap([LogReader(path, endpoints=["a"])], tmp_path / "b.mcap", "none")

@@ -33,7 +33,7 @@ from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.wall_clock import ClockReading, WallClock
 from tests.command import run
-from tests.recording.logs import MAGIC, channel, encode, message
+from tests.recording.logs import MCAP_MAGIC, channel, encode, message
 from tests.support import wait_until
 
 HOUR = 3600 * 10**9
@@ -70,7 +70,7 @@ def write_segment(path: Path, ahead: int, *parts: tuple[int, int] | list[int], e
 
 def written(path: Path, *parts: Any) -> Path:
     """Write a file of one channel outside of chunks."""
-    path.write_bytes(MAGIC + encode(records.Header("", "test"), channel(1, "e"), *parts))
+    path.write_bytes(MCAP_MAGIC + encode(records.Header("", "test"), channel(1, "e"), *parts))
     return path
 
 

@@ -21,7 +21,7 @@ from msgq.spark.source import partitions
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import file_partitions
-from tests.recording.logs import FOREIGN, MAGIC, channel, chunk, message, write, write_foreign
+from tests.recording.logs import FOREIGN, MCAP_MAGIC, channel, chunk, message, write, write_foreign
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -244,7 +244,7 @@ def test_flipped_bits_anywhere(spark: SparkSession, tmp_path: Path) -> None:
     whole = write_foreign(tmp_path / "whole.mcap").read_bytes()
     for number in range(60):
         flipped = bytearray(whole)
-        flipped[dice.randrange(len(MAGIC), len(whole))] ^= 1 << dice.randrange(8)
+        flipped[dice.randrange(len(MCAP_MAGIC), len(whole))] ^= 1 << dice.randrange(8)
         (tmp_path / f"{number:02}.mcap").write_bytes(flipped)
     assert found(read(spark, str(tmp_path))) == expected(tmp_path)
 

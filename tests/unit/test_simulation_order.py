@@ -9,7 +9,7 @@ import pytest
 import msgq
 from msgq.errors import InvalidValueError
 from msgq.simulation import Simulation
-from msgq.simulation.choices import ChoiceSequence, Random
+from msgq.simulation.choices import ChoiceSequence, SplitMixRandom
 from tests.support import run_child
 from tests.unit import simulation_scenario
 
@@ -36,19 +36,19 @@ def test_seeds_differ() -> None:
 
 def test_the_generator_is_splitmix64() -> None:
     """The first numbers of the published reference implementation, from the seed 1234567."""
-    random = Random(1234567)
+    random = SplitMixRandom(1234567)
     assert [random.next() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_numbers_below_are_all_there_and_no_others() -> None:
-    random = Random(1)
-    assert {random.below(5) for _ in range(500)} == set(range(5))
+    random = SplitMixRandom(1)
+    assert {random.choose_below(5) for _ in range(500)} == set(range(5))
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0, {False}), (1, {True}), (0.5, {False, True})])
 def test_chances(probability: float, expected: set[bool]) -> None:
-    random = Random(1)
-    assert {random.chance(probability) for _ in range(200)} == expected
+    random = SplitMixRandom(1)
+    assert {random.has_probability(probability) for _ in range(200)} == expected
 
 
 class TestOrder:

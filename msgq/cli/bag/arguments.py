@@ -16,7 +16,7 @@ from msgq.common.selection import SelectedEndpoints
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
 from msgq.recording import LogReader, Schemas
-from msgq.recording.reader.log_view import CLOCKS, HOST
+from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
 logs_argument = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 output_option = click.option(
@@ -37,8 +37,8 @@ chunk_limit_option = click.option(
 )
 clock_option = click.option(
     "--clock",
-    type=click.Choice(CLOCKS),
-    default=HOST,
+    type=click.Choice(CLOCK_CHOICES),
+    default=HOST_CLOCK,
     show_default=True,
     help="Times are the host's clock's, which never steps, or those that the wall clock showed; see clock.md.",
 )
@@ -102,7 +102,7 @@ def open_log(
     end: float | datetime | None = None,
     *,
     max_chunk_bytes: int,
-    clock: str = HOST,
+    clock: str = HOST_CLOCK,
     schemas: Schemas | None = None,
 ) -> LogReader:
     """Return the log, with what was chosen."""

@@ -15,7 +15,7 @@ from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.common.units import NS_PER_S
 from msgq.decoding.decoders import Undecoded, as_json
 from msgq.recording import LogReader, Message
-from msgq.recording.export.text_export import json_row
+from msgq.recording.export.text_export import make_json_row
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -52,7 +52,7 @@ def _show_messages(
     shown = 0
     for shown, (message, value) in enumerate(islice(log.decoded(), count), 1):  # noqa: B007
         if show is not None:
-            show(json_row(message, value))
+            show(make_json_row(message, value))
         else:
             payload = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
             echo(f"{_format_log_time(message)} {_format_source(message)}: {as_text(payload)}")

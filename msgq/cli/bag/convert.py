@@ -56,6 +56,6 @@ def _write_tables(log: LogReader, output: Path, kind: str) -> int:
             raise click.UsageError("Parquet needs a file; give another output, or --to jsonl")
         return log.to_parquet(output)
     if output == _STDOUT_PATH:
-        return text_export.WRITERS[kind](log.decoded(), require_no_terminal("the texts of others"))
+        return text_export.EXPORT_WRITERS[kind](log.decoded(), require_no_terminal("the texts of others"))
     with create_atomically(output) as unfinished, unfinished.open("w", newline="") as file:
-        return text_export.WRITERS[kind](log.decoded(), file)
+        return text_export.EXPORT_WRITERS[kind](log.decoded(), file)

@@ -11,7 +11,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, style_text
 from msgq.common.formatting import in_units
 from msgq.recording.mcap_io import recording_files
-from msgq.recording.repair.doctor import Examination
+from msgq.recording.repair.doctor import FileExamination
 
 _HELP_EPILOG = "Exit codes: 0 no errors (warnings are none); 1 errors, or a file that cannot be read; 2 wrong usage."
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow"}
@@ -30,7 +30,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     failed = False
     output = console()
     for path in (path for log in logs for path in recording_files.find_segments(log)):
-        examination, counts = Examination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
+        examination, counts = FileExamination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
         for finding in examination:
             counts[finding.severity] += 1
             if as_json:

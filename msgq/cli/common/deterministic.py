@@ -13,7 +13,7 @@ import click
 from msgq.cli.common import comparisons
 from msgq.common.selection import SelectedEndpoints
 from msgq.recording import LogReader, compare
-from msgq.recording.player.remapping import Remap
+from msgq.recording.player.remapping import NameMapping
 from msgq.recording.player.replay import Replay, write_sent
 from msgq.simulation import SentMessage
 
@@ -22,7 +22,7 @@ def play_deterministic(
     log: LogReader,
     programs: Sequence[str],
     time_source: str,
-    remap: Remap,
+    remap: NameMapping,
     seed: int,
     reference: Sequence[Path],
     compare_endpoints: Sequence[re.Pattern[str]],

@@ -13,10 +13,10 @@ from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from msgq.recording import Player, PlayerStats
-    from msgq.recording.player.remapping import Remap
+    from msgq.recording.player.remapping import NameMapping
 
 
-def _parse_remap(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Remap:
+def _parse_remap(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> NameMapping:
     pairs = {old: new for old, _, new in (value.partition(":=") for value in values)}
     if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
         raise click.BadParameter(f"{', '.join(values)}; give OLD:=NEW, each OLD once")

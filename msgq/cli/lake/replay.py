@@ -12,7 +12,7 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.lake import arguments
 from msgq.common.formatting import in_units
-from msgq.recording.player.remapping import Remap
+from msgq.recording.player.remapping import NameMapping
 
 
 @click.command(
@@ -50,7 +50,7 @@ def command(
     wait_for_readers: bool,
     backend: str | None,
     programs: Sequence[str],
-    remap: Remap,
+    remap: NameMapping,
     idle_timeout: float,
     max_runtime: float,
     seed: int,
@@ -87,7 +87,7 @@ def command(
 def _play_query(
     path: Path,
     rate: float,
-    remap: Remap,
+    remap: NameMapping,
     wait_for_readers: bool,
     backend: str | None,
     prefix: str | None,

@@ -23,14 +23,14 @@ from msgq.simulation import SentMessage, Simulation
 
 __all__ = ["Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"]
 
-_EXACT = Tolerance()
+_EXACT_TOLERANCE = Tolerance()
 _WAITING_BYTES_MAX = 1 << 30  # of messages without a partner so far
-_ITEM_BYTES = 200  # of Python, for each
+_MESSAGE_OVERHEAD_BYTES = 200  # of Python, for each
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
-Outputs = LogReader | str | PathLike[str] | Simulation | Iterable[SentMessage] | Iterable[Message]
+ComparedOutputs = LogReader | str | PathLike[str] | Simulation | Iterable[SentMessage] | Iterable[Message]
 #: By endpoint, or (endpoint, field); "*" is every endpoint. A number is an absolute tolerance.
-Tolerances = Mapping[str | tuple[str, str], Tolerance | float]
+FieldTolerances = Mapping[str | tuple[str, str], Tolerance | float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ class Comparison:
 
 
 def compare(
-    a: Outputs,
-    b: Outputs,
-    tolerances: Tolerances = MappingProxyType({}),
+    a: ComparedOutputs,
+    b: ComparedOutputs,
+    tolerances: FieldTolerances = MappingProxyType({}),
     *,
     endpoints: Iterable[EndpointPattern] | None = None,
     time_tolerance: float | None = None,
@@ -134,9 +134,9 @@ def compare(
     ------
     RecordingError : a log cannot be read, or more than 1 GiB of messages wait for their partners.
     """
-    comparator = _Comparator(tolerances, time_tolerance)
+    comparator = _RunComparator(tolerances, time_tolerance)
     only = SelectedEndpoints(endpoints)
-    sides = [_items(a, only), _items(b, only)]
+    sides = [_iter_messages(a, only), _iter_messages(b, only)]
     over = [False, False]
     while not all(over):
         for side in (0, 1):
@@ -144,10 +144,10 @@ def compare(
             over[side] = item is None
             if item is not None:
                 comparator.add(side, item, alone=over[1 - side])
-    return comparator.result()
+    return comparator.build_result()
 
 
-class _Item(NamedTuple):
+class _ComparedMessage(NamedTuple):
     """A message. `extra` is what else must be the same, by name: a board's key, a priority."""
 
     endpoint: str
@@ -157,19 +157,19 @@ class _Item(NamedTuple):
     extra: tuple[str, Any] = ("", None)
 
 
-def _items(outputs: Outputs, only: SelectedEndpoints) -> Iterator[_Item]:
+def _iter_messages(outputs: ComparedOutputs, only: SelectedEndpoints) -> Iterator[_ComparedMessage]:
     if isinstance(outputs, Simulation):
         outputs = [message for message in outputs.sent_messages if message.node != "play"]
     elif isinstance(outputs, (str, PathLike)):
         outputs = LogReader(outputs)
     for message in outputs:
         if message.endpoint in only:
-            item = _item_of_sent(message) if isinstance(message, SentMessage) else _item_of_log(message)
+            item = _convert_sent_message(message) if isinstance(message, SentMessage) else _convert_log_message(message)
             if item is not None:
                 yield item
 
 
-def _item_of_sent(message: SentMessage) -> _Item | None:
+def _convert_sent_message(message: SentMessage) -> _ComparedMessage | None:
     playback = get_kind(message.kind).playback
     data = message.data
     if playback.encode_sent is not None:
@@ -178,20 +178,22 @@ def _item_of_sent(message: SentMessage) -> _Item | None:
     return (
         None
         if compared is None
-        else _Item(message.endpoint, message.time_ns, compared.data, message.schema, compared.extra)
+        else _ComparedMessage(message.endpoint, message.time_ns, compared.data, message.schema, compared.extra)
     )
 
 
-def _item_of_log(message: Message) -> _Item | None:
+def _convert_log_message(message: Message) -> _ComparedMessage | None:
     """Return what is compared of a recorded message; None: nothing. Of a work queue's events that is what was sent."""
     kind = find_kind(message.kind)
     if kind is None:
-        return _Item(message.endpoint, message.publish_time, message.data, message.schema, ("key", message.key))
+        return _ComparedMessage(
+            message.endpoint, message.publish_time, message.data, message.schema, ("key", message.key)
+        )
     compared = kind.playback.compare(message.data, message.key)
     if compared is None:
         return None
     schema = message.schema if kind.playback.encode_sent is None else None  # else it is that of what is recorded
-    return _Item(message.endpoint, message.publish_time, compared.data, schema, compared.extra)
+    return _ComparedMessage(message.endpoint, message.publish_time, compared.data, schema, compared.extra)
 
 
 @dataclass(slots=True)
@@ -199,14 +201,14 @@ class _EndpointState:
     """An endpoint in the middle of a comparison: what one side has, and the other not yet."""
 
     counts: list[int] = field(default_factory=lambda: [0, 0])
-    pending: tuple[deque[_Item], deque[_Item]] = field(default_factory=lambda: (deque(), deque()))
+    pending: tuple[deque[_ComparedMessage], deque[_ComparedMessage]] = field(default_factory=lambda: (deque(), deque()))
     schema: Schema | None = None
     different: int = 0
     first: Difference | None = None
 
 
-class _Comparator:
-    def __init__(self, tolerances: Tolerances, time_tolerance: float | None) -> None:
+class _RunComparator:
+    def __init__(self, tolerances: FieldTolerances, time_tolerance: float | None) -> None:
         self._tolerances = {
             key: value if isinstance(value, Tolerance) else Tolerance(value) for key, value in tolerances.items()
         }
@@ -216,7 +218,7 @@ class _Comparator:
         self._decoders = Decoders()
         self._waiting_bytes = 0
 
-    def add(self, side: int, item: _Item, alone: bool) -> None:
+    def add(self, side: int, item: _ComparedMessage, alone: bool) -> None:
         """Take the next message of a side, and compare it if the other side, which may be over, has had its partner."""
         channel = self._channels.setdefault(item.endpoint, _EndpointState())
         if self._begins[side] is None:
@@ -238,14 +240,16 @@ class _Comparator:
                 index = min(channel.counts) - 1
                 channel.first = Difference(item.endpoint, index, difference[0], a.time_ns, b.time_ns, *difference[1:])
 
-    def _count_pending(self, item: _Item, sign: int) -> None:
+    def _count_pending(self, item: _ComparedMessage, sign: int) -> None:
         """Count what waits."""
-        self._waiting_bytes += sign * (len(item.data) + _ITEM_BYTES)
+        self._waiting_bytes += sign * (len(item.data) + _MESSAGE_OVERHEAD_BYTES)
         if self._waiting_bytes > _WAITING_BYTES_MAX:
             text = "more than 1 GiB of messages wait for those of the other side; compare fewer endpoints, or less time"
             raise RecordingError(text, item.endpoint)
 
-    def _find_difference(self, a: _Item, b: _Item, schema: Schema | None) -> tuple[str, Any, Any] | None:
+    def _find_difference(
+        self, a: _ComparedMessage, b: _ComparedMessage, schema: Schema | None
+    ) -> tuple[str, Any, Any] | None:
         begin_a, begin_b = self._begins
         if self._time_ns is not None and begin_a is not None and begin_b is not None:
             times = a.time_ns - begin_a, b.time_ns - begin_b
@@ -255,22 +259,22 @@ class _Comparator:
             return f".{a.extra[0]}", a.extra[1], b.extra[1]
         if a.data == b.data:
             return None
-        value_a, value_b = self._value(a, schema), self._value(b, schema)
+        value_a, value_b = self._decode_value(a, schema), self._decode_value(b, schema)
         if not isinstance(value_a, (bytes, Undecoded)) and not isinstance(value_b, (bytes, Undecoded)):
             try:
-                return find_difference(value_a, value_b, lambda path: self._tolerance(a.endpoint, path))
+                return find_difference(value_a, value_b, lambda path: self._find_tolerance(a.endpoint, path))
             except Exception as error:  # what somebody sent may be any object of any library; their bytes differ
                 why = f"it cannot be compared: {error or type(error).__name__}"
                 value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
-        if math.isinf(self._tolerance(a.endpoint, "").absolute):
+        if math.isinf(self._find_tolerance(a.endpoint, "").absolute):
             return None
         shown_a = value_a if isinstance(value_a, Undecoded) else a.data
         return "", shown_a, value_b if isinstance(value_b, Undecoded) else b.data
 
-    def _value(self, item: _Item, schema: Schema | None) -> Any:
+    def _decode_value(self, item: _ComparedMessage, schema: Schema | None) -> Any:
         return self._decoders.value(item.schema or schema, item.data)
 
-    def _tolerance(self, endpoint: str, path: str) -> Tolerance:
+    def _find_tolerance(self, endpoint: str, path: str) -> Tolerance:
         """Return the most precise one for a field."""
         for name in (endpoint, "*"):
             inner = path
@@ -280,16 +284,16 @@ class _Comparator:
                 inner = inner[: max(inner.rfind("."), inner.rfind("["), 0)]
             if (tolerance := self._tolerances.get(name)) is not None:
                 return tolerance
-        return _EXACT
+        return _EXACT_TOLERANCE
 
-    def result(self) -> Comparison:
+    def build_result(self) -> Comparison:
         """Count what has no partner as well."""
         firsts = []
         for endpoint, channel in self._channels.items():
             for side in (0, 1):
                 if channel.first is None and channel.pending[side]:
                     item = channel.pending[side][0]
-                    alone = (item.time_ns, None, self._value(item, channel.schema), None)
+                    alone = (item.time_ns, None, self._decode_value(item, channel.schema), None)
                     ends = alone if side == 0 else (alone[1], alone[0], alone[3], alone[2])
                     channel.first = Difference(endpoint, min(channel.counts), "", *ends)
             if channel.first is not None:
@@ -298,9 +302,9 @@ class _Comparator:
             name: EndpointComparison(channel.counts[0], channel.counts[1], channel.different)
             for name, channel in sorted(self._channels.items())
         }
-        return Comparison(tallies, min(firsts, key=self._time_in_run, default=None))
+        return Comparison(tallies, min(firsts, key=self._compute_time_in_run, default=None))
 
-    def _time_in_run(self, difference: Difference) -> int:
+    def _compute_time_in_run(self, difference: Difference) -> int:
         """Return when in its run a difference is."""
         time_ns, begin = (
             (difference.time_b, self._begins[1]) if difference.time_a is None else (difference.time_a, self._begins[0])

@@ -34,20 +34,20 @@ class Tolerance:
             return False
 
 
-Tolerances = Callable[[str], Tolerance]
+FindTolerance = Callable[[str], Tolerance]
 #: Path, and what is there on both sides.
-Place = tuple[str, Any, Any]
+ValuePair = tuple[str, Any, Any]
 
 
-class _Nothing:
+class _MissingValue:
     def __repr__(self) -> str:
         return "nothing"
 
 
-_NOTHING = _Nothing()
+_MISSING_VALUE = _MissingValue()
 
 
-def find_difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> Place | None:
+def find_difference(a: Any, b: Any, tolerances: FindTolerance, path: str = "") -> ValuePair | None:
     """Return the first place where two values differ; None: nowhere.
 
     Parameters
@@ -55,17 +55,17 @@ def find_difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> P
     a, b : what a decoder returns.
     tolerances : gives that of a path as "pose.x", "ranges[3]"; where it is infinite anything goes.
     """
-    a, b = _plain(a), _plain(b)
+    a, b = _to_plain_value(a), _to_plain_value(b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return _first(_members(a, b, {**a, **b}, path), tolerances)
+        return _find_first(_iter_members(a, b, {**a, **b}, path), tolerances)
     if hasattr(a, "DESCRIPTOR") and type(a) is type(b):  # of protobuf; a field that is not set has its default
         names = [field.name for field, _ in (*a.ListFields(), *b.ListFields())]
         a, b = ({name: getattr(message, name) for name in names} for message in (a, b))
-        return _first(_members(a, b, names, path), tolerances)
+        return _find_first(_iter_members(a, b, names, path), tolerances)
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return _first(((f"{path}[{i}]", *pair) for i, pair in enumerate(zip(a, b, strict=True))), tolerances)
+        return _find_first(((f"{path}[{i}]", *pair) for i, pair in enumerate(zip(a, b, strict=True))), tolerances)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.dtype == b.dtype:
-        return _first(_elements(a, b, path), tolerances)
+        return _find_first(_iter_elements(a, b, path), tolerances)
     if _is_number(a) and _is_number(b):
         return None if tolerances(path).allows(a, b) else (path, a, b)
     if type(a) is type(b) and not isinstance(a, np.ndarray) and a == b:
@@ -73,23 +73,23 @@ def find_difference(a: Any, b: Any, tolerances: Tolerances, path: str = "") -> P
     return None if math.isinf(tolerances(path).absolute) else (path, a, b)
 
 
-def _first(places: Iterable[Place], tolerances: Tolerances) -> Place | None:
+def _find_first(places: Iterable[ValuePair], tolerances: FindTolerance) -> ValuePair | None:
     differences = (find_difference(a, b, tolerances, path) for path, a, b in places)
     return next((place for place in differences if place is not None), None)
 
 
-def _members(a: Mapping[Any, Any], b: Mapping[Any, Any], names: Iterable[Any], path: str) -> Iterable[Place]:
+def _iter_members(a: Mapping[Any, Any], b: Mapping[Any, Any], names: Iterable[Any], path: str) -> Iterable[ValuePair]:
     for name in names:
-        yield f"{path}.{name}" if path else str(name), a.get(name, _NOTHING), b.get(name, _NOTHING)
+        yield f"{path}.{name}" if path else str(name), a.get(name, _MISSING_VALUE), b.get(name, _MISSING_VALUE)
 
 
-def _elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: str) -> Iterable[Place]:
+def _iter_elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: str) -> Iterable[ValuePair]:
     """Give the elements that are not equal; NaN equals NaN."""
     for index in np.argwhere((a != b) & ~((a != a) & (b != b))).tolist():
         yield f"{path}[{','.join(map(str, index))}]", a[tuple(index)], b[tuple(index)]
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_value(value: Any) -> Any:
     """Return Python's own kind of value, except for arrays and protobuf messages."""
     if isinstance(value, np.void) and value.dtype.names:
         return {name: value[name] for name in value.dtype.names}

@@ -18,16 +18,16 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.arrow_batches import read_batches
 from msgq.recording.reader.log_view import LogView
 
-_ROWS = 65536
-_BYTES = 16 << 20  # of payloads that are decoded at once
-_FIELDS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
-_SOURCE = ("publisher", "key")  # of what is no topic
-_ELEMENT = "element_index"
+_BATCH_ROWS = 65536
+_BATCH_BYTES = 16 << 20  # of payloads that are decoded at once
+_NUMBER_COLUMNS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
+_SOURCE_COLUMNS = ("publisher", "key")  # of what is no topic
+_ELEMENT_COLUMN = "element_index"
 #: What could not be decoded.
-UNDECODED = pa.schema(
+UNDECODED_SCHEMA = pa.schema(
     [
         ("endpoint", pa.string()),
-        *((name, pa.int64()) for name in _FIELDS[:-1]),
+        *((name, pa.int64()) for name in _NUMBER_COLUMNS[:-1]),
         ("reason", pa.string()),
         ("data", pa.binary()),
     ]
@@ -61,13 +61,13 @@ class _SchemaValues(NamedTuple):
     values: Values
 
 
-def decode_batches(view: LogView, rows: int = _ROWS) -> Iterator[tuple[str, DecodedBatch]]:
+def decode_batches(view: LogView, rows: int = _BATCH_ROWS) -> Iterator[tuple[str, DecodedBatch]]:
     """Give what becomes of the messages of all endpoints that are wanted, of each one apart; memory is bounded.
 
     rows : messages that are decoded at once, at most; large payloads make it fewer.
     """
     decoder = ColumnDecoder()
-    for batch in read_batches(view, ["channel", "data", *_FIELDS, *_SOURCE], rows, _BYTES):
+    for batch in read_batches(view, ["channel", "data", *_NUMBER_COLUMNS, *_SOURCE_COLUMNS], rows, _BATCH_BYTES):
         endpoints, of_code = view.endpoint_codes()
         of_row = of_code[batch.column("channel").to_numpy()]
         for number in np.unique(of_row).tolist():
@@ -87,13 +87,13 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
         for values in decoder.values(schema, data) if len(places) else ():
             decoded.append(_SchemaValues(schema, places if values.rows is None else places[values.rows], values))
     kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
-    fields = () if kinds <= {kind.name for kind in all_kinds() if not kind.names_senders} else _SOURCE
-    return _merge_values(_message_columns(batch, fields), decoded, endpoint)
+    fields = () if kinds <= {kind.name for kind in all_kinds() if not kind.names_senders} else _SOURCE_COLUMNS
+    return _merge_values(_build_message_columns(batch, fields), decoded, endpoint)
 
 
-def _message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
+def _build_message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
     """Return what there is of each message."""
-    columns = {name: batch.column(name) for name in _FIELDS[:-1]}
+    columns = {name: batch.column(name) for name in _NUMBER_COLUMNS[:-1]}
     origin = batch.column("origin_time").to_numpy()
     columns["origin_time"] = pa.array(origin, mask=origin == 0)
     columns |= {name: batch.column(name).cast(pa.string()) for name in sources}
@@ -102,7 +102,7 @@ def _message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
 
 def _merge_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
     """Return what was found of a batch, in the order of its messages."""
-    pieces, places, aside = [], [], [UNDECODED.empty_table()]
+    pieces, places, aside = [], [], [UNDECODED_SCHEMA.empty_table()]
     for part in decoded:
         reason, data = part.values.reason, part.values.data
         good = np.ones(len(part.places), np.bool_) if reason is None else np.asarray(reason.is_null())
@@ -110,10 +110,10 @@ def _merge_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: s
         places.append(part.places[good])
         if reason is not None and data is not None and not good.all():
             bad = about.take(pa.array(part.places[~good]))
-            columns = {name: bad.column(name) for name in _FIELDS[:-1]}
+            columns = {name: bad.column(name) for name in _NUMBER_COLUMNS[:-1]}
             columns |= {"reason": reason.filter(pa.array(~good)), "data": data.filter(pa.array(~good))}
             columns["endpoint"] = pa.array([endpoint] * bad.num_rows, pa.string())
-            aside.append(pa.table(columns).select(UNDECODED.names).cast(UNDECODED))
+            aside.append(pa.table(columns).select(UNDECODED_SCHEMA.names).cast(UNDECODED_SCHEMA))
     rows, order = merge_tables(pieces), np.concatenate(places)
     if (order[1:] < order[:-1]).any():
         rows = rows.take(pa.array(np.argsort(order, kind="stable")))
@@ -129,7 +129,7 @@ def _build_rows(about: pa.Table, decoded: _SchemaValues, good: _Rows) -> pa.Tabl
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     if schema is not None and schema.encoding == "struct":
         element = np.zeros(len(value), np.int32) if values.element is None else values.element[good]
-        columns[_ELEMENT] = pa.array(element, pa.int32())
+        columns[_ELEMENT_COLUMN] = pa.array(element, pa.int32())
     is_known = schema is not None and schema.encoding
     names = field_names(value.type, columns) if is_known else ["data"]
     return pa.table(columns | dict(zip(names, build_field_arrays(value), strict=True)))
@@ -141,7 +141,7 @@ def merge_tables(pieces: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([with_columns(piece, columns) for piece in pieces])
 
 
-class UndecodedCounter:
+class UndecodedReporter:
     """Counts what is not decoded, and says it once, as a problem of a log."""
 
     def __init__(self, view: LogView) -> None:
@@ -163,7 +163,7 @@ class UndecodedCounter:
 
 def read_table(view: LogView, endpoint: str) -> pa.Table:
     """See LogReader.to_arrow."""
-    pieces, aside = [], UndecodedCounter(view)
+    pieces, aside = [], UndecodedReporter(view)
     for _, batch in decode_batches(view.select_endpoint(endpoint)):
         pieces.append(batch.rows)
         aside.add(endpoint, batch.undecoded)

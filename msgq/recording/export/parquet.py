@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 
 from msgq.decoding.arrow_types import find_common_columns, with_columns
 from msgq.errors import RecordingError
-from msgq.recording.export.decoded_tables import UndecodedCounter, decode_batches, merge_tables
+from msgq.recording.export.decoded_tables import UndecodedReporter, decode_batches, merge_tables
 from msgq.recording.mcap_io.recording_files import safe_file_name
 from msgq.recording.reader.log_view import LogView
 
-SUFFIX = ".parquet"
-_UNDECODED = "_undecoded"  # which is the name of no endpoint
-_ROWS = 1 << 16  # of a row group
-_BYTES = 16 << 20
+PARQUET_SUFFIX = ".parquet"
+_UNDECODED_NAME = "_undecoded"  # which is the name of no endpoint
+_ROW_GROUP_ROWS = 1 << 16  # of a row group
+_ROW_GROUP_BYTES = 16 << 20
 _WAITING_BYTES = 256 << 20  # of rows of all endpoints that wait to be enough
-_OPEN_MAX = 200  # files at a time
+_OPEN_FILES_MAX = 200  # files at a time
 
 
-def parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq.ParquetWriter:
+def open_parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq.ParquetWriter:
     """Return what writes rows of decoded messages to a new file."""
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
     numbers = [name for name in ("epoch", "element_index") if name in columns.names]
@@ -36,16 +36,16 @@ def parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq
 
 def write_parquet(view: LogView, output: Path) -> int:
     """See LogReader.to_parquet. Files are named by `safe_file_name`."""
-    is_file = output.suffix == SUFFIX
-    counter = output.with_suffix(f".undecoded{SUFFIX}")
+    is_file = output.suffix == PARQUET_SUFFIX
+    counter = output.with_suffix(f".undecoded{PARQUET_SUFFIX}")
     with _working_directory(output, *([counter] if is_file else [])) as directory:
-        tables = _Tables(directory)
-        count = _fill(tables, view, is_file)
+        tables = _ParquetDirectory(directory)
+        count = _write_messages(tables, view, is_file)
         tables.finish()
         if not is_file:
             directory.rename(output)
-        for path in directory.glob(f"*{SUFFIX}"):
-            os.link(path, counter if path.stem == _UNDECODED else output)
+        for path in directory.glob(f"*{PARQUET_SUFFIX}"):
+            os.link(path, counter if path.stem == _UNDECODED_NAME else output)
     return count
 
 
@@ -65,9 +65,9 @@ def _working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _fill(tables: _Tables, view: LogView, is_one: bool) -> int:
+def _write_messages(tables: _ParquetDirectory, view: LogView, is_one: bool) -> int:
     """Write all messages; return how many. is_one : there may be only one endpoint."""
-    count, counter, known = 0, UndecodedCounter(view), ""
+    count, counter, known = 0, UndecodedReporter(view), ""
     for endpoint, batch in decode_batches(view):
         if is_one and known not in ("", endpoint):
             text = "choose one (--endpoint), or give a directory: a name without .parquet"
@@ -75,7 +75,7 @@ def _fill(tables: _Tables, view: LogView, is_one: bool) -> int:
         known = endpoint
         tables.add(safe_file_name(endpoint), batch.rows)
         if batch.undecoded.num_rows:
-            tables.add(_UNDECODED, batch.undecoded)
+            tables.add(_UNDECODED_NAME, batch.undecoded)
         counter.add(endpoint, batch.undecoded)
         count += batch.messages
     if is_one and not known:
@@ -84,7 +84,7 @@ def _fill(tables: _Tables, view: LogView, is_one: bool) -> int:
     return count
 
 
-class _Table:
+class _ParquetFile:
     """The file of an endpoint on its way: pieces of it, as what its messages have changes."""
 
     def __init__(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class _Table:
     @property
     def is_full(self) -> bool:
         """Whether what waits is enough for a row group."""
-        return sum(rows.num_rows for rows in self.waiting) >= _ROWS or self.size >= _BYTES
+        return sum(rows.num_rows for rows in self.waiting) >= _ROW_GROUP_ROWS or self.size >= _ROW_GROUP_BYTES
 
     @property
     def size(self) -> int:
@@ -115,7 +115,7 @@ class _Table:
         self.columns, self.waiting = columns, []
         if self.writer is None:
             self.pieces.append(self.path.with_suffix(f".{len(self.pieces)}"))
-            self.writer = parquet_writer(self.pieces[-1], columns)
+            self.writer = open_parquet_writer(self.pieces[-1], columns)
         self.writer.write_table(with_columns(rows, columns))
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class _Table:
         if len(self.pieces) == 1:
             self.pieces[0].rename(self.path)
             return
-        with parquet_writer(self.path, self.columns) as writer:
+        with open_parquet_writer(self.path, self.columns) as writer:
             for piece in self.pieces:
                 with pq.ParquetFile(piece) as file:
                     for group in range(file.num_row_groups):
@@ -139,17 +139,17 @@ class _Table:
                 piece.unlink()
 
 
-class _Tables:
+class _ParquetDirectory:
     """The files of a directory. What waits of all, and how many are open, is bounded."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _ParquetFile] = {}
         self._waiting = 0  # bytes
 
     def add(self, name: str, rows: pa.Table) -> None:
         """Add rows to the file of this name."""
-        table = self._tables.setdefault(name, _Table(self._directory / f"{name}{SUFFIX}"))
+        table = self._tables.setdefault(name, _ParquetFile(self._directory / f"{name}{PARQUET_SUFFIX}"))
         table.waiting.append(rows)
         self._waiting += rows.nbytes
         if table.is_full:
@@ -157,9 +157,9 @@ class _Tables:
         while self._waiting > _WAITING_BYTES:
             self._write(max(self._tables.values(), key=lambda candidate: candidate.size))
 
-    def _write(self, table: _Table) -> None:
+    def _write(self, table: _ParquetFile) -> None:
         opened = [candidate for candidate in self._tables.values() if candidate.writer is not None]
-        if len(opened) >= _OPEN_MAX:
+        if len(opened) >= _OPEN_FILES_MAX:
             opened[0].close()
         self._waiting -= table.size
         table.write()

@@ -11,17 +11,17 @@ from msgq.decoding.json_values import json_text, json_value
 from msgq.recording.reader.message import Message
 
 #: Columns of a message next to its payload.
-FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "origin_time", "kind", "publisher", "key")
+EXPORT_FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "origin_time", "kind", "publisher", "key")
 
 
-def json_row(message: Message, value: Any) -> dict[str, Any]:
+def make_json_row(message: Message, value: Any) -> dict[str, Any]:
     """Return the fields of a message, and `value`, decoded; or `data` in base64, with the `reason` if there is one.
 
     An origin that is not known is None.
 
     value : as `LogReader.decoded` gives it.
     """
-    fields = {name: getattr(message, name) for name in FIELDS}
+    fields = {name: getattr(message, name) for name in EXPORT_FIELDS}
     fields["origin_time"] = message.origin_time or None
     json_payload = as_json(value, message.data)
     if not isinstance(json_payload, Undecoded):
@@ -34,10 +34,10 @@ def json_row(message: Message, value: Any) -> dict[str, Any]:
 
 
 def write_jsonl(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
-    """Write one JSON object per line, see `json_row`; return the number of messages."""
+    """Write one JSON object per line, see `make_json_row`; return the number of messages."""
     count = 0
     for message, value in decoded:
-        file.write(f"{json_text(json_row(message, value))}\n")
+        file.write(f"{json_text(make_json_row(message, value))}\n")
         count += 1
     return count
 
@@ -46,14 +46,17 @@ def write_csv(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
     """Write a header, then per message FIELDS, `value` as JSON or `data` in base64 and `reason`; return the number."""
     count = 0
     writer = csv.writer(file)
-    writer.writerow((*FIELDS, "value", "data", "reason"))
+    writer.writerow((*EXPORT_FIELDS, "value", "data", "reason"))
     for message, value in decoded:
-        row = json_row(message, value)
+        row = make_json_row(message, value)
         text = json_text(row["value"]) if "value" in row else ""
-        writer.writerow((*(row[name] for name in FIELDS), text, row.get("data"), row.get("reason")))
+        writer.writerow((*(row[name] for name in EXPORT_FIELDS), text, row.get("data"), row.get("reason")))
         count += 1
     return count
 
 
 #: Functions by the name of their format.
-WRITERS: dict[str, Callable[[Iterable[tuple[Message, Any]], TextIO], int]] = {"jsonl": write_jsonl, "csv": write_csv}
+EXPORT_WRITERS: dict[str, Callable[[Iterable[tuple[Message, Any]], TextIO], int]] = {
+    "jsonl": write_jsonl,
+    "csv": write_csv,
+}

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 
-def pandas_frame(rows: pa.Table) -> pandas.DataFrame:
+def build_pandas_frame(rows: pa.Table) -> pandas.DataFrame:
     """Return rows with a column for each field of structs, with a dot between the names.
 
     Whole numbers stay what they are where some are missing, as pandas' Int64: as floating point they would lose digits.

@@ -9,14 +9,14 @@ from mcap import records
 from mcap.exceptions import McapError
 
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
-from msgq.recording.mcap_io.record_structs import HEAD, Metadata, RecordStream
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD, Metadata, RecordStream
 
 CRC_BYTES = 4  # after the data of an attachment
-_TIMES = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
+_TIMES_STRUCT = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
 _TEXTS_BYTES = 1 << 16  # of an attachment's name and media type, at most
 
 
-def attachment_index(fd: int, offset: int, length: int) -> records.AttachmentIndex:
+def read_attachment_index(fd: int, offset: int, length: int) -> records.AttachmentIndex:
     """Return what an attachment's record says before its data.
 
     Raises
@@ -24,15 +24,17 @@ def attachment_index(fd: int, offset: int, length: int) -> records.AttachmentInd
     ValueError : its lengths contradict each other, or are those of no attachment.
     OSError : it cannot be read.
     """
-    data = os.pread(fd, min(length - HEAD.size, _TEXTS_BYTES), offset + HEAD.size)
+    data = os.pread(fd, min(length - RECORD_HEAD.size, _TEXTS_BYTES), offset + RECORD_HEAD.size)
     try:
-        log_time, create_time = _TIMES.unpack_from(data)
-        stream = RecordStream(data[_TIMES.size :])
+        log_time, create_time = _TIMES_STRUCT.unpack_from(data)
+        stream = RecordStream(data[_TIMES_STRUCT.size :])
         name, media_type = stream.read_prefixed_string(), stream.read_prefixed_string()
         size = stream.read8()
     except (McapError, ValueError, struct.error) as error:
         raise ValueError(f"an attachment that makes no sense: {str(error) or type(error).__name__}") from None
-    if _TIMES.size + stream.count + size + CRC_BYTES > length - HEAD.size:  # unknown fields follow the CRC
+    if (
+        _TIMES_STRUCT.size + stream.count + size + CRC_BYTES > length - RECORD_HEAD.size
+    ):  # unknown fields follow the CRC
         raise ValueError(f"an attachment whose lengths contradict each other: {size} bytes in a record of {length}")
     return records.AttachmentIndex(
         offset=offset,
@@ -45,10 +47,10 @@ def attachment_index(fd: int, offset: int, length: int) -> records.AttachmentInd
     )
 
 
-def crc_offset(index: records.AttachmentIndex) -> int:
+def find_crc_offset(index: records.AttachmentIndex) -> int:
     """Return the offset of the CRC of an attachment in the file; it covers the record before it."""
     texts = sum(4 + len(text.encode()) for text in (index.name, index.media_type))
-    return int(index.offset + HEAD.size + _TIMES.size + texts + 8 + index.data_size)
+    return int(index.offset + RECORD_HEAD.size + _TIMES_STRUCT.size + texts + 8 + index.data_size)
 
 
 def read_metadata(fd: int, offset: int, length: int) -> Metadata:
@@ -61,7 +63,7 @@ def read_metadata(fd: int, offset: int, length: int) -> Metadata:
     """
     if length > METADATA_BYTES_MAX:
         raise ValueError(f"metadata of {length} bytes; {METADATA_BYTES_MAX} are all that is read")
-    data = os.pread(fd, length - HEAD.size, offset + HEAD.size)
+    data = os.pread(fd, length - RECORD_HEAD.size, offset + RECORD_HEAD.size)
     try:
         stream = RecordStream(data)
         record = records.Metadata.read(stream)

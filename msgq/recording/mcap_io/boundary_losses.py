@@ -21,7 +21,7 @@ from msgq.recording.mcap_io.metadata_keys import (
 )
 
 LOST_MAX = 1 << 62
-_TURN = 1 << 32  # a sequence has 32 bits
+_SEQUENCE_RANGE = 1 << 32  # a sequence has 32 bits
 
 
 class BoundaryLoss(NamedTuple):
@@ -86,7 +86,7 @@ def _format_loss(hidden: BoundaryLoss | None, sequence: str, lost: str) -> dict[
 
 
 def _parse_loss(sequence: str | None, lost: str | None) -> BoundaryLoss | None:
-    number = _parse_number(sequence, _TURN)
+    number = _parse_number(sequence, _SEQUENCE_RANGE)
     if number is None or lost is None:
         return None
     count = _parse_number(lost, LOST_MAX)

@@ -29,7 +29,7 @@ METADATA_BYTES_MAX = 32 << 20
 CHANGES_MAX = 1 << 16
 CLOCK_NOTES_MAX = 4096
 _OVERHEAD_BYTES = 256  # of Python, for each
-_READ: dict[Opcode, Callable[[ReadDataStream], Any]] = {
+_RECORD_READERS: dict[Opcode, Callable[[ReadDataStream], Any]] = {
     Opcode.SCHEMA: records.Schema.read,
     Opcode.CHANNEL: records.Channel.read,
     Opcode.METADATA: records.Metadata.read,
@@ -75,15 +75,15 @@ class MetadataBudget:
     """Counts what a file's descriptions take."""
 
     def __init__(self) -> None:
-        self._taken: dict[tuple[int, bytes], int] = {}
+        self._reserved_bytes: dict[tuple[int, bytes], int] = {}
         self._bytes = 0
 
     def reserve(self, key: tuple[int, bytes], size: int) -> bool:
         """Return whether there is room for a description, instead of an earlier one with this key."""
-        added = size + _OVERHEAD_BYTES - self._taken.get(key, 0)
+        added = size + _OVERHEAD_BYTES - self._reserved_bytes.get(key, 0)
         if self._bytes + added > METADATA_BYTES_MAX:
             return False
-        self._taken[key] = size + _OVERHEAD_BYTES
+        self._reserved_bytes[key] = size + _OVERHEAD_BYTES
         self._bytes += added
         return True
 
@@ -164,7 +164,7 @@ class ChannelRegistry:
         record = self._waiting.pop(number, None)
         if record is not None:
             self._problem(offset, f"channel {number} has schema {record.schema_id}, which is not there")
-            self._describe(record, offset)
+            self._describe_channel(record, offset)
         return record is not None
 
     def may_be_wanted(self, number: int) -> bool:
@@ -182,7 +182,7 @@ class ChannelRegistry:
             self.codes = np.concatenate((self.codes, np.full(number + 1 - len(self.codes), CODE_UNKNOWN, np.int32)))
         self.codes[number] = code
 
-    def learn(self, opcode: int, content: bytes, offset: int) -> None:
+    def learn_record(self, opcode: int, content: bytes, offset: int) -> None:
         """Learn from a header, a schema, a channel or metadata; a repetition costs nothing.
 
         Parameters
@@ -193,16 +193,16 @@ class ChannelRegistry:
         key = (opcode, content[:2])
         if self._known.get(key) == content or (opcode == Opcode.CHANNEL and self.changes > CHANGES_MAX):
             return
-        if not self._budget.reserve(_budget_key(opcode, content), len(content)):
+        if not self._budget.reserve(_make_budget_key(opcode, content), len(content)):
             text = f"{METADATA_BYTES_MAX} bytes of schemas, channels and metadata are all that is kept; not this one"
             self._problem(offset, text)
             return
         if opcode != Opcode.METADATA:
             self._known[key] = content
         stream = RecordStream(content)
-        record = parse_or_report(_READ[Opcode(opcode)], stream, offset, self._problem)
+        record = parse_or_report(_RECORD_READERS[Opcode(opcode)], stream, offset, self._problem)
         changes, former = self.changes, self.schemas.get(getattr(record, "id", 0))
-        self._store(record, offset)
+        self._store_metadata(record, offset)
         if opcode != Opcode.METADATA and record is not None:
             is_other = self.changes > changes or (opcode == Opcode.SCHEMA and former not in (None, record))
             self._keep_unknown_fields((opcode, getattr(record, "id", 0)), content[stream.count :], is_other)
@@ -214,7 +214,7 @@ class ChannelRegistry:
         if tail:
             self.tails.setdefault(key, tail)
 
-    def _store(self, record: Any, offset: int) -> None:
+    def _store_metadata(self, record: Any, offset: int) -> None:
         if isinstance(record, records.Header):
             self.header = record
         elif isinstance(record, records.Metadata):
@@ -224,14 +224,14 @@ class ChannelRegistry:
             self.schemas[record.id] = record
             for number in self._awaited.pop(record.id, ()):
                 if number in self._waiting and self._waiting[number].schema_id == record.id:
-                    self._describe(self._waiting.pop(number), offset)
+                    self._describe_channel(self._waiting.pop(number), offset)
         elif isinstance(record, records.Channel) and record.schema_id and record.schema_id not in self.schemas:
             self._waiting[record.id] = record  # a summary may leave the schemas to the chunks
             self._awaited.setdefault(record.schema_id, set()).add(record.id)
             self.set_code(record.id, CODE_UNKNOWN)
         elif isinstance(record, records.Channel):
             self._waiting.pop(record.id, None)
-            self._describe(record, offset)
+            self._describe_channel(record, offset)
 
     def _add_clock_note(self, name: str, metadata: dict[str, str], offset: int) -> None:
         """Keep what a recorder noted of the clocks; in a file that is of several runs, nothing is."""
@@ -246,15 +246,15 @@ class ChannelRegistry:
         else:
             self._problem(offset, f"the wall clock was set {CLOCK_NOTES_MAX} times, more than that is not kept")
 
-    def _describe(self, record: records.Channel, offset: int) -> None:
+    def _describe_channel(self, record: records.Channel, offset: int) -> None:
         epoch = record.metadata.get(metadata_keys.EPOCH, "")
-        schema = self._schema_record(record.schema_id)
+        schema = self._find_schema_record(record.schema_id)
         channel = Channel(
             record.topic,
             self.metadata.get(metadata_keys.RECORDING, {}).get("run", ""),
             int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) < 19 else 0,
             record.metadata.get(metadata_keys.SEQUENCE) == metadata_keys.PUBLISHED,
-            _message_schema(record, schema),
+            _find_message_schema(record, schema),
             record.metadata.get(metadata_keys.TRACKED) == "1",
             parse_metadata(record.metadata),
             ChannelRecord(record.message_encoding, tuple(record.metadata.items()), schema),
@@ -268,7 +268,7 @@ class ChannelRegistry:
         self.schema_ids[record.id] = record.schema_id
         self.set_code(record.id, self.assign_code(channel))
 
-    def _schema_record(self, number: int) -> SchemaRecord | None:
+    def _find_schema_record(self, number: int) -> SchemaRecord | None:
         record = self.schemas.get(number) if number else None
         return None if record is None else SchemaRecord(record.name, record.encoding, record.data)
 
@@ -284,14 +284,14 @@ def parse_or_report(
         return None
 
 
-def _budget_key(opcode: int, content: bytes) -> tuple[int, bytes]:
+def _make_budget_key(opcode: int, content: bytes) -> tuple[int, bytes]:
     """Return what a later description has in common with one that it replaces: the id, or the name of metadata."""
     if opcode != Opcode.METADATA:
         return opcode, content[:2]
     return opcode, content[: 4 + int.from_bytes(content[:4], "little")]
 
 
-def _message_schema(channel: records.Channel, record: SchemaRecord | None) -> Schema | None:
+def _find_message_schema(channel: records.Channel, record: SchemaRecord | None) -> Schema | None:
     """Return what messages of a channel mean; None: nothing says it."""
     if record is None:
         return schema_of(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None

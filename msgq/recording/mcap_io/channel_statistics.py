@@ -15,7 +15,7 @@ from msgq.recording.mcap_io.core import CHANNEL_IDS, TALLY_DTYPE, ChunkBuffer
 OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's statistics
 
 
-class Numbering(NamedTuple):
+class NumberingState(NamedTuple):
     """The shared state of messages with one numbering.
 
     Attributes
@@ -95,25 +95,25 @@ class ChannelStatistics:
             names += [] if number in self._unscanned else ["bytes", "largest"]
             figure: dict[str, Any] = {name: int(tally[name]) for name in names}
             if number in self._counted and numbering not in unknown:
-                figure |= self._losses(numbering) if numbering not in said else {"lost": 0}
+                figure |= self._compute_losses(numbering) if numbering not in said else {"lost": 0}
                 said.add(numbering)
             statistics[str(number)] = json.dumps(figure)
         return statistics
 
-    def numbering_of(self, channel: int) -> int:
+    def find_numbering_channel(self, channel: int) -> int:
         """Return the number of the first channel with the numbering of this one."""
         return int(self._numberings[channel])
 
-    def numberings(self) -> Iterator[Numbering]:
+    def numberings(self) -> Iterator[NumberingState]:
         """Yield the numberings whose gaps are losses, in the order of their channels."""
-        for number in sorted({self.numbering_of(channel) for channel in self._counted}):
+        for number in sorted({self.find_numbering_channel(channel) for channel in self._counted}):
             if self._tallies[number]["following"]:
-                yield self._numbering(number)
+                yield self._find_numbering(number)
 
-    def _numbering(self, number: int) -> Numbering:
+    def _find_numbering(self, number: int) -> NumberingState:
         tally = self._tallies[number]
-        return Numbering(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["following"]) - 1)
+        return NumberingState(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["following"]) - 1)
 
-    def _losses(self, number: int) -> dict[str, Any]:
-        numbering = self._numbering(number)
+    def _compute_losses(self, number: int) -> dict[str, Any]:
+        numbering = self._find_numbering(number)
         return {"lost": numbering.lost, "sequences": [numbering.first, numbering.last]}

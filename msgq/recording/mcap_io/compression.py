@@ -10,7 +10,7 @@ import zstandard
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES = 4 << 20
-_HEAD_BYTES = 18  # of a frame, at most: they say how large it was
+_FRAME_HEAD_BYTES = 18  # of a frame, at most: they say how large it was
 
 
 def decompress(name: str, data: memoryview[int], size: int) -> bytes:
@@ -70,7 +70,7 @@ def iter_zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
     ValueError : it is damaged from here on, or ends too early.
     """
     try:
-        said, size = zstandard.frame_content_size(file.read(_HEAD_BYTES)), 0
+        said, size = zstandard.frame_content_size(file.read(_FRAME_HEAD_BYTES)), 0
         file.seek(0)
         with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as stream:
             while block := stream.read1(_BLOCK_BYTES):  # `read` would lose what it has when it comes to the damage
@@ -82,7 +82,7 @@ def iter_zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
 
 
-def compatibility_error(name: str, data: memoryview[int], size: int) -> str:
+def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str:
     """Return why other readers may refuse compressed data which `decompress` takes; "": they take them, too."""
     try:
         if name == "lz4":
@@ -96,7 +96,7 @@ def compatibility_error(name: str, data: memoryview[int], size: int) -> str:
     return ""
 
 
-def decompressed_size(name: str, data: memoryview[int]) -> int | None:
+def read_decompressed_size(name: str, data: memoryview[int]) -> int | None:
     """Return how many bytes the compressed data say that they are; None where they do not.
 
     Raises

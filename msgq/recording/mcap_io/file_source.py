@@ -78,12 +78,12 @@ class _DecompressedCopy:
                 self.fd = os.dup(file.fileno())
             weakref.finalize(self, os.close, self.fd)
             with open(os.dup(compressed), "rb") as original:
-                self._fill(path, original, directory)
+                self._decompress_file(path, original, directory)
         except OSError as error:
             text = f"cannot make a copy of {path} that is not compressed, in {directory}: {error.strerror}"
             raise RecordingError(text, errno=error.errno or errno.EIO) from error
 
-    def _fill(self, path: Path, original: BinaryIO, directory: str) -> None:
+    def _decompress_file(self, path: Path, original: BinaryIO, directory: str) -> None:
         try:
             for block in iter_zstd_blocks(original):
                 disk = os.statvfs(self.fd)

@@ -22,7 +22,7 @@ from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, Se
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-_NUMBERS = itertools.count()  # of unfinished files, of which several may become one path
+_TEMPORARY_NUMBERS = itertools.count()  # of unfinished files, of which several may become one path
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def create_atomically(path: Path) -> Iterator[Path]:
     RecordingError : `path` exists, or cannot be written.
     """
     pid = os.getpid()
-    unfinished = path.with_name(f".{path.name}.{pid}-{next(_NUMBERS)}.part")
+    unfinished = path.with_name(f".{path.name}.{pid}-{next(_TEMPORARY_NUMBERS)}.part")
     try:
         if path.exists():
             raise RecordingError(f"{path} exists; give another name, or remove it")
@@ -124,13 +124,13 @@ class Writer:
         if number >= CHANNEL_IDS:
             text = f"{CHANNEL_IDS - 1} channels are all that one file can number; write another one"
             raise RecordingError(text, endpoint)
-        record = self._schema(schema) if schema and metadata_keys.has_schema_record(schema) else None
+        record = self._add_schema(schema) if schema and metadata_keys.has_schema_record(schema) else None
         encoding = schema.encoding if schema else ""
         described = records.Channel(number, endpoint, encoding, dict(metadata or {}), record.id if record else 0)
         self._chunk_writer.add_channel(EncodedChannel(described, record))
         return number
 
-    def _schema(self, schema: Schema) -> records.Schema:
+    def _add_schema(self, schema: Schema) -> records.Schema:
         """Return the record of a schema; equal ones share it."""
         key = (schema.name, schema.schema_encoding, schema.data)
         if key not in self._schemas:

@@ -31,14 +31,14 @@ from msgq.recording.mcap_io.origins import Origins, is_origins
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import (
     CHUNK_BYTES_MAX,
-    DAMAGE,
+    DAMAGE_OPCODE,
+    ChunkTooLargeError,
     RecordScanner,
-    TooLargeError,
     decompress_chunk,
 )
-from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, RECORD_HEAD
 from msgq.recording.mcap_io.rosbag2 import not_mcap_error
-from msgq.recording.mcap_io.summary import Summary, chunk_end, read_summary
+from msgq.recording.mcap_io.summary import Summary, find_chunk_end, read_summary
 from msgq.recording.mcap_io.unknown_records import is_foreign_record
 from msgq.recording.mcap_io.wall_time import WallTimes
 
@@ -124,8 +124,8 @@ class McapFile:
         self.wall_times: WallTimes | None = None
         self.on_read: Callable[[int], object] | None = None
         self.on_unknown_record: Callable[[bytes], object] | None = None
-        self._note, self._most = note, most
-        self.registry = ChannelRegistry(assign_code, self._report)
+        self._problem_handler, self._max_chunk_bytes = note, most
+        self.registry = ChannelRegistry(assign_code, self._report_problem)
         self._full_map: McapFile | None = None  # the same, of which chunks are left where no description was looked for
         self._prologue = (0, b"")  # what a chunk began with, all of which is known, after so many changes
         self._crc: DataCrc | None = DataCrc()  # of the data, once there is a message outside of chunks; None: damaged
@@ -133,8 +133,8 @@ class McapFile:
         with self.source.open() as fd:
             self.size = os.fstat(fd).st_size
             if self.source.damage:
-                self._report(self.size, f"the compressed file is damaged, and ends here: {self.source.damage}")
-            self._map(fd, span, use_wall_clock)
+                self._report_problem(self.size, f"the compressed file is damaged, and ends here: {self.source.damage}")
+            self._map_file(fd, span, use_wall_clock)
         if use_wall_clock:
             self._use_wall_clock()
 
@@ -158,8 +158,8 @@ class McapFile:
 
     # What is where
 
-    def _map(self, fd: int, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
-        if (begin := os.pread(fd, 16, 0))[: len(MAGIC)] != MAGIC:
+    def _map_file(self, fd: int, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
+        if (begin := os.pread(fd, 16, 0))[: len(MCAP_MAGIC)] != MCAP_MAGIC:
             raise not_mcap_error(self.path, begin)
         position = self._read_header(fd)
         if span is not None and self.registry.header.profile == metadata_keys.PROFILE:  # each chunk has its channels
@@ -169,7 +169,9 @@ class McapFile:
             self._map_records(fd, max(position, span[0]), min(span[1], self.size))
             return self._distrust_index()
         known = len(self.extra_records)
-        summary = read_summary(fd, self.size, self._most, self._report) or Summary(self.size, is_whole=False)
+        summary = read_summary(fd, self.size, self._max_chunk_bytes, self._report_problem) or Summary(
+            self.size, is_whole=False
+        )
         if not self._map_by_summary(fd, position, summary):
             self.blocks.clear()
             del self.extra_records[known:]
@@ -188,7 +190,9 @@ class McapFile:
         try:
             self.wall_times = wall = WallTimes(self.registry.clock_notes)
         except ValueError as error:
-            self._report(0, f"nobody can know what the wall clock showed, {error}; times are the host's clock's")
+            self._report_problem(
+                0, f"nobody can know what the wall clock showed, {error}; times are the host's clock's"
+            )
             return
         for number, block in enumerate(self.blocks):
             if block.start <= block.end < TIME_MAX:
@@ -199,7 +203,7 @@ class McapFile:
         """Note the blocks as the summary says; return whether what is between its chunks makes sense."""
         self.complete = summary.is_whole
         for opcode, content, offset in summary.definitions:
-            self.registry.learn(opcode, content, offset)
+            self.registry.learn_record(opcode, content, offset)
         self.statistics = summary.statistics
         good = True
         for index in summary.chunks:
@@ -208,7 +212,7 @@ class McapFile:
             times = (index.message_start_time, index.message_end_time)
             chunk = DataBlock(*place, *times, set(index.message_index_offsets) or None, True)
             self.blocks.append(self._attach_origins(chunk))
-            position = chunk_end(index)
+            position = find_chunk_end(index)
         good &= self._map_records(fd, position, summary.start)
         return good or not summary.chunks
 
@@ -223,19 +227,19 @@ class McapFile:
         """Return a map of some of the blocks only, which can be pickled if the functions can."""
         piece = copy(self)
         piece.on_read = piece.on_unknown_record = None
-        piece.blocks, piece.extra_records, piece.statistics, piece._note = blocks, [], None, note
+        piece.blocks, piece.extra_records, piece.statistics, piece._problem_handler = blocks, [], None, note
         piece._full_map = None
-        piece.registry = self.registry.copy(assign_code, piece._report)
+        piece.registry = self.registry.copy(assign_code, piece._report_problem)
         return piece
 
     def _read_header(self, fd: int) -> int:
         """Read the header, and what a recorder of ours says behind it; return where that ends."""
-        scanner = RecordScanner(fd, len(MAGIC), self.size, self._most)
+        scanner = RecordScanner(fd, len(MCAP_MAGIC), self.size, self._max_chunk_bytes)
         for opcode, record in zip((Opcode.HEADER, Opcode.METADATA), scanner, strict=False):
             if record.opcode != opcode or record.end - record.start > _BLOCK_BYTES:
                 return record.start
-            content = os.pread(fd, record.end - record.start, record.start)[HEAD.size :]
-            self.registry.learn(opcode, content, record.start)
+            content = os.pread(fd, record.end - record.start, record.start)[RECORD_HEAD.size :]
+            self.registry.learn_record(opcode, content, record.start)
             if opcode == Opcode.METADATA:
                 self._add_extra_record(opcode, record.start, record.end)
         return scanner.position
@@ -243,17 +247,17 @@ class McapFile:
     def _map_records(self, fd: int, position: int, end: int) -> bool:
         """Note the blocks between two places, and learn from what is between them; return whether all made sense."""
         sound = True
-        scanner = RecordScanner(fd, position, end, self._most)
+        scanner = RecordScanner(fd, position, end, self._max_chunk_bytes)
         for opcode, start, following, head, reason in scanner:
-            length = following - start - HEAD.size
-            if opcode == DAMAGE:
-                self._report(start, reason)
+            length = following - start - RECORD_HEAD.size
+            if opcode == DAMAGE_OPCODE:
+                self._report_problem(start, reason)
                 self._distrust_index()
                 self._crc, sound = None, False
             elif opcode == Opcode.MESSAGE:
                 scanner.position = self._map_messages(fd, start, end)
-            elif opcode == Opcode.CHUNK and length >= CHUNK.size:
-                first, last, size, *_ = CHUNK.unpack_from(head, HEAD.size)
+            elif opcode == Opcode.CHUNK and length >= CHUNK_HEAD.size:
+                first, last, size, *_ = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)
                 chunk = DataBlock(start, following - start, size, first, last, None, True)
                 self.blocks.append(self._attach_origins(chunk))
             elif is_origins(head):
@@ -261,12 +265,14 @@ class McapFile:
             elif opcode == Opcode.DATA_END:
                 self._check_data_crc(fd, start, head)
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.blocks:
-                self._add_channel(struct.unpack_from("<H", head, HEAD.size)[0])
+                self._add_channel(struct.unpack_from("<H", head, RECORD_HEAD.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
                 length = min(length, METADATA_BYTES_MAX)  # of which nothing is taken
-                self.registry.learn(opcode, os.pread(fd, length, start + HEAD.size), start)
+                self.registry.learn_record(opcode, os.pread(fd, length, start + RECORD_HEAD.size), start)
             elif opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
-                self._report(start, f"a record (opcode {opcode:#x}) of {length} bytes is too short, or has no chunk")
+                self._report_problem(
+                    start, f"a record (opcode {opcode:#x}) of {length} bytes is too short, or has no chunk"
+                )
             if opcode in (Opcode.ATTACHMENT, Opcode.METADATA) or is_foreign_record(head):
                 self._add_extra_record(opcode, start, following)
         return sound
@@ -275,7 +281,9 @@ class McapFile:
         if len(self.extra_records) < EXTRA_RECORDS_MAX:
             self.extra_records.append(ExtraRecord(opcode, start, end - start, in_summary))
         else:
-            self._report(start, f"{EXTRA_RECORDS_MAX} records beside the messages are all that is kept; not this one")
+            self._report_problem(
+                start, f"{EXTRA_RECORDS_MAX} records beside the messages are all that is kept; not this one"
+            )
 
     def _attach_origins(self, chunk: DataBlock) -> DataBlock:
         """Return a chunk with the record of its origins, if that ends where the chunk begins."""
@@ -292,17 +300,19 @@ class McapFile:
     def _map_messages(self, fd: int, position: int, end: int) -> int:
         """Note a block of messages outside of chunks; return where it ends."""
         buffer = os.pread(fd, min(_BLOCK_BYTES, end - position), position)
-        length = HEAD.unpack_from(buffer)[1]
-        if len(buffer) < HEAD.size + length <= self._most:
-            buffer = os.pread(fd, HEAD.size + length, position)
-        elif HEAD.size + length > self._most:
-            self._report(position, f"a message was skipped: {TooLargeError(length, self._most)}")
-            return position + HEAD.size + int(length)
-        columns = ScanColumns(len(buffer) // (HEAD.size + 22) + 1)
+        length = RECORD_HEAD.unpack_from(buffer)[1]
+        if len(buffer) < RECORD_HEAD.size + length <= self._max_chunk_bytes:
+            buffer = os.pread(fd, RECORD_HEAD.size + length, position)
+        elif RECORD_HEAD.size + length > self._max_chunk_bytes:
+            self._report_problem(
+                position, f"a message was skipped: {ChunkTooLargeError(length, self._max_chunk_bytes)}"
+            )
+            return position + RECORD_HEAD.size + int(length)
+        columns = ScanColumns(len(buffer) // (RECORD_HEAD.size + 22) + 1)
         size = columns.scan(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
         if size == 0:
-            self._report(position, "a message that is too short or long, or has an impossible time")
-            return position + HEAD.size + int(length)
+            self._report_problem(position, "a message that is too short or long, or has an impossible time")
+            return position + RECORD_HEAD.size + int(length)
         if self._crc is not None:  # no other one covers such messages, and all of them are read here
             self._crc.add(fd, memoryview(buffer)[:size], position)
         times = columns.log_time[: columns.rows]
@@ -312,18 +322,18 @@ class McapFile:
 
     def _check_data_crc(self, fd: int, end: int, head: bytes) -> None:
         """Compare the data section, if messages are in it outside of chunks, with the CRC that its end says."""
-        opcode, length = HEAD.unpack_from(head)
-        said = int.from_bytes(head[HEAD.size : HEAD.size + 4], "little") if length >= 4 else 0
+        opcode, length = RECORD_HEAD.unpack_from(head)
+        said = int.from_bytes(head[RECORD_HEAD.size : RECORD_HEAD.size + 4], "little") if length >= 4 else 0
         if self._crc is None or not self._crc.position or opcode != Opcode.DATA_END or not said:
             return
         self._crc.advance(fd, end)
         if self._crc.value != said:
             text = "messages outside of chunks, descriptions or attachments are not as they were written"
-            self._report(end, f"the data section's CRC is wrong: {text}")
+            self._report_problem(end, f"the data section's CRC is wrong: {text}")
 
-    def _report(self, offset: int, reason: str, code: int | None = None) -> None:
+    def _report_problem(self, offset: int, reason: str, code: int | None = None) -> None:
         """Note what is wrong. code : the errno, where it is not the file."""
-        self._note(Problem(str(self.path), offset, reason, code))
+        self._problem_handler(Problem(str(self.path), offset, reason, code))
 
     # What is in it
 
@@ -345,7 +355,7 @@ class McapFile:
             return content
         self._learn_channels(block, content)
         return decompress_payloads(
-            content, self._is_compressed_channel, self._most, partial(self._report, block.offset)
+            content, self._is_compressed_channel, self._max_chunk_bytes, partial(self._report_problem, block.offset)
         )
 
     @cached_property
@@ -362,52 +372,64 @@ class McapFile:
         return wanted and self.registry.channels[number].record.message_encoding == "cdr"
 
     def _read_bytes(self, block: DataBlock) -> bytes | None:
-        if block.length > self._most + _BLOCK_BYTES:  # what cannot be compressed is a little more than it was
-            self._report(block.offset, f"a chunk was skipped: {TooLargeError(block.length, self._most)}")
+        if (
+            block.length > self._max_chunk_bytes + _BLOCK_BYTES
+        ):  # what cannot be compressed is a little more than it was
+            self._report_problem(
+                block.offset, f"a chunk was skipped: {ChunkTooLargeError(block.length, self._max_chunk_bytes)}"
+            )
             return None
         try:
             with self.source.open() as fd:
                 data = os.pread(fd, block.length, block.offset)
         except RecordingError as error:
-            self._report(block.offset, str(error), error.errno)
+            self._report_problem(block.offset, str(error), error.errno)
             return None
         if self.on_read is not None:
             self.on_read(block.length)
         if len(data) < block.length:
             reason = f"{block.length} bytes were to be read, {len(data)} could be"
-            self._report(block.offset, reason, errno.ESTALE)  # blocks lie within the file as it was
+            self._report_problem(block.offset, reason, errno.ESTALE)  # blocks lie within the file as it was
             return None
         if not block.is_chunk:
             return data
-        first, last = CHUNK.unpack_from(data, HEAD.size)[:2] if len(data) >= HEAD.size + CHUNK.size else (0, 0)
+        first, last = (
+            CHUNK_HEAD.unpack_from(data, RECORD_HEAD.size)[:2]
+            if len(data) >= RECORD_HEAD.size + CHUNK_HEAD.size
+            else (0, 0)
+        )
         if self.wall_times is None and (first, last) != (block.start, block.end):
             said = f"{block.start} to {block.end} instead of {first} to {last}"
-            self._report(block.offset, f"the summary has other times of a chunk: {said}; selected times may miss it")
+            self._report_problem(
+                block.offset, f"the summary has other times of a chunk: {said}; selected times may miss it"
+            )
         try:
-            return decompress_chunk(data, self._most)
+            return decompress_chunk(data, self._max_chunk_bytes)
         except ValueError as error:
-            self._report(block.offset, f"a chunk was skipped: {error}")
+            self._report_problem(block.offset, f"a chunk was skipped: {error}")
             return None
 
     def scan(self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int) -> int:
         """Put messages into the columns until these are full, or the content ends; return the position there."""
         rows = columns.rows
         reach = (start, end) if self.wall_times is None else self.wall_times.host_range(start, end)
-        position = self._scan(block, content, position, columns, *reach)
+        position = self._scan_records(block, content, position, columns, *reach)
         new_rows = slice(rows, columns.rows)
         columns.origin_time[new_rows] = 0
         if block.origins is not None and columns.rows > rows:
             try:
                 with self.source.open() as fd:
-                    origins = Origins.read(fd, block.origins, self._most)
+                    origins = Origins.read(fd, block.origins, self._max_chunk_bytes)
                 columns.origin_time[new_rows] = origins.lookup(columns, new_rows)
             except (RecordingError, ValueError) as error:
-                self._report(block.origins[0], f"the origins of messages were skipped: {error}")
+                self._report_problem(block.origins[0], f"the origins of messages were skipped: {error}")
         if self.wall_times is not None:
             self.wall_times.convert(columns, rows, start, end)
         return position
 
-    def _scan(self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int) -> int:
+    def _scan_records(
+        self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int
+    ) -> int:
         learning, non_messages = position == 0, 0
         changes, prologue = self._prologue
         if learning and prologue and changes == self.registry.changes and content.startswith(prologue):
@@ -419,7 +441,9 @@ class McapFile:
             if learning and (why != SCAN_RECORD or position > before or unknown):
                 self._prologue, learning = (self.registry.changes, content[:before]), False
             if why == SCAN_TRUNCATED:
-                self._report(block.offset, f"a record within goes beyond the end (at {position} of {len(content)})")
+                self._report_problem(
+                    block.offset, f"a record within goes beyond the end (at {position} of {len(content)})"
+                )
                 return len(content)
             if why == SCAN_ZERO or non_messages > NON_MESSAGES_MAX:
                 reason = (
@@ -427,7 +451,9 @@ class McapFile:
                     if why == SCAN_ZERO
                     else f"{non_messages} records that are no plain messages"
                 )
-                self._report(block.offset, f"a chunk was read in part: {reason} (at {position} of {len(content)})")
+                self._report_problem(
+                    block.offset, f"a chunk was read in part: {reason} (at {position} of {len(content)})"
+                )
                 return len(content)
             if why != SCAN_RECORD:
                 return position
@@ -435,19 +461,21 @@ class McapFile:
 
     def _handle_record(self, block: DataBlock, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""
-        opcode, length = HEAD.unpack_from(content, position)
-        following = position + HEAD.size + int(length)
+        opcode, length = RECORD_HEAD.unpack_from(content, position)
+        following = position + RECORD_HEAD.size + int(length)
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            self.registry.learn(opcode, content[position + HEAD.size : following], block.offset)
+            self.registry.learn_record(opcode, content[position + RECORD_HEAD.size : following], block.offset)
         elif opcode == Opcode.MESSAGE:
-            number = struct.unpack_from("<H", content, position + HEAD.size)[0] if length >= 22 else None
+            number = struct.unpack_from("<H", content, position + RECORD_HEAD.size)[0] if length >= 22 else None
             if number is not None and not self.registry.is_known(number):
                 if self._find_channel(number) or self.registry.drop_missing_schema(number, block.offset):
                     return position
-                self._report(block.offset, f"messages of channel {number}, which nothing describes")
+                self._report_problem(block.offset, f"messages of channel {number}, which nothing describes")
                 self.registry.set_code(number, CODE_UNWANTED)  # said once
             else:
-                self._report(block.offset, f"a message that is too short, or has an impossible time (at {position})")
+                self._report_problem(
+                    block.offset, f"a message that is too short, or has an impossible time (at {position})"
+                )
         elif opcode > Opcode.DATA_END and self.on_unknown_record is not None:
             self.on_unknown_record(content[position:following])
         return following
@@ -456,7 +484,9 @@ class McapFile:
         """Look for a channel in the whole file, from its beginning: not every chunk needs to repeat it."""
         if self._full_map is None:
             try:
-                self._full_map = McapFile(self.path, self.registry.assign_code, _ignore_problem, most=self._most)
+                self._full_map = McapFile(
+                    self.path, self.registry.assign_code, _ignore_problem, most=self._max_chunk_bytes
+                )
             except RecordingError:
                 return False
             self._full_map.blocks.reverse()
@@ -475,10 +505,12 @@ class McapFile:
             why, position = nothing.scan(content, position, nobody, 0, 0)
             if why != SCAN_RECORD:
                 return
-            opcode, length = HEAD.unpack_from(content, position)
+            opcode, length = RECORD_HEAD.unpack_from(content, position)
             if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-                self.registry.learn(opcode, content[position + HEAD.size : position + HEAD.size + length], block.offset)
-            position += HEAD.size + int(length)
+                self.registry.learn_record(
+                    opcode, content[position + RECORD_HEAD.size : position + RECORD_HEAD.size + length], block.offset
+                )
+            position += RECORD_HEAD.size + int(length)
 
 
 def _ignore_problem(_: Problem) -> None:

@@ -13,7 +13,7 @@ from msgq.recording.mcap_io.core import CHANNEL_IDS, ROW_DTYPE, TIME_MAX
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 16
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -45,9 +45,9 @@ def payload_columns(data: Any) -> list[PayloadColumn]:
     InvalidValueError : it is nothing of that, or has nulls.
     """
     if isinstance(data, np.ndarray):
-        return [_of_array(data)]
+        return [_convert_array(data)]
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _of_arrow(data)
+        return _convert_arrow(data)
     try:
         content = b"".join(data)
         lengths = np.fromiter(map(len, data), np.int64, len(data))
@@ -60,7 +60,7 @@ def payload_columns(data: Any) -> list[PayloadColumn]:
     return [PayloadColumn(np.frombuffer(content, np.uint8), begins)]
 
 
-def _of_array(data: _Array) -> PayloadColumn:
+def _convert_array(data: _Array) -> PayloadColumn:
     if not data.ndim or data.dtype.hasobject:
         raise InvalidValueError(
             f"payloads of {data.ndim} dimensions and dtype {data.dtype}; give one or more, of bytes"
@@ -70,7 +70,7 @@ def _of_array(data: _Array) -> PayloadColumn:
     return PayloadColumn(content, np.arange(len(data) + 1, dtype=np.int64) * size)
 
 
-def _of_arrow(data: Any) -> list[PayloadColumn]:
+def _convert_arrow(data: Any) -> list[PayloadColumn]:
     import pyarrow as pa  # late: who has no Arrow columns needs none
 
     try:
@@ -81,10 +81,10 @@ def _of_arrow(data: Any) -> list[PayloadColumn]:
         raise InvalidValueError(f"payloads of an Arrow column that are no binaries: {error}") from None
     if chunks.null_count:
         raise InvalidValueError(f"payloads with {chunks.null_count} nulls; a message has at least no bytes")
-    return [_of_binaries(chunk) for chunk in chunks.chunks]
+    return [_convert_binaries(chunk) for chunk in chunks.chunks]
 
 
-def _of_binaries(chunk: Any) -> PayloadColumn:
+def _convert_binaries(chunk: Any) -> PayloadColumn:
     _, *buffers = chunk.buffers()
     content = np.empty(0, np.uint8) if buffers[-1] is None else np.frombuffer(buffers[-1], np.uint8)
     if len(buffers) == 1:  # of one size
@@ -118,10 +118,10 @@ class MessageColumns:
         ------
         InvalidValueError : one has another length than `count`, or a value is not possible.
         """
-        self.channel = _integers("channel", channel, count, CHANNEL_IDS)
-        self.log_time = _times("log_time", log_time, count)
-        self.publish_time = self.log_time if publish_time is None else _times("publish_time", publish_time, count)
-        self.sequence = None if sequence is None else _integers("sequence", sequence, count, TIME_MAX)
+        self.channel = _check_integers("channel", channel, count, CHANNEL_IDS)
+        self.log_time = _check_times("log_time", log_time, count)
+        self.publish_time = self.log_time if publish_time is None else _check_times("publish_time", publish_time, count)
+        self.sequence = None if sequence is None else _check_integers("sequence", sequence, count, TIME_MAX)
 
     def rows(self, payloads: Sequence[PayloadColumn], numbers: _Array) -> Iterator[tuple[_Array, _Array]]:
         """Give them as rows of dtype ROW_DTYPE, some at a time, each with the bytes that their payloads lie in.
@@ -133,8 +133,8 @@ class MessageColumns:
         """
         first = 0
         for column in payloads:
-            for begin in range(0, len(column), _ROWS):
-                begins = column.begins[begin : begin + _ROWS + 1]
+            for begin in range(0, len(column), _BATCH_ROWS):
+                begins = column.begins[begin : begin + _BATCH_ROWS + 1]
                 selection = slice(first, first + len(begins) - 1)
                 rows = np.zeros(len(begins) - 1, ROW_DTYPE)
                 rows["offset"], rows["length"] = begins[:-1], np.diff(begins)
@@ -144,14 +144,14 @@ class MessageColumns:
                 first = selection.stop
 
 
-def _times(name: str, values: ArrayLike, count: int) -> _Array:
+def _check_times(name: str, values: ArrayLike, count: int) -> _Array:
     array = np.asarray(values)
     if array.dtype.kind == "M":
         array = array.astype("M8[ns]").view(np.int64)
-    return _integers(name, array, count, TIME_MAX)
+    return _check_integers(name, array, count, TIME_MAX)
 
 
-def _integers(name: str, values: ArrayLike, count: int, end: int) -> _Array:
+def _check_integers(name: str, values: ArrayLike, count: int, end: int) -> _Array:
     """Return `count` numbers from 0 to before `end`."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:

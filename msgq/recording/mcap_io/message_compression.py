@@ -12,23 +12,23 @@ from collections.abc import Callable
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.compression import ZSTD_MAGIC, decompress_zstd_frame
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 
-_BEFORE = 22  # bytes of a message before its payload
-_BEFORE_FIRST = 2 << 16  # records that may come before the first message of a chunk: schemas and channels
-_CHANNEL = struct.Struct("<H")
+_PAYLOAD_OFFSET = 22  # bytes of a message before its payload
+_SEARCH_BYTES_MAX = 2 << 16  # records that may come before the first message of a chunk: schemas and channels
+_CHANNEL_ID_STRUCT = struct.Struct("<H")
 
 
 def starts_with_compressed_payload(records: bytes) -> bool:
     """Return whether the first message of these records is compressed."""
     position = 0
-    for _ in range(_BEFORE_FIRST):
-        if position + HEAD.size > len(records):
+    for _ in range(_SEARCH_BYTES_MAX):
+        if position + RECORD_HEAD.size > len(records):
             break
-        opcode, length = HEAD.unpack_from(records, position)
+        opcode, length = RECORD_HEAD.unpack_from(records, position)
         if opcode == Opcode.MESSAGE:
-            return records.startswith(ZSTD_MAGIC, position + HEAD.size + _BEFORE)
-        position += HEAD.size + int(length)
+            return records.startswith(ZSTD_MAGIC, position + RECORD_HEAD.size + _PAYLOAD_OFFSET)
+        position += RECORD_HEAD.size + int(length)
     return False
 
 
@@ -45,16 +45,20 @@ def decompress_payloads(
     problem : is told why a message is left out.
     """
     plain, position, begin, room = bytearray(), 0, 0, most - len(records)
-    while position + HEAD.size <= len(records):
-        opcode, length = HEAD.unpack_from(records, position)
-        start, end = position + HEAD.size + _BEFORE, position + HEAD.size + length
+    while position + RECORD_HEAD.size <= len(records):
+        opcode, length = RECORD_HEAD.unpack_from(records, position)
+        start, end = position + RECORD_HEAD.size + _PAYLOAD_OFFSET, position + RECORD_HEAD.size + length
         is_compressed = opcode == Opcode.MESSAGE and end <= len(records) and records.startswith(ZSTD_MAGIC, start, end)
-        if is_compressed and is_wanted(_CHANNEL.unpack_from(records, position + HEAD.size)[0]):
+        if is_compressed and is_wanted(_CHANNEL_ID_STRUCT.unpack_from(records, position + RECORD_HEAD.size)[0]):
             plain += memoryview(records)[begin:position]
             try:
                 payload = decompress_zstd_frame(records[start:end], max(0, room + length))
                 room += length - len(payload)
-                plain += HEAD.pack(opcode, _BEFORE + len(payload)) + records[position + HEAD.size : start] + payload
+                plain += (
+                    RECORD_HEAD.pack(opcode, _PAYLOAD_OFFSET + len(payload))
+                    + records[position + RECORD_HEAD.size : start]
+                    + payload
+                )
             except ValueError as error:
                 problem(f"a message was skipped: {error}")
             begin = end

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from msgq.recording.mcap_io.core import ScanColumns
-from msgq.recording.mcap_io.record_scanner import TooLargeError
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_scanner import ChunkTooLargeError
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 
-OPCODE = 0x8A
-_MAGIC = b"msgqorat"  # other applications have the same opcodes
-_ROW = np.dtype([("offset", "<u8"), ("origin_time", "<i8")])  # offset: of the message's record in the chunk's content
+ORIGINS_OPCODE = 0x8A
+_ORIGINS_MAGIC = b"msgqorat"  # other applications have the same opcodes
+_ORIGIN_DTYPE = np.dtype(
+    [("offset", "<u8"), ("origin_time", "<i8")]
+)  # offset: of the message's record in the chunk's content
 _OFFSET_MAX = 1 << 62
-_TO_PAYLOAD = HEAD.size + 22  # from the beginning of a message's record: channel, sequence and two times
+_RECORD_HEAD_BYTES = RECORD_HEAD.size + 22  # from the beginning of a message's record: channel, sequence and two times
 
 
 def build_origins_record(entries: Any, shift: int) -> bytes:
@@ -30,14 +32,14 @@ def build_origins_record(entries: Any, shift: int) -> bytes:
     having = entries[entries["origin_time"] != 0]
     if not len(having):
         return b""
-    rows = np.empty(len(having), _ROW)
+    rows = np.empty(len(having), _ORIGIN_DTYPE)
     rows["offset"], rows["origin_time"] = having["offset"] + np.uint64(shift), having["origin_time"]
-    return HEAD.pack(OPCODE, len(_MAGIC) + rows.nbytes) + _MAGIC + rows.tobytes()
+    return RECORD_HEAD.pack(ORIGINS_OPCODE, len(_ORIGINS_MAGIC) + rows.nbytes) + _ORIGINS_MAGIC + rows.tobytes()
 
 
 def is_origins(head: bytes) -> bool:
     """Return whether a record has origins. head : at least its first 17 bytes, or all of it."""
-    return head[0] == OPCODE and head[HEAD.size :].startswith(_MAGIC)
+    return head[0] == ORIGINS_OPCODE and head[RECORD_HEAD.size :].startswith(_ORIGINS_MAGIC)
 
 
 class Origins:
@@ -50,13 +52,13 @@ class Origins:
         ------
         ValueError : the record is not one of these.
         """
-        content = memoryview(record)[HEAD.size :]
-        magic, rows = bytes(content[: len(_MAGIC)]), content[len(_MAGIC) :]
-        if magic != _MAGIC or len(rows) % _ROW.itemsize:
+        content = memoryview(record)[RECORD_HEAD.size :]
+        magic, rows = bytes(content[: len(_ORIGINS_MAGIC)]), content[len(_ORIGINS_MAGIC) :]
+        if magic != _ORIGINS_MAGIC or len(rows) % _ORIGIN_DTYPE.itemsize:
             raise ValueError("it has no origins")
-        entries = np.frombuffer(rows, _ROW)
+        entries = np.frombuffer(rows, _ORIGIN_DTYPE)
         entries = entries[entries["offset"] < _OFFSET_MAX]
-        keys = entries["offset"].astype(np.int64) + _TO_PAYLOAD
+        keys = entries["offset"].astype(np.int64) + _RECORD_HEAD_BYTES
         order = np.argsort(keys, kind="stable")
         self._keys, self._times = keys[order], entries["origin_time"][order]
 
@@ -70,7 +72,7 @@ class Origins:
         """
         start, end = place
         if end - start > most:
-            raise TooLargeError(end - start, most)
+            raise ChunkTooLargeError(end - start, most)
         return cls(os.pread(fd, end - start, start))
 
     def lookup(self, columns: ScanColumns, rows: slice) -> Any:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_TEXT_MAX = 4096  # characters of what is said of a problem: names in a file may be of any length
+_REASON_CHARACTERS_MAX = 4096  # characters of what is said of a problem: names in a file may be of any length
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("path", "reason"):  # names of files are bytes; what is no text could not go into any table
-            object.__setattr__(self, name, valid_text(getattr(self, name)[:_TEXT_MAX]))
+            object.__setattr__(self, name, make_printable_path(getattr(self, name)[:_REASON_CHARACTERS_MAX]))
 
     def __str__(self) -> str:
         return f"{self.path} at byte {self.offset}: {self.reason}"
 
 
-def valid_text(path: str | Path) -> str:
+def make_printable_path(path: str | Path) -> str:
     """Return a path as text that can be written everywhere: bytes that are no text are replaced."""
     return os.fsencode(path).decode(errors="replace")

@@ -11,11 +11,11 @@ from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.core import TIME_MAX
 from msgq.recording.mcap_io.mcap_file import DataBlock
-from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MESSAGE_INDEX
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MESSAGE_INDEX_HEAD, RECORD_HEAD
 
 _COMPRESSIONS = ("", "zstd", "lz4")
-_ENTRY = np.dtype([("log_time", "<u8"), ("offset", "<u8")])
-_LEAST_MESSAGE = HEAD.size + 22
+_INDEX_ENTRY_DTYPE = np.dtype([("log_time", "<u8"), ("offset", "<u8")])
+_MIN_MESSAGE_BYTES = RECORD_HEAD.size + 22
 _ENTRIES_MAX = 1 << 22  # of a chunk; with more it is read, chunk and all
 
 
@@ -63,16 +63,16 @@ class RawChunk:
 
 def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
     """Return what belongs to a chunk; None: its index is not there, or contradicts it, and so it has to be read."""
-    head = os.pread(fd, HEAD.size + CHUNK.size + 16, block.offset)  # a name of at most 8 bytes, and a size
-    if len(head) < HEAD.size + CHUNK.size:
+    head = os.pread(fd, RECORD_HEAD.size + CHUNK_HEAD.size + 16, block.offset)  # a name of at most 8 bytes, and a size
+    if len(head) < RECORD_HEAD.size + CHUNK_HEAD.size:
         return None
-    opcode, length = HEAD.unpack_from(head)
-    first, last, size, _, name_bytes = CHUNK.unpack_from(head, HEAD.size)
-    name = head[HEAD.size + CHUNK.size :][:name_bytes]
+    opcode, length = RECORD_HEAD.unpack_from(head)
+    first, last, size, _, name_bytes = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)
+    name = head[RECORD_HEAD.size + CHUNK_HEAD.size :][:name_bytes]
     known = name.decode(errors="replace") in _COMPRESSIONS and name_bytes <= len(name)
-    compressed = int.from_bytes(head[HEAD.size + CHUNK.size + name_bytes :][:8], "little")
-    room = length - CHUNK.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
-    if opcode != Opcode.CHUNK or HEAD.size + length != block.length or not known or room < 0:
+    compressed = int.from_bytes(head[RECORD_HEAD.size + CHUNK_HEAD.size + name_bytes :][:8], "little")
+    room = length - CHUNK_HEAD.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
+    if opcode != Opcode.CHUNK or RECORD_HEAD.size + length != block.length or not known or room < 0:
         return None
     index = block.offset + block.length
     channels = _read_message_indexes(fd, index, size)
@@ -87,23 +87,29 @@ def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
 def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelRange]:
     """Return what the index says that begins at a place; nothing where its entries cannot be those of `size` bytes."""
     channels: dict[int, ChannelRange] = {}
-    most = min(size // _LEAST_MESSAGE, _ENTRIES_MAX)
-    while len(head := os.pread(fd, MESSAGE_INDEX.size, at)) == MESSAGE_INDEX.size:
-        opcode, length, number, entry_bytes = MESSAGE_INDEX.unpack(head)
+    most = min(size // _MIN_MESSAGE_BYTES, _ENTRIES_MAX)
+    while len(head := os.pread(fd, MESSAGE_INDEX_HEAD.size, at)) == MESSAGE_INDEX_HEAD.size:
+        opcode, length, number, entry_bytes = MESSAGE_INDEX_HEAD.unpack(head)
         if opcode != Opcode.MESSAGE_INDEX:
             break
-        messages = entry_bytes // _ENTRY.itemsize
+        messages = entry_bytes // _INDEX_ENTRY_DTYPE.itemsize
         most -= messages
-        if not messages or most < 0 or entry_bytes % _ENTRY.itemsize or length < 6 + entry_bytes or number in channels:
+        if (
+            not messages
+            or most < 0
+            or entry_bytes % _INDEX_ENTRY_DTYPE.itemsize
+            or length < 6 + entry_bytes
+            or number in channels
+        ):
             return {}
-        data = os.pread(fd, entry_bytes, at + MESSAGE_INDEX.size)
+        data = os.pread(fd, entry_bytes, at + MESSAGE_INDEX_HEAD.size)
         if len(data) < entry_bytes:
             return {}
-        entries = np.frombuffer(data, _ENTRY)
-        if int(entries["offset"].max()) > size - _LEAST_MESSAGE:
+        entries = np.frombuffer(data, _INDEX_ENTRY_DTYPE)
+        if int(entries["offset"].max()) > size - _MIN_MESSAGE_BYTES:
             return {}
         times = entries["log_time"]
-        end = at + HEAD.size + length
+        end = at + RECORD_HEAD.size + length
         channels[number] = ChannelRange(at, end, messages, int(times.min()), int(times.max()))
         at = end
     return channels

@@ -19,22 +19,22 @@ from typing import NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.compression import decompress, decompressed_size
+from msgq.recording.mcap_io.compression import decompress, read_decompressed_size
 from msgq.recording.mcap_io.core import crc32
-from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, RECORD_HEAD
 
 CHUNK_BYTES_MAX = 256 << 20  # of a chunk, before compression, unless the user wants larger ones
 RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
-PRIVATE = 0x80  # opcodes from here on are free for applications; others ignore them
-DAMAGE = 0  # no opcode of MCAP's
+FIRST_PRIVATE_OPCODE = 0x80  # opcodes from here on are free for applications; others ignore them
+DAMAGE_OPCODE = 0  # no opcode of MCAP's
 _NAME_BYTES = 16  # of a compression, at most
-_HEAD_BYTES = HEAD.size + CHUNK.size + _NAME_BYTES + 8
+_HEAD_BYTES = RECORD_HEAD.size + CHUNK_HEAD.size + _NAME_BYTES + 8
 _BLOCK_BYTES = 1 << 20
 # A chunk of less than 4 GiB. Looked for at every byte: one may begin within what only looks like one.
-_CHUNK = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4|\0\0\0\0))", re.DOTALL)
+_CHUNK_PATTERN = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4|\0\0\0\0))", re.DOTALL)
 
 
-class TooLargeError(ValueError):
+class ChunkTooLargeError(ValueError):
     """A chunk may be a good one, but takes more memory than it may."""
 
     def __init__(self, size: int, most: int) -> None:
@@ -92,7 +92,7 @@ class RecordScanner:
         """Begin. most : bytes of a chunk that may be decompressed, to find where there is one."""
         self.position = position
         self._fd, self._end, self._most = fd, end, most
-        self._last = (-1, b"")
+        self._last_record_end = (-1, b"")
 
     def __iter__(self) -> RecordScanner:
         return self
@@ -107,42 +107,47 @@ class RecordScanner:
         return record
 
     def _read_head(self, position: int) -> bytes:
-        if self._last[0] != position:
-            self._last = position, os.pread(self._fd, min(_HEAD_BYTES, self._end - position), position)
-        return self._last[1]
+        if self._last_record_end[0] != position:
+            self._last_record_end = position, os.pread(self._fd, min(_HEAD_BYTES, self._end - position), position)
+        return self._last_record_end[1]
 
     def _scan_record(self, position: int) -> ScannedRecord:
         """Return the record, or the damage, at a place."""
         head = self._read_head(position)
-        opcode, length = HEAD.unpack_from(head) if len(head) >= HEAD.size else (DAMAGE, 0)
-        following = position + HEAD.size + length
-        if opcode == DAMAGE or following > self._end:
+        opcode, length = RECORD_HEAD.unpack_from(head) if len(head) >= RECORD_HEAD.size else (DAMAGE_OPCODE, 0)
+        following = position + RECORD_HEAD.size + length
+        if opcode == DAMAGE_OPCODE or following > self._end:
             return self._skip_damage(position, head)
-        least = _chunk_length(head) if opcode == Opcode.CHUNK else 0
+        least = _read_chunk_length(head) if opcode == Opcode.CHUNK else 0
         if length < least:
             return self._skip_damage(position, head)
-        doubtful = not self._is_plausible(following) or (least > 0 and self._is_whole(position + HEAD.size + least))
+        doubtful = not self._is_plausible(following) or (
+            least > 0 and self._is_whole(position + RECORD_HEAD.size + least)
+        )
         if length != least and doubtful:
             chunk = self._find_chunk(position)
-            if chunk < following + HEAD.size:  # its length would hide a chunk, or is too small
-                reason = _reason(head, "has a wrong length; going on with the next chunk")
-                return ScannedRecord(DAMAGE, position, chunk, head, reason)
+            if chunk < following + RECORD_HEAD.size:  # its length would hide a chunk, or is too small
+                reason = _explain_damage(head, "has a wrong length; going on with the next chunk")
+                return ScannedRecord(DAMAGE_OPCODE, position, chunk, head, reason)
         return ScannedRecord(opcode, position, following, head)
 
     def _is_plausible(self, position: int) -> bool:
         """Whether a record may begin here: a whole one, or one that was cut."""
         head = self._read_head(position)
-        if len(head) < HEAD.size or self._is_whole(position):
+        if len(head) < RECORD_HEAD.size or self._is_whole(position):
             return True
-        opcode, length = HEAD.unpack_from(head)
-        is_known: bool = 0 < opcode <= Opcode.DATA_END or opcode >= PRIVATE
+        opcode, length = RECORD_HEAD.unpack_from(head)
+        is_known: bool = 0 < opcode <= Opcode.DATA_END or opcode >= FIRST_PRIVATE_OPCODE
         return is_known and length <= RECORD_BYTES_MAX
 
     def _is_whole(self, position: int) -> bool:
         """Whether a record that begins here does not go beyond the end."""
         head = self._read_head(position)
-        fits: bool = len(head) >= HEAD.size and HEAD.unpack_from(head)[1] <= self._end - position - HEAD.size
-        return fits and head[0] != DAMAGE
+        fits: bool = (
+            len(head) >= RECORD_HEAD.size
+            and RECORD_HEAD.unpack_from(head)[1] <= self._end - position - RECORD_HEAD.size
+        )
+        return fits and head[0] != DAMAGE_OPCODE
 
     def _skip_damage(self, position: int, head: bytes) -> ScannedRecord:
         chunk = self._find_chunk(position)
@@ -151,19 +156,21 @@ class RecordScanner:
         elif chunk == self._end:
             reason = "the file ends within a record: it was cut off, or is being written"
         else:
-            reason = _reason(head, "does not fit; going on with the next chunk")
-        return ScannedRecord(DAMAGE, position, chunk, head, reason)
+            reason = _explain_damage(head, "does not fit; going on with the next chunk")
+        return ScannedRecord(DAMAGE_OPCODE, position, chunk, head, reason)
 
     def _find_chunk(self, position: int) -> int:
         """Return where the next whole chunk begins behind a place; the end where there is none."""
         for block_at in range(position + 1, self._end, _BLOCK_BYTES):
             block = os.pread(self._fd, min(_BLOCK_BYTES + _HEAD_BYTES, self._end - block_at), block_at)
-            for match in _CHUNK.finditer(block):
+            for match in _CHUNK_PATTERN.finditer(block):
                 start = block_at + match.start()
-                length = HEAD.unpack_from(block, match.start())[1]
-                if start + HEAD.size + length > self._end or length != _chunk_length(block[match.start() :]):
+                length = RECORD_HEAD.unpack_from(block, match.start())[1]
+                if start + RECORD_HEAD.size + length > self._end or length != _read_chunk_length(
+                    block[match.start() :]
+                ):
                     continue
-                if self._is_chunk(start, HEAD.size + length):
+                if self._is_chunk(start, RECORD_HEAD.size + length):
                     return start
         return self._end
 
@@ -172,7 +179,7 @@ class RecordScanner:
         try:
             if length <= self._most + _HEAD_BYTES:
                 decompress_chunk(os.pread(self._fd, length, start), self._most)
-        except TooLargeError:
+        except ChunkTooLargeError:
             return True
         except ValueError:
             return False
@@ -184,12 +191,12 @@ class RecordScanner:
         while position < self._end:
             last = self._scan_record(position)
             position = last.end
-            if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (last.opcode == DAMAGE and position < self._end):
+            if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (last.opcode == DAMAGE_OPCODE and position < self._end):
                 position = last.start if last.opcode else position
-                reason = _reason(record.head, "says that the data end, which they do not")
-                return ScannedRecord(DAMAGE, record.start, position, record.head, reason)
-            if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MAGIC), position) == MAGIC:
-                return self._check_file_end(record, position + len(MAGIC))
+                reason = _explain_damage(record.head, "says that the data end, which they do not")
+                return ScannedRecord(DAMAGE_OPCODE, record.start, position, record.head, reason)
+            if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MCAP_MAGIC), position) == MCAP_MAGIC:
+                return self._check_file_end(record, position + len(MCAP_MAGIC))
         return ScannedRecord(Opcode.DATA_END, record.start, self._end, record.head)
 
     def _check_file_end(self, record: ScannedRecord, end: int) -> ScannedRecord:
@@ -197,32 +204,32 @@ class RecordScanner:
         if end >= self._end:
             return ScannedRecord(Opcode.DATA_END, record.start, self._end, record.head)
         text = f"the file ends at {end}, but {self._end - end} bytes follow"
-        if os.pread(self._fd, len(MAGIC), end) == MAGIC:
+        if os.pread(self._fd, len(MCAP_MAGIC), end) == MCAP_MAGIC:
             return ScannedRecord(
-                DAMAGE, record.start, min(end + len(MAGIC), self._end), record.head, f"{text}: another file"
+                DAMAGE_OPCODE, record.start, min(end + len(MCAP_MAGIC), self._end), record.head, f"{text}: another file"
             )
-        return ScannedRecord(DAMAGE, record.start, self._end, record.head, text)
+        return ScannedRecord(DAMAGE_OPCODE, record.start, self._end, record.head, text)
 
 
-def _reason(head: bytes, fault: str) -> str:
-    opcode, length = HEAD.unpack_from(head)
+def _explain_damage(head: bytes, fault: str) -> str:
+    opcode, length = RECORD_HEAD.unpack_from(head)
     return f"a record (opcode {opcode:#x}) of {length} bytes {fault}"
 
 
-def _chunk_length(head: bytes) -> int:
+def _read_chunk_length(head: bytes) -> int:
     """Return how many bytes a chunk record has after its head, as its data's length says; -1: nobody can know."""
-    if len(head) < HEAD.size + CHUNK.size + 8:
+    if len(head) < RECORD_HEAD.size + CHUNK_HEAD.size + 8:
         return -1
-    name_bytes: int = CHUNK.unpack_from(head, HEAD.size)[4]
-    if name_bytes > _NAME_BYTES or len(head) < HEAD.size + CHUNK.size + name_bytes + 8:
+    name_bytes: int = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)[4]
+    if name_bytes > _NAME_BYTES or len(head) < RECORD_HEAD.size + CHUNK_HEAD.size + name_bytes + 8:
         return -1
-    size: int = struct.unpack_from("<Q", head, HEAD.size + CHUNK.size + name_bytes)[0]
-    return CHUNK.size + name_bytes + 8 + size
+    size: int = struct.unpack_from("<Q", head, RECORD_HEAD.size + CHUNK_HEAD.size + name_bytes)[0]
+    return CHUNK_HEAD.size + name_bytes + 8 + size
 
 
 def chunk_unknown_fields(record: bytes) -> bytes:
     """Return the fields of a whole chunk record that MCAP does not define yet."""
-    return record[HEAD.size + _chunk_length(record[:_HEAD_BYTES]) :]
+    return record[RECORD_HEAD.size + _read_chunk_length(record[:_HEAD_BYTES]) :]
 
 
 def decompress_chunk(record: bytes, most: int) -> bytes:
@@ -233,11 +240,11 @@ def decompress_chunk(record: bytes, most: int) -> bytes:
     ValueError : its bytes make no sense, or are not those that were written.
     TooLargeError : it has more than `most` bytes, as all of it says.
     """
-    opcode, length = HEAD.unpack_from(record)
-    if opcode != Opcode.CHUNK or length != len(record) - HEAD.size or length < CHUNK.size + 8:
+    opcode, length = RECORD_HEAD.unpack_from(record)
+    if opcode != Opcode.CHUNK or length != len(record) - RECORD_HEAD.size or length < CHUNK_HEAD.size + 8:
         raise ValueError("there is none where the summary says")
-    _, _, size, crc, name_bytes = CHUNK.unpack_from(record, HEAD.size)
-    name_at = HEAD.size + CHUNK.size
+    _, _, size, crc, name_bytes = CHUNK_HEAD.unpack_from(record, RECORD_HEAD.size)
+    name_at = RECORD_HEAD.size + CHUNK_HEAD.size
     data_at = name_at + name_bytes + 8
     end = data_at + (struct.unpack_from("<Q", record, data_at - 8)[0] if data_at <= len(record) else 0)
     if end > len(record):
@@ -247,10 +254,10 @@ def decompress_chunk(record: bytes, most: int) -> bytes:
     name = record[name_at : data_at - 8].decode(errors="replace")
     data = memoryview(record)[data_at:end]
     if size > most:
-        said = decompressed_size(name, data)
+        said = read_decompressed_size(name, data)
         if said not in (None, size):
             raise ValueError(f"it has {said} bytes instead of {size}")
-        raise TooLargeError(size, most)
+        raise ChunkTooLargeError(size, most)
     content = decompress(name, data, size)
     if crc and crc32(content) != crc:
         raise ValueError("its CRC is wrong")

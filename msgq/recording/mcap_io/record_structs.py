@@ -16,11 +16,13 @@ from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.core import crc32
 
-MAGIC = b"\x89MCAP0\r\n"
-HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
-CHUNK = struct.Struct("<QQQII")  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
-MESSAGE_INDEX = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
-FOOTER_BYTES = HEAD.size + 20 + len(MAGIC)  # of the footer, to the file's end
+MCAP_MAGIC = b"\x89MCAP0\r\n"
+RECORD_HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
+CHUNK_HEAD = struct.Struct(
+    "<QQQII"
+)  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
+MESSAGE_INDEX_HEAD = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
+FOOTER_BYTES = RECORD_HEAD.size + 20 + len(MCAP_MAGIC)  # of the footer, to the file's end
 
 
 class RecordStream(ReadDataStream):
@@ -78,8 +80,8 @@ class Metadata(_ExtensibleRecord, records.Metadata):
 
 def append_fields(record: bytes, tail: bytes) -> bytes:
     """Return a record with more bytes at its end."""
-    opcode, length = HEAD.unpack_from(record)
-    return HEAD.pack(opcode, length + len(tail)) + record[HEAD.size :] + tail
+    opcode, length = RECORD_HEAD.unpack_from(record)
+    return RECORD_HEAD.pack(opcode, length + len(tail)) + record[RECORD_HEAD.size :] + tail
 
 
 def encode(*parts: Any) -> bytes:
@@ -105,4 +107,4 @@ def build_summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
             position += len(data)
     data = b"".join(data for _, data in groups) + encode(*offsets)
     footer = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, position)
-    return data + footer + struct.pack("<I", crc32(footer, crc32(data))) + MAGIC
+    return data + footer + struct.pack("<I", crc32(footer, crc32(data))) + MCAP_MAGIC

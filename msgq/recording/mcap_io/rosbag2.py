@@ -14,8 +14,8 @@ from msgq.recording.mcap_io.record_scanner import open_readonly
 
 METADATA = "metadata.yaml"
 SQLITE_SUFFIX = ".db3"
-_ROOT = "rosbag2_bagfile_information"
-_BYTES_MAX = 4 << 20  # of metadata.yaml: some thousand topics and files
+_BAG_ROOT_KEY = "rosbag2_bagfile_information"
+_METADATA_BYTES_MAX = 4 << 20  # of metadata.yaml: some thousand topics and files
 
 
 def list_bag_files(directory: Path) -> list[Path] | None:
@@ -28,7 +28,7 @@ def list_bag_files(directory: Path) -> list[Path] | None:
     """
     path = directory / METADATA
     text = _read_metadata(path)
-    if _ROOT not in text:
+    if _BAG_ROOT_KEY not in text:
         return None
     said = _parse_metadata(path, text)
     storage, names = said.get("storage_identifier"), said.get("relative_file_paths")
@@ -66,9 +66,11 @@ def _read_metadata(path: Path) -> str:
     if not path.exists():
         return ""
     with open_readonly(path) as fd:
-        data = os.pread(fd, _BYTES_MAX + 1, 0)
-    if len(data) > _BYTES_MAX:
-        raise RecordingError(f"{path} is larger than {_BYTES_MAX} bytes; give the files instead of the directory")
+        data = os.pread(fd, _METADATA_BYTES_MAX + 1, 0)
+    if len(data) > _METADATA_BYTES_MAX:
+        raise RecordingError(
+            f"{path} is larger than {_METADATA_BYTES_MAX} bytes; give the files instead of the directory"
+        )
     return data.decode(errors="replace")
 
 
@@ -83,7 +85,7 @@ def _parse_metadata(path: Path, text: str) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RecordingError(f"{path} makes no sense: {reason or type(error).__name__}") from None
-    said = whole.get(_ROOT) if isinstance(whole, dict) else None
+    said = whole.get(_BAG_ROOT_KEY) if isinstance(whole, dict) else None
     if not isinstance(said, dict):
-        raise RecordingError(f"{path} makes no sense: it has no {_ROOT}")
+        raise RecordingError(f"{path} makes no sense: it has no {_BAG_ROOT_KEY}")
     return said

@@ -29,10 +29,10 @@ from msgq.recording.mcap_io.core import ENTRY, ChunkBuffer, crc32
 from msgq.recording.mcap_io.origins import build_origins_record
 from msgq.recording.mcap_io.raw_chunk import RawChunk
 from msgq.recording.mcap_io.record_structs import (
-    CHUNK,
-    HEAD,
-    MAGIC,
-    MESSAGE_INDEX,
+    CHUNK_HEAD,
+    MCAP_MAGIC,
+    MESSAGE_INDEX_HEAD,
+    RECORD_HEAD,
     Header,
     Metadata,
     build_summary,
@@ -108,7 +108,7 @@ class Compressor:
         return compressed
 
 
-_UNCOMPRESSED = Compressor("none", None)
+_NO_COMPRESSION = Compressor("none", None)
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ class SegmentWriter:
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
         header = Header(profile, f"msgq-bus {__version__}", header_tail)
         try:
-            self._write(MAGIC, encode(header))
+            self._write(MCAP_MAGIC, encode(header))
             if metadata is not None:
                 self.add_metadata(metadata_keys.RECORDING, metadata)
         except BaseException:  # there is nothing in it
@@ -405,27 +405,27 @@ class SegmentWriter:
         entries = np.frombuffer(chunk.entries, ENTRY)
         counts = chunk.count_by_channel()
         start = b"".join([channels[number].data for number in counts])
-        compressor = self._compressor if compress else _UNCOMPRESSED
+        compressor = self._compressor if compress else _NO_COMPRESSION
         compressed = compressor.compress(start, chunk.data)
         name = compressor.name.encode()
         size = len(start) + chunk.used
         first, last = int(entries["log_time"].min()), int(entries["log_time"].max())
-        length = CHUNK.size + len(name) + 8 + len(compressed)
+        length = CHUNK_HEAD.size + len(name) + 8 + len(compressed)
         crc = crc32(chunk.data, crc32(start))
-        head = HEAD.pack(Opcode.CHUNK, length) + CHUNK.pack(first, last, size, crc, len(name)) + name
+        head = RECORD_HEAD.pack(Opcode.CHUNK, length) + CHUNK_HEAD.pack(first, last, size, crc, len(name)) + name
         head += len(compressed).to_bytes(8, "little")
         origins, index = build_origins_record(entries, len(start)), chunk.build_index(len(start))
         at = self.size + len(origins)
         self._write(origins, head, compressed, index)
         self._index.chunks.append(
             records.ChunkIndex(
-                chunk_length=HEAD.size + length,
+                chunk_length=RECORD_HEAD.size + length,
                 chunk_start_offset=at,
                 compression=compressor.name,
                 compressed_size=len(compressed),
                 message_end_time=last,
                 message_index_length=len(index),
-                message_index_offsets=_index_offsets(counts, at + HEAD.size + length),
+                message_index_offsets=_compute_index_offsets(counts, at + RECORD_HEAD.size + length),
                 message_start_time=first,
                 uncompressed_size=size,
             )
@@ -475,7 +475,7 @@ class SegmentWriter:
         return self._index.build(self.size, schemas, channels, self._crc)
 
 
-def _index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:
+def _compute_index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:
     """Return where the message index of each channel begins. counts : of messages; at : where the first one is."""
-    sizes = (MESSAGE_INDEX.size + 16 * count for count in counts.values())
+    sizes = (MESSAGE_INDEX_HEAD.size + 16 * count for count in counts.values())
     return dict(zip(counts, accumulate(sizes, initial=at), strict=False))

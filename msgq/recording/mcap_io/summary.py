@@ -12,11 +12,11 @@ from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.channel_registry import parse_or_report
 from msgq.recording.mcap_io.core import crc32
-from msgq.recording.mcap_io.record_scanner import DAMAGE
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, RecordStream
+from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD, RecordStream
 
 #: What a summary consists of; opcodes that MCAP does not know yet may be among them.
-_SUMMARY = {
+_SUMMARY_OPCODES = {
     Opcode.SCHEMA,
     Opcode.CHANNEL,
     Opcode.CHUNK_INDEX,
@@ -58,29 +58,29 @@ def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], No
     problem : is told what makes no sense, and where.
     """
     end = os.pread(fd, FOOTER_BYTES, max(0, size - FOOTER_BYTES))
-    if len(end) < FOOTER_BYTES or not end.endswith(MAGIC) or HEAD.unpack_from(end) != (Opcode.FOOTER, 20):
+    if len(end) < FOOTER_BYTES or not end.endswith(MCAP_MAGIC) or RECORD_HEAD.unpack_from(end) != (Opcode.FOOTER, 20):
         return None
-    start, _, crc = struct.unpack_from("<QQI", end, HEAD.size)
+    start, _, crc = struct.unpack_from("<QQI", end, RECORD_HEAD.size)
     footer = size - FOOTER_BYTES
     if start == 0:
         return Summary(size)
-    if not len(MAGIC) <= start <= footer or footer - start > most:
+    if not len(MCAP_MAGIC) <= start <= footer or footer - start > most:
         reason = f"the footer says that the summary is at {start}, {footer - start} bytes"
         problem(footer, f"{reason}; walking the file instead")
         return None
     data = os.pread(fd, footer - start, start)
-    if crc and crc != crc32(end[: HEAD.size + 16], crc32(data)):
+    if crc and crc != crc32(end[: RECORD_HEAD.size + 16], crc32(data)):
         problem(start, "the summary's CRC is wrong; walking the file instead")
         return None
     return _parse_summary(data, start, size, problem)
 
 
 def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, str], None]) -> Summary | None:
-    if not all(opcode in _SUMMARY or opcode > Opcode.DATA_END for opcode, _, _ in _records(data)):
+    if not all(opcode in _SUMMARY_OPCODES or opcode > Opcode.DATA_END for opcode, _, _ in _iter_records(data)):
         problem(start, "no summary is where the footer says; walking the file instead")
         return None
     summary = Summary(start)
-    for opcode, begin, end in _records(data):
+    for opcode, begin, end in _iter_records(data):
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             summary.definitions.append((opcode, data[begin:end], start + begin))
         elif opcode == Opcode.CHUNK_INDEX:
@@ -91,31 +91,33 @@ def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, s
             read = records.Statistics.read
             summary.statistics = parse_or_report(read, RecordStream(data[begin:end]), start + begin, lambda *_: None)
         elif opcode > Opcode.DATA_END:
-            summary.unknown.append((opcode, start + begin - HEAD.size, start + end))
+            summary.unknown.append((opcode, start + begin - RECORD_HEAD.size, start + end))
     summary.definitions.sort(key=lambda description: description[0])
     summary.chunks.sort(key=lambda index: index.chunk_start_offset)
     last = 0
     for index in summary.chunks:
-        if index.chunk_start_offset < last or chunk_end(index) > start:
+        if index.chunk_start_offset < last or find_chunk_end(index) > start:
             problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
             return Summary(size, summary.definitions, unknown=summary.unknown, is_whole=False)
-        last = chunk_end(index)
+        last = find_chunk_end(index)
     return summary
 
 
-def chunk_end(index: records.ChunkIndex) -> int:
+def find_chunk_end(index: records.ChunkIndex) -> int:
     """Return where a chunk and its message indexes end."""
     return int(index.chunk_start_offset + index.chunk_length + index.message_index_length)
 
 
-def _records(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _iter_records(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Give the opcode of each record, and from where to where its content is; DAMAGE at what does not fit."""
     position = 0
     while position < len(data):
-        opcode, length = HEAD.unpack_from(data, position) if position + HEAD.size <= len(data) else (DAMAGE, 0)
-        end = position + HEAD.size + length
-        if end > len(data) or opcode == DAMAGE:
-            yield DAMAGE, position, len(data)
+        opcode, length = (
+            RECORD_HEAD.unpack_from(data, position) if position + RECORD_HEAD.size <= len(data) else (DAMAGE_OPCODE, 0)
+        )
+        end = position + RECORD_HEAD.size + length
+        if end > len(data) or opcode == DAMAGE_OPCODE:
+            yield DAMAGE_OPCODE, position, len(data)
             return
-        yield opcode, position + HEAD.size, end
+        yield opcode, position + RECORD_HEAD.size, end
         position = end

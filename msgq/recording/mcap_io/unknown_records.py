@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.origins import is_origins
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 
 SKIPPED_OPCODE = 0xFF  # an opcode that is free for applications: readers pass over the record
 SKIPPED_MAGIC = b"msgqgone"  # the damaged bytes follow
@@ -13,6 +13,6 @@ SKIPPED_MAGIC = b"msgqgone"  # the damaged bytes follow
 
 def is_foreign_record(head: bytes) -> bool:
     """Return whether a record is neither MCAP's nor msgq's. head : at least its first 17 bytes, or all of it."""
-    body = head[HEAD.size :]
+    body = head[RECORD_HEAD.size :]
     is_ours = is_origins(head) or (head[0] == SKIPPED_OPCODE and body.startswith(SKIPPED_MAGIC))
     return head[0] > Opcode.DATA_END and not is_ours

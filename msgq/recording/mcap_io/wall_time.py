@@ -12,9 +12,9 @@ import numpy as np
 
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 
-_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_NUMBER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 _NUMBER_MAX = 1 << 62
-_Times = np.ndarray[Any, np.dtype[np.int64]]
+_TimeArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class WallTimes:
@@ -57,8 +57,8 @@ class WallTimes:
         since, until = [first, *steps], [*(step - 1 for step in steps), last]
         offsets = self._offsets[begin : end + 1]
         return (
-            _clamp(min(map(add, since, offsets))),
-            _clamp(max(map(add, until, offsets))),
+            _clamp_time(min(map(add, since, offsets))),
+            _clamp_time(max(map(add, until, offsets))),
         )
 
     def _index(self, time: int) -> int:
@@ -66,8 +66,8 @@ class WallTimes:
 
     def host_range(self, start: int, end: int) -> tuple[int, int]:
         """Return between which times those can be that the wall clock showed as start <= time < end."""
-        first = 0 if start <= 0 else _clamp(start - max(self._offsets))
-        return first, TIME_MAX if end >= TIME_MAX else _clamp(end - min(self._offsets))
+        first = 0 if start <= 0 else _clamp_time(start - max(self._offsets))
+        return first, TIME_MAX if end >= TIME_MAX else _clamp_time(end - min(self._offsets))
 
     def convert(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
         """Turn the times of rows, from the row `first` on, and keep those with start <= log_time < end."""
@@ -75,19 +75,19 @@ class WallTimes:
         times = columns.log_time[rows]
         offsets = np.array(self._offsets)[np.searchsorted(self._since, times, side="right") - 1]
         for column in (columns.publish_time[rows], columns.origin_time[rows]):
-            column[:] = np.where(column > 0, _shift(column, offsets), column)  # 0: it is not known
-        times[:] = _shift(times, offsets)
+            column[:] = np.where(column > 0, _shift_times(column, offsets), column)  # 0: it is not known
+        times[:] = _shift_times(times, offsets)
         if self.is_stepped:  # else `host_range` was exact
             columns.keep(first, (times >= start) & (times < end))
 
 
-def _shift(times: _Times, offsets: _Times) -> _Times:
+def _shift_times(times: _TimeArray, offsets: _TimeArray) -> _TimeArray:
     """Return times that were moved, and stay below TIME_MAX, and not below 0. Negative ones become anything."""
-    moved: _Times = np.maximum(np.minimum(times, TIME_MAX - 1 - np.maximum(offsets, 0)) + offsets, 0)
+    moved: _TimeArray = np.maximum(np.minimum(times, TIME_MAX - 1 - np.maximum(offsets, 0)) + offsets, 0)
     return moved
 
 
-def _clamp(time: int) -> int:
+def _clamp_time(time: int) -> int:
     return min(max(time, 0), TIME_MAX)
 
 
@@ -101,6 +101,6 @@ def _parse_note(note: Mapping[str, str]) -> tuple[int, int, str]:
 
 def _parse_ns(note: Mapping[str, str], name: str) -> int:
     text = note.get(name, "")
-    if not _NUMBER.fullmatch(text) or abs(int(text)) >= _NUMBER_MAX:
+    if not _NUMBER_PATTERN.fullmatch(text) or abs(int(text)) >= _NUMBER_MAX:
         raise ValueError(f"{name} is {text[:40]!r}")
     return int(text)

@@ -18,15 +18,15 @@ from msgq.recording.mcap_io.record_structs import Schema
 from msgq.recording.mcap_io.segment_writer import EncodedChannel
 
 _SCHEMA_IDS = 1 << 16
-_Pairs = tuple[tuple[str, str], ...]
+_MetadataPairs = tuple[tuple[str, str], ...]
 
 
-class _Key(NamedTuple):
+class _ChannelKey(NamedTuple):
     """What two channels have in common that are one in the new file."""
 
     topic: str
     message_encoding: str
-    metadata: _Pairs
+    metadata: _MetadataPairs
     schema_id: int
     tail: bytes
 
@@ -78,8 +78,8 @@ class ChannelMapping:
         self.channels: dict[int, EncodedChannel] = {}
         self._files: dict[McapFile, FileMapping] = {}
         self._schemas: dict[int, Schema] = {}
-        self._keys: dict[int, _Key | None] = {}  # None: an id that is kept free
-        self._by_key: dict[_Key, tuple[int, FileMapping]] = {}
+        self._keys: dict[int, _ChannelKey | None] = {}  # None: an id that is kept free
+        self._by_key: dict[_ChannelKey, tuple[int, FileMapping]] = {}
         self._epochs: dict[str, dict[tuple[int, str, int], int]] = {}
 
     def map_file(self, log: int, file: McapFile) -> FileMapping:
@@ -116,13 +116,13 @@ class ChannelMapping:
 
     def _add_schema(self, mapping: FileMapping, number: int, said: _SchemaFields) -> None:
         now = mapping.schemas.get(number)
-        if not number or (now is not None and _schema_fields(self._schemas[now]) == said):
+        if not number or (now is not None and _read_schema_fields(self._schemas[now]) == said):
             return  # MCAP has no schema 0
         before = self._schemas.get(number)
-        if before is None or _schema_fields(before) == said:
+        if before is None or _read_schema_fields(before) == said:
             new = number
         else:
-            equal = (schema_id for schema_id, other in self._schemas.items() if _schema_fields(other) == said)
+            equal = (schema_id for schema_id, other in self._schemas.items() if _read_schema_fields(other) == said)
             new = next(equal, None) or _find_free_id(self._schemas, _SCHEMA_IDS, "schemas")
         mapping.schemas[number] = new
         mapping.unchanged &= new == number
@@ -135,9 +135,9 @@ class ChannelMapping:
         said = channel.record.metadata
         if mapping.log in self._continued:
             said = tuple(pair for pair in said if pair[0] != metadata_keys.UNRECORDED)
-        metadata = self._metadata(mapping, channel, said)
-        key = _Key(channel.endpoint, channel.record.message_encoding, metadata, new_schema, tail)
-        new = self._number(mapping, number, key)
+        metadata = self._build_metadata(mapping, channel, said)
+        key = _ChannelKey(channel.endpoint, channel.record.message_encoding, metadata, new_schema, tail)
+        new = self._assign_channel_id(mapping, number, key)
         self._keys[new] = key
         self._by_key.setdefault(key, (new, mapping))
         mapping.numbers[number, code] = new
@@ -146,7 +146,7 @@ class ChannelMapping:
             record = record_structs.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
             self.channels[new] = EncodedChannel(record, self._schemas[new_schema] if new_schema else None)
 
-    def _number(self, mapping: FileMapping, number: int, key: _Key) -> int:
+    def _assign_channel_id(self, mapping: FileMapping, number: int, key: _ChannelKey) -> int:
         """Return the id of a channel: its own, or that of an equal one of another file, if that is possible."""
         if self._keys.get(number) == key:
             return number
@@ -157,7 +157,7 @@ class ChannelMapping:
             return number
         return equal if equal is not None else _find_free_id(self._keys, CHANNEL_IDS, "channels")
 
-    def _metadata(self, mapping: FileMapping, channel: Channel, pairs: _Pairs) -> _Pairs:
+    def _build_metadata(self, mapping: FileMapping, channel: Channel, pairs: _MetadataPairs) -> _MetadataPairs:
         """Return a channel's metadata, with the epoch that it has in the new file."""
         said = dict(pairs)
         if said.get(metadata_keys.EPOCH) != str(channel.epoch):
@@ -203,7 +203,7 @@ def _map_by_channel_id(mapping: FileMapping, content: bytes, columns: ScanColumn
     return numbers
 
 
-def _schema_fields(schema: Schema) -> _SchemaFields:
+def _read_schema_fields(schema: Schema) -> _SchemaFields:
     return _SchemaFields(schema.name, schema.encoding, schema.data, schema.tail)
 
 

@@ -13,7 +13,7 @@ from mcap.opcode import Opcode
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.attachments import attachment_index, read_metadata
+from msgq.recording.mcap_io.attachments import read_attachment_index, read_metadata
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
 from msgq.recording.mcap_io.core import TIME_MAX, ChunkWriter
 from msgq.recording.mcap_io.log_writer import create_atomically
@@ -22,7 +22,7 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.recording.merge.channel_mapping import ChannelMapping
 from msgq.recording.merge.merge import CopyableChunk, LogMerger
-from msgq.recording.reader.log_view import HOST, LogView
+from msgq.recording.reader.log_view import HOST_CLOCK, LogView
 from msgq.recording.reader.totals import EndpointTotals
 
 _CHUNK_BYTES = 1 << 20
@@ -47,7 +47,7 @@ def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None 
     ------
     RecordingError : the file exists, or cannot be written. What cannot be read is skipped, and in the logs' `problems`.
     """
-    return _write(logs, output, compression, [(log.view.start, log.view.end) for log in logs])
+    return _write_logs(logs, output, compression, [(log.view.start, log.view.end) for log in logs])
 
 
 def write_pieces(
@@ -74,17 +74,17 @@ def write_pieces(
         following = None if first is None else end + (first - end) // every_ns * every_ns  # no file for each silence
         until = log.view.end if following is None else following
         path = recording_files.segment_path(directory, index)
-        yield path, _write([log.between(begin, end)], path, compression, [(attached, until)])
+        yield path, _write_logs([log.between(begin, end)], path, compression, [(attached, until)])
         if following is None:
             return
         begin, index, attached = following, index + 1, following
 
 
-def _write(
+def _write_logs(
     logs: Sequence[LogReader], output: Path, compression: str | None, attached: Sequence[tuple[int, int]]
 ) -> int:
     """See `write_mcap`. attached : of each log, of which time attachments are wanted."""
-    if any(log.view.clock != HOST for log in logs):
+    if any(log.view.clock != HOST_CLOCK for log in logs):
         raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
     profiles = {file.header.profile for log in logs for file in log.files}
     tails = {file.registry.tails.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
@@ -196,7 +196,7 @@ def _copy_metadata(source: int, segment: SegmentWriter, extra: ExtraRecord, is_o
 
 
 def _copy_attachment(source: int, segment: SegmentWriter, extra: ExtraRecord, times: tuple[int, int]) -> None:
-    index = attachment_index(source, extra.offset, extra.length)
+    index = read_attachment_index(source, extra.offset, extra.length)
     start, end = times
     if start <= min(index.log_time, TIME_MAX - 1) < end:
         segment.copy_attachment(source, index)

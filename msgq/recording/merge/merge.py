@@ -15,10 +15,10 @@ from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
 from msgq.recording.merge.channel_mapping import ChannelMapping
 from msgq.recording.reader.log_view import LogView
 
-_ROWS = 1 << 16
-_OVERLAP = 4  # largest chunks whose messages may wait at the same time
-_PENDING_MAX = 4096  # blocks; each of them is looked at for each that begins
-_Rows = np.ndarray[Any, Any]
+_BATCH_ROWS = 1 << 16
+_OVERLAP_BLOCKS = 4  # largest chunks whose messages may wait at the same time
+_PENDING_BLOCKS_MAX = 4096  # blocks; each of them is looked at for each that begins
+_RowArray = np.ndarray[Any, Any]
 
 
 class CopyableChunk(NamedTuple):
@@ -32,7 +32,7 @@ class CopyableChunk(NamedTuple):
 class DecodedRows(NamedTuple):
     """Messages that are wanted, of dtype ROW_DTYPE, and the bytes that they lie in."""
 
-    rows: _Rows
+    rows: _RowArray
     contents: list[bytes]
 
 
@@ -41,7 +41,7 @@ class _PendingBlock:
     """Messages of a block in the order of log_time, from row `done` on."""
 
     content: bytes
-    rows: _Rows
+    rows: _RowArray
     times: np.ndarray[Any, np.dtype[np.int64]]
     done: int = 0
 
@@ -50,7 +50,7 @@ class _PendingBlock:
         """Bytes that it takes."""
         return len(self.content) + self.rows.nbytes + self.times.nbytes
 
-    def pop_until(self, time: int) -> _Rows:
+    def pop_until(self, time: int) -> _RowArray:
         """Return the rows whose log_time is not behind `time`, once."""
         begin, self.done = self.done, int(np.searchsorted(self.times, time, "right"))
         return self.rows[begin : self.done]
@@ -65,9 +65,9 @@ class LogMerger:
     def __init__(self, logs: Sequence[LogView], channels: ChannelMapping, compression: str | None) -> None:
         """Begin. compression : that a chunk must have to be copied as it is; None: any."""
         self._logs, self._channels, self._compression = logs, channels, compression
-        self._columns = ScanColumns(_ROWS)
+        self._columns = ScanColumns(_BATCH_ROWS)
         self._pending: list[_PendingBlock] = []
-        self._most = _OVERLAP * max(log.max_chunk_bytes for log in logs)
+        self._max_chunk_bytes = _OVERLAP_BLOCKS * max(log.max_chunk_bytes for log in logs)
 
     def __iter__(self) -> Iterator[CopyableChunk | DecodedRows]:
         blocks = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.blocks()]
@@ -82,7 +82,10 @@ class LogMerger:
             pending = self._read_block(number, file, block)
             if pending is not None:
                 self._pending.append(pending)
-            while len(self._pending) > _PENDING_MAX or sum(entry.size for entry in self._pending) > self._most:
+            while (
+                len(self._pending) > _PENDING_BLOCKS_MAX
+                or sum(entry.size for entry in self._pending) > self._max_chunk_bytes
+            ):
                 yield from self._pop_until(min(int(entry.times[-1]) for entry in self._pending))
         yield from self._pop_until(TIME_MAX)
 

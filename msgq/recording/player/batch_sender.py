@@ -6,12 +6,12 @@ from collections import Counter
 
 from msgq.common.message_source import TOPIC
 from msgq.recording.player.ring_sender import RingSender
-from msgq.recording.player.schedule import Schedule, compute_ages
-from msgq.recording.player.writers import Writers
+from msgq.recording.player.schedule import PlaybackSchedule, compute_ages
+from msgq.recording.player.writers import PlaybackWriters
 from msgq.recording.reader.column_batches import MessageBatch
 
-_ONE_BY_ONE = 64
-_BYTES = 1 << 18  # at once, on topics: some 30 us
+_SMALL_BATCH_ROWS = 64
+_BATCH_BYTES = 1 << 18  # at once, on topics: some 30 us
 
 
 class BatchSender:
@@ -23,24 +23,24 @@ class BatchSender:
     times : of its messages, ns since the epoch.
     """
 
-    def __init__(self, writers: Writers) -> None:
+    def __init__(self, writers: PlaybackWriters) -> None:
         self._writers = writers
         self._ring_sender = RingSender()
         self._others: Counter[str] = Counter()
         self._other_bytes = 0
 
-    def begin(self, schedule: Schedule, batch: MessageBatch) -> None:
+    def begin(self, schedule: PlaybackSchedule, batch: MessageBatch) -> None:
         """Let what is sent be of a batch of this schedule."""
         for name in schedule.names[len(self._ring_sender) :]:
-            self._ring_sender.add(self._writers.publisher(name))
+            self._ring_sender.add(self._writers.find_publisher(name))
         self._schedule, self.batch = schedule, batch
         self.times: memoryview[int] = batch.time.data
         self._ages = compute_ages(batch)
 
     def send(self, row: int, end: int) -> int:
         """Send rows from one to before another, or some of them, but at least one; return which row is next."""
-        following = self._ring_sender.send(self.batch, self._ages, row, end, _BYTES)
-        return following if following > row else self._send_others(row, min(end, row + _ONE_BY_ONE))
+        following = self._ring_sender.send(self.batch, self._ages, row, end, _BATCH_BYTES)
+        return following if following > row else self._send_others(row, min(end, row + _SMALL_BATCH_ROWS))
 
     def _send_others(self, row: int, end: int) -> int:
         """Send what is no topic on a ring, message by message; and the first in any case."""

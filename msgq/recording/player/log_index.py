@@ -16,16 +16,16 @@ from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 from msgq.recording.reader.totals import read_statistics
 from msgq.topic.playback import RING_BYTES, ring_bytes
 
-_ROWS = 16384
+_BATCH_ROWS = 16384
 _INDEX_BYTES = 32 << 20  # of message indexes that are looked into
-_LOOK_BYTES = 16 << 10  # as many as it takes time to look into one at all
-_MESSAGE_BYTES = HEAD.size + 22  # of a message's record before its payload
-_Offsets = np.ndarray[Any, np.dtype[np.int64]]
-_INDEX = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
+_SCAN_BYTES = 16 << 10  # as many as it takes time to look into one at all
+_MESSAGE_BYTES = RECORD_HEAD.size + 22  # of a message's record before its payload
+_OffsetArray = np.ndarray[Any, np.dtype[np.int64]]
+_INDEX_HEAD = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
 
 
 class IndexedEndpoint(NamedTuple):
@@ -64,7 +64,7 @@ class LogIndex:
 
     def __init__(self, log: LogReader) -> None:
         """Find out. Read is only what no index describes, and what is partly beyond the time that was chosen."""
-        self._view, self._columns = log.view, ScanColumns(_ROWS)
+        self._view, self._columns = log.view, ScanColumns(_BATCH_ROWS)
         self._largest: dict[int, int] = {}  # by code
         large: list[_LargeChunk] = []
         for file in log.files:
@@ -78,11 +78,11 @@ class LogIndex:
 
     def _index_file(self, file: McapFile) -> list[_LargeChunk]:
         """Note what a file has; return the chunks whose messages may be large."""
-        view, largest_payloads = self._view, _largest_payloads(file)
+        view, largest_payloads = self._view, _read_largest_payloads(file)
         known, present, large, sizes = set(largest_payloads), set[int](), [], [0]
         wanted = [block for block in file.blocks if file.may_have_messages(block, view.start, view.end)]
         for block in wanted:
-            channels = self._block_channels(file, block)
+            channels = self._find_block_channels(file, block)
             if channels is None:
                 self._scan_block(file, block, self._largest)
                 continue
@@ -92,10 +92,10 @@ class LogIndex:
                 large.append(_LargeChunk(sizes[-1], file, block, channels - known))
         enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
         for number in present:
-            self._record_size(file, number, min(largest_payloads.get(number, enough), max(sizes)))
+            self._note_record_size(file, number, min(largest_payloads.get(number, enough), max(sizes)))
         return large
 
-    def _block_channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
+    def _find_block_channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
         """Return the channels of a block; None: only reading it tells."""
         described = file.registry.channels.keys()
         if file.has_compressed_payloads or block.start < self._view.start or block.end >= self._view.end:
@@ -104,7 +104,7 @@ class LogIndex:
             return {number for number, count in file.statistics.channel_message_counts.items() if count} & described
         return block.channels if block.channels and block.channels <= described else None
 
-    def _record_size(self, file: McapFile, number: int, size: int) -> None:
+    def _note_record_size(self, file: McapFile, number: int, size: int) -> None:
         code = int(file.registry.codes[number])
         if code >= 0:
             self._largest[code] = max(self._largest.get(code, 0), size)
@@ -127,9 +127,9 @@ class LogIndex:
             sizes: dict[int, int] = {}
             if room > 0:
                 sizes, used = _measure_by_index(file, block, room)
-                room -= max(used, _LOOK_BYTES)
+                room -= max(used, _SCAN_BYTES)
             for number in numbers:
-                self._record_size(file, number, sizes.get(number, size - _MESSAGE_BYTES))
+                self._note_record_size(file, number, sizes.get(number, size - _MESSAGE_BYTES))
 
     def largest(self, endpoint: str) -> int:
         """Return the bytes of the largest payload of an endpoint. It reads all of it."""
@@ -157,7 +157,7 @@ def _merge_channel(before: IndexedEndpoint | None, channel: Channel, largest: in
     return IndexedEndpoint(channel.endpoint, kind, *described, max(before.largest, largest))
 
 
-def _largest_payloads(file: McapFile) -> dict[int, int]:
+def _read_largest_payloads(file: McapFile) -> dict[int, int]:
     """Return the bytes of the largest payload of each channel, as the file's end says; nothing, if it does not."""
     return {number: figure["largest"] for number, figure in (read_statistics(file) or {}).items()}
 
@@ -185,17 +185,17 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
     return {number: int(largest[number]) for number, _ in indexes}, end - begin
 
 
-def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[int, _Offsets]], int]:
+def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[int, _OffsetArray]], int]:
     """Return of each channel the offsets of its messages, and where that ends; none, if they go beyond an end."""
-    indexes: list[tuple[int, _Offsets]] = []
+    indexes: list[tuple[int, _OffsetArray]] = []
     while True:
-        head = os.pread(fd, HEAD.size + _INDEX.size, position)
-        opcode, length = HEAD.unpack_from(head) if len(head) == HEAD.size + _INDEX.size else (0, 0)
+        head = os.pread(fd, RECORD_HEAD.size + _INDEX_HEAD.size, position)
+        opcode, length = RECORD_HEAD.unpack_from(head) if len(head) == RECORD_HEAD.size + _INDEX_HEAD.size else (0, 0)
         if opcode != Opcode.MESSAGE_INDEX:
             return indexes, position
-        number, size = _INDEX.unpack_from(head, HEAD.size)
+        number, size = _INDEX_HEAD.unpack_from(head, RECORD_HEAD.size)
         entries = os.pread(fd, size, position + len(head)) if size <= length <= end - position else b""
         if len(entries) != size or size % 16:
             return [], position
         indexes.append((number, np.frombuffer(entries, np.int64)[1::2]))
-        position += HEAD.size + length
+        position += RECORD_HEAD.size + length

@@ -14,10 +14,10 @@ from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.player.log_index import LogIndex, may_match
 from msgq.recording.player.remapping import EndpointRemapping
 
-_ANNOUNCES = "it announces frames, whose pictures are played: that announces them anew"
-_NO_NAME = "it cannot be the name of an endpoint; remap it"
-_NO_INDEX = "the index of its file does not say that it is there; reindex the file"
-_ROWS = 4096
+_FRAMES_ANNOUNCED_REASON = "it announces frames, whose pictures are played: that announces them anew"
+_INVALID_NAME_REASON = "it cannot be the name of an endpoint; remap it"
+_NOT_INDEXED_REASON = "the index of its file does not say that it is there; reindex the file"
+_BATCH_ROWS = 4096
 
 
 class PlaybackPlan(NamedTuple):
@@ -48,7 +48,7 @@ class PlaybackPlan(NamedTuple):
     def skip_others(self, endpoints: Iterable[str]) -> None:
         """Note that messages of these endpoints of the log were left out; of most of them that is known."""
         for endpoint in endpoints:
-            self.skipped.setdefault(endpoint, _NO_INDEX)
+            self.skipped.setdefault(endpoint, _NOT_INDEXED_REASON)
 
 
 def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> PlaybackPlan:
@@ -73,7 +73,7 @@ def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> Pl
     for old, info in infos.items():
         name = names.new_name(old, info.kind)
         if name is None:
-            playback_plan.skipped[old] = _NO_NAME
+            playback_plan.skipped[old] = _INVALID_NAME_REASON
             continue
         if name in playback_plan.former:
             text = f"both {playback_plan.former[name]!r} and {old!r} would be played there; remap one of them"
@@ -107,7 +107,7 @@ def _skip_announcements(playback_plan: PlaybackPlan) -> None:
     announced = set(announcements)
     for name, old in list(playback_plan.former.items()):
         if old in announced:
-            playback_plan.skip(name, _ANNOUNCES)
+            playback_plan.skip(name, _FRAMES_ANNOUNCED_REASON)
 
 
 def _collect_source_field(field: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _sample_messages(log: LogReader, playback_plan: PlaybackPlan) -> None:
 
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
     """Give messages of endpoints, from the first chunks that have some, until the caller has discarded them all."""
-    view, columns = log.view, ScanColumns(_ROWS)
+    view, columns = log.view, ScanColumns(_BATCH_ROWS)
     for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start):
         if not endpoints:
             return

@@ -21,17 +21,17 @@ from msgq.kinds import state_kinds
 from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.batch_sender import BatchSender
-from msgq.recording.player.remapping import EndpointRemapping, Remap
-from msgq.recording.player.schedule import TIME_SOURCES, ClockTicks, Schedule, find_latest_state, order_batches
-from msgq.recording.player.writers import Writers
+from msgq.recording.player.remapping import EndpointRemapping, NameMapping
+from msgq.recording.player.schedule import TIME_SOURCES, ClockTicks, PlaybackSchedule, find_latest_state, order_batches
+from msgq.recording.player.writers import PlaybackWriters
 
-_LONG_S = 60.0  # a wait of its own in longer ones
-_LOOK_S = 0.1  # between two looks for readers
-_ASKING_S = 0.001  # in which a thread that asks for something comes to its turn
-_ROWS = 512  # messages that are sent at once, if they are due
+_MAX_WAIT_S = 60.0  # a wait of its own in longer ones
+_POLL_INTERVAL_S = 0.1  # between two looks for readers
+_READER_POLL_S = 0.001  # in which a thread that asks for something comes to its turn
+_BATCH_ROWS = 512  # messages that are sent at once, if they are due
 
 
-class Clock(Protocol):
+class PlayerClock(Protocol):
     """What the player's time is; tests have one of their own."""
 
     def now_ns(self) -> int:
@@ -41,7 +41,7 @@ class Clock(Protocol):
         """Wait so long, or until notified; the condition is held by the caller."""
 
 
-class _RealClock:
+class _MonotonicClock:
     def now_ns(self) -> int:
         return time.monotonic_ns()
 
@@ -132,7 +132,7 @@ class Player:
         time_source: str = "publish_time",
         rate: float = 1.0,
         loops: int | None = 1,
-        remap: Remap = MappingProxyType({}),
+        remap: NameMapping = MappingProxyType({}),
         start_paused: bool = False,
         wait_for_readers: bool | Iterable[str] = False,
         clock_endpoint: str | None = None,
@@ -141,19 +141,19 @@ class Player:
         prefix: str | None = None,
         segment_size: int = 0,
         take_over: bool = False,
-        clock: Clock | None = None,
+        clock: PlayerClock | None = None,
     ) -> None:
         """Read the indexes of the log, and open a writer for each endpoint."""
-        _check(rate, clock_hz, start, duration, loops, time_source)
+        _check_options(rate, clock_hz, start, duration, loops, time_source)
         self._pid = os.getpid()
         self._rate, self._time_source, self._loops, self._names = rate, time_source, loops, EndpointRemapping(remap)
         self._tick = (clock_endpoint, clock_hz)
-        self._clock: Clock = clock or _RealClock()
+        self._clock: PlayerClock = clock or _MonotonicClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _resolve_range(log, start, duration, time_source)
         place = PlaybackTarget(backend or naming.backend_name(), naming.resolve_prefix(prefix), segment_size, take_over)
         self._records = self._log.full_history(*state_kinds())
         before = self._records.between(None, self._begin_ns)
-        self._writers = Writers(self._log, before, self._names, clock_endpoint, place)
+        self._writers = PlaybackWriters(self._log, before, self._names, clock_endpoint, place)
         self._batch_sender = BatchSender(self._writers)
         self.endpoints = tuple(name for name in self._writers.by_name if name != clock_endpoint)
         self.skipped: Mapping[str, str] = self._writers.plan.skipped
@@ -179,7 +179,7 @@ class Player:
     # ---- what any thread may ask ----
 
     @contextmanager
-    def _request(self) -> Iterator[None]:
+    def _change_state(self) -> Iterator[None]:
         """Change something, and let the thread that plays know."""
         self._asking.append(None)
         is_asking = True
@@ -195,14 +195,14 @@ class Player:
 
     def pause(self) -> None:
         """Send nothing, until `resume` or `step`."""
-        with self._request():
+        with self._change_state():
             if not self._paused:
                 self._paused = True
-                self._position_ns = self._now_in_log()
+                self._position_ns = self._compute_log_time_ns()
 
     def resume(self) -> None:
         """Go on where it was."""
-        with self._request():
+        with self._change_state():
             if self._paused:
                 self._paused, self._steps = False, 0
                 self._set_anchor(self._position_ns)
@@ -216,27 +216,27 @@ class Player:
         """
         if count < 1:
             raise InvalidValueError(f"cannot step by {count} messages; give 1 or more, or use seek")
-        with self._request():
+        with self._change_state():
             self.pause()
             self._steps += count
 
     def seek(self, position: float) -> None:
         """Go on at another place of what is played: seconds from the log's beginning. Stays paused if it is."""
-        with self._request():
+        with self._change_state():
             target = self._first_ns + round(position * NS_PER_S)
             self._target_ns = min(max(target, self._begin_ns), self._end_ns)
 
     def skip(self, seconds: float) -> None:
         """Go on so many seconds of the log later than where it is, or earlier, if they are below 0; as `seek` does."""
-        with self._request():
+        with self._change_state():
             position_ns = self._target_ns
             if position_ns is None:
-                position_ns = self._position_ns if self._paused else self._now_in_log()
+                position_ns = self._position_ns if self._paused else self._compute_log_time_ns()
             self.seek((position_ns - self._first_ns) / NS_PER_S + seconds)
 
     def stop(self) -> None:
         """Let `run` end soon."""
-        with self._request():
+        with self._change_state():
             self._stopping = True
 
     def set_rate(self, rate: float) -> None:
@@ -248,9 +248,9 @@ class Player:
         """
         if not rate > 0:
             raise InvalidValueError(f"a rate of {rate} is not possible; give more than 0, or pause")
-        with self._request():
+        with self._change_state():
             if not self._paused:
-                self._set_anchor(self._now_in_log())
+                self._set_anchor(self._compute_log_time_ns())
             self._rate = rate
 
     @property
@@ -321,13 +321,13 @@ class Player:
 
     def _wait_for_readers(self) -> None:
         for name in self._awaited:
-            while not self._stopping and not self._writers.by_name[name].wait_for_readers(_LOOK_S):
+            while not self._stopping and not self._writers.by_name[name].wait_for_readers(_POLL_INTERVAL_S):
                 pass
 
     def _play_pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
         self._writers.restore(find_latest_state(self._records.between(None, begin_ns), self._names))
-        schedule = Schedule(
+        schedule = PlaybackSchedule(
             self._log.between(begin_ns), self._time_source, self._names, self._writers.by_name.__contains__
         )
         ticks = ClockTicks(*self._tick, begin_ns)
@@ -335,7 +335,7 @@ class Player:
             # What was published before, and recorded after we begin, comes now.
             self._batch_sender.begin(schedule, batch.clamp_to(begin_ns))
             self._writers.plan.skip_others(schedule.left_out)
-            if not self._play(ticks):
+            if not self._play_batch(ticks):
                 break
         with self._changed:
             if self._stopping:
@@ -348,11 +348,11 @@ class Player:
             if self._passes == self._loops:
                 return None
             # The next pass begins when this one was to end, not when it happened to be done: nothing adds up.
-            self._origin = (self._begin_ns, self._due_ns(self._position_ns))
+            self._origin = (self._begin_ns, self._compute_due_ns(self._position_ns))
             self._next_ns = self._position_ns = self._begin_ns
             return self._begin_ns
 
-    def _play(self, ticks: ClockTicks) -> bool:
+    def _play_batch(self, ticks: ClockTicks) -> bool:
         """Send a batch, with the clock's ticks in it, as it is due; False: it is not to be sent any more."""
         row, times = 0, self._batch_sender.times
         while row < len(times):
@@ -373,18 +373,18 @@ class Player:
         self._next_ns = time_ns
         while not self._stopping and self._target_ns is None:
             if self._asking:
-                self._changed.wait(_ASKING_S)
+                self._changed.wait(_READER_POLL_S)
             elif self._paused and self._steps:
                 self._set_anchor(time_ns)
                 return 1
             elif self._paused:
-                self._changed.wait(_LONG_S)
-            elif (early_ns := self._due_ns(time_ns) - self._clock.now_ns()) > 0:
-                self._clock.wait(self._changed, min(early_ns / NS_PER_S, _LONG_S))
+                self._changed.wait(_MAX_WAIT_S)
+            elif (early_ns := self._compute_due_ns(time_ns) - self._clock.now_ns()) > 0:
+                self._clock.wait(self._changed, min(early_ns / NS_PER_S, _MAX_WAIT_S))
             else:
                 self._position_ns = time_ns
                 self._late_ns, self._late_max_ns = -early_ns, max(-early_ns, self._late_max_ns)
-                return _ROWS
+                return _BATCH_ROWS
         return 0
 
     def _send_due(self, row: int, end: int, before_ns: float) -> int:
@@ -393,12 +393,12 @@ class Player:
         if times[end - 1] >= before_ns:
             end = bisect_left(times, before_ns, row + 1, end)
         now = self._clock.now_ns()
-        if end > row + 1 and self._due_ns(times[end - 1]) > now:
-            end = bisect_right(times, now, row + 1, end, key=self._due_ns)
+        if end > row + 1 and self._compute_due_ns(times[end - 1]) > now:
+            end = bisect_right(times, now, row + 1, end, key=self._compute_due_ns)
         row = self._batch_sender.send(row, end)
         self._position_ns = times[row - 1]
         if not self._paused:
-            self._late_ns = now - self._due_ns(self._position_ns)
+            self._late_ns = now - self._compute_due_ns(self._position_ns)
         self._next_ns = times[row] if row < len(times) else self._position_ns
         return row
 
@@ -409,12 +409,12 @@ class Player:
         self._origin = (log_ns, self._clock.now_ns())
         self._position_ns, self._late_ns, self._late_max_ns = log_ns, 0, 0
 
-    def _due_ns(self, log_ns: int) -> int:
+    def _compute_due_ns(self, log_ns: int) -> int:
         """Return when it is a time of the log."""
         log_origin, origin = self._origin
         return origin + round((log_ns - log_origin) / self._rate)
 
-    def _now_in_log(self) -> int:
+    def _compute_log_time_ns(self) -> int:
         """Return which time of the log it is; not beyond the next message, if that is late."""
         if math.isinf(self._rate):
             return self._next_ns
@@ -422,7 +422,7 @@ class Player:
         return min(log_origin + round((self._clock.now_ns() - origin) * self._rate), self._next_ns)
 
 
-def _check(
+def _check_options(
     rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, time_source: str
 ) -> None:
     """Refuse values that are not possible."""

@@ -10,7 +10,7 @@ from msgq.errors import EndpointNameError, InvalidValueError
 from msgq.kinds import find_kind, kind_of
 
 #: New names by those of a log, or by expressions, of whose matches they may say parts ("\\1"); see `EndpointRemapping`.
-Remap = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[EndpointPattern, str]
+NameMapping = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[EndpointPattern, str]
 
 
 class EndpointRemapping:
@@ -22,7 +22,7 @@ class EndpointRemapping:
     its ends: "/camera/front" becomes "camera.front".
     """
 
-    def __init__(self, remap: Remap) -> None:
+    def __init__(self, remap: NameMapping) -> None:
         """Take what is renamed: ``{"gps": "gps_old", re.compile("^/(.*)$"): r"ros/\\1"}``."""
         self._exact = {old: new for old, new in remap.items() if isinstance(old, str)}
         self._patterns = [(old, new) for old, new in remap.items() if not isinstance(old, str)]
@@ -43,12 +43,12 @@ class EndpointRemapping:
 
     def _compute_name(self, endpoint: str, kind: str) -> str | None:
         if endpoint in self._exact:
-            return _validate(self._exact[endpoint], kind, endpoint)
+            return _validate_name(self._exact[endpoint], kind, endpoint)
         for pattern, new in self._patterns:
             if pattern.search(endpoint):
-                return _validate(_fit_name(_substitute(pattern, new, endpoint), kind), kind, endpoint)
+                return _validate_name(_fit_name(_substitute_name(pattern, new, endpoint), kind), kind, endpoint)
         try:
-            return _validate(_fit_name(endpoint, kind), kind, endpoint)
+            return _validate_name(_fit_name(endpoint, kind), kind, endpoint)
         except (EndpointNameError, InvalidValueError):
             return None
 
@@ -61,7 +61,7 @@ class EndpointRemapping:
         ]
 
 
-def _substitute(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
+def _substitute_name(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
     try:
         return pattern.sub(new, endpoint, count=1)
     except (re.error, IndexError) as error:
@@ -74,7 +74,7 @@ def _fit_name(name: str, kind_name: str) -> str:
     return name if kind is None else kind.playback.fit_name(name)
 
 
-def _validate(name: str, kind_name: str, former: str) -> str:
+def _validate_name(name: str, kind_name: str, former: str) -> str:
     """Return a name that an endpoint of a kind can have."""
     kind = find_kind(kind_name)
     if kind is None:

@@ -18,8 +18,8 @@ from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.player.plan import PlaybackPlan, make_plan
-from msgq.recording.player.remapping import EndpointRemapping, Remap
-from msgq.recording.player.schedule import Schedule, find_latest_state
+from msgq.recording.player.remapping import EndpointRemapping, NameMapping
+from msgq.recording.player.schedule import PlaybackSchedule, find_latest_state
 from msgq.simulation import Faults, SentMessage, Simulation
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def replay(
     *programs: Callable[[], Any],
     seed: int = 0,
     time_source: str = "publish_time",
-    remap: Remap = MappingProxyType({}),
+    remap: NameMapping = MappingProxyType({}),
     faults: Faults | None = None,
     idle_timeout: float = 10.0,
     max_runtime: float = 60.0,
@@ -76,10 +76,10 @@ class Replay:
     endpoints : the names of the log's endpoints when it is played, also of those that cannot be.
     """
 
-    def __init__(self, log: LogReader, time_source: str, remap: Remap) -> None:
+    def __init__(self, log: LogReader, time_source: str, remap: NameMapping) -> None:
         """Index the log; see `replay`."""
         self._log, self._time_source, self._names = log, time_source, EndpointRemapping(remap)
-        first = next(Schedule(log, time_source, self._names).iter_messages(), None)
+        first = next(PlaybackSchedule(log, time_source, self._names).iter_messages(), None)
         if first is None:
             raise RecordingError("there is nothing to play: the log has no message of what was chosen")
         self._begin_ns = first.time_ns
@@ -99,7 +99,7 @@ class Replay:
             _prepare(sim, plan)
             for program in programs:
                 sim.add(program)
-            schedule = Schedule(self._log, self._time_source, self._names, plan.specs.__contains__)
+            schedule = PlaybackSchedule(self._log, self._time_source, self._names, plan.specs.__contains__)
             state = (message for message in self._state if message.endpoint in plan.specs)
             sim.play(chain(state, schedule.iter_messages()))
             if not sim.run_until_idle(idle_timeout, max_runtime):

@@ -17,7 +17,7 @@ from msgq.errors import InvalidValueError
 from msgq.kinds import find_kind, get_kind
 from msgq.kinds.playback import PlaybackMessage
 from msgq.recording.log_reader import LogReader
-from msgq.recording.player.remapping import EndpointRemapping, Remap
+from msgq.recording.player.remapping import EndpointRemapping, NameMapping
 from msgq.recording.player.ring_sender import NO_AGE, order_publish_times
 from msgq.recording.reader.column_batches import BatchMergeBuffer, MessageBatch
 
@@ -25,10 +25,10 @@ TIME_SOURCES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
 MAX_PUBLISH_SKEW_NS = NS_PER_S
 _WAITING_BYTES = 128 << 20  # of a log that may wait for that; of more than this, the older half does not wait so long
-_ROWS = 4096  # of which tuples are made at once
+_BATCH_ROWS = 4096  # of which tuples are made at once
 
 
-class Schedule:
+class PlaybackSchedule:
     """What of a log is played, batch after batch, in the order of the time that counts, which never goes back.
 
     Attributes
@@ -77,7 +77,7 @@ class Schedule:
             name = self._names.new_name(channel.endpoint, channel.source.kind)
             self.names.append(name if name is not None and self._is_wanted(name) else None)
         self._is_named = np.array([name is not None for name in self.names])
-        self._first_bytes = np.array([_needed_first_byte(channel.source.kind) for channel in self.log.channels])
+        self._first_bytes = np.array([_find_replayed_first_byte(channel.source.kind) for channel in self.log.channels])
 
     def build_messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
         """Return some messages of a batch one by one."""
@@ -99,12 +99,12 @@ class Schedule:
     def iter_messages(self) -> Iterator[PlaybackMessage]:
         """Give the messages one by one."""
         for batch in self:
-            for begin in range(0, len(batch), _ROWS):
-                yield from self.build_messages(batch, slice(begin, begin + _ROWS))
+            for begin in range(0, len(batch), _BATCH_ROWS):
+                yield from self.build_messages(batch, slice(begin, begin + _BATCH_ROWS))
 
 
 def playback_messages(
-    log: LogReader, time_source: str = "publish_time", remap: Remap = MappingProxyType({})
+    log: LogReader, time_source: str = "publish_time", remap: NameMapping = MappingProxyType({})
 ) -> Iterator[PlaybackMessage]:
     """Give the messages of a log as `Simulation.play` takes them, in the order of their times, which never go back.
 
@@ -122,7 +122,7 @@ def playback_messages(
     ------
     InvalidValueError : `time_source` is neither; a new name is of another kind.
     """
-    return Schedule(log, time_source, EndpointRemapping(remap)).iter_messages()
+    return PlaybackSchedule(log, time_source, EndpointRemapping(remap)).iter_messages()
 
 
 def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[PlaybackMessage]:
@@ -134,7 +134,7 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
     names : where endpoints are played.
     """
     latest: dict[tuple[str, str, bytes], PlaybackMessage] = {}
-    for message in Schedule(before, "log_time", names).iter_messages():
+    for message in PlaybackSchedule(before, "log_time", names).iter_messages():
         key, kind = message.source.key, get_kind(message.source.kind)
         state_key = message.endpoint, key, b"" if key else kind.playback.state_key(message.data)
         latest.pop(state_key, None)
@@ -199,7 +199,7 @@ def compute_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.where(batch.origin_time != 0, batch.publish_time - batch.origin_time, NO_AGE)
 
 
-def _needed_first_byte(kind_name: str) -> int:
+def _find_replayed_first_byte(kind_name: str) -> int:
     """Return the first byte of messages of a kind that are sent again; -1: any."""
     kind = find_kind(kind_name)
     return -1 if kind is None or kind.playback.first_byte is None else kind.playback.first_byte

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CLOCK_SCHEMA = Schema("time_ns", "struct", b'"<u8"')
 
 
-class Writers:
+class PlaybackWriters:
     """The writers of a player.
 
     Attributes
@@ -53,7 +53,7 @@ class Writers:
         with ExitStack() as stack:
             stack.callback(self.close)
             for wanted in list(self.plan.specs.values()):
-                self._open(wanted)
+                self._open_writer(wanted)
             if not self.by_name:
                 reasons = join_first((f"{name!r}: {why}" for name, why in self.plan.skipped.items()), separator="; ")
                 raise RecordingError(f"there is nothing to play: {reasons}")
@@ -62,7 +62,7 @@ class Writers:
                 self.by_name[clock_endpoint] = open_writer(clock, target, self._shared)
             stack.pop_all()
 
-    def _open(self, wanted: EndpointSpec) -> None:
+    def _open_writer(self, wanted: EndpointSpec) -> None:
         """Open a writer, or note why it cannot be played."""
         try:
             try:
@@ -74,7 +74,7 @@ class Writers:
         except UnplayableError as error:
             self.plan.skip(wanted.endpoint, str(error))
 
-    def publisher(self, name: str | None) -> PubSocket | None:
+    def find_publisher(self, name: str | None) -> PubSocket | None:
         """Return what publishes to a topic; None: it is no topic, or is not played."""
         writer = self.by_name.get(name or "")
         return None if writer is None else writer.ring_socket

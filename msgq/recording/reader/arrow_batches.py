@@ -14,27 +14,27 @@ from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.reader.log_view import LogView
 
 DEFAULT_COLUMNS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "data")
-_SOURCE = ("kind", "publisher", "key")  # fields of MessageSource
+_SOURCE_COLUMNS = ("kind", "publisher", "key")  # fields of MessageSource
 LOSS_COLUMNS = ("lost_before", "lost_after")
-_TYPES = dict.fromkeys((*DEFAULT_COLUMNS, "origin_time", "byte_offset", *LOSS_COLUMNS), pa.int64()) | {
+_COLUMN_TYPES = dict.fromkeys((*DEFAULT_COLUMNS, "origin_time", "byte_offset", *LOSS_COLUMNS), pa.int64()) | {
     "endpoint": pa.dictionary(pa.int32(), pa.string()),
     "data": pa.binary(),
     "channel": pa.int32(),
-    **dict.fromkeys(_SOURCE, pa.dictionary(pa.int32(), pa.string())),
+    **dict.fromkeys(_SOURCE_COLUMNS, pa.dictionary(pa.int32(), pa.string())),
 }
 _Array = np.ndarray[Any, np.dtype[Any]]
-_BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
+_BATCH_BYTES_MAX = 256 << 20  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
 
 
 def arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
     """Return the schema of batches with these columns; None is all of them."""
     names = DEFAULT_COLUMNS if columns is None else tuple(columns)
-    if unknown := [name for name in names if name not in _TYPES]:
-        raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(_TYPES)}")
-    return pa.schema([(name, _TYPES[name]) for name in names])
+    if unknown := [name for name in names if name not in _COLUMN_TYPES]:
+        raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(_COLUMN_TYPES)}")
+    return pa.schema([(name, _COLUMN_TYPES[name]) for name in names])
 
 
-class _LossColumn:
+class _LossColumnBuilder:
     """Losses next to messages that are no gaps. side : the index in `LOSS_COLUMNS`."""
 
     def __init__(self, view: LogView, side: int) -> None:
@@ -67,11 +67,11 @@ class _LossColumn:
         self._lost = np.array([min(sum(stated[place]), LOST_MAX) for place in self._positions.tolist()], np.int64)
 
 
-class _Batch:
+class _BatchBuilder:
     """A batch that is being filled. Its memory becomes Arrow's, so each one is used once."""
 
     def __init__(
-        self, view: LogView, schema: pa.Schema, rows: int, room: int, loss_columns: Mapping[str, _LossColumn]
+        self, view: LogView, schema: pa.Schema, rows: int, room: int, loss_columns: Mapping[str, _LossColumnBuilder]
     ) -> None:
         self._view, self._schema, self._loss_columns = view, schema, loss_columns
         self.columns = ScanColumns(rows)
@@ -88,11 +88,11 @@ class _Batch:
         return self.columns.rows == self.columns.capacity
 
     @property
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """Bytes of payloads."""
         return self._used
 
-    def gather(self, content: bytes, place: int) -> None:
+    def copy_payloads(self, content: bytes, place: int) -> None:
         """Copy the payloads of the rows that came since; place : of the block that they are in."""
         first, self._gathered = self._gathered, self.columns.rows
         self._positions.append(place)
@@ -107,9 +107,9 @@ class _Batch:
         self._used = self.columns.gather(content, first, self._data, self._used, self._ends[1:])
 
     def finish(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([self._array(name) for name in self._schema.names], schema=self._schema)
+        return pa.RecordBatch.from_arrays([self._build_array(name) for name in self._schema.names], schema=self._schema)
 
-    def _array(self, name: str) -> Any:
+    def _build_array(self, name: str) -> Any:
         rows = self.columns.rows
         if name == "data":
             buffers = [None, pa.py_buffer(self._ends[: rows + 1]), pa.py_buffer(self._data[: self._used])]
@@ -117,7 +117,7 @@ class _Batch:
         if name == "endpoint":
             names, of_code = self._view.endpoint_codes()
             return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(names, pa.string()))
-        if name in _SOURCE:
+        if name in _SOURCE_COLUMNS:
             texts, of_code = self._view.source_codes(name)
             return pa.DictionaryArray.from_arrays(of_code[self.columns.code[:rows]], pa.array(texts, pa.string()))
         if name == "epoch":
@@ -131,22 +131,22 @@ class _Batch:
 
 
 def read_batches(
-    view: LogView, columns: Sequence[str] | None, rows: int, size: int = _BYTES_MAX
+    view: LogView, columns: Sequence[str] | None, rows: int, size: int = _BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """See LogReader.batches. size : bytes of payloads in a batch, unless one chunk has more."""
     schema = arrow_schema(columns)
     room = 1 << 20
-    loss_columns = {name: _LossColumn(view, side) for side, name in enumerate(LOSS_COLUMNS)}
-    batch = _Batch(view, schema, rows, room, loss_columns)
+    loss_columns = {name: _LossColumnBuilder(view, side) for side, name in enumerate(LOSS_COLUMNS)}
+    batch = _BatchBuilder(view, schema, rows, room, loss_columns)
     for file, block in view.blocks():
         content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
-            if batch.is_full or (batch.columns.rows and batch.used + len(content) > size):
+            if batch.is_full or (batch.columns.rows and batch.used_bytes + len(content) > size):
                 yield batch.finish()
-                room = max(1 << 20, min(batch.used + batch.used // 8, size))
-                batch = _Batch(view, schema, rows, room, loss_columns)
+                room = max(1 << 20, min(batch.used_bytes + batch.used_bytes // 8, size))
+                batch = _BatchBuilder(view, schema, rows, room, loss_columns)
             position = file.scan(block, content, position, batch.columns, view.start, view.end)
-            batch.gather(content, block.offset)
+            batch.copy_payloads(content, block.offset)
     if batch.columns.rows:
         yield batch.finish()

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.attachments import CRC_BYTES, attachment_index, crc_offset, read_metadata
+from msgq.recording.mcap_io.attachments import CRC_BYTES, find_crc_offset, read_attachment_index, read_metadata
 from msgq.recording.mcap_io.core import TIME_MAX, crc32
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.mcap_file import ExtraRecord
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 from msgq.recording.reader.log_view import LogView
 
 
@@ -76,7 +76,7 @@ class Attachment:
         ------
         RecordingError : they cannot be read, or are not those that were written.
         """
-        begin = self.offset + HEAD.size
+        begin = self.offset + RECORD_HEAD.size
         wanted = self.data_offset + self.size + CRC_BYTES - begin
         with FileSource(self.path).open() as fd:
             content = os.pread(fd, wanted, begin)
@@ -88,10 +88,10 @@ class Attachment:
 
 def iter_attachments(view: LogView) -> Iterator[Attachment]:
     """Give the attachments of the time that is wanted, in the order of the files; what makes no sense is noted."""
-    for path, extra, index in _read_records(view, Opcode.ATTACHMENT, attachment_index):
+    for path, extra, index in _read_records(view, Opcode.ATTACHMENT, read_attachment_index):
         if view.start <= min(index.log_time, TIME_MAX - 1) < view.end:
             times = index.log_time, index.create_time
-            places = extra.offset, extra.length, crc_offset(index) - index.data_size
+            places = extra.offset, extra.length, find_crc_offset(index) - index.data_size
             yield Attachment(index.name, index.media_type, *times, index.data_size, path, *places)
 
 

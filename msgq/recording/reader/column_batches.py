@@ -16,8 +16,8 @@ from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.time_order import BlockMessages
 
 _Array = np.ndarray[Any, np.dtype[Any]]
-_ROWS = 65536
-OVERLAP = 4  # largest chunks whose messages may wait at the same time
+_BATCH_ROWS = 65536
+OVERLAP_BLOCKS = 4  # largest chunks whose messages may wait at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class BatchMergeBuffer:
 
 def read_in_log_order(view: LogView) -> Iterator[MessageBatch]:
     """Give the messages in the order of log_time, those of one time in the order of the files."""
-    columns, waiting = ScanColumns(_ROWS), BatchMergeBuffer()
-    most = OVERLAP * view.max_chunk_bytes
+    columns, waiting = ScanColumns(_BATCH_ROWS), BatchMergeBuffer()
+    most = OVERLAP_BLOCKS * view.max_chunk_bytes
     for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start):
         yield from waiting.pop_until(block.start)  # those of the same time stand before what follows
         for batch in _read_block(view, file, block, columns):

@@ -19,7 +19,7 @@ from msgq.recording.mcap_io.core import CODE_UNWANTED, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
 from msgq.recording.mcap_io.problem import Problem
 
-HOST, WALL = CLOCKS = ("host", "wall")
+HOST_CLOCK, WALL_CLOCK = CLOCK_CHOICES = ("host", "wall")
 _PROBLEMS_MAX = 1000
 
 
@@ -45,12 +45,12 @@ class LogView:
         span: tuple[int, int] | None,
         max_chunk_bytes: int,
         kinds: Container[str] | None = None,
-        clock: str = HOST,
+        clock: str = HOST_CLOCK,
         schemas: Schemas | None = None,
     ) -> None:
         """Open the files; see `LogReader`. kinds: only of endpoints of these; None: of all."""
-        if clock not in CLOCKS:
-            raise InvalidValueError(f"there is no clock {clock!r}; give one of {', '.join(CLOCKS)}")
+        if clock not in CLOCK_CHOICES:
+            raise InvalidValueError(f"there is no clock {clock!r}; give one of {', '.join(CLOCK_CHOICES)}")
         self._selection, self._kinds, self.clock, self._schemas = selection, kinds, clock, schemas
         self.start = 0 if start is None else min(max(0, start), TIME_MAX)
         self.end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
@@ -59,7 +59,7 @@ class LogView:
         self.channels: list[Channel] = []
         self._codes: dict[Channel, int] = {}
         self.files = [
-            McapFile(path, self._assign_code, self.report, span, max_chunk_bytes, clock == WALL) for path in paths
+            McapFile(path, self._assign_code, self.report, span, max_chunk_bytes, clock == WALL_CLOCK) for path in paths
         ]
 
     def report(self, problem: Problem) -> None:
@@ -181,12 +181,12 @@ class LogView:
             room -= block.size
             belongs = file.source.is_copy and pieces and pieces[-1].files[-1].path == file.path
             if not pieces or (room < 0 and not belongs):
-                pieces.append(self._start_piece())
+                pieces.append(self._copy_empty())
                 room = size - block.size
             pieces[-1]._add_block(file, block)
         return pieces
 
-    def _start_piece(self) -> LogView:
+    def _copy_empty(self) -> LogView:
         piece = copy(self)
         piece.problems, piece.files = [], []
         piece.channels, piece._codes = list(self.channels), dict(self._codes)

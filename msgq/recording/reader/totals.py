@@ -20,12 +20,12 @@ from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
 
-_ROWS = 16384
+_BATCH_ROWS = 16384
 _COUNT_FIELDS = ("messages", "bytes", "largest", "lost")
 _STATISTICS_FIELDS = ("messages", "bytes", "largest", "first_time", "last_time")
 
 
-def stored_statistics(view: LogView, file: McapFile) -> dict[int, dict[str, Any]] | None:
+def find_stored_statistics(view: LogView, file: McapFile) -> dict[int, dict[str, Any]] | None:
     """Return what a file says of its channels, by id; None: nothing, not enough, or not of what is wanted of it."""
     if view.start > 0 or view.end < TIME_MAX:
         return None
@@ -81,7 +81,7 @@ def _is_count(value: Any, bound: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < bound
 
 
-def message_counts(view: LogView) -> dict[str, int] | None:
+def read_message_counts(view: LogView) -> dict[str, int] | None:
     """Return how many messages of each endpoint the files' statistics count; None: one has none, or a time is set."""
     counts: dict[str, int] = {}
     for file in view.files:
@@ -106,15 +106,15 @@ class EndpointTotals:
     def add(self, file: McapFile, read: bool) -> None:
         """Add what a file has, as it says; or read it, if it does not, or if that is wanted."""
         if read or not self.add_stored(file):
-            self._scan(file)
+            self._scan_file(file)
 
     def add_stored(self, file: McapFile) -> bool:
         """Add what a file says that it has; return whether it says enough."""
-        totals = stored_statistics(self._view, file)
+        totals = find_stored_statistics(self._view, file)
         for number, figure in (totals or {}).items():
             code = int(file.registry.codes[number]) if number < len(file.registry.codes) else -1
             if code >= 0:
-                self._grow()
+                self._grow_tallies()
                 self._add_statistics(code, figure, file)
         return totals is not None
 
@@ -123,15 +123,15 @@ class EndpointTotals:
         for code in np.flatnonzero(self._tallies["messages"]).tolist():
             yield code, self._tallies[code]
 
-    def _grow(self) -> None:
+    def _grow_tallies(self) -> None:
         missing = len(self._view.channels) - len(self._tallies)
         if missing > 0:
             self._tallies = np.concatenate((self._tallies, np.zeros(missing, TALLY_DTYPE)))
 
-    def _scan(self, file: McapFile) -> None:
-        columns = ScanColumns(_ROWS)
+    def _scan_file(self, file: McapFile) -> None:
+        columns = ScanColumns(_BATCH_ROWS)
         for _ in self._view.scan_file(file, columns):
-            self._grow()
+            self._grow_tallies()
             columns.count(self._tallies, 0, self._view.numberings())
 
     def _add_statistics(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
@@ -159,7 +159,7 @@ class EndpointTotals:
     def infos(self) -> dict[str, EndpointInfo]:
         """Return what was added up, by the names of endpoints."""
         infos: dict[str, EndpointInfo] = {}
-        for info in self._channels():
+        for info in self._iter_channels():
             infos[info.endpoint] = _merge_infos(infos.get(info.endpoint), info)
         for channel in self._channels_without_messages():
             endpoint, before = channel.endpoint, infos.get(channel.endpoint)
@@ -178,14 +178,14 @@ class EndpointTotals:
                 begun.add(numbering)
                 yield channel
 
-    def _channels(self) -> Iterator[EndpointInfo]:
+    def _iter_channels(self) -> Iterator[EndpointInfo]:
         begun: set[int] = set()  # numberings, whose losses count once
         hidden = self._view.boundary_losses()
         channels = zip(self._view.channels, self._tallies, self._view.numberings().tolist(), strict=False)
         for channel, tally, numbering in channels:
             if tally["messages"]:
                 lost = self._count_lost(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
-                yield _info(channel, tally, lost, int(numbering not in begun))
+                yield _make_info(channel, tally, lost, int(numbering not in begun))
                 begun.add(numbering)
 
     def _count_lost(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
@@ -195,7 +195,7 @@ class EndpointTotals:
         return None if at_ends is None else int(tally["lost"]) + at_ends
 
 
-def _info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
+def _make_info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
     source = channel.source
     return EndpointInfo(
         endpoint=channel.endpoint,
@@ -218,7 +218,7 @@ def _add_lost(info: EndpointInfo, lost: int) -> EndpointInfo:
     return replace(info, lost=None if info.lost is None else info.lost + lost)
 
 
-def _drop_none(*times: int | None) -> list[int]:
+def _sum_or_none(*times: int | None) -> list[int]:
     return [time for time in times if time is not None]
 
 
@@ -230,8 +230,8 @@ def _merge_infos(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInf
         schema=info.schema or before.schema,
         messages=before.messages + info.messages,
         bytes=before.bytes + info.bytes,
-        first_time=min(_drop_none(before.first_time, info.first_time), default=None),
-        last_time=max(_drop_none(before.last_time, info.last_time), default=None),
+        first_time=min(_sum_or_none(before.first_time, info.first_time), default=None),
+        last_time=max(_sum_or_none(before.last_time, info.last_time), default=None),
         lost=None if before.lost is None or info.lost is None else before.lost + info.lost,
         epochs=before.epochs + info.epochs,
         largest=max(before.largest, info.largest),

@@ -8,8 +8,8 @@ from collections import deque
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 
-_FEWEST = 2  # may wait, however large: else who fills would stand still whenever one is written
-_SPARE = 8  # written ones that are kept, to be filled again
+_MIN_CHUNKS = 2  # may wait, however large: else who fills would stand still whenever one is written
+_SPARE_CHUNKS_MAX = 8  # written ones that are kept, to be filled again
 
 
 class ChunkQueue:
@@ -32,7 +32,7 @@ class ChunkQueue:
         self._waiting: deque[ChunkBuffer] = deque()
         self._unwritten = self._unwritten_bytes = 0  # those that wait, and the one that is being written
         self._open: ChunkBuffer | None = None
-        self._spare: list[ChunkBuffer] = []
+        self._spare_chunks: list[ChunkBuffer] = []
         self._ended = self._abandoned = False
         self._changed = threading.Condition()
 
@@ -64,8 +64,8 @@ class ChunkQueue:
     def next_chunk(self, largest: int) -> ChunkBuffer:
         """Return an empty chunk to fill. largest : bytes of the largest message to be expected."""
         with self._changed:
-            while self._spare:
-                self._open = self._spare.pop()
+            while self._spare_chunks:
+                self._open = self._spare_chunks.pop()
                 if self._open.room >= self._chunk_bytes + largest:
                     return self._open
             self._open = ChunkBuffer(self._chunk_bytes, largest)
@@ -77,11 +77,11 @@ class ChunkQueue:
             self._open = None
             if self._snapshot_buffer is not None:
                 for old in self._snapshot_buffer.add(chunk):
-                    self._recycle(old)
+                    self._keep_spare(old)
                 return
             self._append(chunk)
             self._changed.wait_for(
-                lambda: self._unwritten_bytes <= self._max_bytes or self._unwritten <= _FEWEST or self._abandoned
+                lambda: self._unwritten_bytes <= self._max_bytes or self._unwritten <= _MIN_CHUNKS or self._abandoned
             )
 
     def release(self) -> None:
@@ -127,7 +127,7 @@ class ChunkQueue:
         with self._changed:
             self._unwritten -= 1
             self._unwritten_bytes -= chunk.used
-            self._recycle(chunk)
+            self._keep_spare(chunk)
             self._changed.notify_all()
 
     def abandon(self) -> None:
@@ -136,7 +136,7 @@ class ChunkQueue:
             self._abandoned = True
             self._changed.notify_all()
 
-    def _recycle(self, chunk: ChunkBuffer) -> None:
+    def _keep_spare(self, chunk: ChunkBuffer) -> None:
         chunk.clear()
-        if len(self._spare) < _SPARE:
-            self._spare.append(chunk)
+        if len(self._spare_chunks) < _SPARE_CHUNKS_MAX:
+            self._spare_chunks.append(chunk)

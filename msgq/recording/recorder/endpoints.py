@@ -28,8 +28,8 @@ from msgq.recording.recorder.core import NO_CHANNEL_REASON, Capture, FileArrival
 
 _EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
 _UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...
-_AGAIN_S = 0.001  # ... so often; afterwards at each look
-_MISSED = "was made and removed before it could be opened; whether anything was published there is not known"
+_RETRY_S = 0.001  # ... so often; afterwards at each look
+_MISSED_REASON = "was made and removed before it could be opened; whether anything was published there is not known"
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +63,12 @@ def _path(file: FileArrival) -> str:
     return f"{file.directory}/{file.name}"
 
 
-def _sum(*losses: int | None) -> int | None:
+def _sum_losses(*losses: int | None) -> int | None:
     """Add up losses, of which None is unknown."""
     return None if None in losses else sum(loss for loss in losses if loss is not None)
 
 
-def _losses_before(first: int, lost_before: int | None) -> BoundaryLosses | None:
+def _make_boundary_losses(first: int, lost_before: int | None) -> BoundaryLosses | None:
     """Return the losses to store in a channel; None without any."""
     return None if lost_before == 0 else BoundaryLosses(before=BoundaryLoss(first, lost_before))
 
@@ -90,21 +90,27 @@ class RecordedEndpoints:
         self._selection = selection
         self._prefix = naming.resolve_prefix(prefix)
         # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
-        self._places = {kind: kind.files(self._prefix) for kind in stored_kinds() if kind.files and not kind.carrier}
-        others = [kind.side_files(self._prefix) for kind in self._places if kind.side_files]
-        self._watched = {*self._places.values(), *others}
-        self._began = False
-        self._named: dict[str, int] = {}  # numbers by endpoint, of those whose files have their names
-        self._former: dict[int, int] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
+        self._directories = {
+            kind: kind.files(self._prefix) for kind in stored_kinds() if kind.files and not kind.carrier
+        }
+        others = [kind.side_files(self._prefix) for kind in self._directories if kind.side_files]
+        self._watched = {*self._directories.values(), *others}
+        self._begin_ns = False
+        self._named_endpoints: dict[str, int] = {}  # numbers by endpoint, of those whose files have their names
+        self._former_sources: dict[
+            int, int
+        ] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
         self._inodes: dict[str, int] = {}  # of the files that were met last, whether they could be opened or not
-        self._new: set[str] = set()  # endpoints whose files came after the first look, and were not joined so far
+        self._new_endpoints: set[str] = (
+            set()
+        )  # endpoints whose files came after the first look, and were not joined so far
         self._unfinished: dict[str, float] = {}  # of those, until when they are tried again and again
-        self._found: dict[str, int] = {}  # inodes of files that a look has met before their arrival was told
+        self._found_endpoints: dict[str, int] = {}  # inodes of files that a look has met before their arrival was told
         self._lost: dict[str, int | None] = {}  # by endpoint, on sources that were let go
         self._lock = threading.Lock()  # of `all` and `_lost`, which belong together
         self._epochs: dict[tuple[int, int], int] = {}  # of the endpoint, by number and epoch of the source
         self._last_epochs: Counter[str] = Counter()
-        self._file_watcher = self._watch()
+        self._file_watcher = self._start_watcher()
 
     # ---- noticing ----
 
@@ -123,7 +129,7 @@ class RecordedEndpoints:
         sources_with_new_schema = self._capture.sources_with_new_schema()
         for number in sources_with_new_schema:
             self._update_schema(number)
-        for number, since_ns in list(self._former.items()):
+        for number, since_ns in list(self._former_sources.items()):
             if self._capture.is_ended(number) or self.all[number].source.is_finished(since_ns):
                 self._remove_source(number)
         arrivals, look = self._poll_watcher()
@@ -131,29 +137,29 @@ class RecordedEndpoints:
             self._check_files(arrivals, look)
         return bool(sources_with_new_schema or arrivals or look)
 
-    def max_wait(self, seconds: float) -> float:
+    def limit_wait_s(self, seconds: float) -> float:
         """Return how long a run may take, `seconds` at most."""
-        return min(seconds, _AGAIN_S) if self._unfinished else seconds
+        return min(seconds, _RETRY_S) if self._unfinished else seconds
 
     def rejoin(self) -> None:
         """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
         for number in list(self.all):
             self._remove_source(number, wants_unread=False)
-        self._named.clear()
-        self._new.clear()
-        self._began = False
+        self._named_endpoints.clear()
+        self._new_endpoints.clear()
+        self._begin_ns = False
         self.rescan()
 
-    def _watch(self) -> FileWatcher | None:
+    def _start_watcher(self) -> FileWatcher | None:
         try:
             arrivals = FileWatcher(self._watched, naming.SHARED_MEMORY)
         except OSError as error:
-            self._watch_by_scans(error)
+            self._fall_back_to_scans(error)
             return None
         self._capture.watch(arrivals)
         return arrivals
 
-    def _watch_by_scans(self, error: OSError) -> None:
+    def _fall_back_to_scans(self, error: OSError) -> None:
         """Notice by looks alone what appears."""
         self._capture.watch(None)
         self._file_watcher = None
@@ -165,23 +171,23 @@ class RecordedEndpoints:
         try:
             return self._file_watcher.poll() if self._file_watcher is not None else ([], False)
         except OSError as error:
-            self._watch_by_scans(error)
+            self._fall_back_to_scans(error)
             return [], True
 
     # ---- what is there ----
 
     def _check_files(self, arrivals: list[FileArrival], look: bool) -> None:
         """Look at files that have just appeared, and at all if that is wanted."""
-        began = self._began
+        began = self._begin_ns
         if look:
             arrivals = arrivals + self._check_all()
         for at, arrival in enumerate(arrivals):  # which may grow meanwhile
-            for endpoint in self._endpoints_of_file(arrival.directory, arrival.name):
+            for endpoint in self._iter_file_endpoints(arrival.directory, arrival.name):
                 if arrival.gone:
                     self._check_gone(endpoint, arrivals, began)
                 elif arrival.inode is None or arrival.inode != self._inodes.get(endpoint):
                     self._check_arrival(endpoint, arrivals, at)
-        self._found.clear()
+        self._found_endpoints.clear()
         for endpoint in list(self._unfinished):
             self._check_named(endpoint)
 
@@ -190,48 +196,52 @@ class RecordedEndpoints:
         arrivals: list[FileArrival] = []
         look = True
         while look:
-            self._scan()
+            self._scan_endpoints()
             new_arrivals, look = self._poll_watcher()
             arrivals += new_arrivals
         return arrivals
 
-    def _scan(self) -> None:
+    def _scan_endpoints(self) -> None:
         present = dict(self._scan_directories())
         for endpoint, inode in present.items():
             if self._inodes.get(endpoint) != inode:
-                self._found[endpoint] = inode
+                self._found_endpoints[endpoint] = inode
             self._check_file(endpoint, inode)
-        for endpoint, number in list(self._named.items()):
+        for endpoint, number in list(self._named_endpoints.items()):
             if present.get(endpoint) != self.all[number].source.inode:
                 self._mark_unlinked(endpoint)
-        self._began = True
+        self._begin_ns = True
 
     def _check_gone(self, endpoint: str, arrivals: list[FileArrival], began: bool) -> None:
         """A file appeared, and had gone when it was to be opened: unless a look found it meanwhile, it was missed."""
-        inode = self._found.get(endpoint)
+        inode = self._found_endpoints.get(endpoint)
         if inode is not None and inode not in {arrival.inode for arrival in arrivals}:
-            del self._found[endpoint]
+            del self._found_endpoints[endpoint]
         elif began:
-            self._miss(endpoint)
+            self._report_missed(endpoint)
 
     def _check_arrival(self, endpoint: str, arrivals: list[FileArrival], at: int) -> None:
         """Join the file that appeared, by its name if it still has that."""
         inode = arrivals[at].inode
-        if inode is None or inode == self._inode(endpoint):
+        if inode is None or inode == self._read_inode(endpoint):
             self._check_named(endpoint)
-        if inode is not None and self._number(endpoint, inode) is None and self._inode(endpoint) != inode:
+        if (
+            inode is not None
+            and self._find_source_number(endpoint, inode) is None
+            and self._read_inode(endpoint) != inode
+        ):
             new_arrivals, look = self._poll_watcher()  # its side segment was made after it
             arrivals += new_arrivals + (self._check_all() if look else [])
             self._join_former(endpoint, arrivals[at:])
 
     def _scan_directories(self) -> Iterator[tuple[str, int]]:
         """Give each endpoint that is there and wanted, with the inode of the file that it is taken from."""
-        for directory in {directory for directory, _ in self._places.values()}:
-            for name, inode in self._files(directory):
-                for endpoint in self._endpoints_of_file(directory, name):
+        for directory in {directory for directory, _ in self._directories.values()}:
+            for name, inode in self._list_files(directory):
+                for endpoint in self._iter_file_endpoints(directory, name):
                     yield endpoint, inode
 
-    def _files(self, directory: str) -> list[tuple[str, int]]:
+    def _list_files(self, directory: str) -> list[tuple[str, int]]:
         """Return names and inodes of what a directory holds; nothing if others keep it from us."""
         self.refused.pop(directory, None)
         try:
@@ -243,9 +253,9 @@ class RecordedEndpoints:
             self.refused[directory] = f"cannot list {directory}: {error.strerror}"
             return []
 
-    def _endpoints_of_file(self, directory: str, file: str) -> Iterator[str]:
+    def _iter_file_endpoints(self, directory: str, file: str) -> Iterator[str]:
         """Give the endpoint of a file, unless it is none that is wanted. Events of a queue are the queue's."""
-        for kind, (where, start) in self._places.items():
+        for kind, (where, start) in self._directories.items():
             if where != directory or not file.startswith(start):
                 continue
             endpoint = kind.endpoint(file[len(start) :])
@@ -258,10 +268,10 @@ class RecordedEndpoints:
     def _path(self, endpoint: str) -> str:
         carrier = carrier_of(endpoint)
         kind = kind_of(carrier)
-        directory, start = self._places[kind]
+        directory, start = self._directories[kind]
         return f"{directory}/{start}{kind.bare_name(carrier)}"
 
-    def _inode(self, endpoint: str) -> int | None:
+    def _read_inode(self, endpoint: str) -> int | None:
         """Return what has the name now; None: nothing."""
         try:
             return os.lstat(self._path(endpoint)).st_ino
@@ -269,7 +279,7 @@ class RecordedEndpoints:
             return None
 
     def _check_named(self, endpoint: str) -> None:
-        inode = self._inode(endpoint)
+        inode = self._read_inode(endpoint)
         if inode is None:
             self._unfinished.pop(endpoint, None)
         else:
@@ -279,21 +289,21 @@ class RecordedEndpoints:
         """Join what is called so now, unless that is joined already."""
         if self._inodes.get(endpoint) != inode:
             self._inodes[endpoint] = inode
-            self._new.discard(endpoint)
-            if self._began:
-                self._new.add(endpoint)
+            self._new_endpoints.discard(endpoint)
+            if self._begin_ns:
+                self._new_endpoints.add(endpoint)
                 self._unfinished[endpoint] = time.monotonic() + _UNFINISHED_S
-        number = self._number(endpoint, inode)
+        number = self._find_source_number(endpoint, inode)
         if number is None or self._capture.is_ended(number):
-            self._join(endpoint)
-        elif number in self._former:  # its directory was kept from us for a while
+            self._join_endpoint(endpoint)
+        elif number in self._former_sources:  # its directory was kept from us for a while
             self._mark_unlinked(endpoint)
-            self._named[endpoint] = number
-            del self._former[number]
+            self._named_endpoints[endpoint] = number
+            del self._former_sources[number]
 
-    def _number(self, endpoint: str, inode: int) -> int | None:
+    def _find_source_number(self, endpoint: str, inode: int) -> int | None:
         """Return the number of the source that is taken from this file; None: it is none."""
-        for number in [self._named.get(endpoint), *self._former]:
+        for number in [self._named_endpoints.get(endpoint), *self._former_sources]:
             if number is not None:
                 source = self.all[number].source
                 if source.endpoint == endpoint and source.inode == inode:
@@ -302,21 +312,21 @@ class RecordedEndpoints:
 
     # ---- joining and parting ----
 
-    def _join(self, endpoint: str) -> None:
+    def _join_endpoint(self, endpoint: str) -> None:
         """Take what comes on an endpoint, and of a new one what came."""
         try:
-            source = open_source(endpoint, self._prefix, whole=endpoint in self._new)
+            source = open_source(endpoint, self._prefix, whole=endpoint in self._new_endpoints)
             schema = source.schema
         except (MsgqError, OSError, MemoryError) as error:  # its own bytes say how much memory it needs
-            self._refuse(endpoint, error)
+            self._refuse_endpoint(endpoint, error)
             return
-        self._new.discard(endpoint)
+        self._new_endpoints.discard(endpoint)
         self._unfinished.pop(endpoint, None)
         self.refused.pop(endpoint, None)
         self._mark_unlinked(endpoint)
-        self._named[endpoint] = self._add(source, schema)
+        self._named_endpoints[endpoint] = self._add_source(source, schema)
 
-    def _add(self, source: Source, schema: Schema | None) -> int:
+    def _add_source(self, source: Source, schema: Schema | None) -> int:
         number = self._capture.add(source, publish_offset(schema))
         with self._lock:
             self.all[number] = RecordedEndpoint(source, schema)
@@ -337,42 +347,42 @@ class RecordedEndpoints:
                 files.setdefault(side, other.fd)
         try:
             source = open_source(endpoint, self._prefix, whole=True, files=files)
-            number = self._add(source, source.schema)
+            number = self._add_source(source, source.schema)
         except (MsgqError, OSError, MemoryError):
             if os.fstat(file.fd).st_size:  # else nobody has come to use it
-                self._miss(endpoint)
+                self._report_missed(endpoint)
         else:
-            self._former[number] = time.monotonic_ns()
+            self._former_sources[number] = time.monotonic_ns()
 
-    def _refuse(self, endpoint: str, error: Exception) -> None:
-        if isinstance(error, SegmentError) and error.errno == errno.ENOENT and endpoint in self._new:
-            self._miss(endpoint)
+    def _refuse_endpoint(self, endpoint: str, error: Exception) -> None:
+        if isinstance(error, SegmentError) and error.errno == errno.ENOENT and endpoint in self._new_endpoints:
+            self._report_missed(endpoint)
         else:
             self.refused[endpoint] = str(error)
         if time.monotonic() >= self._unfinished.get(endpoint, 0):
             self._unfinished.pop(endpoint, None)
 
-    def _miss(self, endpoint: str) -> None:
+    def _report_missed(self, endpoint: str) -> None:
         """Say that a file came and went, and nobody knows what was in it."""
-        self.refused[endpoint] = _MISSED
+        self.refused[endpoint] = _MISSED_REASON
         with self._lock:
             self._lost[endpoint] = None
 
     def _mark_unlinked(self, endpoint: str) -> None:
         """The file of an endpoint, if one was joined, has no name any more: take it to its end."""
-        number = self._named.pop(endpoint, None)
+        number = self._named_endpoints.pop(endpoint, None)
         if number is not None:
-            self._former[number] = time.monotonic_ns()
+            self._former_sources[number] = time.monotonic_ns()
 
     def _remove_source(self, number: int, wants_unread: bool = True) -> None:
         source = self.all[number].source
         if wants_unread:  # there are some if the file was cut
             source.skip_pending()
         with self._lock:
-            lost = _sum(self._lost[source.endpoint], source.lost, self._capture.count_skipped(number))
+            lost = _sum_losses(self._lost[source.endpoint], source.lost, self._capture.count_skipped(number))
             self._lost[source.endpoint] = lost
             del self.all[number]
-        self._former.pop(number, None)
+        self._former_sources.pop(number, None)
         self._capture.remove(number)
 
     def skip_pending(self) -> None:
@@ -402,12 +412,12 @@ class RecordedEndpoints:
             recorded = self.all[number]
             publisher, key = recorded.source.origin_names(part)
             counting = metadata_keys.PUBLISHED if counted else metadata_keys.RECEIVED
-            epoch = self._epoch(recorded.endpoint, number, tap_epoch)
+            epoch = self._assign_epoch(recorded.endpoint, number, tap_epoch)
             described = MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
-            yield channel, encode_channel(channel, *fields, boundary_losses=_losses_before(first, lost_before))
+            yield channel, encode_channel(channel, *fields, boundary_losses=_make_boundary_losses(first, lost_before))
 
-    def _epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
+    def _assign_epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
         """Return the endpoint's epoch for one of a source, of which there may have been several, even side by side."""
         key = number, source_epoch
         if key not in self._epochs:
@@ -431,7 +441,7 @@ class RecordedEndpoints:
             losses = dict(self._lost)
             for number, recorded in self.all.items():
                 lost = losses[recorded.endpoint], recorded.source.lost, self._capture.count_skipped(number)
-                losses[recorded.endpoint] = _sum(*lost)
+                losses[recorded.endpoint] = _sum_losses(*lost)
         return losses
 
     @property

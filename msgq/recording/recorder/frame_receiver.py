@@ -17,7 +17,7 @@ from visionipc.image_messages import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, i
 
 RAW, JPEG = "raw", "jpeg"
 _POLL_MS = 100.0
-_WAITING_MAX = 8  # frames; a recorder that does not come for them has trouble enough
+_WAITING_FRAMES_MAX = 8  # frames; a recorder that does not come for them has trouble enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class FrameStream:
         if self.format not in (RAW, JPEG) or not 1 <= self.quality <= 100 or (self.rate is not None and self.rate <= 0):
             raise InvalidValueError(f"{self} is not possible; give raw or jpeg, a quality of 1 to 100, a rate above 0")
         if self.format == JPEG:
-            _opencv()
+            _import_opencv()
 
     @property
     def endpoint(self) -> str:
@@ -55,7 +55,7 @@ class FrameStream:
         return IMAGE if self.format == RAW else COMPRESSED_IMAGE
 
 
-def _opencv() -> Any:
+def _import_opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
@@ -76,7 +76,7 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
         sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
         layout = Geometry(frame.format, *sizes, channels)
         return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.view))
-    cv2 = _opencv()
+    cv2 = _import_opencv()
     done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, stream.quality])
     if not done:
         raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", stream.endpoint)
@@ -129,11 +129,11 @@ class FrameReceiver:
     def _run(self) -> None:
         try:
             with naming.overrides(self._prefix):
-                self._receive()
+                self._receive_frame()
         except Exception as error:  # OpenCV's, too; the recorder shows it
             self.error = error
 
-    def _receive(self) -> None:
+    def _receive_frame(self) -> None:
         period = 0.0 if self.stream.rate is None else 1 / self.stream.rate
         following = time.monotonic()
         with VisionIpcClient(self.stream.server, self.stream.stream, period > 0) as client:
@@ -145,15 +145,15 @@ class FrameReceiver:
                     continue
                 frame = client.recv(_POLL_MS)
                 if not period:
-                    self._count(client.lost)
+                    self._count_passed_over(client.lost)
                 if frame is None:
                     continue
                 following = max(following + period, time.monotonic())
                 with frame:
                     stamp = frame.timestamp_eof or frame.timestamp_sof
-                    self._keep(RecordedFrame(encode_frame(frame, self.stream), _since_epoch(stamp)))
+                    self._keep_frame(RecordedFrame(encode_frame(frame, self.stream), _convert_boot_time(stamp)))
 
-    def _count(self, passed_over: int | None) -> None:
+    def _count_passed_over(self, passed_over: int | None) -> None:
         if passed_over is None or self._missed is None:
             self._missed = None
             return
@@ -161,10 +161,10 @@ class FrameReceiver:
             self._missed += passed_over - self._passed_over
         self._passed_over = passed_over
 
-    def _keep(self, frame: RecordedFrame) -> None:
+    def _keep_frame(self, frame: RecordedFrame) -> None:
         if not self.wanted:
             return
-        if len(self._waiting) >= _WAITING_MAX:
+        if len(self._waiting) >= _WAITING_FRAMES_MAX:
             self._dropped += 1
         else:
             self._waiting.append(frame)
@@ -175,7 +175,7 @@ class FrameReceiver:
         self._thread.join()
 
 
-def _since_epoch(stamp: int) -> int:
+def _convert_boot_time(stamp: int) -> int:
     """Return a time of CLOCK_BOOTTIME in ns since the epoch; now, if it is none or cannot be one."""
     now = clock.time_ns()
     time_ns = stamp + now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -55,11 +55,11 @@ class LossAccounting:
         used : the greatest number that a channel has.
         """
         numbers = iter(range(used + 1, CHANNEL_IDS))
-        yield from map(_with_id, numbers, self._missing_losses(losses))
+        yield from map(_copy_with_id, numbers, self._iter_missing_losses(losses))
 
-    def _missing_losses(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
+    def _iter_missing_losses(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
         """Yield these channels, without their numbers."""
-        for endpoint, stored in self._stored_losses().items():
+        for endpoint, stored in self._compute_stored_losses().items():
             lost = losses.get(endpoint, 0)
             missing = None if lost is None or stored.lost is None else lost - stored.lost
             if stored.lost is not None and (missing is None or missing > 0):
@@ -72,8 +72,8 @@ class LossAccounting:
                     0, endpoint, None, 1, PUBLISHED, source=source, boundary_losses=BoundaryLosses(unrecorded=lost)
                 )
 
-    def _stored_losses(self) -> dict[str, _StoredLosses]:
-        stated = self._losses_by_numbering()
+    def _compute_stored_losses(self) -> dict[str, _StoredLosses]:
+        stated = self._sum_losses_by_numbering()
         by_endpoint: dict[str, _StoredLosses] = {}
         for numbering in self._statistics.numberings():
             endpoint = self._channels[numbering.channel].channel.topic
@@ -84,12 +84,12 @@ class LossAccounting:
             by_endpoint[endpoint] = _StoredLosses(both, numbering.channel, numbering.last)
         return by_endpoint
 
-    def _losses_by_numbering(self) -> dict[int, list[BoundaryLosses]]:
+    def _sum_losses_by_numbering(self) -> dict[int, list[BoundaryLosses]]:
         stated: dict[int, list[BoundaryLosses]] = {}
         for number, channel in self._channels.items():
             missing = parse_boundary_losses(channel.channel.metadata)
             if any(missing):
-                stated.setdefault(self._statistics.numbering_of(number), []).append(missing)
+                stated.setdefault(self._statistics.find_numbering_channel(number), []).append(missing)
         return stated
 
 
@@ -100,5 +100,5 @@ def _add_loss_after(like: EncodedChannel, missing: BoundaryLoss) -> EncodedChann
     return EncodedChannel(channel, like.schema)
 
 
-def _with_id(number: int, like: EncodedChannel) -> EncodedChannel:
+def _copy_with_id(number: int, like: EncodedChannel) -> EncodedChannel:
     return EncodedChannel(replace(like.channel, id=number), like.schema)

@@ -35,9 +35,11 @@ from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from msgq.recording.recorder.stats import RecorderStats
 from msgq.recording.recorder.wall_clock import WallClock
 
-_LOOK_S = 0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
-_SYNC_S = 0.25  # what a power cut may cost, beside what a kill does
-_LAST_S = 0.001  # for what was there before: vectors and boards are looked at so often
+_RESCAN_INTERVAL_S = (
+    0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
+)
+_SYNC_INTERVAL_S = 0.25  # what a power cut may cost, beside what a kill does
+_LAST_RUN_S = 0.001  # for what was there before: vectors and boards are looked at so often
 _LAST_ROUNDS = 1 << 16  # a publisher that goes on cannot hold us up
 
 
@@ -106,8 +108,8 @@ class Recorder:
         compressor, offset_ns = Compressor(compression, level), self._capture.clock_offset_ns
         limits = limits or RecordingLimits()
         self._writer = RollingWriter(Path(path), limits, compressor, offset_ns, self._wall_clock, where)
-        self._keeps = snapshot_seconds is not None or snapshot_bytes is not None
-        snapshot_buffer = SnapshotBuffer(snapshot_seconds, snapshot_bytes) if self._keeps else None
+        self._keeps_snapshot = snapshot_seconds is not None or snapshot_bytes is not None
+        snapshot_buffer = SnapshotBuffer(snapshot_seconds, snapshot_bytes) if self._keeps_snapshot else None
         self._queue = ChunkQueue(cache_bytes, chunk_bytes, snapshot_buffer)
         self._channels: dict[int, EncodedChannel] = {}
         self._messages = self._bytes = self._corrupt = 0
@@ -123,7 +125,7 @@ class Recorder:
         self._changed = threading.Condition()
         self._sources.rescan()
         self._chunk = self._queue.next_chunk(self._sources.largest)
-        self._receivers = [(FrameReceiver(stream, where), self._frame_channel(stream)) for stream in frames]
+        self._receivers = [(FrameReceiver(stream, where), self._make_frame_channel(stream)) for stream in frames]
         self._update_receivers()
         self._recorded = dict.fromkeys((number for _, number in self._receivers), 0)
         self._threads = self._start_threads()
@@ -131,13 +133,13 @@ class Recorder:
     def _start_threads(self) -> list[threading.Thread]:
         threads = [
             threading.Thread(target=self._run_guarded, args=(work,), name="msgq record", daemon=True)
-            for work in (self._capture_loop, self._write, self._sync)
+            for work in (self._capture_loop, self._write_chunks, self._sync_files)
         ]
         for thread in threads:
             thread.start()
         return threads
 
-    def _frame_channel(self, stream: FrameStream) -> int:
+    def _make_frame_channel(self, stream: FrameStream) -> int:
         number = self._capture.new_channel()
         described = MessageSource(recorded_kind(stream.endpoint).name)
         self._channels[number] = encode_channel(
@@ -156,16 +158,16 @@ class Recorder:
         self._check_process()
         self._paused = True
         self._update_receivers()
-        self._wake()
+        self._wake_capture()
 
     def resume(self) -> None:
         """Go on at the present."""
         self._check_process()
         self._paused = False
         self._update_receivers()
-        self._wake()
+        self._wake_capture()
 
-    def _wake(self) -> None:
+    def _wake_capture(self) -> None:
         """Let the thread that takes see what has just been asked for."""
         with self._changed:
             self._changed.notify_all()
@@ -190,15 +192,15 @@ class Recorder:
         StateError : the recorder keeps nothing in memory.
         """
         self._check_process()
-        if not self._keeps:
+        if not self._keeps_snapshot:
             raise StateError("the recorder writes everything; give snapshot_seconds or snapshot_bytes")
         self._snapshot_wanted = True
-        self._wake()
+        self._wake_capture()
 
     def stats(self) -> RecorderStats:
         """Return what was done so far."""
         self._check_process()
-        losses = self._losses().values()
+        losses = self._compute_losses().values()
         lost = (
             None
             if None in losses or self._sources.may_have_missed
@@ -217,11 +219,11 @@ class Recorder:
             writer.segments,
             writer.removed_segments,
             writer.free_bytes(),
-            self._refused_endpoints(),
+            self._list_refused_endpoints(),
             self._corrupt,
         )
 
-    def _refused_endpoints(self) -> dict[str, str]:
+    def _list_refused_endpoints(self) -> dict[str, str]:
         broken = {
             receiver.stream.endpoint: str(receiver.error)
             for receiver, _ in self._receivers
@@ -247,14 +249,14 @@ class Recorder:
         """
         self._check_process()
         self._stopping = True
-        self._wake()
+        self._wake_capture()
         for thread in self._threads:
             thread.join()
         for receiver, _ in self._receivers:
             receiver.close()
         if self._error is not None:
             if not self._stopped:
-                self._lose_pending()
+                self._lose_pending_messages()
             self._stopped = True
             raise self._error
         return self.stats()
@@ -270,16 +272,16 @@ class Recorder:
         try:
             work()
         except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
-            self._fail(error)
+            self._record_failure(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         """End the recording."""
         if isinstance(error, OSError):  # of the disk, without a more specific error
             text = f"cannot write {self._writer.path}: {error.strerror}"
             error = RecordingError(text, errno=error.errno)
         self._error = self._error or error
         self._stopping = True
-        self._wake()
+        self._wake_capture()
         self._queue.abandon()
 
     # ---- the thread that takes ----
@@ -288,46 +290,46 @@ class Recorder:
         try:
             self._capture_until_stop()
             if self._error is not None:
-                self._lose_pending()
+                self._lose_pending_messages()
         except BaseException:
-            self._lose_open()
-            self._lose_pending()
+            self._lose_open_chunk()
+            self._lose_pending_messages()
             raise
         finally:
             self._queue.end()
 
-    def _lose_open(self) -> None:
+    def _lose_open_chunk(self) -> None:
         """Count the messages of the open chunk as lost."""
         chunk = self._queue.open_chunk
         if chunk is not None:
             self._count_taken(chunk)
-            self._lose(chunk)
+            self._lose_chunk(chunk)
 
-    def _lose_pending(self) -> None:
+    def _lose_pending_messages(self) -> None:
         """Count messages that were published until now and not taken as lost."""
-        if not (self._was_paused or self._keeps):
+        if not (self._was_paused or self._keeps_snapshot):
             self._sources.skip_pending()
 
     def _capture_until_stop(self) -> None:
         looked = time.monotonic()
         while not self._stopping:
             self._wall_clock.sample()
-            if self._snapshot_due():
+            if self._is_snapshot_due():
                 self._write_snapshot()
             if self._paused:
                 self._was_paused = True
                 with self._changed:
                     self._changed.wait_for(
-                        lambda: self._stopping or not self._paused or self._snapshot_due(), self._chunk_seconds
+                        lambda: self._stopping or not self._paused or self._is_snapshot_due(), self._chunk_seconds
                     )
                 continue
             if self._was_paused:
                 self._was_paused = False
                 self._sources.rejoin()
-            self._fill(self._sources.max_wait(self._chunk_seconds))
+            self._fill_chunk(self._sources.limit_wait_s(self._chunk_seconds))
             self._sources.handle_changes()
             self._submit_chunk()
-            if time.monotonic() - looked >= _LOOK_S:
+            if time.monotonic() - looked >= _RESCAN_INTERVAL_S:
                 looked = time.monotonic()
                 self._sources.rescan()
         if not self._was_paused:  # else, also if somebody has just resumed: what is there now came before
@@ -336,7 +338,7 @@ class Recorder:
         if self._snapshot_wanted:
             self._queue.release()
 
-    def _snapshot_due(self) -> bool:
+    def _is_snapshot_due(self) -> bool:
         """Whether one is to be written now: while another is, memory keeps what is wanted, and no more."""
         return self._snapshot_wanted and self._queue.is_idle
 
@@ -348,12 +350,12 @@ class Recorder:
 
     def _capture_rest(self) -> None:
         """Take what was published until now, and hand it on."""
-        until = time.monotonic() + _LAST_S
+        until = time.monotonic() + _LAST_RUN_S
         for _ in range(_LAST_ROUNDS):
             if self._paused or self._error is not None:  # after an error nobody writes it
                 break
             before, last = len(self._chunk), time.monotonic() >= until  # before the look, or that may be an early one
-            full = self._fill(0)
+            full = self._fill_chunk(0)
             turned = len(self._chunk) - before >= CAPTURE_BATCH_MAX  # some source may have more
             if full:
                 self._submit_chunk()
@@ -361,7 +363,7 @@ class Recorder:
                 break
         self._submit_chunk()
 
-    def _fill(self, seconds: float) -> bool:
+    def _fill_chunk(self, seconds: float) -> bool:
         """Take into the open chunk; return whether it is full."""
         full = False
         try:
@@ -370,10 +372,10 @@ class Recorder:
             self._corrupt += 1
         self._channels.update(self._sources.new_channels(len(self._channels) + 1))
         if not self._paused:
-            self._take_frames()
+            self._append_frames()
         return full
 
-    def _take_frames(self) -> None:
+    def _append_frames(self) -> None:
         for receiver, number in self._receivers:
             for frame in receiver.fetch():
                 fields = (number, self._recorded[number], self._capture.now(), frame.publish_time, frame.data)
@@ -398,13 +400,13 @@ class Recorder:
 
     # ---- the thread that writes ----
 
-    def _write(self) -> None:
+    def _write_chunks(self) -> None:
         try:
             while (item := self._queue.get()) is not None:
                 self._write_or_lose(*item)
                 self._queue.recycle(item[0])
-                if self._snapshot_due():
-                    self._wake()
+                if self._is_snapshot_due():
+                    self._wake_capture()
         finally:
             try:
                 self._close_output()
@@ -418,13 +420,13 @@ class Recorder:
                 self._writer.write(chunk, self._channels, self._format_losses, compress=not behind)
             except Exception as error:  # from the disk or the compressor
                 self._has_failed = True
-                self._fail(error)
+                self._record_failure(error)
             else:
                 self._loss_accounting.count(chunk, self._channels)
                 return
-        self._lose(chunk)
+        self._lose_chunk(chunk)
 
-    def _lose(self, chunk: ChunkBuffer) -> None:
+    def _lose_chunk(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk that is not written."""
         with self._loss_lock:
             for number, count in chunk.count_by_channel().items():
@@ -434,16 +436,16 @@ class Recorder:
     def _close_output(self) -> None:
         stating = (
             ()
-            if self._keeps
-            else self._loss_accounting.channels_with_losses(self._losses(), max(self._channels, default=0))
+            if self._keeps_snapshot
+            else self._loss_accounting.channels_with_losses(self._compute_losses(), max(self._channels, default=0))
         )
         self._writer.close(self._format_losses(), stating)
 
     # ---- the thread that waits for the disk ----
 
-    def _sync(self) -> None:
+    def _sync_files(self) -> None:
         synced = 0
-        while not self._closed.wait(_SYNC_S):
+        while not self._closed.wait(_SYNC_INTERVAL_S):
             written = self._writer.bytes
             if written != synced:
                 self._writer.sync()
@@ -451,7 +453,7 @@ class Recorder:
 
     # ---- losses ----
 
-    def _losses(self) -> dict[str, int | None]:
+    def _compute_losses(self) -> dict[str, int | None]:
         """Return the number of lost messages by endpoint; None: unknown."""
         losses = self._sources.losses()
         losses |= {receiver.stream.endpoint: receiver.lost for receiver, _ in self._receivers}
@@ -459,7 +461,9 @@ class Recorder:
 
     def _format_losses(self) -> dict[str, str]:
         """Return the losses as files store them."""
-        return {name: metadata_keys.UNKNOWN if lost is None else str(lost) for name, lost in self._losses().items()}
+        return {
+            name: metadata_keys.UNKNOWN if lost is None else str(lost) for name, lost in self._compute_losses().items()
+        }
 
 
 def _check_sizes(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:

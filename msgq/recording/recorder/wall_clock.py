@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgq.impl.base import clock
 
-_STEP_NS = 10_000  # a smaller one is how exactly two clocks can be read at once
+_MIN_STEP_NS = 10_000  # a smaller one is how exactly two clocks can be read at once
 _READINGS_MAX = 1000
 
 
@@ -26,7 +26,7 @@ class WallClock:
     def sample(self) -> None:
         """Look at it: what it was set since the last look, it was just now."""
         offset = clock.wall_offset_ns()
-        if abs(offset - self._readings[-1].offset_ns) > _STEP_NS:
+        if abs(offset - self._readings[-1].offset_ns) > _MIN_STEP_NS:
             self._readings = [*self._readings[1 - _READINGS_MAX :], ClockReading(clock.time_ns(), offset)]
 
     def reading_at(self, time_ns: int) -> ClockReading:

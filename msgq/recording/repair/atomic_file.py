@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # file systems that have no such files
+_NO_TMPFILE_ERRNOS = (
+    errno.EOPNOTSUPP,
+    errno.EISDIR,
+    errno.ENOENT,
+    errno.EINVAL,
+)  # file systems that have no such files
 
 
 class AtomicFile:
@@ -26,7 +31,7 @@ class AtomicFile:
         try:
             self.fd = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            if error.errno not in _NO_UNNAMED:
+            if error.errno not in _NO_TMPFILE_ERRNOS:
                 raise
             self.fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             self._hidden = hidden
@@ -40,7 +45,7 @@ class AtomicFile:
         FileExistsError : another file has it.
         """
         os.fsync(self.fd)
-        self._link(path)
+        self._link_file(path)
 
     def replace(self, path: Path, hidden: Path) -> None:
         """Let it take the place of a file, at once. A kill between the two steps leaves it as `hidden`, whole."""
@@ -51,12 +56,12 @@ class AtomicFile:
         os.fsync(self.fd)
         if self._hidden is None:
             hidden.unlink(missing_ok=True)
-            self._link(hidden)
+            self._link_file(hidden)
             self._hidden = hidden
         self._hidden.replace(path)
         self._hidden = None
 
-    def _link(self, path: Path) -> None:
+    def _link_file(self, path: Path) -> None:
         # Given a folder's descriptor, Python follows the link of /proc to the file.
         os.link(self.readable, path, src_dir_fd=self.fd if self._hidden is None else None)
 
@@ -75,13 +80,13 @@ def open_atomic(beside: Path) -> Iterator[AtomicFile]:
     ------
     OSError : it cannot be created there.
     """
-    file = AtomicFile(beside.parent, temporary_name(beside))
+    file = AtomicFile(beside.parent, make_temporary_name(beside))
     try:
         yield file
     finally:
         file.close()
 
 
-def temporary_name(path: Path) -> Path:
+def make_temporary_name(path: Path) -> Path:
     """Return what a file is called that is not whole yet, or not in its place."""
     return path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -15,13 +15,13 @@ from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.core import SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
-from msgq.recording.mcap_io.record_structs import HEAD, RecordStream
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD, RecordStream
 
 MESSAGE_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
-_IDS = np.arange(1 << 16, dtype=np.int32)
-_MESSAGE_TIME = struct.Struct("<H4xQ")  # channel, log_time: how a message begins
+_CHANNEL_IDS = np.arange(1 << 16, dtype=np.int32)
+_MESSAGE_TIME_STRUCT = struct.Struct("<H4xQ")  # channel, log_time: how a message begins
 _CACHE_BYTES = 1 << 20
-_READ: dict[int, Callable[[ReadDataStream], Any]] = {
+_RECORD_READERS: dict[int, Callable[[ReadDataStream], Any]] = {
     Opcode.HEADER: records.Header.read,
     Opcode.SCHEMA: records.Schema.read,
     Opcode.CHANNEL: records.Channel.read,
@@ -44,7 +44,7 @@ def parse_record(record: bytes) -> Any:
     ValueError : its bytes make no sense, or it is a schema with the id 0.
     """
     try:
-        parsed = _READ[record[0]](RecordStream(record[HEAD.size :]))
+        parsed = _RECORD_READERS[record[0]](RecordStream(record[RECORD_HEAD.size :]))
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
         raise ValueError(f"its fields make no sense: {str(error) or type(error).__name__}") from None
     if isinstance(parsed, records.Schema) and parsed.id == 0:
@@ -101,22 +101,22 @@ class ChunkParser:
 
     def parse_chunk(self, content: bytes) -> ChunkContents:
         """Look into the contents of a chunk."""
-        return self._parse(content, outside=False)
+        return self._parse_content(content, outside=False)
 
     def parse_messages(self, content: bytes) -> ChunkContents:
         """Look at messages outside of chunks, as far as nothing else comes or one is cut."""
-        return self._parse(content, outside=True)
+        return self._parse_content(content, outside=True)
 
-    def _parse(self, content: bytes, outside: bool) -> ChunkContents:
+    def _parse_content(self, content: bytes, outside: bool) -> ChunkContents:
         contents = ChunkContents(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
         pieces: list[tuple[Any, Any, Any]] = [(contents.channel, contents.log_time, contents.offset)]
         count = position = non_messages = known = 0
         while position < len(content):
             self._columns.clear()
-            why, position = self._columns.scan(content, position, _IDS, 0, TIME_MAX, strict=outside)
+            why, position = self._columns.scan(content, position, _CHANNEL_IDS, 0, TIME_MAX, strict=outside)
             if rows := self._columns.rows:
-                pieces.append(self._rows(rows))
-                known += int(self._columns.length[:rows].sum()) + rows * (HEAD.size + MESSAGE_BYTES)
+                pieces.append(self._copy_rows(rows))
+                known += int(self._columns.length[:rows].sum()) + rows * (RECORD_HEAD.size + MESSAGE_BYTES)
                 count += rows
             if why in (SCAN_TRUNCATED, SCAN_ZERO) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
@@ -125,27 +125,27 @@ class ChunkParser:
                     )
                 break
             if why == SCAN_RECORD:
-                opcode, length = HEAD.unpack_from(content, position)
+                opcode, length = RECORD_HEAD.unpack_from(content, position)
                 if outside and opcode != Opcode.MESSAGE:
                     break
-                non_messages, following = non_messages + 1, position + HEAD.size + length
+                non_messages, following = non_messages + 1, position + RECORD_HEAD.size + length
                 if opcode == Opcode.MESSAGE and length >= MESSAGE_BYTES:  # of a time that Python's integers have only
-                    channel, time = _MESSAGE_TIME.unpack_from(content, position + HEAD.size)
+                    channel, time = _MESSAGE_TIME_STRUCT.unpack_from(content, position + RECORD_HEAD.size)
                     pieces.append(
                         (np.array([channel], np.uint16), np.array([time], np.uint64), np.array([position], np.uint64))
                     )
                     count += 1
                 else:
                     self._parse_declaration(contents, content[position:following], position, count)
-                known, position = known + HEAD.size + length, following
+                known, position = known + RECORD_HEAD.size + length, following
         contents.channel, contents.log_time, contents.offset = map(np.concatenate, zip(*pieces, strict=True))
         contents.end = position
         contents.skipped_bytes = 0 if contents.bad_ranges else position - known
         return contents
 
-    def _rows(self, rows: int) -> tuple[Any, Any, Any]:
+    def _copy_rows(self, rows: int) -> tuple[Any, Any, Any]:
         columns = self._columns
-        offset = (columns.offset[:rows] - HEAD.size - MESSAGE_BYTES).astype(np.uint64)
+        offset = (columns.offset[:rows] - RECORD_HEAD.size - MESSAGE_BYTES).astype(np.uint64)
         return columns.code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
 
     def _parse_declaration(self, contents: ChunkContents, record: bytes, position: int, count: int) -> None:
@@ -153,7 +153,9 @@ class ChunkParser:
         if record not in self._valid:
             try:
                 if record[0] == Opcode.MESSAGE:
-                    raise ValueError(f"a message of {len(record) - HEAD.size} bytes, which is too short to be one")
+                    raise ValueError(
+                        f"a message of {len(record) - RECORD_HEAD.size} bytes, which is too short to be one"
+                    )
                 parse_record(record)
             except ValueError as error:
                 contents.bad_ranges.append((position, position + len(record), f"a {record_name(record[0])}: {error}"))

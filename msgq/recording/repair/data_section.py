@@ -17,18 +17,24 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.errors import StateError
-from msgq.recording.mcap_io.attachments import CRC_BYTES, attachment_index, crc_offset
+from msgq.recording.mcap_io.attachments import CRC_BYTES, find_crc_offset, read_attachment_index
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
-from msgq.recording.mcap_io.compression import compatibility_error
+from msgq.recording.mcap_io.compression import find_compatibility_error
 from msgq.recording.mcap_io.crc import crc_of_range
-from msgq.recording.mcap_io.record_scanner import DAMAGE, RecordScanner, ScannedRecord, TooLargeError, decompress_chunk
-from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC, MESSAGE_INDEX
+from msgq.recording.mcap_io.record_scanner import (
+    DAMAGE_OPCODE,
+    ChunkTooLargeError,
+    RecordScanner,
+    ScannedRecord,
+    decompress_chunk,
+)
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, MESSAGE_INDEX_HEAD, RECORD_HEAD
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser, parse_record, record_name
 
 _BLOCK_BYTES = 1 << 20
 _INDEXES_MAX = 1 << 17  # of a chunk: ids are 16 bits, and a copy of each is more than enough
-_MORE_BYTES = 1 << 16  # what cannot be compressed is a little more than it was
-_IN_SUMMARY = (
+_NEXT_RECORDS_BYTES = 1 << 16  # what cannot be compressed is a little more than it was
+_SUMMARY_OPCODES = (
     Opcode.CHUNK_INDEX,
     Opcode.ATTACHMENT_INDEX,
     Opcode.STATISTICS,
@@ -98,13 +104,13 @@ class DataSection:
         most : bytes of a chunk before compression, or of a message outside of chunks.
         known : where chunks begin for sure, in order.
         """
-        self._fd, self._size, self._most, self._known = fd, size, most, known
+        self._fd, self._size, self._max_chunk_bytes, self._known = fd, size, most, known
         self._parser = ChunkParser()
 
     def __iter__(self) -> Iterator[SectionRecord]:
-        position = len(MAGIC)
+        position = len(MCAP_MAGIC)
         for bound in (*self._known, self._size):
-            scanner = RecordScanner(self._fd, position, bound, self._most)
+            scanner = RecordScanner(self._fd, position, bound, self._max_chunk_bytes)
             for scanned in scanner:
                 part = self._parse_record(scanner, scanned, bound)
                 scanner.position = max(part.end, part.after)
@@ -131,22 +137,22 @@ class DataSection:
             elif opcode == Opcode.DATA_END and bound < self._size:
                 raise ValueError("the data are said to end, which they do not")
             elif opcode == Opcode.DATA_END and head[0] == Opcode.DATA_END:
-                part.end = start + HEAD.size + HEAD.unpack_from(head)[1]
+                part.end = start + RECORD_HEAD.size + RECORD_HEAD.unpack_from(head)[1]
             elif opcode == Opcode.DATA_END:
                 part.end = start  # there is no such record: what comes is the footer
-            elif opcode in _IN_SUMMARY:
+            elif opcode in _SUMMARY_OPCODES:
                 raise ValueError(f"a {record_name(opcode)} stands among the data")
-        except TooLargeError as error:
+        except ChunkTooLargeError as error:
             part.reason = str(error)
         except ValueError as error:
-            part.opcode, part.reason = DAMAGE, str(error)
+            part.opcode, part.reason = DAMAGE_OPCODE, str(error)
         return part
 
     def _read_record(self, part: SectionRecord) -> None:
-        if part.opcode == Opcode.HEADER and part.start != len(MAGIC):
+        if part.opcode == Opcode.HEADER and part.start != len(MCAP_MAGIC):
             raise ValueError("a second header")
         if part.end - part.start > METADATA_BYTES_MAX:
-            raise TooLargeError(part.end - part.start, METADATA_BYTES_MAX)
+            raise ChunkTooLargeError(part.end - part.start, METADATA_BYTES_MAX)
         part.data = self._read(part.start, part.end)
         try:
             part.record = parse_record(part.data)
@@ -158,17 +164,17 @@ class DataSection:
     def _parse_chunk(self, part: SectionRecord, scanner: RecordScanner) -> None:
         indexes = list(islice(_scan_indexes(scanner), _INDEXES_MAX))
         part.after = indexes[-1][2] if indexes else part.end
-        if part.end - part.start > self._most + _MORE_BYTES:
-            raise TooLargeError(part.end - part.start, self._most)
+        if part.end - part.start > self._max_chunk_bytes + _NEXT_RECORDS_BYTES:
+            raise ChunkTooLargeError(part.end - part.start, self._max_chunk_bytes)
         data = self._read(part.start, part.end)
         try:
-            content = decompress_chunk(data, self._most)
-        except TooLargeError:
+            content = decompress_chunk(data, self._max_chunk_bytes)
+        except ChunkTooLargeError:
             raise
         except ValueError as error:
             raise ValueError(f"a chunk is damaged: {error}") from None
         part.chunk_contents = self._parser.parse_chunk(content)
-        part.record = _chunk_index(part, data, indexes)
+        part.record = _build_chunk_index(part, data, indexes)
         part.chunk_errors = list(_find_chunk_errors(part, data))
         part.index_errors = self._find_index_errors(part.chunk_contents, indexes)
 
@@ -179,14 +185,14 @@ class DataSection:
         errors, places, seen = [], inside.by_channel(), set()
         for channel, start, end in indexes:
             expected = places.get(channel, np.empty((0, 2), np.uint64))
-            count = MESSAGE_INDEX.unpack(self._read(start, start + MESSAGE_INDEX.size))[3] / 16
+            count = MESSAGE_INDEX_HEAD.unpack(self._read(start, start + MESSAGE_INDEX_HEAD.size))[3] / 16
             if channel in seen:
                 errors.append((start, f"a second message index of channel {channel}"))
             elif count != len(expected):
                 text = f"the message index of channel {channel} has {count:g} entries for {len(expected)} messages"
                 errors.append((start, text))
             else:
-                begin = start + MESSAGE_INDEX.size
+                begin = start + MESSAGE_INDEX_HEAD.size
                 entries = np.frombuffer(self._read(begin, min(end, begin + len(expected) * 16)), "<u8").reshape(-1, 2)
                 if not (np.array_equal(entries, expected) or np.array_equal(_sort_by_offset(entries), expected)):
                     errors.append(
@@ -203,8 +209,8 @@ class DataSection:
     def _parse_messages(self, part: SectionRecord, bound: int) -> None:
         """Look at the messages from here on, as many as fit in a block."""
         length = part.end - part.start
-        if length > self._most + HEAD.size:
-            raise TooLargeError(length - HEAD.size, self._most)
+        if length > self._max_chunk_bytes + RECORD_HEAD.size:
+            raise ChunkTooLargeError(length - RECORD_HEAD.size, self._max_chunk_bytes)
         block = self._read(part.start, part.start + max(length, min(_BLOCK_BYTES, bound - part.start)))
         part.chunk_contents = self._parser.parse_messages(block)
         part.end = part.start + part.chunk_contents.end
@@ -216,10 +222,10 @@ class DataSection:
         ------
         ValueError : its lengths do not fit each other, or its CRC is wrong.
         """
-        index = attachment_index(self._fd, start, end - start)
-        at = crc_offset(index)
+        index = read_attachment_index(self._fd, start, end - start)
+        at = find_crc_offset(index)
         crc = int.from_bytes(self._read(at, at + CRC_BYTES), "little")
-        if crc and crc != crc_of_range(self._fd, start + HEAD.size, at):
+        if crc and crc != crc_of_range(self._fd, start + RECORD_HEAD.size, at):
             raise ValueError(f"the attachment {index.name[:100]!r}: its CRC is wrong")
         return index
 
@@ -228,21 +234,21 @@ def _scan_indexes(scanner: RecordScanner) -> Iterator[tuple[int, int, int]]:
     """Give the channel of each message index that comes next, and from where to where it is."""
     following = scanner.position
     for record in scanner:
-        head = record.head[: MESSAGE_INDEX.size]
-        if record.opcode != Opcode.MESSAGE_INDEX or len(head) < MESSAGE_INDEX.size:
+        head = record.head[: MESSAGE_INDEX_HEAD.size]
+        if record.opcode != Opcode.MESSAGE_INDEX or len(head) < MESSAGE_INDEX_HEAD.size:
             break
-        _, length, channel, size = MESSAGE_INDEX.unpack(head)
-        if length < MESSAGE_INDEX.size - HEAD.size + size:
+        _, length, channel, size = MESSAGE_INDEX_HEAD.unpack(head)
+        if length < MESSAGE_INDEX_HEAD.size - RECORD_HEAD.size + size:
             break
         yield channel, record.start, record.end
         following = record.end
     scanner.position = following
 
 
-def _chunk_index(part: SectionRecord, data: bytes, indexes: Sequence[tuple[int, int, int]]) -> records.ChunkIndex:
+def _build_chunk_index(part: SectionRecord, data: bytes, indexes: Sequence[tuple[int, int, int]]) -> records.ChunkIndex:
     """Return what a summary should say of a chunk."""
-    *_, size, _, name_bytes = CHUNK.unpack_from(data, HEAD.size)
-    name_at = HEAD.size + CHUNK.size
+    *_, size, _, name_bytes = CHUNK_HEAD.unpack_from(data, RECORD_HEAD.size)
+    name_at = RECORD_HEAD.size + CHUNK_HEAD.size
     times = part.chunk_contents.log_time if part.chunk_contents is not None else np.empty(0, np.uint64)
     return records.ChunkIndex(
         chunk_length=len(data),
@@ -267,12 +273,12 @@ def _find_chunk_errors(part: SectionRecord, data: bytes) -> Iterator[str]:
     if bad:
         suffix = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
         yield f"{bad[0][0]} bytes on: {bad[0][2]}{suffix}"
-    said = CHUNK.unpack_from(data, HEAD.size)[:2]
+    said = CHUNK_HEAD.unpack_from(data, RECORD_HEAD.size)[:2]
     times = (index.message_start_time, index.message_end_time)
     if said != times and len(part.contents.channel):
         yield f"it says that its messages are from {said[0]} to {said[1]}; they are from {times[0]} to {times[1]}"
-    begin = HEAD.size + CHUNK.size + len(index.compression) + 8
-    why = compatibility_error(
+    begin = RECORD_HEAD.size + CHUNK_HEAD.size + len(index.compression) + 8
+    why = find_compatibility_error(
         index.compression, memoryview(data)[begin : begin + index.compressed_size], index.uncompressed_size
     )
     if why:

@@ -8,22 +8,22 @@ from typing import NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.channel_registry import MetadataBudget
-from msgq.recording.mcap_io.record_structs import HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.data_section import SectionRecord
 
-_IDS = struct.Struct("<HH")  # a channel's id, its schema's id; a schema begins with its id only
-Key = tuple[int, int]  # opcode and id
+_IDS_STRUCT = struct.Struct("<HH")  # a channel's id, its schema's id; a schema begins with its id only
+RecordKey = tuple[int, int]  # opcode and id
 
 
-def record_key(record: bytes) -> Key:
+def make_record_key(record: bytes) -> RecordKey:
     """Return what a schema or a channel is known by."""
-    return record[0], int.from_bytes(record[HEAD.size : HEAD.size + 2], "little")
+    return record[0], int.from_bytes(record[RECORD_HEAD.size : RECORD_HEAD.size + 2], "little")
 
 
-def schema_key(channel: bytes) -> Key | None:
+def find_schema_key(channel: bytes) -> RecordKey | None:
     """Return the schema of a channel, if it has one."""
-    number = _IDS.unpack_from(channel, HEAD.size)[1]
+    number = _IDS_STRUCT.unpack_from(channel, RECORD_HEAD.size)[1]
     return (Opcode.SCHEMA, number) if number else None
 
 
@@ -32,10 +32,10 @@ def is_same_declaration(record: bytes, other: bytes) -> bool:
     return record == other or bool(parse_record(record) == parse_record(other))
 
 
-class Undeclared(NamedTuple):
+class MissingDeclaration(NamedTuple):
     """What should have been described. user : the channel that has the schema; None: messages are there."""
 
-    key: Key
+    key: RecordKey
     user: int | None
 
 
@@ -51,32 +51,32 @@ class DeclarationChecker:
     """
 
     def __init__(self) -> None:
-        self.ids: set[Key] = set()
-        self.newest: dict[Key, bytes] = {}
-        self.redeclared: list[Key] = []
+        self.ids: set[RecordKey] = set()
+        self.newest: dict[RecordKey, bytes] = {}
+        self.redeclared: list[RecordKey] = []
         self.new: list[bytes] = []
         self._budget = MetadataBudget()
 
-    def check(self, part: SectionRecord) -> list[Undeclared]:
+    def check(self, part: SectionRecord) -> list[MissingDeclaration]:
         """Learn from a part; return what it uses, and nothing before it describes."""
         self.redeclared, self.new = [], []
         if part.data and part.opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             return self._describe(part.data)
         if part.chunk_contents is None:
             return []
-        missing: list[Undeclared] = []
+        missing: list[MissingDeclaration] = []
         first = part.chunk_contents.first_uses()
         open_uses = {number: row for number, row in first.items() if (Opcode.CHANNEL, number) not in self.ids}
         for row, record in part.chunk_contents.declarations:
             missing += self._describe(record)
-            opcode, number = record_key(record)
+            opcode, number = make_record_key(record)
             if opcode == Opcode.CHANNEL and open_uses.get(number, -1) >= row:
                 del open_uses[number]
-        return missing + [Undeclared((Opcode.CHANNEL, number), None) for number in open_uses]
+        return missing + [MissingDeclaration((Opcode.CHANNEL, number), None) for number in open_uses]
 
-    def _describe(self, record: bytes) -> list[Undeclared]:
+    def _describe(self, record: bytes) -> list[MissingDeclaration]:
         """Learn from a schema or a channel; return the schema that a channel has, if nothing describes it."""
-        key = record_key(record)
+        key = make_record_key(record)
         before = self.newest.get(key)
         if before == record:
             return []
@@ -84,7 +84,7 @@ class DeclarationChecker:
             self.redeclared.append(key)
         self.ids.add(key)
         self.new.append(record)
-        if self._budget.reserve((key[0], record[HEAD.size : HEAD.size + 2]), len(record)):
+        if self._budget.reserve((key[0], record[RECORD_HEAD.size : RECORD_HEAD.size + 2]), len(record)):
             self.newest[key] = record
-        schema = schema_key(record) if key[0] == Opcode.CHANNEL else None
-        return [Undeclared(schema, key[1])] if schema is not None and schema not in self.ids else []
+        schema = find_schema_key(record) if key[0] == Opcode.CHANNEL else None
+        return [MissingDeclaration(schema, key[1])] if schema is not None and schema not in self.ids else []

@@ -14,16 +14,16 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.file_source import FileSource
-from msgq.recording.mcap_io.problem import valid_text
-from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX, DAMAGE, PRIVATE
-from msgq.recording.mcap_io.record_structs import MAGIC
+from msgq.recording.mcap_io.problem import make_printable_path
+from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX, DAMAGE_OPCODE, FIRST_PRIVATE_OPCODE
+from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
 from msgq.recording.repair.chunk_parser import parse_record, record_name
 from msgq.recording.repair.data_section import DataSection, SectionRecord
-from msgq.recording.repair.declaration_check import Key
+from msgq.recording.repair.declaration_check import RecordKey
 from msgq.recording.repair.summary_check import DataStats, RawFinding, SummaryChecker
 
 #: Rules that writers broke by what they wrote, which no recovery can mend.
-_NOT_REPAIRABLE = {"order", "time", "library", "unknown", "descriptions", "schema"}
+_UNREPAIRABLE_RULES = {"order", "time", "library", "unknown", "descriptions", "schema"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class Finding:
     @property
     def is_repairable(self) -> bool:
         """Whether a recovery makes it right."""
-        return self.rule not in _NOT_REPAIRABLE
+        return self.rule not in _UNREPAIRABLE_RULES
 
     def __str__(self) -> str:
         return f"{self.path} at byte {self.offset}: {self.severity}: {self.text} [{self.rule}]"
 
 
-class Examination:
+class FileExamination:
     """Of one file: gives what is wrong with it, in the order of the file. Once; for one thread at a time.
 
     It holds one chunk, the schemas and channels, and a few bytes of each chunk, attachment and metadata record.
@@ -72,13 +72,13 @@ class Examination:
         path : the file.
         max_chunk_bytes : of a chunk before compression. Larger ones are not looked into, which is an error.
         """
-        self._path, self._most = Path(path), max_chunk_bytes
+        self._path, self._max_chunk_bytes = Path(path), max_chunk_bytes
         self.data_stats = DataStats()
         self._declarations = self.data_stats.declarations
         self._newest = 0  # log_time so far
         self._back, self._first_back, self._unread = 0, 0, 0
         self._first_bare = 0
-        self._said: set[tuple[Key, int | None]] = set()  # what nothing describes
+        self._reported_findings: set[tuple[RecordKey, int | None]] = set()  # what nothing describes
 
     def __iter__(self) -> Iterator[Finding]:
         """Give the findings.
@@ -87,17 +87,17 @@ class Examination:
         ------
         RecordingError : the file cannot be read.
         """
-        shown = valid_text(self._path)
+        shown = make_printable_path(self._path)
         with FileSource(self._path).open() as fd:
-            for severity, offset, rule, text in self._check(fd, os.fstat(fd).st_size):
-                yield Finding(shown, offset, severity, rule, valid_text(text[:1000]))
+            for severity, offset, rule, text in self._check_file(fd, os.fstat(fd).st_size):
+                yield Finding(shown, offset, severity, rule, make_printable_path(text[:1000]))
 
-    def _check(self, fd: int, size: int) -> Iterator[RawFinding]:
-        if os.pread(fd, len(MAGIC), 0) != MAGIC:
+    def _check_file(self, fd: int, size: int) -> Iterator[RawFinding]:
+        if os.pread(fd, len(MCAP_MAGIC), 0) != MCAP_MAGIC:
             yield "error", 0, "magic", "the file does not begin with MCAP's magic bytes"
             return
         last: SectionRecord | None = None
-        for part in DataSection(fd, size, self._most):
+        for part in DataSection(fd, size, self._max_chunk_bytes):
             if last is None and part.opcode != Opcode.HEADER:
                 yield "error", part.start, "header", "the file does not begin with a header"
             last = part
@@ -110,7 +110,7 @@ class Examination:
 
     def _check_record(self, part: SectionRecord) -> Iterator[RawFinding]:
         opcode, start = part.opcode, part.start
-        if opcode == DAMAGE:
+        if opcode == DAMAGE_OPCODE:
             self.data_stats.damaged = True
             yield "error", start, "damage", part.reason
         elif part.reason:
@@ -124,7 +124,7 @@ class Examination:
             self.data_stats.attachments[start] = part.record
         elif opcode == Opcode.METADATA:
             self.data_stats.metadata[start] = records.MetadataIndex(start, part.end - start, part.record.name)
-        elif Opcode.DATA_END < opcode < PRIVATE:
+        elif Opcode.DATA_END < opcode < FIRST_PRIVATE_OPCODE:
             yield "warning", start, "unknown", f"a record of opcode {opcode:#x}, which MCAP does not have"
         yield from self._check_declarations(part)
         if part.chunk_contents is not None:
@@ -132,9 +132,9 @@ class Examination:
 
     def _check_declarations(self, part: SectionRecord) -> Iterator[RawFinding]:
         for key, user in self._declarations.check(part):
-            if (key, user) in self._said:
+            if (key, user) in self._reported_findings:
                 continue
-            self._said.add((key, user))
+            self._reported_findings.add((key, user))
             if user is not None:
                 text = f"channel {user} has schema {key[1]}, which nothing before it describes"
             else:
@@ -145,12 +145,12 @@ class Examination:
             yield "error", part.start, "descriptions", text
         for record in self._declarations.new:
             if record[0] == Opcode.SCHEMA:
-                yield from _schema(parse_record(record), part.start)
+                yield from _check_schema(parse_record(record), part.start)
 
     def _check_contents(self, part: SectionRecord) -> Iterator[RawFinding]:
         """Judge a chunk, or messages outside of chunks."""
         contents, data_stats = part.contents, self.data_stats
-        self._count(part)
+        self._count_record(part)
         if part.opcode != Opcode.CHUNK:
             data_stats.outside = data_stats.outside or part.start
             for begin, _, why in contents.bad_ranges[:1]:
@@ -170,7 +170,7 @@ class Examination:
             self._first_bare = self._first_bare or part.start
             data_stats.bare += 1
 
-    def _count(self, part: SectionRecord) -> None:
+    def _count_record(self, part: SectionRecord) -> None:
         times, data_stats = part.contents.log_time, self.data_stats
         if not len(times):
             return
@@ -200,7 +200,7 @@ class Examination:
             yield "warning", self._first_bare, "message index", text
 
 
-def _schema(record: records.Schema, offset: int) -> Iterator[RawFinding]:
+def _check_schema(record: records.Schema, offset: int) -> Iterator[RawFinding]:
     if not record.encoding and record.data:
         yield "error", offset, "schema", f"schema {record.id} has data, but no encoding"
     elif not record.encoding:
@@ -208,5 +208,5 @@ def _schema(record: records.Schema, offset: int) -> Iterator[RawFinding]:
 
 
 def examine(path: str | PathLike[str], max_chunk_bytes: int = CHUNK_BYTES_MAX) -> Iterator[Finding]:
-    """Give what is wrong with a file, in its order; nothing: it is whole. See `Examination`."""
-    return iter(Examination(path, max_chunk_bytes))
+    """Give what is wrong with a file, in its order; nothing: it is whole. See `FileExamination`."""
+    return iter(FileExamination(path, max_chunk_bytes))

@@ -13,10 +13,10 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
-from msgq.recording.mcap_io.problem import valid_text
+from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
-from msgq.recording.repair.atomic_file import open_atomic, temporary_name
-from msgq.recording.repair.doctor import Examination, Finding
+from msgq.recording.repair.atomic_file import make_temporary_name, open_atomic
+from msgq.recording.repair.doctor import FileExamination, Finding
 from msgq.recording.repair.repair_plan import RepairPlan
 from msgq.recording.repair.repair_writer import RepairWriter
 from msgq.recording.repair.summary_check import DataStats
@@ -78,7 +78,7 @@ def recover(
         messages, or exists, or cannot be written; `in_place`: somebody is writer the file.
     InvalidValueError : `output` and `in_place` exclude each other.
     """
-    return Repair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False).run()
+    return FileRepair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False).run()
 
 
 def reindex(
@@ -92,16 +92,16 @@ def reindex(
 
     See `recover`, which leaves whole files alone. The default for `output` is `NAME.reindexed.mcap`.
     """
-    return Repair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True).run()
+    return FileRepair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True).run()
 
 
-class Repair:
+class FileRepair:
     """On one file."""
 
     def __init__(self, path: Path, output: Path | None, in_place: bool, most: int, *, anew: bool) -> None:
         if output is not None and in_place:
             raise InvalidValueError("give an output, or let the file be changed in place, not both")
-        self._path, self._most, self._in_place, self._anew = path, most, in_place, anew
+        self._path, self._max_chunk_bytes, self._in_place, self._rewrites_all = path, most, in_place, anew
         self._copies_whole = output is not None
         label = recording_files.REINDEXED if anew else recording_files.RECOVERED
         self._output = path.resolve() if in_place else output or recording_files.sibling_path(path, label)
@@ -110,26 +110,26 @@ class Repair:
         """Do it."""
         if not self._in_place and self._output.exists():
             raise RecordingError(f"{self._output} exists; give another name (--output), or remove it")
-        before = _count_messages(self._path, self._most)  # says what is wrong with what is no MCAP file
+        before = _count_messages(self._path, self._max_chunk_bytes)  # says what is wrong with what is no MCAP file
         try:
             with self._path.open("rb") as file:
                 if self._in_place:
-                    _lock(file.fileno(), self._path)
-                return self._run(file.fileno(), before)
+                    _lock_file(file.fileno(), self._path)
+                return self._repair_file(file.fileno(), before)
         except OSError as error:
             text = f"cannot write {self._output}: {error.strerror}; {self._path} is as it was"
             raise RecordingError(text, errno=error.errno) from error
 
-    def _run(self, fd: int, before: int) -> Recovery:
-        findings, facts = _examine(self._path, self._path, self._most)
-        if not self._anew and not any(finding.is_repairable for finding in findings):
+    def _repair_file(self, fd: int, before: int) -> Recovery:
+        findings, facts = _examine_file(self._path, self._path, self._max_chunk_bytes)
+        if not self._rewrites_all and not any(finding.is_repairable for finding in findings):
             if self._copies_whole:
-                self._write(fd, None, before)
+                self._write_copy(fd, None, before)
             output = self._output if self._copies_whole else self._path
             counts = (facts.counts.total(), len(facts.chunks), 0, 0)
             return Recovery(str(self._path), str(output), False, *counts, (), tuple(findings))
-        plan = RepairPlan(fd, str(self._path), os.fstat(fd).st_size, self._most, self._anew)
-        remaining = self._write(fd, plan, before)
+        plan = RepairPlan(fd, str(self._path), os.fstat(fd).st_size, self._max_chunk_bytes, self._rewrites_all)
+        remaining = self._write_copy(fd, plan, before)
         index = plan.index
         return Recovery(
             str(self._path),
@@ -143,27 +143,27 @@ class Repair:
             tuple(remaining),
         )
 
-    def _write(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
+    def _write_copy(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
         """Write the new file, a copy without a plan, check it, and give it its name; return what is wrong with it."""
         with open_atomic(self._output) as new:
-            writer = RepairWriter(fd, new.fd, self._most)
+            writer = RepairWriter(fd, new.fd, self._max_chunk_bytes)
             if plan is None:
                 writer.copy(0, os.fstat(fd).st_size)
             else:
                 writer.write_all(plan)
-            after = _count_messages(new.readable, self._most)
+            after = _count_messages(new.readable, self._max_chunk_bytes)
             if after < before:
                 text = f"of the {before} messages in {self._path}, {after} would be left; please report this file"
                 raise RecordingError(f"{text}; it is as it was")
-            remaining = [] if plan is None else _examine(new.readable, self._output, self._most)[0]
+            remaining = [] if plan is None else _examine_file(new.readable, self._output, self._max_chunk_bytes)[0]
             if self._in_place:
-                new.replace(self._output, temporary_name(self._output))
+                new.replace(self._output, make_temporary_name(self._output))
             else:
                 new.link_as(self._output)
         return remaining
 
 
-def _lock(fd: int, path: Path) -> None:
+def _lock_file(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -186,15 +186,15 @@ def _count_messages(path: Path, most: int) -> int:
     return count
 
 
-def _examine(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataStats]:
+def _examine_file(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataStats]:
     """Return what is wrong with a file, the first 100 and whatever can be mended, and what is in it."""
-    examination = Examination(path, most)
+    examination = FileExamination(path, most)
     findings: list[Finding] = []
     for finding in examination:
         if len(findings) < _FINDINGS_MAX or (
             finding.is_repairable and not any(other.is_repairable for other in findings)
         ):
-            findings.append(replace(finding, path=valid_text(shown)))
+            findings.append(replace(finding, path=make_printable_path(shown)))
     return findings, examination.data_stats
 
 

@@ -14,12 +14,18 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
 from msgq.recording.mcap_io.crc import crc_of_range
-from msgq.recording.mcap_io.record_scanner import DAMAGE
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, HEAD, MAGIC, encode
+from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD, encode
 from msgq.recording.mcap_io.segment_writer import SummaryBuilder
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.data_section import DataSection, SectionRecord
-from msgq.recording.repair.declaration_check import DeclarationChecker, Key, is_same_declaration, record_key, schema_key
+from msgq.recording.repair.declaration_check import (
+    DeclarationChecker,
+    RecordKey,
+    find_schema_key,
+    is_same_declaration,
+    make_record_key,
+)
 
 _ENCLOSED_BYTES = 4 << 20
 
@@ -66,7 +72,7 @@ class OldSummary:
     """
 
     is_sound: bool = False
-    declarations: dict[Key, bytes] = field(default_factory=dict)
+    declarations: dict[RecordKey, bytes] = field(default_factory=dict)
     chunks: list[int] = field(default_factory=list)
     unknown: list[bytes] = field(default_factory=list)
 
@@ -75,12 +81,16 @@ class OldSummary:
         """Return that of a file, where its footer is whole."""
         footer = size - FOOTER_BYTES
         end = os.pread(fd, FOOTER_BYTES, max(footer, 0))
-        if footer < len(MAGIC) or not end.endswith(MAGIC) or HEAD.unpack_from(end) != (Opcode.FOOTER, 20):
+        if (
+            footer < len(MCAP_MAGIC)
+            or not end.endswith(MCAP_MAGIC)
+            or RECORD_HEAD.unpack_from(end) != (Opcode.FOOTER, 20)
+        ):
             return cls()
-        start, _, crc = struct.unpack_from("<QQI", end, HEAD.size)
-        if not len(MAGIC) <= start < footer:
+        start, _, crc = struct.unpack_from("<QQI", end, RECORD_HEAD.size)
+        if not len(MCAP_MAGIC) <= start < footer:
             return cls()
-        is_right = crc == crc_of_range(fd, start, footer + HEAD.size + 16)
+        is_right = crc == crc_of_range(fd, start, footer + RECORD_HEAD.size + 16)
         summary = cls.scan(fd, start, footer, crc != 0 and is_right)
         if crc and not is_right:
             summary.unknown.clear()
@@ -90,19 +100,19 @@ class OldSummary:
     def scan(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
         """Return what records from a place on say, as far as they make sense."""
         summary, budget = cls(is_sound), MetadataBudget()
-        while end - start >= HEAD.size:
-            opcode, length = HEAD.unpack(os.pread(fd, HEAD.size, start))
-            following = start + HEAD.size + length
+        while end - start >= RECORD_HEAD.size:
+            opcode, length = RECORD_HEAD.unpack(os.pread(fd, RECORD_HEAD.size, start))
+            following = start + RECORD_HEAD.size + length
             if following > end:
                 break
             known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
             if (known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
-                summary._take(os.pread(fd, HEAD.size + length, start), fd, budget)
+                summary._add_record(os.pread(fd, RECORD_HEAD.size + length, start), fd, budget)
             start = following
         summary.chunks.sort()
         return summary
 
-    def _take(self, data: bytes, fd: int, room: MetadataBudget) -> None:
+    def _add_record(self, data: bytes, fd: int, room: MetadataBudget) -> None:
         if data[0] > Opcode.DATA_END:
             self.unknown.append(data)
             return
@@ -112,12 +122,14 @@ class OldSummary:
             return
         if isinstance(record, records.ChunkIndex):
             times = (record.message_start_time, record.message_end_time, record.uncompressed_size)
-            wanted = HEAD.pack(Opcode.CHUNK, max(record.chunk_length - HEAD.size, 0)) + struct.pack("<QQQ", *times)
+            wanted = RECORD_HEAD.pack(Opcode.CHUNK, max(record.chunk_length - RECORD_HEAD.size, 0)) + struct.pack(
+                "<QQQ", *times
+            )
             at = record.chunk_start_offset
             if self.is_sound and at < 1 << 62 and os.pread(fd, len(wanted), at) == wanted:
                 self.chunks.append(at)
-        elif room.reserve((data[0], data[HEAD.size : HEAD.size + 2]), len(data)):
-            self.declarations[record_key(data)] = data
+        elif room.reserve((data[0], data[RECORD_HEAD.size : RECORD_HEAD.size + 2]), len(data)):
+            self.declarations[make_record_key(data)] = data
 
 
 @dataclass(slots=True)
@@ -163,26 +175,26 @@ class RepairPlan:
 
     def __init__(self, fd: int, path: str, size: int, most: int, anew: bool) -> None:
         """Look through a file. most : bytes of a chunk. anew : all indexes are to be new."""
-        self._fd, self._path, self._anew = fd, path, anew
+        self._fd, self._path, self._rewrites_all = fd, path, anew
         self.steps: list[RepairStep] = []
         self.has_header = False
-        self.leading_declarations: dict[Key, bytes] = {}
+        self.leading_declarations: dict[RecordKey, bytes] = {}
         self.leading_position = -1
         self.index = SummaryBuilder()
         self.damaged, self.indexed, self.rewritten, self.strays, self.cut = (RepairCount() for _ in range(5))
         self.rescued = self.invented = 0
         self.has_chunks = False
-        self.declarations: dict[Key, bytes] = {}
+        self.declarations: dict[RecordKey, bytes] = {}
         self._known = DeclarationChecker()
-        self._needed: dict[Key, None] = {}
-        self._outside: dict[Key, list[tuple[RepairStep, bytes]]] = {}  # schemas and channels that no CRC covers
-        self._in_chunks: set[Key] = set()
+        self._needed: dict[RecordKey, None] = {}
+        self._outside: dict[RecordKey, list[tuple[RepairStep, bytes]]] = {}  # schemas and channels that no CRC covers
+        self._in_chunks: set[RecordKey] = set()
         old = OldSummary.read(fd, size)
         for part in DataSection(fd, size, most, old.chunks):
-            if part.opcode == DAMAGE and part.end == size:
+            if part.opcode == DAMAGE_OPCODE and part.end == size:
                 self.cut.add(part.start, part.end, part.reason)
             elif part.opcode != Opcode.DATA_END:
-                self._take(part)
+                self._add_record(part)
                 continue
             if not old.declarations:
                 unknown, old = old.unknown, OldSummary.scan(fd, part.start, size)
@@ -190,10 +202,10 @@ class RepairPlan:
             break
         if self.leading_position < 0:
             self.leading_position = len(self.steps)
-        self._describe(old)
+        self._plan_declarations(old)
         self.index.unknown = old.unknown
 
-    def _take(self, part: SectionRecord) -> None:
+    def _add_record(self, part: SectionRecord) -> None:
         opcode, start, end = part.opcode, part.start, part.end
         if part.reason and opcode in (Opcode.CHUNK, Opcode.MESSAGE):
             raise RecordingError(
@@ -205,8 +217,8 @@ class RepairPlan:
             return
         if opcode != Opcode.METADATA and self.leading_position < 0:
             self.leading_position = len(self.steps)
-        if opcode == DAMAGE:
-            self._pass_over(start, end, part.reason)
+        if opcode == DAMAGE_OPCODE:
+            self._skip_bytes(start, end, part.reason)
             return
         if opcode == Opcode.MESSAGE_INDEX:  # of a chunk that is none any more, or of a wrong length
             self.strays.add(start, end, "it belongs to no chunk, or its length is wrong")
@@ -214,19 +226,19 @@ class RepairPlan:
         for key, _ in self._known.check(part):
             self._needed[key] = None
         if opcode == Opcode.CHUNK:
-            self._take_chunk(part)
+            self._add_chunk(part)
         elif opcode == Opcode.MESSAGE:
-            self._take_messages(part)
+            self._add_messages(part)
         elif opcode == Opcode.METADATA and part.record is not None:
             index = records.MetadataIndex(offset=start, length=end - start, name=part.record.name)
-            self._keep(start, end, index)
+            self._keep_bytes(start, end, index)
         elif part.data:
             self.steps.append(RepairStep(RepairAction.KEEP, start, end, is_closed=True))
-            self._outside.setdefault(record_key(part.data), []).append((self.steps[-1], part.data))
+            self._outside.setdefault(make_record_key(part.data), []).append((self.steps[-1], part.data))
         else:
-            self._keep(start, end, part.record)
+            self._keep_bytes(start, end, part.record)
 
-    def _keep(self, start: int, end: int, record: Any = None) -> None:
+    def _keep_bytes(self, start: int, end: int, record: Any = None) -> None:
         last = self.steps[-1] if self.steps else None
         if (
             record is None
@@ -239,7 +251,7 @@ class RepairPlan:
         else:
             self.steps.append(RepairStep(RepairAction.KEEP, start, end, record, record is not None))
 
-    def _pass_over(self, start: int, end: int, reason: str) -> None:
+    def _skip_bytes(self, start: int, end: int, reason: str) -> None:
         self.damaged.add(start, end, reason)
         last = self.steps[-1] if self.steps else None
         if last is not None and last.action is RepairAction.PASS_OVER and last.end == start:
@@ -247,38 +259,38 @@ class RepairPlan:
         else:
             self.steps.append(RepairStep(RepairAction.PASS_OVER, start, end))
 
-    def _count(self, part: SectionRecord) -> None:
+    def _count_record(self, part: SectionRecord) -> None:
         for number, places in part.contents.by_channel().items():
             self.index.add_messages(number, len(places))
             self.index.extend_time_range(int(places[:, 0].min()), int(places[:, 0].max()))
 
-    def _take_chunk(self, part: SectionRecord) -> None:
+    def _add_chunk(self, part: SectionRecord) -> None:
         inside, start, end = part.contents, part.start, part.end
-        self._count(part)
+        self._count_record(part)
         self.has_chunks = True
-        self._in_chunks.update(record_key(record) for _, record in inside.declarations)
+        self._in_chunks.update(make_record_key(record) for _, record in inside.declarations)
         if part.chunk_errors:
             self.rewritten.add(start, end, part.chunk_errors[0])
             self.steps.append(RepairStep(RepairAction.REWRITE, start, end, part.record))
-        elif self._anew or part.index_errors or (len(inside.channel) and not part.has_index):
-            if not self._anew:
+        elif self._rewrites_all or part.index_errors or (len(inside.channel) and not part.has_index):
+            if not self._rewrites_all:
                 self.indexed.add(start, end, part.index_errors[0][1] if part.index_errors else "it had none")
             self.steps.append(RepairStep(RepairAction.INDEX, start, end, part.record))
         else:
-            self._keep(start, part.after, part.record)
+            self._keep_bytes(start, part.after, part.record)
 
-    def _take_messages(self, part: SectionRecord) -> None:
-        self._count(part)
+    def _add_messages(self, part: SectionRecord) -> None:
+        self._count_record(part)
         position = part.start
         for begin, end, reason in part.contents.bad_ranges:
             if part.start + begin > position:
-                self._enclose(position, part.start + begin)
-            self._pass_over(part.start + begin, part.start + end, reason)
+                self._enclose_messages(position, part.start + begin)
+            self._skip_bytes(part.start + begin, part.start + end, reason)
             position = part.start + end
         if part.end > position:
-            self._enclose(position, part.end)
+            self._enclose_messages(position, part.end)
 
-    def _enclose(self, start: int, end: int) -> None:
+    def _enclose_messages(self, start: int, end: int) -> None:
         """Take messages outside of chunks, a few MiB at a time."""
         last = self.steps[-1] if self.steps else None
         if (
@@ -293,7 +305,7 @@ class RepairPlan:
 
     # What describes the messages
 
-    def _describe(self, old: OldSummary) -> None:
+    def _plan_declarations(self, old: OldSummary) -> None:
         """Find out which schemas and channels have to be written into the data, and from where these are."""
         if old.is_sound:
             for key, steps in self._outside.items():
@@ -309,25 +321,25 @@ class RepairPlan:
         self.declarations = self._known.newest
         for key, record in old.declarations.items():
             if key not in self._known.ids:
-                self._lead_with(key, record, old)
+                self._add_leading_declaration(key, record, old)
                 self.rescued += 1
             elif len(record) > len(known := self.declarations.get(key, record)) and is_same_declaration(known, record):
                 self.declarations[key] = record  # with fields that only the summary had
         for key in self._needed:
             if key not in self.leading_declarations and (key in self.declarations or key not in self._known.ids):
-                self._lead_with(key, self.declarations.get(key), old)
+                self._add_leading_declaration(key, self.declarations.get(key), old)
 
-    def _lead_with(self, key: Key, record: bytes | None, old: OldSummary) -> None:
+    def _add_leading_declaration(self, key: RecordKey, record: bytes | None, old: OldSummary) -> None:
         if record is None:
             record = make_placeholder(key)
             self.invented += 1
-        schema = schema_key(record) if key[0] == Opcode.CHANNEL else None
+        schema = find_schema_key(record) if key[0] == Opcode.CHANNEL else None
         if schema is not None and schema not in self.leading_declarations:
-            self._lead_with(schema, self.declarations.get(schema, old.declarations.get(schema)), old)
+            self._add_leading_declaration(schema, self.declarations.get(schema, old.declarations.get(schema)), old)
         self.leading_declarations[key] = self.declarations[key] = record
 
 
-def make_placeholder(key: Key) -> bytes:
+def make_placeholder(key: RecordKey) -> bytes:
     """Return a description for a schema or a channel whose own is lost: messages can be read at least as bytes."""
     name = f"undescribed_{key[1]}"
     if key[0] == Opcode.SCHEMA:

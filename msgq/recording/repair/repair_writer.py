@@ -13,7 +13,7 @@ from msgq import __version__
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_scanner import chunk_unknown_fields, decompress_chunk
-from msgq.recording.mcap_io.record_structs import CHUNK, HEAD, MAGIC, MESSAGE_INDEX, encode
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, MESSAGE_INDEX_HEAD, RECORD_HEAD, encode
 from msgq.recording.mcap_io.segment_writer import Compressor
 from msgq.recording.mcap_io.unknown_records import SKIPPED_MAGIC, SKIPPED_OPCODE
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser
@@ -28,7 +28,7 @@ class RepairWriter:
 
     def __init__(self, old: int, new: int, most: int) -> None:
         """Begin. old, new : the files' descriptors. most : bytes of a chunk before compression."""
-        self._old, self._new, self._most = old, new, most
+        self._old, self._new, self._max_chunk_bytes = old, new, most
         self._size = self._crc = 0
         self._parser = ChunkParser()
 
@@ -43,7 +43,7 @@ class RepairWriter:
 
     def write_all(self, plan: RepairPlan) -> None:
         """Write the whole file; the plan's index gets its places."""
-        self._write(MAGIC)
+        self._write(MCAP_MAGIC)
         if not plan.has_header:
             self._write(_build_header(plan))
         for number, step in enumerate(plan.steps):
@@ -68,7 +68,7 @@ class RepairWriter:
         if step.action is RepairAction.PASS_OVER:
             for start in range(step.start, step.end, _SKIPPED_BYTES):
                 end = min(step.end, start + _SKIPPED_BYTES)
-                self._write(HEAD.pack(SKIPPED_OPCODE, len(SKIPPED_MAGIC) + end - start) + SKIPPED_MAGIC)
+                self._write(RECORD_HEAD.pack(SKIPPED_OPCODE, len(SKIPPED_MAGIC) + end - start) + SKIPPED_MAGIC)
                 self.copy(start, end)
         elif step.action is RepairAction.KEEP or (step.action is RepairAction.ENCLOSE and not plan.has_chunks):
             self.copy(step.start, step.end)
@@ -90,7 +90,7 @@ class RepairWriter:
         content, tail = os.pread(self._old, step.end - step.start, step.start), b""
         if step.action is not RepairAction.ENCLOSE:
             tail = chunk_unknown_fields(content)
-            content = decompress_chunk(content, self._most)
+            content = decompress_chunk(content, self._max_chunk_bytes)
         inside = self._parser.parse_chunk(content)
         if step.action is RepairAction.INDEX:
             self.copy(step.start, step.end)
@@ -103,7 +103,9 @@ class RepairWriter:
         for channel, places in inside.by_channel().items():
             entries = places.astype("<u8").tobytes()
             offsets[channel] = self._size
-            self._write(MESSAGE_INDEX.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), channel, len(entries)) + entries)
+            self._write(
+                MESSAGE_INDEX_HEAD.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), channel, len(entries)) + entries
+            )
         changes: dict[str, Any] = {"message_index_offsets": offsets, "message_index_length": self._size - begin}
         return replace(record, chunk_start_offset=at, **changes)
 
@@ -114,10 +116,10 @@ def _build_chunk(
     """Return a chunk of records, and its index as if it were the file's first record and had no message index."""
     data = Compressor(compression or "none", None).compress(content, memoryview(b""))
     first, last = int(inside.log_time.min()) if len(inside.log_time) else 0, int(inside.log_time.max(initial=0))
-    head = CHUNK.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
+    head = CHUNK_HEAD.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
     body = head + len(data).to_bytes(8, "little") + data + tail
     index = records.ChunkIndex(
-        chunk_length=HEAD.size + len(body),
+        chunk_length=RECORD_HEAD.size + len(body),
         chunk_start_offset=0,
         compression=compression,
         compressed_size=len(data),
@@ -127,7 +129,7 @@ def _build_chunk(
         message_start_time=first,
         uncompressed_size=len(content),
     )
-    return HEAD.pack(Opcode.CHUNK, len(body)) + body, index
+    return RECORD_HEAD.pack(Opcode.CHUNK, len(body)) + body, index
 
 
 def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:

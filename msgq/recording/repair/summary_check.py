@@ -13,16 +13,21 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.crc import crc_of_range
-from msgq.recording.mcap_io.record_structs import CHUNK, FOOTER_BYTES, HEAD, MAGIC, MESSAGE_INDEX
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, FOOTER_BYTES, MCAP_MAGIC, MESSAGE_INDEX_HEAD, RECORD_HEAD
 from msgq.recording.repair.chunk_parser import parse_record, record_name
 from msgq.recording.repair.data_section import SectionRecord
-from msgq.recording.repair.declaration_check import DeclarationChecker, is_same_declaration, record_key, schema_key
+from msgq.recording.repair.declaration_check import (
+    DeclarationChecker,
+    find_schema_key,
+    is_same_declaration,
+    make_record_key,
+)
 
 RawFinding = tuple[str, int, str, str]  # severity, offset, rule, text
 _RECORD_BYTES_MAX = 32 << 20  # of what is looked into: a statistics record of all channels has less than one MiB
-_FOOTER = struct.Struct("<QQI")  # start of the summary, of its offsets, and their CRC
+_FOOTER_STRUCT = struct.Struct("<QQI")  # start of the summary, of its offsets, and their CRC
 #: What a summary has of each record of the data: the opcode there, of the index here.
-_GROUPS = (
+_SUMMARY_GROUPS = (
     *(Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX),
     *(Opcode.ATTACHMENT_INDEX, Opcode.METADATA_INDEX, Opcode.STATISTICS),
 )
@@ -99,35 +104,35 @@ class SummaryChecker:
         if data_end.start == data_end.end:
             yield "error", data_end.start, "data end", "there is no DataEnd record before the footer"
         else:
-            yield from self._data_end(data_end)
+            yield from self._check_data_end(data_end)
         position, footer = data_end.end, None
         while footer is None and position < self._size:
-            head = os.pread(self._fd, HEAD.size, position)
-            opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (0, 0)
-            following = position + HEAD.size + length
+            head = os.pread(self._fd, RECORD_HEAD.size, position)
+            opcode, length = RECORD_HEAD.unpack(head) if len(head) == RECORD_HEAD.size else (0, 0)
+            following = position + RECORD_HEAD.size + length
             if opcode == 0 or following > self._size:
                 yield "error", position, "summary", "the file ends within a record, or with what is none"
                 return
             if opcode == Opcode.FOOTER:
                 footer = position
             else:
-                yield from self._record(opcode, position, following)
+                yield from self._check_record(opcode, position, following)
             position = following
         if footer is None:
             yield "error", self._size, "footer", "the file ends without a footer"
             return
-        yield from self._footer(data_end.end, footer, position)
-        yield from self._whole(footer)
+        yield from self._check_footer(data_end.end, footer, position)
+        yield from self._check_completeness(footer)
 
-    def _data_end(self, part: SectionRecord) -> Iterator[RawFinding]:
-        if part.end - part.start < HEAD.size + 4:
+    def _check_data_end(self, part: SectionRecord) -> Iterator[RawFinding]:
+        if part.end - part.start < RECORD_HEAD.size + 4:
             yield "error", part.start, "data end", "the DataEnd record is too short"
             return
-        crc = int.from_bytes(os.pread(self._fd, 4, part.start + HEAD.size), "little")
+        crc = int.from_bytes(os.pread(self._fd, 4, part.start + RECORD_HEAD.size), "little")
         if crc and (right := crc_of_range(self._fd, 0, part.start)) != crc:
             yield "error", part.start, "data crc", f"the CRC of the data is said to be {crc:#x}, and is {right:#x}"
 
-    def _record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
+    def _check_record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
         """Judge a record of the summary."""
         groups = self._summary.groups
         if groups and groups[-1][0] == opcode:
@@ -138,7 +143,7 @@ class SummaryChecker:
             elif groups and groups[-1][0] == Opcode.SUMMARY_OFFSET and opcode < 0x80:
                 yield "error", start, "groups", f"a {record_name(opcode)} stands behind the summary's offsets"
             groups.append([opcode, start, end])
-        if opcode not in (*_GROUPS, Opcode.SUMMARY_OFFSET):
+        if opcode not in (*_SUMMARY_GROUPS, Opcode.SUMMARY_OFFSET):
             if opcode <= Opcode.DATA_END:
                 yield "error", start, "summary", f"a {record_name(opcode)} stands in the summary"
             return
@@ -151,14 +156,14 @@ class SummaryChecker:
         except ValueError as error:
             yield "error", start, "summary", f"a {record_name(opcode)}: {error}"
             return
-        yield from self._judge(record, data, start)
+        yield from self._check_content(record, data, start)
 
-    def _judge(self, record: Any, data: bytes, start: int) -> Iterator[RawFinding]:
+    def _check_content(self, record: Any, data: bytes, start: int) -> Iterator[RawFinding]:
         data_stats, summary = self._data_stats, self._summary
         if isinstance(record, records.SummaryOffset):
             summary.offsets.append((start, record))
         elif isinstance(record, records.ChunkIndex):
-            yield from self._chunk_index(record, start)
+            yield from self._check_chunk_index(record, start)
         elif isinstance(record, records.AttachmentIndex):
             yield from _check_index(record, data_stats.attachments, summary.attachments, start, "attachment")
         elif isinstance(record, records.MetadataIndex):
@@ -168,9 +173,9 @@ class SummaryChecker:
                 yield "error", start, "statistics", "a second statistics record"
             summary.statistics = record
             if not data_stats.damaged:  # which is said, and would be said again by every number
-                yield from self._statistics(record, start)
+                yield from self._check_statistics(record, start)
         else:
-            key = record_key(data)
+            key = make_record_key(data)
             summary.declarations.add(key)
             if key not in data_stats.declarations.ids:
                 text = f"the {record_name(key[0])} {key[1]} of the summary is not among the data"
@@ -179,7 +184,7 @@ class SummaryChecker:
                 text = f"the {record_name(key[0])} {key[1]} of the summary is another one than that of the data"
                 yield "error", start, "summary description", text
 
-    def _chunk_index(self, index: records.ChunkIndex, start: int) -> Iterator[RawFinding]:
+    def _check_chunk_index(self, index: records.ChunkIndex, start: int) -> Iterator[RawFinding]:
         at = index.chunk_start_offset
         if at in self._summary.chunks:
             yield "error", start, "chunk index", f"a second chunk index of the chunk at {at}"
@@ -188,29 +193,29 @@ class SummaryChecker:
             if not self._data_stats.damaged:
                 yield "error", start, "chunk index", f"a chunk index says that a chunk is at {at}, where none is"
             return
-        right = self._right_index(index)
+        right = self._build_expected_index(index)
         for name in records.ChunkIndex.__dataclass_fields__:
             if getattr(index, name) != getattr(right, name):
                 said, is_so = (str(getattr(candidate, name))[:200] for candidate in (index, right))
                 yield "error", start, "chunk index", f"{name} of the chunk at {at} is said to be {said}, and is {is_so}"
 
-    def _right_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
+    def _build_expected_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
         """Return what an index of a chunk should be, which is whole."""
         at = index.chunk_start_offset
-        head = os.pread(self._fd, HEAD.size + CHUNK.size, at)
-        first, last, size, _, name_bytes = CHUNK.unpack_from(head, HEAD.size)
+        head = os.pread(self._fd, RECORD_HEAD.size + CHUNK_HEAD.size, at)
+        first, last, size, _, name_bytes = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)
         name = os.pread(self._fd, name_bytes + 8, at + len(head))
-        length = HEAD.size + HEAD.unpack_from(head)[1]
+        length = RECORD_HEAD.size + RECORD_HEAD.unpack_from(head)[1]
         offsets: dict[int, int] = {}
         index_bytes = self._data_stats.chunks[at]
         position = at + length
         while position < at + length + index_bytes:
-            _, record_bytes, channel, entry_bytes = MESSAGE_INDEX.unpack(
-                os.pread(self._fd, MESSAGE_INDEX.size, position)
+            _, record_bytes, channel, entry_bytes = MESSAGE_INDEX_HEAD.unpack(
+                os.pread(self._fd, MESSAGE_INDEX_HEAD.size, position)
             )
             if entry_bytes or channel in index.message_index_offsets:  # of no messages: it may stay unsaid
                 offsets.setdefault(channel, position)
-            position += HEAD.size + record_bytes
+            position += RECORD_HEAD.size + record_bytes
         if not index.message_index_offsets and not index.message_index_length:
             index_bytes, offsets = 0, {}  # "no message indexing is available": it may be so
         return records.ChunkIndex(
@@ -225,7 +230,7 @@ class SummaryChecker:
             uncompressed_size=size,
         )
 
-    def _statistics(self, said: records.Statistics, start: int) -> Iterator[RawFinding]:
+    def _check_statistics(self, said: records.Statistics, start: int) -> Iterator[RawFinding]:
         data_stats = self._data_stats
         first, last = data_stats.times or (0, 0)
         right = {
@@ -249,33 +254,33 @@ class SummaryChecker:
                 text = f"channel {number} is said to have {count} messages, and has {data_stats.counts[number]}"
                 yield "error", start, "statistics", text
 
-    def _footer(self, begin: int, footer: int, end: int) -> Iterator[RawFinding]:
+    def _check_footer(self, begin: int, footer: int, end: int) -> Iterator[RawFinding]:
         """Judge the footer against the summary that begins at a place."""
-        if end - footer != FOOTER_BYTES - len(MAGIC):
-            text = f"a footer of {end - footer - HEAD.size} bytes instead of {_FOOTER.size}"
+        if end - footer != FOOTER_BYTES - len(MCAP_MAGIC):
+            text = f"a footer of {end - footer - RECORD_HEAD.size} bytes instead of {_FOOTER_STRUCT.size}"
             yield "error", footer, "footer", text
-        if os.pread(self._fd, len(MAGIC), end) != MAGIC:
+        if os.pread(self._fd, len(MCAP_MAGIC), end) != MCAP_MAGIC:
             yield "error", end, "magic", "the file does not end with MCAP's magic bytes"
-        elif end + len(MAGIC) < self._size:
-            text = f"{self._size - end - len(MAGIC)} bytes follow behind the file's end"
-            yield "error", end + len(MAGIC), "magic", text
-        data = os.pread(self._fd, _FOOTER.size, footer + HEAD.size)
-        if len(data) < _FOOTER.size:
+        elif end + len(MCAP_MAGIC) < self._size:
+            text = f"{self._size - end - len(MCAP_MAGIC)} bytes follow behind the file's end"
+            yield "error", end + len(MCAP_MAGIC), "magic", text
+        data = os.pread(self._fd, _FOOTER_STRUCT.size, footer + RECORD_HEAD.size)
+        if len(data) < _FOOTER_STRUCT.size:
             return
-        start, offsets, crc = _FOOTER.unpack(data)
+        start, offsets, crc = _FOOTER_STRUCT.unpack(data)
         groups = self._summary.groups
         first = next((group[1] for group in groups if group[0] == Opcode.SUMMARY_OFFSET), 0)
         if start not in ({begin} if begin < footer else {0, footer}):
             text = f"the footer says that the summary is at {start}; it is at {begin if begin < footer else 0}"
             yield "error", footer, "footer", text
-        elif crc and crc != (right := crc_of_range(self._fd, start or footer, footer + HEAD.size + 16)):
+        elif crc and crc != (right := crc_of_range(self._fd, start or footer, footer + RECORD_HEAD.size + 16)):
             yield "error", footer, "summary crc", f"the CRC of the summary is said to be {crc:#x}, and is {right:#x}"
         if offsets != first and (first or offsets != footer):
             yield "error", footer, "footer", f"the footer says that the summary's offsets are at {offsets}, not {first}"
         if begin == footer:
             yield "warning", footer, "summary", "there is no summary: readers look through the whole file"
 
-    def _whole(self, footer: int) -> Iterator[RawFinding]:
+    def _check_completeness(self, footer: int) -> Iterator[RawFinding]:
         """Judge what the summary should have, and where its offsets lead."""
         data_stats, summary = self._data_stats, self._summary
         groups = {group[0]: (group[1], group[2] - group[1]) for group in summary.groups}
@@ -287,7 +292,7 @@ class SummaryChecker:
                 yield "error", start, "summary offset", text
         said = {offset.group_opcode for _, offset in summary.offsets}
         if said and (
-            unlisted := [record_name(opcode) for opcode in groups if opcode in _GROUPS and opcode not in said]
+            unlisted := [record_name(opcode) for opcode in groups if opcode in _SUMMARY_GROUPS and opcode not in said]
         ):
             yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(unlisted)}"
         if not groups:
@@ -296,7 +301,7 @@ class SummaryChecker:
         used = summary.chunks and data_stats.in_chunks
         for number in sorted(used or ()):
             channel = data_stats.declarations.newest.get((Opcode.CHANNEL, number))
-            schema = schema_key(channel) if channel is not None else None
+            schema = find_schema_key(channel) if channel is not None else None
             for key in ((Opcode.CHANNEL, number), schema):
                 if key is not None and key not in summary.declarations:
                     text = f"{record_name(key[0])} {key[1]} of messages in chunks is not in the summary"

@@ -21,7 +21,7 @@ from msgq.lake.columns import INGEST_COLUMNS
 from msgq.lake.directory import Directory
 from msgq.lake.executor import Executor, TaskResult, merge_results
 from msgq.lake.schema_texts import read_schema_ids, write_schemas
-from msgq.recording.mcap_io.problem import Problem, valid_text
+from msgq.recording.mcap_io.problem import Problem, make_printable_path
 from msgq.spark.executor import run_partitions
 from msgq.spark.lake.store import LakeStore
 from msgq.spark.source.arrow_batches import message_rows, spark_schema
@@ -128,7 +128,7 @@ def _stat_input(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
     except OSError as error:
         read_errors.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
         return None
-    return IngestedFile(valid_text(path.absolute()), status.st_size, status.st_mtime_ns)
+    return IngestedFile(make_printable_path(path.absolute()), status.st_size, status.st_mtime_ns)
 
 
 def _fill_columns(messages: DataFrame) -> DataFrame:

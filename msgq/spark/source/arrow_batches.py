@@ -18,7 +18,7 @@ from msgq.lake.schema_ids import schema_id
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.metadata_keys import RECORDING
-from msgq.recording.mcap_io.problem import valid_text
+from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.reader.arrow_batches import read_batches
 from msgq.spark.source.origins import origin_offset, origin_times
 
@@ -46,7 +46,7 @@ _CHANNEL_COLUMNS: dict[str, Callable[[Channel], str | int | None]] = {
 }
 _FILE_COLUMNS: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
-    "file": lambda log: valid_text(log.files[0].path),
+    "file": lambda log: make_printable_path(log.files[0].path),
 }
 
 

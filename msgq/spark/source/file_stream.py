@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, open_readonly
-from msgq.recording.mcap_io.record_structs import MAGIC
+from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
 from msgq.recording.mcap_io.recording_files import SUFFIX, SUFFIXES
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, check_unread_files, log_partitions, log_rows
@@ -38,7 +38,7 @@ RecordingOffset = dict[str, StreamPosition]
 
 _RECORD_HEADER = struct.Struct("<BQ")
 _CHUNK_SIZE_FIELD = struct.Struct("<16xQ")  # of its content, behind two times
-_CLOSED_FILE_BYTES_MIN = len(MAGIC) + _RECORD_HEADER.size + 20 + len(MAGIC)  # the least that a closed file has
+_CLOSED_FILE_BYTES_MIN = 2 * len(MCAP_MAGIC) + _RECORD_HEADER.size + 20  # the least that a closed file has
 _SEGMENT_NAME = re.compile(r"(\d{6,7})" + re.escape(SUFFIX))
 _END_POSITION = 2**62
 
@@ -221,7 +221,7 @@ def is_closed(path: Path) -> bool:
     """Return whether a file has an end, behind which nothing comes any more."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
-        return size >= _CLOSED_FILE_BYTES_MIN and os.pread(fd, len(MAGIC), size - len(MAGIC)) == MAGIC
+        return size >= _CLOSED_FILE_BYTES_MIN and os.pread(fd, len(MCAP_MAGIC), size - len(MCAP_MAGIC)) == MCAP_MAGIC
 
 
 def read_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
@@ -230,7 +230,7 @@ def read_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
     ended : nothing is added any more, so that what is damaged is passed over; else it may just be incomplete yet.
     """
     if not ended:
-        yield from _complete_steps(path, max(position, len(MAGIC)))
+        yield from _complete_steps(path, max(position, len(MCAP_MAGIC)))
         return
     try:
         blocks = LogReader(path).files[0].blocks

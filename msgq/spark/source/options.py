@@ -18,7 +18,7 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.recording_files import SUFFIX, filter_recordings, natural_sort_key
 from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, sqlite_error
-from msgq.recording.reader.log_view import CLOCKS, HOST
+from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20
@@ -89,7 +89,7 @@ class Options:
     exclude: tuple[EndpointPattern, ...] | None = None
     start: int | None = None
     end: int | None = None
-    clock: str = HOST
+    clock: str = HOST_CLOCK
     decode: str | None = None
     schemas: Schemas | None = None
     read_errors: bool = False
@@ -130,7 +130,7 @@ class Options:
             _parse_patterns(options.get("exclude")),
             _parse_time("start", options.get("start")),
             _parse_time("end", options.get("end")),
-            _parse_clock(options.get("clock", HOST)),
+            _parse_clock(options.get("clock", HOST_CLOCK)),
             options.get("decode"),
             _parse_schemas(options),
             _parse_flag("readErrors", options.get("readErrors", "false")),
@@ -248,8 +248,8 @@ def _parse_time(name: str, text: str | None) -> int | None:
 
 
 def _parse_clock(text: str) -> str:
-    if text not in CLOCKS:
-        raise InvalidValueError(f"clock is {text!r}; give {' or '.join(CLOCKS)}")
+    if text not in CLOCK_CHOICES:
+        raise InvalidValueError(f"clock is {text!r}; give {' or '.join(CLOCK_CHOICES)}")
     return text
 
 
