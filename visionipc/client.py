@@ -15,18 +15,18 @@ from msgq.impl.ring import Context, SubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
 from visionipc.buffers import VisionBuf
-from visionipc.connection import ANSWER_S, Stream, open_stream, streams
+from visionipc.connection import ANSWER_TIMEOUT_S, Stream, open_stream, streams
 from visionipc.formats import FrameFormat, Geometry
-from visionipc.impl.core import Receiver
+from visionipc.impl.core import StreamReceiver
 from visionipc.picture import prepare
 from visionipc.stock_keywords import accept_stock_names
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-_TRY_AGAIN_S = 0.02  # nothing tells when a server starts to listen
-_REOPEN_S = 0.1  # that a new server has for its answer while somebody waits for a frame
-_PASSING_OVER_S = 0.02  # after the end of a wait, for packets that are no frames: there may be many, or no end of them
+_RETRY_INTERVAL_S = 0.02  # nothing tells when a server starts to listen
+_REOPEN_TIMEOUT_S = 0.1  # that a new server has for its answer while somebody waits for a frame
+_SKIP_TIMEOUT_S = 0.02  # after the end of a wait, for packets that are no frames: there may be many, or no end of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class ClientStats:
     buffers: int
 
 
-def _is_of(stream: Stream, server_id: int, index: int) -> bool:
+def _stream_has_buffer(stream: Stream, server_id: int, index: int) -> bool:
     return server_id == stream.server_id and index < len(stream.regions)
 
 
-class VisionIpcClient(Receiver):
+class VisionIpcClient(StreamReceiver):
     """Receives the frames of one stream, in order, each at most once.
 
     When the server restarts, or makes the stream anew, the client connects again by itself at the next frame;
@@ -105,7 +105,7 @@ class VisionIpcClient(Receiver):
         self._dropped = 0  # in previous incarnations of the stream
         self._unreachable_id = -1  # server_id that was tried to reach in vain, or is of the past
         self._next_attempt = 0.0  # after that: who asked for each of many would be busy with nothing else
-        self._forks = memfd.forks
+        self._forks = memfd.fork_count
         self._closed = threading.Event()
         self.connections = 0
 
@@ -137,7 +137,7 @@ class VisionIpcClient(Receiver):
             while not self._open():
                 if not blocking:
                     return False
-                if self._closed.wait(_TRY_AGAIN_S):
+                if self._closed.wait(_RETRY_INTERVAL_S):
                     raise EndpointClosedError("the client was closed while it connected", self._endpoint)
         except StreamNotFoundError:
             if blocking:
@@ -145,9 +145,9 @@ class VisionIpcClient(Receiver):
             return False
         return True
 
-    def _open(self, within: float = ANSWER_S) -> bool:
+    def _open(self, within: float = ANSWER_TIMEOUT_S) -> bool:
         self._dropped, self._stream = self.dropped, None
-        self._forks = memfd.forks
+        self._forks = memfd.fork_count
         self._stream = open_stream(self._name, self._type, within)
         if self._stream is None:
             return False
@@ -176,7 +176,7 @@ class VisionIpcClient(Receiver):
             types: set[int] = fake(name, block)
             return types
         while not (available := streams(name)) and block:
-            time.sleep(_TRY_AGAIN_S)
+            time.sleep(_RETRY_INTERVAL_S)
         return available or set()
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class VisionIpcClient(Receiver):
 
     # ---- receiving ----
 
-    def _recv_on(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
+    def _continue_recv(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
         socket = self._socket()
         deadline = began + timeout_ms / 1000
         while packet is not None:
@@ -203,7 +203,7 @@ class VisionIpcClient(Receiver):
                 return received
             if timeout_ms >= 0:
                 seconds_left = deadline - time.monotonic()
-                if seconds_left < -_PASSING_OVER_S:
+                if seconds_left < -_SKIP_TIMEOUT_S:
                     self._stale += received is not None  # taken from the ring, and given up
                     return None
                 socket.setTimeout(max(0, math.ceil(seconds_left * 1000)))
@@ -243,36 +243,38 @@ class VisionIpcClient(Receiver):
 
         None: it is of another life of the stream, or the frame is gone, and no other is there.
         """
-        stream = self._stream_of(packet)
+        stream = self._find_stream(packet)
         if stream is None:
             self._stale += 1
             return None
         frame = self._take_frame(packet)
         return self._skip_to_newest(stream, packet) if frame is None else frame
 
-    def _stream_of(self, packet: bytes) -> Stream | None:
+    def _find_stream(self, packet: bytes) -> Stream | None:
         """Return the stream that a packet is of, connecting anew if need be; None: that is not to be had."""
-        if len(packet) != wire.PACKET.size:
+        if len(packet) != wire.FRAME_PACKET_STRUCT.size:
             return None
-        server_id, index, *_ = wire.PACKET.unpack(packet)
+        server_id, index, *_ = wire.FRAME_PACKET_STRUCT.unpack(packet)
         stream = self._stream
-        if self._forks != memfd.forks or stream is None or not _is_of(stream, server_id, index):
+        if self._forks != memfd.fork_count or stream is None or not _stream_has_buffer(stream, server_id, index):
             stream = self._reopen(server_id, index)
-        return stream if stream is not None and _is_of(stream, server_id, index) else None
+        return stream if stream is not None and _stream_has_buffer(stream, server_id, index) else None
 
     def _reopen(self, server_id: int, index: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
-        if self._forks == memfd.forks and (server_id == self._unreachable_id or time.monotonic() < self._next_attempt):
+        if self._forks == memfd.fork_count and (
+            server_id == self._unreachable_id or time.monotonic() < self._next_attempt
+        ):
             return None
         try:
-            self._open(_REOPEN_S)
+            self._open(_REOPEN_TIMEOUT_S)
         except IpcError:  # starting, stopping, or without this stream at the moment: a frame a little later asks again
-            self._next_attempt = time.monotonic() + _TRY_AGAIN_S
+            self._next_attempt = time.monotonic() + _RETRY_INTERVAL_S
             return None
         stream = self._stream
-        if stream is not None and not _is_of(stream, server_id, index):
+        if stream is not None and not _stream_has_buffer(stream, server_id, index):
             self._unreachable_id = server_id
-            self._next_attempt = time.monotonic() + _TRY_AGAIN_S
+            self._next_attempt = time.monotonic() + _RETRY_INTERVAL_S
         return stream
 
     def _skip_to_newest(self, stream: Stream, packet: bytes) -> bytes | None:
@@ -281,7 +283,7 @@ class VisionIpcClient(Receiver):
         None for a frame from before we had a row: nobody knew that we want it, and those after it are there.
         """
         self._stale += 1
-        if stream.is_before(wire.PACKET.unpack(packet)[3]):
+        if stream.is_before(wire.FRAME_PACKET_STRUCT.unpack(packet)[3]):
             return None
         pending = self._socket().receive_many()
         if not pending:

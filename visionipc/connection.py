@@ -11,15 +11,15 @@ from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.core import Mapping
 from visionipc import memfd, wire
-from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases, Incoming
+from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases, IncomingStream
 from visionipc.listener import check_peer, peer_pid
 
-ANSWER_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
-_TRY_AGAIN_S = 0.002  # nothing tells when a server whose queue is full takes the next
+ANSWER_TIMEOUT_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
+_RETRY_INTERVAL_S = 0.002  # nothing tells when a server whose queue is full takes the next
 _FDS_MAX = wire.BUFFERS_MAX + 1
 
 
-def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], int] | None:
+def _send_request(name: str, request: bytes, within: float) -> tuple[bytes, list[int], int] | None:
     """Return a server's answer, its descriptors, and the server's process; None: there is no server.
 
     It has `within` seconds.
@@ -50,7 +50,7 @@ def _ask(name: str, request: bytes, within: float) -> tuple[bytes, list[int], in
 
 def _exchange(name: str, path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
     """Return what comes back: bytes, descriptors, flags, and from whom; who is sent away unheard asks again."""
-    room = wire.BUFFERS_MAX * wire.RECORD.size + wire.GRANT.size
+    room = wire.BUFFERS_MAX * wire.BUFFER_STRUCT.size + wire.GRANT_STRUCT.size
     while True:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError), _unix_socket() as connection:
             connection.bind(wire.client_address())
@@ -62,7 +62,7 @@ def _exchange(name: str, path: str, request: bytes, until: float) -> tuple[bytes
             pid = peer_pid(connection)
             data, fds, flags, _ = socket.recv_fds(connection, room, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
             return data, fds, flags, pid
-        time.sleep(min(_TRY_AGAIN_S, _seconds_left(until)))
+        time.sleep(min(_RETRY_INTERVAL_S, _seconds_left(until)))
 
 
 def _unix_socket() -> socket.socket:
@@ -83,7 +83,7 @@ def _connect(connection: socket.socket, path: str, until: float) -> None:
         try:
             return connection.connect(path)
         except BlockingIOError:
-            time.sleep(min(_TRY_AGAIN_S, _seconds_left(until)))
+            time.sleep(min(_RETRY_INTERVAL_S, _seconds_left(until)))
 
 
 def _close(fds: list[int]) -> None:
@@ -91,30 +91,30 @@ def _close(fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-def streams(name: str, within: float = ANSWER_S) -> set[int] | None:
+def streams(name: str, within: float = ANSWER_TIMEOUT_S) -> set[int] | None:
     """Return the types of a server's streams; None: there is no server. Raises what `serving` does."""
     server = serving(name, within)
     return None if server is None else server[1]
 
 
-def serving(name: str, within: float = ANSWER_S) -> tuple[int, set[int]] | None:
+def serving(name: str, within: float = ANSWER_TIMEOUT_S) -> tuple[int, set[int]] | None:
     """Return a server's process (0: of a PID namespace not seen from here) and its streams; None: there is no server.
 
     Raises
     ------
     WaitTimeoutError, CorruptSegmentError, IpcError : the server misbehaves.
     """
-    answer = _ask(name, wire.REQUEST.pack(wire.LIST), within)
+    answer = _send_request(name, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST), within)
     if answer is None:
         return None
     data, fds, pid = answer
     _close(fds)
-    if len(data) % wire.REQUEST.size or len(data) > wire.STREAMS_MAX * wire.REQUEST.size:
+    if len(data) % wire.REQUEST_STRUCT.size or len(data) > wire.STREAMS_MAX * wire.REQUEST_STRUCT.size:
         raise CorruptSegmentError(f"the server lists its streams in {len(data)} bytes", name)
-    return pid, {kind for (kind,) in wire.REQUEST.iter_unpack(data)}
+    return pid, {kind for (kind,) in wire.REQUEST_STRUCT.iter_unpack(data)}
 
 
-class Stream(Incoming):
+class Stream(IncomingStream):
     """One life of a stream, as its server told it. Its descriptors are closed with it; its row is given back."""
 
     def is_before(self, generation: int) -> bool:
@@ -127,12 +127,12 @@ class Stream(Incoming):
         _close(self.fds)
 
 
-def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
+def _parse_stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     """Return what an answer tells of; its descriptors are then the stream's. Our row is taken last of all."""
     grant = None
     if _has_grant(data):
-        grant = wire.unpack_grant(data[-wire.GRANT.size :], VERSION, endpoint)
-        data = data[: -wire.GRANT.size]
+        grant = wire.unpack_grant(data[-wire.GRANT_STRUCT.size :], VERSION, endpoint)
+        data = data[: -wire.GRANT_STRUCT.size]
     records = wire.unpack_records(data, grant, kind, endpoint)
     if len(fds) != len(records) + (grant is not None):
         text = f"the server sent {len(fds)} descriptors for {len(records)} buffers"
@@ -140,20 +140,20 @@ def _stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     size = records[0].geometry.size + wire.FRAME_ID_BYTES
     buffers = fds[: len(records)]
     for fd in buffers:
-        memfd.check(fd, size, grant is not None, endpoint)
-    regions = [Mapping(fd, size, False, endpoint, populate=memfd.is_there(fd, size)) for fd in buffers]
+        memfd.check_memfd(fd, size, grant is not None, endpoint)
+    regions = [Mapping(fd, size, False, endpoint, populate=memfd.is_allocated(fd, size)) for fd in buffers]
     leases = None if grant is None else _take_row(fds.pop(), grant, endpoint)
     return Stream(records, regions, fds, leases)
 
 
 def _has_grant(data: bytes) -> bool:
     """Return whether an answer has a grant behind its records."""
-    return len(data) % wire.RECORD.size == wire.GRANT.size
+    return len(data) % wire.BUFFER_STRUCT.size == wire.GRANT_STRUCT.size
 
 
 def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
     try:
-        memfd.check(fd, TABLE_BYTES, True, endpoint)
+        memfd.check_memfd(fd, TABLE_BYTES, True, endpoint)
         return ClientLeases(Mapping(fd, TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
     finally:
         os.close(fd)
@@ -161,16 +161,19 @@ def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
 
 def _give_back(name: str, request: bytes, data: bytes) -> None:
     """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
-    if not _has_grant(data) or len(data) <= wire.RECORD.size:
+    if not _has_grant(data) or len(data) <= wire.BUFFER_STRUCT.size:
         return
-    server_id, (*_, row, _) = wire.RECORD.unpack_from(data)[7], wire.GRANT.unpack(data[-wire.GRANT.size :])
+    server_id, (*_, row, _) = (
+        wire.BUFFER_STRUCT.unpack_from(data)[7],
+        wire.GRANT_STRUCT.unpack(data[-wire.GRANT_STRUCT.size :]),
+    )
     with contextlib.suppress(OSError), _unix_socket() as connection:
         connection.bind(wire.client_address())
-        _connect(connection, wire.socket_path(name), time.monotonic() + ANSWER_S)
-        connection.send(request + wire.GIVE_BACK.pack(server_id, row))
+        _connect(connection, wire.socket_path(name), time.monotonic() + ANSWER_TIMEOUT_S)
+        connection.send(request + wire.RETURN_ROW_STRUCT.pack(server_id, row))
 
 
-def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None:
+def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S) -> Stream | None:
     """Return a server's stream; None: there is no server. It has `within` seconds for an answer.
 
     Raises
@@ -179,9 +182,9 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
     IpcError : the server has as many clients as it can have.
     WaitTimeoutError, CorruptSegmentError, SegmentError, IpcError : the server misbehaves, or the system refuses.
     """
-    request = wire.REQUEST.pack(kind)
+    request = wire.REQUEST_STRUCT.pack(kind)
     for _ in range(2):  # a stream that is listed may have been made just now
-        answer = _ask(name, request, within)
+        answer = _send_request(name, request, within)
         if answer is None:
             return None
         data, fds, _ = answer
@@ -199,7 +202,7 @@ def open_stream(name: str, kind: int, within: float = ANSWER_S) -> Stream | None
 
 def _make_stream(name: str, request: bytes, data: bytes, fds: list[int], kind: int) -> Stream:
     try:
-        return _stream(data, fds, kind, wire.get_endpoint_name(name, kind))
+        return _parse_stream(data, fds, kind, wire.get_endpoint_name(name, kind))
     except BaseException:
         _close(fds)
         _give_back(name, request, data)

@@ -44,7 +44,7 @@ def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
     if len(view) < geometry.size:
         raise InvalidValueError(f"{len(view)} bytes are no picture of {geometry.size}")
     if pixels in _AV_FORMATS:
-        return _by_library(geometry.planes(view), pixels)
+        return _convert_by_library(geometry.planes(view), pixels)
     image = geometry.image(view)
     match pixels:
         case FrameFormat.RGB24 | FrameFormat.RGBA:
@@ -64,7 +64,7 @@ def encode_png(rgb: npt.NDArray[np.uint8]) -> bytes:
     ------
     MissingLibraryError : neither OpenCV nor PyAV is installed.
     """
-    library = _library("PNG")
+    library = _import_image_library("PNG")
     if library.__name__ == "cv2":
         _, data = library.imencode(".png", library.cvtColor(rgb, library.COLOR_RGB2BGR))
         return bytes(data)
@@ -74,7 +74,7 @@ def encode_png(rgb: npt.NDArray[np.uint8]) -> bytes:
     return b"".join(map(bytes, encoder.encode(library.VideoFrame.from_ndarray(rgb, "rgb24"))))
 
 
-def _library(task: str) -> Any:
+def _import_image_library(task: str) -> Any:
     for name in ("cv2", "av"):
         try:
             return import_module(name)
@@ -85,8 +85,8 @@ def _library(task: str) -> Any:
     raise MissingLibraryError(f"{text}: pip install 'msgq-bus[frames]'")
 
 
-def _by_library(planes: tuple[npt.NDArray[np.uint8], ...], pixels: FrameFormat) -> npt.NDArray[np.uint8]:
-    library = _library(f"{pixels.name} as RGB")
+def _convert_by_library(planes: tuple[npt.NDArray[np.uint8], ...], pixels: FrameFormat) -> npt.NDArray[np.uint8]:
+    library = _import_image_library(f"{pixels.name} as RGB")
     if library.__name__ == "av":
         frame = library.VideoFrame.from_ndarray(_pack_rows(planes), _AV_FORMATS[pixels])
         rgb: npt.NDArray[np.uint8] = frame.to_ndarray(format="rgb24")

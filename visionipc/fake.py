@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 RING_BYTES = 1 << 30  # a fake ring takes no memory
-_BEHIND = struct.Struct("<QQQ?7x")  # timestamp_sof, timestamp_eof, uv_offset, valid
-_WORD_MAX = (1 << 64) - 1
-_ID_MAX = (1 << 32) - 1
+_TRAILER_STRUCT = struct.Struct("<QQQ?7x")  # timestamp_sof, timestamp_eof, uv_offset, valid
+_UINT64_MAX = (1 << 64) - 1
+_FRAME_ID_MAX = (1 << 32) - 1
 
 
 def image_part(message: bytes) -> bytes:
     """Return the picture as recordings have it."""
-    return message[: -_BEHIND.size]
+    return message[: -_TRAILER_STRUCT.size]
 
 
 class _FakeStream:
@@ -65,11 +65,11 @@ class _FakeStream:
         if len(content) != self.geometry.size:
             text = f"the frame has {len(content)} bytes, the stream's buffers {self.geometry.size}"
             raise MessageSizeError(text, self.endpoint)
-        if not (0 <= frame_id <= _ID_MAX and 0 <= sof <= _WORD_MAX and 0 <= eof <= _WORD_MAX):
+        if not (0 <= frame_id <= _FRAME_ID_MAX and 0 <= sof <= _UINT64_MAX and 0 <= eof <= _UINT64_MAX):
             text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
             raise InvalidValueError(text, self.endpoint)
         picture = image_messages.image(image_messages.Picture(self.geometry, frame_id, sof, content))
-        self.socket.send(picture + _BEHIND.pack(sof, eof, self.geometry.uv_offset, valid))
+        self.socket.send(picture + _TRAILER_STRUCT.pack(sof, eof, self.geometry.uv_offset, valid))
         self.published += 1
         return True
 
@@ -168,7 +168,7 @@ class FakeBuf(VisionBuf):
     """A frame that was received; its bytes are its own. See `VisionBuf`."""
 
     def __init__(self, message: bytes, kind: int) -> None:
-        behind: tuple[int, int, int, bool] = _BEHIND.unpack(message[-_BEHIND.size :])
+        behind: tuple[int, int, int, bool] = _TRAILER_STRUCT.unpack(message[-_TRAILER_STRUCT.size :])
         self._sof, self._eof, uv_offset, self._is_valid = behind
         self._picture = image_messages.picture(image_part(message), uv_offset)
         self._content: memoryview[int] | None = memoryview(bytes(self._picture.data))

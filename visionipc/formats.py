@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-SIDE_MAX = 1 << 16  # pixels; what is beyond is no picture, and its products would overflow
-SIZE_MAX = 1 << 32  # bytes of a buffer
+SIDE_PIXELS_MAX = 1 << 16  # pixels; what is beyond is no picture, and its products would overflow
+BUFFER_BYTES_MAX = 1 << 32  # bytes of a buffer
 
 
 class FrameFormat(enum.IntEnum):
@@ -47,8 +47,8 @@ class FrameFormat(enum.IntEnum):
     RAW = 9
 
 
-_PLANAR = (FrameFormat.NV12, FrameFormat.YUV420P)
-_CHANNELS = {FrameFormat.RGB24: 3, FrameFormat.BGR24: 3, FrameFormat.RGBA: 4}
+_PLANAR_FORMATS = (FrameFormat.NV12, FrameFormat.YUV420P)
+_CHANNEL_COUNTS = {FrameFormat.RGB24: 3, FrameFormat.BGR24: 3, FrameFormat.RGBA: 4}
 _PIXEL_BYTES = {FrameFormat.GRAY16: 2, FrameFormat.FLOAT32: 4}
 
 
@@ -81,11 +81,11 @@ class Geometry:
         ------
         InvalidValueError : and the values.
         """
-        bound = SIZE_MAX if self.format is FrameFormat.RAW else SIDE_MAX
-        sides = 0 < self.width <= bound and 0 < self.height <= SIDE_MAX and 0 < self.channels <= SIDE_MAX
-        if not (sides and 0 < self.size <= SIZE_MAX and self._row_bytes() <= self.stride <= SIZE_MAX):
+        bound = BUFFER_BYTES_MAX if self.format is FrameFormat.RAW else SIDE_PIXELS_MAX
+        sides = 0 < self.width <= bound and 0 < self.height <= SIDE_PIXELS_MAX and 0 < self.channels <= SIDE_PIXELS_MAX
+        if not (sides and 0 < self.size <= BUFFER_BYTES_MAX and self._row_bytes() <= self.stride <= BUFFER_BYTES_MAX):
             raise InvalidValueError(f"{self} is not possible: too small, too large, or its rows overlap", endpoint)
-        if self.format in _PLANAR and (self.width % 2 or self.height % 2 or self.stride % 2):
+        if self.format in _PLANAR_FORMATS and (self.width % 2 or self.height % 2 or self.stride % 2):
             raise InvalidValueError(
                 f"{self.format.name} of {self.width} x {self.height} pixels, stride {self.stride}: all must be even",
                 endpoint,
@@ -98,10 +98,10 @@ class Geometry:
 
     def end(self) -> int:
         """Return the number of bytes up to the end of the last row."""
-        if self.format not in _PLANAR:
+        if self.format not in _PLANAR_FORMATS:
             return (self.height - 1) * self.stride + self._row_bytes()
         if self.uv_offset < self.stride * (self.height - 1) + self.width:
-            return SIZE_MAX + 1  # the planes overlap
+            return BUFFER_BYTES_MAX + 1  # the planes overlap
         return self.uv_offset + self.stride * (self.height // 2 - 1) + self.width
 
     def image(self, data: memoryview[int]) -> np.ndarray[Any, Any]:
@@ -114,7 +114,7 @@ class Geometry:
         import numpy as np
 
         rows, row = self.height, self.width
-        if self.format in _PLANAR:
+        if self.format in _PLANAR_FORMATS:
             if self.uv_offset != self.stride * self.height or (
                 self.format is FrameFormat.YUV420P and self.stride != self.width
             ):
@@ -127,7 +127,7 @@ class Geometry:
         item = np.dtype(kind).itemsize
         if self.format is FrameFormat.RAW:
             return np.ndarray((row,), kind, data)
-        if self.format in _CHANNELS or self.format is FrameFormat.FLOAT32:
+        if self.format in _CHANNEL_COUNTS or self.format is FrameFormat.FLOAT32:
             strides = (self.stride, self.channels * item, item)
             return np.ndarray((rows, row, self.channels), kind, data, 0, strides)
         return np.ndarray((rows, row), kind, data, 0, (self.stride, item))
@@ -141,7 +141,7 @@ class Geometry:
         """
         import numpy as np
 
-        if self.format not in _PLANAR:
+        if self.format not in _PLANAR_FORMATS:
             return (self.image(data),)
         height, width, stride = self.height // 2, self.width // 2, self.stride
         luma = np.ndarray((self.height, self.width), np.uint8, data, 0, (stride, 1))
@@ -157,8 +157,8 @@ class Geometry:
 
 def geometry(pixels: FrameFormat, width: int, height: int, channels: int = 1) -> Geometry:
     """Return the layout without gaps."""
-    channels = _CHANNELS.get(pixels, channels)
+    channels = _CHANNEL_COUNTS.get(pixels, channels)
     stride = width * channels * _PIXEL_BYTES.get(pixels, 1)
-    planar = pixels in _PLANAR
+    planar = pixels in _PLANAR_FORMATS
     size = stride * height * 3 // 2 if planar else stride * height
     return Geometry(pixels, width, height, stride, stride * height if planar else 0, size, channels)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from msgq.decoding.core import CdrReader
     from msgq.decoding.type_model import Struct
 
-_HEADER = "std_msgs/Header header\n"
+_HEADER_FIELD = "std_msgs/Header header\n"
 _SEPARATOR = "=" * 80
-_OF_HEADER = f"""
+_HEADER_DEFINITION = f"""
 {_SEPARATOR}
 MSG: std_msgs/Header
 builtin_interfaces/Time stamp
@@ -33,12 +33,12 @@ IMAGE = Schema(
     "sensor_msgs/msg/Image",
     "cdr",
     (
-        f"{_HEADER}uint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
-        f"{_OF_HEADER}"
+        f"{_HEADER_FIELD}uint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
+        f"{_HEADER_DEFINITION}"
     ).encode(),
 )
 COMPRESSED_IMAGE = Schema(
-    "sensor_msgs/msg/CompressedImage", "cdr", f"{_HEADER}string format\nuint8[] data{_OF_HEADER}".encode()
+    "sensor_msgs/msg/CompressedImage", "cdr", f"{_HEADER_FIELD}string format\nuint8[] data{_HEADER_DEFINITION}".encode()
 )
 #: Behind the name of a stream's topic, that of its recorded pictures.
 SUFFIX = "/image"
@@ -52,10 +52,10 @@ _ENCODINGS = {
     FrameFormat.BAYER8: "bayer_rggb8",
     **{pixels: pixels.name.lower() for pixels in (FrameFormat.NV12, FrameFormat.YUV420P, FrameFormat.RAW)},
 }
-_FORMATS = {name: pixels for pixels, name in _ENCODINGS.items()}
-_CHANNELS = {FrameFormat.RGB24: 3, FrameFormat.BGR24: 3, FrameFormat.RGBA: 4}
-_PLANAR = (FrameFormat.NV12, FrameFormat.YUV420P)
-_FLOAT = re.compile(r"32FC(\d{1,5})")
+_ENCODING_FORMATS = {name: pixels for pixels, name in _ENCODINGS.items()}
+_CHANNEL_COUNTS = {FrameFormat.RGB24: 3, FrameFormat.BGR24: 3, FrameFormat.RGBA: 4}
+_PLANAR_FORMATS = (FrameFormat.NV12, FrameFormat.YUV420P)
+_FLOAT_ENCODING = re.compile(r"32FC(\d{1,5})")
 
 
 class Picture(NamedTuple):
@@ -147,8 +147,8 @@ def picture(data: bytes, uv_offset: int | None = None) -> Picture:
     height, width, stride, content = said["height"], said["width"], said["step"], said["data"]
     pixels, channels = _format(said["encoding"])
     if uv_offset is None:
-        uv_offset = stride * height if pixels in _PLANAR else 0
-        if pixels in _PLANAR and len(content) != uv_offset * 3 // 2:
+        uv_offset = stride * height if pixels in _PLANAR_FORMATS else 0
+        if pixels in _PLANAR_FORMATS and len(content) != uv_offset * 3 // 2:
             raise ValueError("there are gaps between its planes, and recordings do not say where these are")
     layout = Geometry(pixels, width, height, stride, uv_offset, len(content), channels)
     layout.check("")
@@ -158,9 +158,9 @@ def picture(data: bytes, uv_offset: int | None = None) -> Picture:
 
 def _format(encoding: str) -> tuple[FrameFormat, int]:
     """Return what the pixels are, and their channels."""
-    if found := _FLOAT.fullmatch(encoding):
+    if found := _FLOAT_ENCODING.fullmatch(encoding):
         return FrameFormat.FLOAT32, int(found[1])
-    if encoding not in _FORMATS:
+    if encoding not in _ENCODING_FORMATS:
         raise ValueError(f"frames have no pixels that ROS calls {encoding!r}")
-    pixels = _FORMATS[encoding]
-    return pixels, _CHANNELS.get(pixels, 1)
+    pixels = _ENCODING_FORMATS[encoding]
+    return pixels, _CHANNEL_COUNTS.get(pixels, 1)

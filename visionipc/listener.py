@@ -19,8 +19,8 @@ from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.process import LockFile
 from visionipc import wire
 
-_REQUEST_S = 1.0  # a client that connects and says nothing is sent away after so long
-_PENDING_MAX = 64  # of those that have not said anything yet; the eldest goes
+_REQUEST_TIMEOUT_S = 1.0  # a client that connects and says nothing is sent away after so long
+_PENDING_CLIENTS_MAX = 64  # of those that have not said anything yet; the eldest goes
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
 
 
@@ -62,7 +62,7 @@ class Request:
 
 
 #: Gives the answer to a request; None sends the client away.
-Answering = Callable[[Request], Answer | None]
+AnswerFunction = Callable[[Request], Answer | None]
 
 
 def peer_pid(connection: socket.socket) -> int:
@@ -86,7 +86,7 @@ def _unix_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
-def _owner(address: str) -> int | None:
+def _find_listener_pid(address: str) -> int | None:
     """Return the pid of the process that listens there; None: nobody does."""
     with _unix_socket() as probe:
         try:
@@ -122,7 +122,7 @@ os.register_at_fork(after_in_child=_forget_all)
 class Listener:
     """Listens until `close`. One server a path, also when two start at once."""
 
-    def __init__(self, name: str, answer: Answering) -> None:
+    def __init__(self, name: str, answer: AnswerFunction) -> None:
         """Bind, listen, and start the thread.
 
         Raises
@@ -155,7 +155,7 @@ class Listener:
         try:
             return LockFile(path)
         except BlockingIOError as error:
-            owner = _owner(self._path)
+            owner = _find_listener_pid(self._path)
             raise self._in_use_error(_read_lock_pid(path) if owner is None else owner) from error
         except OSError as error:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
@@ -168,7 +168,7 @@ class Listener:
     def _bind(self) -> socket.socket:
         listener = _unix_socket()
         try:
-            owner = _owner(self._path)
+            owner = _find_listener_pid(self._path)
             if owner is not None:
                 raise self._in_use_error(owner)
             self._lock.write(b"%d" % os.getpid())  # for the error of the next one
@@ -206,9 +206,9 @@ class Listener:
                 time.sleep(0.01)
             return
         connection.setblocking(False)
-        if len(self._pending) >= _PENDING_MAX:
+        if len(self._pending) >= _PENDING_CLIENTS_MAX:
             self._evict_oldest()
-        self._pending[connection] = time.monotonic() + _REQUEST_S
+        self._pending[connection] = time.monotonic() + _REQUEST_TIMEOUT_S
         self._selector.register(connection, selectors.EVENT_READ)
 
     def _evict_oldest(self) -> bool:

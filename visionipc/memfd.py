@@ -8,23 +8,23 @@ import stat
 
 from msgq.errors import CorruptSegmentError, SegmentError
 
-_HUGE_PAGE = 1 << 21
+_HUGE_PAGE_BYTES = 1 << 21
 # Not F_SEAL_FUTURE_WRITE: stock's clients map buffers for writing.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_READ_ONLY = 0o444  # a new memfd is 0777: who has a descriptor for reading could open it for writing through /proc
+_READ_ONLY_MODE = 0o444  # a new memfd is 0777: who has a descriptor for reading could open it for writing through /proc
 #: How often this process came out of a fork. Looked at for each frame, where getpid would be a system call.
-forks = 0
+fork_count = 0
 
 
 def _count_fork() -> None:
-    global forks
-    forks += 1
+    global fork_count
+    fork_count += 1
 
 
 os.register_at_fork(after_in_child=_count_fork)
 
 
-def create(name: str, size: int, endpoint: str, huge_pages: bool = False, allocated: bool = True) -> int:
+def create_memfd(name: str, size: int, endpoint: str, huge_pages: bool = False, allocated: bool = True) -> int:
     """Return a descriptor of `size` zeroed bytes (in whole huge pages, if wanted), which cannot be resized.
 
     It is for reading and writing; nobody but root, or the owner after a change of its mode, can open another such one.
@@ -40,7 +40,7 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False, alloca
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     if huge_pages:
         flags |= os.MFD_HUGETLB | os.MFD_HUGE_2MB
-        size = -(-size // _HUGE_PAGE) * _HUGE_PAGE
+        size = -(-size // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
     fd = -1
     try:
         fd = os.memfd_create(name, flags)
@@ -48,7 +48,7 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False, alloca
         if allocated:
             os.posix_fallocate(fd, 0, size)  # fail here, not by SIGBUS while a frame is written
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        os.fchmod(fd, _READ_ONLY)
+        os.fchmod(fd, _READ_ONLY_MODE)
     except OSError as error:
         if fd >= 0:
             os.close(fd)
@@ -59,7 +59,7 @@ def create(name: str, size: int, endpoint: str, huge_pages: bool = False, alloca
 
 
 def allocate(fd: int) -> bool:
-    """Allocate the memory of a descriptor that `create` returned. False if there is not enough."""
+    """Allocate the memory of a descriptor that `create_memfd` returned. False if there is not enough."""
     try:
         os.posix_fallocate(fd, 0, os.fstat(fd).st_size)
     except OSError:
@@ -67,12 +67,12 @@ def allocate(fd: int) -> bool:
     return True
 
 
-def read_only(fd: int) -> int:
+def reopen_read_only(fd: int) -> int:
     """Return another descriptor of the same memory, which cannot be mapped for writing."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def check(fd: int, size: int, sealed: bool, endpoint: str) -> None:
+def check_memfd(fd: int, size: int, sealed: bool, endpoint: str) -> None:
     """Refuse a received descriptor that has no `size` bytes to map, or (if it should be sealed) may lose them.
 
     Raises
@@ -87,7 +87,7 @@ def check(fd: int, size: int, sealed: bool, endpoint: str) -> None:
         raise CorruptSegmentError("the server sent memory that can shrink", endpoint)
 
 
-def is_there(fd: int, size: int) -> bool:
+def is_allocated(fd: int, size: int) -> bool:
     """Tell whether all of `size` bytes have memory; a stock server's get it when they are first touched."""
     return os.fstat(fd).st_blocks * 512 >= size
 

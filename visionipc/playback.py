@@ -21,10 +21,10 @@ from visionipc.fake import FakeServer
 from visionipc.image_messages import Picture, picture
 from visionipc.names import KIND
 
-BUFFERS = 4
-_RAW = re.compile(r"visionipc_(.+)_(\d{1,10})/image")
+BUFFER_COUNT = 4
+_RAW_ENDPOINT = re.compile(r"visionipc_(.+)_(\d{1,10})/image")
 _RAW_SUFFIX = "/image"
-_LOOK_S = 0.01
+_POLL_INTERVAL_S = 0.01
 
 
 class FramesWriter(EndpointWriter):
@@ -36,7 +36,7 @@ class FramesWriter(EndpointWriter):
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget, servers: dict[str, VisionIpcServer]) -> None:
         super().__init__(spec)
-        found = _RAW.fullmatch(spec.endpoint)
+        found = _RAW_ENDPOINT.fullmatch(spec.endpoint)
         if found is None:
             raise UnplayableError("it has no pictures as they were; those that are recorded raw go back into frames")
         self._target = target
@@ -47,22 +47,22 @@ class FramesWriter(EndpointWriter):
             self._server = servers.get(found[1]) or _kind(target)(found[1])
             servers[found[1]] = self._server
             self._server.start_listener()  # refuses a name that another process serves, before anything is made
-        self._shape(first)
+        self._set_layout(first)
 
-    def _shape(self, frame: Picture) -> None:
+    def _set_layout(self, frame: Picture) -> None:
         """Make the stream, or make it anew if its pictures have another layout from now on."""
         layout = frame.layout
         if layout == self._layout:
             return
         sizes = layout.width, layout.height, layout.size, layout.stride, layout.uv_offset
         with naming.overrides(self._prefix):
-            self._server.create_buffers_with_sizes(self._stream, BUFFERS, *sizes, layout.format, layout.channels)
+            self._server.create_buffers_with_sizes(self._stream, BUFFER_COUNT, *sizes, layout.format, layout.channels)
         self._layout = layout
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""
         frame = _picture(message.data)
-        self._shape(frame)
+        self._set_layout(frame)
         fake = self._target.backend == "fake"
         now = self._target.time_ns() if fake else time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if not self._server.send(self._stream, frame.data, frame.frame_id, frame.timestamp_sof, now):
@@ -74,7 +74,7 @@ class FramesWriter(EndpointWriter):
         while self._target.backend != "fake" and not self._server.stats(self._stream).clients:
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
         return True
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from msgq.impl.ring import Context, PubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
 from visionipc.formats import FrameFormat, Geometry, geometry
-from visionipc.impl.core import TABLE_BYTES, VERSION, FrameDraft, Outgoing, Sender, ServerLeases
+from visionipc.impl.core import TABLE_BYTES, VERSION, FrameDraft, OutgoingStream, ServerLeases, StreamSender
 from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
 from visionipc.stock_keywords import accept_stock_names
@@ -109,7 +109,7 @@ def _writable(fd: int, endpoint: str, populate: bool) -> Mapping:
     return Mapping(fd, os.fstat(fd).st_size, True, endpoint, populate=populate)
 
 
-class _Stream(Outgoing):
+class _Stream(OutgoingStream):
     """A stream's buffers, leases and topic."""
 
     def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> None:
@@ -122,12 +122,12 @@ class _Stream(Outgoing):
         try:
             size = layout.size + wire.FRAME_ID_BYTES
             for _ in range(count):
-                self._fds.append(memfd.create(endpoint, size, endpoint, huge_pages))
+                self._fds.append(memfd.create_memfd(endpoint, size, endpoint, huge_pages))
             regions = [_writable(fd, endpoint, populate=True) for fd in self._fds]
             for _ in range(count, with_spare(count)):
-                self._fds.append(memfd.create(endpoint, size, endpoint, allocated=False))
+                self._fds.append(memfd.create_memfd(endpoint, size, endpoint, allocated=False))
                 regions.append(_writable(self._fds[-1], endpoint, populate=False))
-            self._fds.append(memfd.create(f"{endpoint} leases", TABLE_BYTES, endpoint))
+            self._fds.append(memfd.create_memfd(f"{endpoint} leases", TABLE_BYTES, endpoint))
             table = _writable(self._fds[-1], endpoint, populate=True)
             self.leases = ServerLeases(table, self._fds[-1], count, endpoint)
             self._socket.connect(Context(), endpoint)
@@ -139,7 +139,7 @@ class _Stream(Outgoing):
     def scratch(self) -> View:
         """Return memory for a frame that will be dropped."""
         if self._scratch is None:
-            fd = memfd.create("scratch", self.geometry.size, self.endpoint)
+            fd = memfd.create_memfd("scratch", self.geometry.size, self.endpoint)
             try:
                 self._scratch = View(Mapping(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
             finally:
@@ -163,7 +163,7 @@ class _Stream(Outgoing):
         answer = Answer([records])
         try:
             for fd in buffers:
-                answer.fds.append(memfd.read_only(fd) if leases else os.dup(fd))
+                answer.fds.append(memfd.reopen_read_only(fd) if leases else os.dup(fd))
             if leases:
                 answer.fds.append(os.dup(table))
                 newest = self.leases.newest  # first: what is published from now on counts on the row
@@ -211,7 +211,7 @@ def _close_all() -> None:
         server.close()
 
 
-class VisionIpcServer(Sender):
+class VisionIpcServer(StreamSender):
     """Serves streams of frames under a name, stock's clients included.
 
     Each stream has a fixed number of buffers in memory that clients map. A frame goes out by a 48-byte message; nothing
@@ -243,7 +243,7 @@ class VisionIpcServer(Sender):
         self._name = naming.endpoint_name(name, "server name")
         wire.socket_path(self._name)
         super().__init__(OutgoingFrame)
-        self._forks = memfd.forks
+        self._forks = memfd.fork_count
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
         self._listener: Listener | None = None
         self._closed = False
@@ -318,8 +318,10 @@ class VisionIpcServer(Sender):
     def _create(self, kind: int, count: int, layout: Geometry, huge_pages: bool) -> None:
         self._check_open()
         endpoint = wire.get_endpoint_name(self._name, kind)
-        if not 0 <= kind < wire.LIST:
-            raise InvalidValueError(f"stream type {kind} is not possible; give 0 to {wire.LIST - 1}", self._name)
+        if not 0 <= kind < wire.LIST_REQUEST:
+            raise InvalidValueError(
+                f"stream type {kind} is not possible; give 0 to {wire.LIST_REQUEST - 1}", self._name
+            )
         if not 1 <= count <= wire.BUFFERS_MAX:
             raise InvalidValueError(f"{count} buffers are not possible; give 1 to {wire.BUFFERS_MAX}", endpoint)
         layout.check(endpoint)
@@ -354,17 +356,17 @@ class VisionIpcServer(Sender):
 
     def _answer(self, request: Request) -> Answer | None:
         """Return what a client is told; runs in the listener's thread."""
-        if len(request.data) < wire.REQUEST.size:
+        if len(request.data) < wire.REQUEST_STRUCT.size:
             return None
-        (kind,) = wire.REQUEST.unpack_from(request.data)
+        (kind,) = wire.REQUEST_STRUCT.unpack_from(request.data)
         with self._lock:
-            if kind == wire.LIST:
-                return Answer([b"".join(map(wire.REQUEST.pack, self._streams))])
+            if kind == wire.LIST_REQUEST:
+                return Answer([b"".join(map(wire.REQUEST_STRUCT.pack, self._streams))])
             stream = self._streams.get(kind)
             if stream is None:
                 return None
-            if request.ours and len(request.data) == wire.REQUEST.size + wire.GIVE_BACK.size:
-                server_id, row = wire.GIVE_BACK.unpack_from(request.data, wire.REQUEST.size)
+            if request.ours and len(request.data) == wire.REQUEST_STRUCT.size + wire.RETURN_ROW_STRUCT.size:
+                server_id, row = wire.RETURN_ROW_STRUCT.unpack_from(request.data, wire.REQUEST_STRUCT.size)
                 stream.take_back(server_id, row, request.pid)
                 return None
             return stream.answer(request.ours, request.pid)
@@ -397,21 +399,21 @@ class VisionIpcServer(Sender):
 
     def _stream(self, kind: int) -> _Stream:
         stream = self._streams.get(kind)
-        if stream is None or self._forks != memfd.forks:
+        if stream is None or self._forks != memfd.fork_count:
             self._check_open()
             text = f"there is no stream {kind} (there are {sorted(self._streams)}); call create_buffers first"
             raise StreamNotFoundError(text, self._name)
         return stream
 
     def _check_open(self) -> None:
-        if self._forks != memfd.forks:
+        if self._forks != memfd.fork_count:
             raise ForkedSocketError("the server is the parent's; make one of another name here", self._name)
         if self._closed:
             raise EndpointClosedError("the server is closed", self._name)
 
     def close(self) -> None:
         """Stop. Clients keep the frames they hold. Closing twice does nothing."""
-        if self._closed or self._forks != memfd.forks:
+        if self._closed or self._forks != memfd.fork_count:
             return
         self._closed = True
         if self._listener is not None:

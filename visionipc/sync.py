@@ -11,7 +11,7 @@ from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from visionipc.buffers import VisionBuf
 
 
-class Receiver(Protocol):
+class FrameClient(Protocol):
     """What is needed of a `VisionIpcClient`."""
 
     def recv(self, timeout_ms: float = ...) -> VisionBuf | None:
@@ -38,7 +38,7 @@ class FrameSync:
     tolerance_ns : by how much the `timestamp_sof` of frames of one match differ at most.
     """
 
-    def __init__(self, clients: Sequence[Receiver], tolerance_ns: int) -> None:
+    def __init__(self, clients: Sequence[FrameClient], tolerance_ns: int) -> None:
         """Nothing is received before `recv`.
 
         Parameters
@@ -83,16 +83,16 @@ class FrameSync:
             frame = self._clients[stream].recv(left_ms)
             if frame is None:
                 return None
-            self._hold(stream, frame)
+            self._hold_frame(stream, frame)
             if timeout_ms > 0:
                 left_ms = max(0.0, (until - time.monotonic()) * 1000)
-        return self._match()
+        return self._match_frames()
 
     async def arecv(self) -> tuple[VisionBuf, ...]:
         """Return the next frames that belong together, in a task of an asyncio loop. A cancelled one loses nothing."""
         while (stream := self._next_stream()) is not None:
-            self._hold(stream, await self._clients[stream].arecv())
-        return self._match()
+            self._hold_frame(stream, await self._clients[stream].arecv())
+        return self._match_frames()
 
     areceive = arecv
 
@@ -109,23 +109,23 @@ class FrameSync:
         oldest_allowed = max(self._latest) - self.tolerance_ns
         for stream, time_ns in enumerate(self._latest):
             if time_ns < oldest_allowed:  # so will be every later frame of the newest stream: no partner can come
-                self._drop(stream)
+                self._drop_frame(stream)
         return self._held.index(None) if None in self._held else None
 
-    def _hold(self, stream: int, frame: VisionBuf) -> None:
+    def _hold_frame(self, stream: int, frame: VisionBuf) -> None:
         if frame.timestamp_sof < self._latest[stream]:
             for other, held in enumerate(self._held):
                 if held is not None:
-                    self._drop(other)
+                    self._drop_frame(other)
             self._latest = [0] * len(self._clients)  # the others will go back as well, and need not be told again
         self._held[stream] = frame
         self._latest[stream] = frame.timestamp_sof
 
-    def _drop(self, stream: int) -> None:
+    def _drop_frame(self, stream: int) -> None:
         self._held[stream] = None
         self._dropped[stream] += 1
 
-    def _match(self) -> tuple[VisionBuf, ...]:
+    def _match_frames(self) -> tuple[VisionBuf, ...]:
         frames = tuple(frame for frame in self._held if frame is not None)
         self._held = [None] * len(self._clients)
         return frames

@@ -1,10 +1,10 @@
 """What goes over the Unix socket and through the topic: stock's structures, and what ours add to them.
 
-A request is one u32, the type of a stream, or LIST; a stock server closes the connection when there is more. So a
-client of this library shows itself by the address of its socket, an abstract one that begins with `HELLO`, where stock
-servers do not look. A server of this library answers it with `Grant` behind the records, and with one more descriptor,
-the table of leases. The descriptors of buffers are then read-only. A client that cannot use what it got, for want of
-descriptors for instance, asks once more with `GIVE_BACK` behind the type, and gets no answer.
+A request is one u32, the type of a stream, or LIST_REQUEST; a stock server closes the connection when there is more.
+So a client of this library shows itself by the address of its socket, an abstract one that begins with `CLIENT_TAG`,
+where stock servers do not look. A server of this library answers it with `Grant` behind the records, and with one more
+descriptor, the table of leases. The descriptors of buffers are then read-only. A client that cannot use what it got,
+for want of descriptors for instance, asks once more with `RETURN_ROW_STRUCT` behind the type, and gets no answer.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dataclasses import dataclass
 
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, EndpointNameError, InvalidValueError
-from visionipc.formats import SIZE_MAX, FrameFormat, Geometry
+from visionipc.formats import BUFFER_BYTES_MAX, FrameFormat, Geometry
 
-LIST = 0xFFFFFFFF
+LIST_REQUEST = 0xFFFFFFFF
 STREAMS_MAX = 64
 BUFFERS_MAX = 128
-HELLO = b"mqframe1"
+CLIENT_TAG = b"mqframe1"
 FRAME_ID_BYTES = 8  # behind the picture
 
-REQUEST = struct.Struct("=I")
-RECORD = struct.Struct("=QQ16xi4xQQQQ16xQQIi")  # VisionBuf: 112 bytes
-GRANT = struct.Struct("=8sIIIII36x")
-GIVE_BACK = struct.Struct("=QI")  # server_id, row
+REQUEST_STRUCT = struct.Struct("=I")
+BUFFER_STRUCT = struct.Struct("=QQ16xi4xQQQQ16xQQIi")  # VisionBuf: 112 bytes
+GRANT_STRUCT = struct.Struct("=8sIIIII36x")
+RETURN_ROW_STRUCT = struct.Struct("=QI")  # server_id, row
 #: server_id, buffer, frame_id, generation (0 from stock: padding), timestamp_sof, timestamp_eof, valid.
-PACKET = struct.Struct("=QQIIQQB7x")
+FRAME_PACKET_STRUCT = struct.Struct("=QQIIQQB7x")
 
-SOCKETS = "/tmp"
-SOCKET = "visionipc_"
+SOCKET_DIRECTORY = "/tmp"
+SOCKET_PREFIX = "visionipc_"
 _PATH_BYTES_MAX = 107  # sun_path of unix(7), without the NUL
 
 
@@ -57,7 +57,9 @@ class Record:
         """Return the 112 bytes."""
         g = self.geometry
         layout = (g.width, g.height, g.stride, g.uv_offset)
-        return RECORD.pack(g.size, g.size + FRAME_ID_BYTES, fd, *layout, self.server_id, self.index, self.type, 0)
+        return BUFFER_STRUCT.pack(
+            g.size, g.size + FRAME_ID_BYTES, fd, *layout, self.server_id, self.index, self.type, 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Grant:
 
     def pack(self, version: int) -> bytes:
         """Return the 64 bytes. version: of the table's layout."""
-        return GRANT.pack(HELLO, version, self.format, self.channels, self.row, self.since)
+        return GRANT_STRUCT.pack(CLIENT_TAG, version, self.format, self.channels, self.row, self.since)
 
 
 def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
@@ -88,9 +90,9 @@ def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
     ------
     CorruptSegmentError : it is something else, or of another version.
     """
-    magic, spoken, pixels, channels, row, since = GRANT.unpack(data)
-    if magic != HELLO or spoken != version or pixels not in list(FrameFormat):
-        text = f"the server speaks another version ({magic!r}, {spoken}) than this library ({HELLO!r}, {version})"
+    magic, spoken, pixels, channels, row, since = GRANT_STRUCT.unpack(data)
+    if magic != CLIENT_TAG or spoken != version or pixels not in list(FrameFormat):
+        text = f"the server speaks another version ({magic!r}, {spoken}) than this library ({CLIENT_TAG!r}, {version})"
         raise CorruptSegmentError(text, endpoint)
     return Grant(FrameFormat(pixels), channels, row, since)
 
@@ -102,12 +104,12 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
     ------
     CorruptSegmentError : the records contradict themselves or each other.
     """
-    if not data or len(data) % RECORD.size or len(data) // RECORD.size > BUFFERS_MAX:
+    if not data or len(data) % BUFFER_STRUCT.size or len(data) // BUFFER_STRUCT.size > BUFFERS_MAX:
         raise CorruptSegmentError(f"the server answers {len(data)} bytes, which are no list of buffers", endpoint)
     records = []
-    for index, fields in enumerate(RECORD.iter_unpack(data)):
+    for index, fields in enumerate(BUFFER_STRUCT.iter_unpack(data)):
         size, mapped, _, width, height, stride, uv_offset, server_id, number, kind, _ = fields
-        if number != index or kind != stream or mapped != size + FRAME_ID_BYTES or not 0 < size <= SIZE_MAX:
+        if number != index or kind != stream or mapped != size + FRAME_ID_BYTES or not 0 < size <= BUFFER_BYTES_MAX:
             text = f"the server's buffer {index} is number {number} of stream {kind}, {size} of {mapped} bytes"
             raise CorruptSegmentError(text, endpoint)
         pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
@@ -134,12 +136,12 @@ def get_endpoint_name(name: str | bytes, stream: int) -> str:
 
 def client_address() -> bytes:
     """Return an address for the socket of a client: the sign that it knows grants, and what no other socket has."""
-    return b"\0" + HELLO + secrets.token_hex(8).encode()
+    return b"\0" + CLIENT_TAG + secrets.token_hex(8).encode()
 
 
 def is_ours(address: object) -> bool:
     """Return whether a socket with this address (as Python gives it) is a client's that knows grants."""
-    return isinstance(address, bytes) and address.startswith(b"\0" + HELLO)
+    return isinstance(address, bytes) and address.startswith(b"\0" + CLIENT_TAG)
 
 
 def socket_path(name: str | bytes) -> str:
@@ -150,7 +152,7 @@ def socket_path(name: str | bytes) -> str:
     EndpointNameError : the name cannot be part of a file's, or the path is longer than a socket's may be.
     """
     name = naming.endpoint_name(name, "server name")
-    path = f"{SOCKETS}/{_socket_start()}{name}"
+    path = f"{SOCKET_DIRECTORY}/{_socket_start()}{name}"
     if len(path.encode()) > _PATH_BYTES_MAX:
         raise EndpointNameError(f"the socket's path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
     return path
@@ -159,11 +161,11 @@ def socket_path(name: str | bytes) -> str:
 def server_names() -> list[str]:
     """Return the names under which something listens, or listened, under the prefix in force; sorted."""
     start = _socket_start()
-    with os.scandir(SOCKETS) as entries:
+    with os.scandir(SOCKET_DIRECTORY) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(start)]
     return sorted(name[len(start) :] for name in names if len(name) > len(start))
 
 
 def _socket_start() -> str:
     prefix = naming.prefix()
-    return f"{prefix}_{SOCKET}" if prefix else SOCKET
+    return f"{prefix}_{SOCKET_PREFIX}" if prefix else SOCKET_PREFIX

@@ -26,7 +26,7 @@ from msgq.kinds.snapshots import list_inodes
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
 POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
 
-_RUN_OUT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ChannelOut(OutgoingLink):
             try:
                 message = self._sub.receive(0)
             except SegmentError as error:
-                if isinstance(error, SegmentSizeError) or error.errno in _RUN_OUT:
+                if isinstance(error, SegmentSizeError) or error.errno in _OUT_OF_RESOURCES:
                     self._broken = error
                     break
                 _log.warning("%s", error)  # the next call goes on behind it

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msgq.impl.channel import ChannelFile, Publisher, Subscriber
 
 #: Where backends have their channels.
-MODULES = {"msgq.impl.ring": "msgq.impl.channel", "msgq.impl.fake": "msgq.impl.fake.channel"}
+BACKEND_MODULES = {"msgq.impl.ring": "msgq.impl.channel", "msgq.impl.fake": "msgq.impl.fake.channel"}
 CAPACITY_MAX = 8192
 PUBLISHERS_MAX = 63
 SUBSCRIBERS_MAX = 64
@@ -94,7 +94,7 @@ class Channel:
         self.prefix = naming.resolve_prefix(prefix)
         self.node = _validate_node(node, self.name)
         self.closed = False
-        self._module = backends.implementation(MODULES, "channels", self._backend)
+        self._module = backends.implementation(BACKEND_MODULES, "channels", self._backend)
         self._claimed: Schema | None = None
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
@@ -226,9 +226,9 @@ class Channel:
         self._check_open()
         if not self._file.writable:
             raise StateError("was opened passive, and cannot publish", self.name)
-        _check("slots", slots, 1, SLOTS_MAX, self.name)
-        _check("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
-        _check("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
+        _check_range("slots", slots, 1, SLOTS_MAX, self.name)
+        _check_range("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
+        _check_range("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
         publisher: Publisher = self._module.open_publisher(self._file, self.node, slots, slot_bytes, max_bytes)
         return publisher
 
@@ -262,8 +262,8 @@ class Channel:
         InvalidValueError, StateError, SegmentError : an argument makes no sense; closed; removed.
         """
         self._check_open()
-        _check("history", history, 0, 2**62, self.name)
-        _check("max_views", max_views, 0, VIEWS_MAX, self.name)
+        _check_range("history", history, 0, 2**62, self.name)
+        _check_range("max_views", max_views, 0, VIEWS_MAX, self.name)
         _check_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
         _check_choice("on_lost", on_lost, ("count", "raise"), self.name)
         subscriber: Subscriber = self._module.open_subscriber(
@@ -320,14 +320,14 @@ def _validate_node(node: str | None, channel: str) -> str:
 
 
 def _check_config(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
-    _check("capacity", capacity, 2, CAPACITY_MAX, name)
+    _check_range("capacity", capacity, 2, CAPACITY_MAX, name)
     if capacity is not None and capacity & capacity - 1:
         raise InvalidValueError(f"capacity is {capacity}; give a power of two, 2 to {CAPACITY_MAX}", name)
-    _check("publishers", publishers, 1, PUBLISHERS_MAX, name)
-    _check("subscribers", subscribers, 1, SUBSCRIBERS_MAX, name)
+    _check_range("publishers", publishers, 1, PUBLISHERS_MAX, name)
+    _check_range("subscribers", subscribers, 1, SUBSCRIBERS_MAX, name)
 
 
-def _check(setting: str, value: Any, least: int, most: int, name: str) -> None:
+def _check_range(setting: str, value: Any, least: int, most: int, name: str) -> None:
     if value is not None and not (isinstance(value, int) and least <= value <= most):
         raise InvalidValueError(f"{setting} is {value!r}; give {least} to {most}", name)
 

@@ -37,8 +37,8 @@ from msgq.kinds.cleanup import (
 )
 from msgq.kinds.snapshots import list_inodes, read, read_all
 
-KEPT_LONG_S = 10.0  # a view of a message that has left the order is then worth a note
-_FATE = (
+LONG_VIEW_S = 10.0  # a view of a message that has left the order is then worth a note
+_DEAD_PARTICIPANT_HINT = (
     "harmless: those who join take the places of the dead when no other is free; "
     "--fix removes the channel if only the dead use it"
 )
@@ -181,14 +181,14 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
     dead = count_by_role(
         (role, participant) for role, participant in channel.participants if participant.alive is False
     )
-    issues = [f"{name}: {participant} ({_FATE})" for participant in dead.values()]
+    issues = [f"{name}: {participant} ({_DEAD_PARTICIPANT_HINT})" for participant in dead.values()]
     pools = [f"{path}, {why}" for path, why in find_orphaned_pools(channel).items()]
     if pools:
         issues.append(f"{name} has {join_first(pools, separator='; ')} (`msgq clean` removes pools without use)")
     kept = [text for one in channel.viewers if (text := _describe_long_view(one))]
     if kept:
         issues.append(f"{name}: {join_first(kept)}; its publishers lack these slots")
-    full = _full(channel)
+    full = _describe_full_tables(channel)
     return [
         *(EndpointIssue(text, severity=ERROR) for text in full),
         *(EndpointIssue(text, severity=WARNING) for text in issues),
@@ -198,13 +198,13 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
 def _describe_long_view(viewer: ViewHolder) -> str:
     """Return a text if a subscriber keeps views of old messages for long; else ""."""
     kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
-    if not viewer.outdated or kept_s <= KEPT_LONG_S:
+    if not viewer.outdated or kept_s <= LONG_VIEW_S:
         return ""
     who = f"{viewer.node or 'a subscriber'} {viewer.participant.pid}"
     return f"{who} keeps {viewer.outdated} views of old messages, for up to {kept_s:.0f} s"
 
 
-def _full(channel: ChannelStats) -> list[str]:
+def _describe_full_tables(channel: ChannelStats) -> list[str]:
     """Say which rows are all in use, so that nobody more can join."""
     name, full = CHANNEL_NAME_PREFIX + channel.name, []
     own = [one for one in channel.publishers if one.participant.alive and not one.superseded]

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 Side = TypeVar("Side", "Publisher", "Subscriber")
 
-SHARED = ("capacity", "publishers", "subscribers", "stamps", "schema", "strict_schema")
-FIRST = ("create", "mode", "passive", "prefix", "trust")  # count when the node opens the channel first
-PUBLISHES = ("slots", "slot_bytes", "max_bytes")
-SUBSCRIBES = ("history", "max_views", "conflate", "on_lapped", "on_lost", "own", "spin_us")
+CHANNEL_OPTIONS = ("capacity", "publishers", "subscribers", "stamps", "schema", "strict_schema")
+OPENING_OPTIONS = ("create", "mode", "passive", "prefix", "trust")  # count when the node opens the channel first
+PUBLISHER_OPTIONS = ("slots", "slot_bytes", "max_bytes")
+SUBSCRIBER_OPTIONS = ("history", "max_views", "conflate", "on_lapped", "on_lost", "own", "spin_us")
 
 
 class Broadcast(NamedTuple):
@@ -59,7 +59,7 @@ class Node:
         name : at most 47 bytes, without ":" and "/".
         prefix, trust : for all its channels, as in `Channel`.
         """
-        self.name = _plain(name, "node", NODE_BYTES_MAX)
+        self.name = _validate_plain_name(name, "node", NODE_BYTES_MAX)
         self.channels: dict[str, Channel] = {}
         self._places = {"prefix": prefix, "trust": trust}
         self._open: list[Publisher | Subscriber] = []
@@ -87,31 +87,31 @@ class Node:
         settings : of `Channel`, `Channel.publisher` and `Channel.subscriber`.
         """
         _check_no_config("join_broadcast", config)
-        common, publishing, subscribing = _split_settings(settings, PUBLISHES, SUBSCRIBES)
-        channel = self._open_channel(ReservedChannel, f"{_plain(name, 'broadcast')}:broadcast", common)
-        publisher = self._keep(channel.publisher(**publishing))
-        subscriber = self._keep(channel.subscriber(own=own, **subscribing))
+        common, publishing, subscribing = _split_settings(settings, PUBLISHER_OPTIONS, SUBSCRIBER_OPTIONS)
+        channel = self._open_channel(ReservedChannel, f"{_validate_plain_name(name, 'broadcast')}:broadcast", common)
+        publisher = self._register_handle(channel.publisher(**publishing))
+        subscriber = self._register_handle(channel.subscriber(own=own, **subscribing))
         return Broadcast(publisher, subscriber)
 
     def create_mailbox(self, tag: str, config: None = None, **settings: Any) -> Subscriber:
         """Return the subscriber of this node's mailbox, of which there is one at a time."""
         _check_no_config("create_mailbox", config)
-        return self._subscribe(ReservedChannel, _mailbox(self.name, tag), {"subscribers": 1, **settings})
+        return self._subscribe(ReservedChannel, _mailbox_name(self.name, tag), {"subscribers": 1, **settings})
 
     def open_mailbox(self, owner: str, tag: str, config: None = None, **settings: Any) -> Publisher:
         """Return a publisher for the mailbox of another node, which may create it later."""
         _check_no_config("open_mailbox", config)
-        return self._publish(ReservedChannel, _mailbox(owner, tag), {"subscribers": 1, **settings})
+        return self._publish(ReservedChannel, _mailbox_name(owner, tag), {"subscribers": 1, **settings})
 
     def _publish(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Publisher:
-        common, publishing = _split_settings(settings, PUBLISHES)
+        common, publishing = _split_settings(settings, PUBLISHER_OPTIONS)
         channel = self._open_channel(kind, name, common)
-        return self._keep(channel.publisher(**publishing))
+        return self._register_handle(channel.publisher(**publishing))
 
     def _subscribe(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Subscriber:
-        common, subscribing = _split_settings(settings, SUBSCRIBES)
+        common, subscribing = _split_settings(settings, SUBSCRIBER_OPTIONS)
         channel = self._open_channel(kind, name, common)
-        return self._keep(channel.subscriber(**subscribing))
+        return self._register_handle(channel.subscriber(**subscribing))
 
     def _open_channel(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Channel:
         """Return the node's one channel of that name, so that `own` means the node."""
@@ -120,13 +120,13 @@ class Node:
         if channel is None:
             channel = self.channels[name] = kind(name, node=self.name, **{**self._places, **settings})
             return channel
-        if late := settings.keys() & set(FIRST):
+        if late := settings.keys() & set(OPENING_OPTIONS):
             text = f"{', '.join(sorted(late))}: counts when the node opens the channel first, which it did before"
             raise StateError(text, name)
         channel._agree(**settings)
         return channel
 
-    def _keep(self, side: Side) -> Side:
+    def _register_handle(self, side: Side) -> Side:
         self._open.append(side)
         return side
 
@@ -170,7 +170,7 @@ def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[d
     ------
     TypeError : there is no setting of such a name.
     """
-    known = [(*SHARED, *FIRST), *sides]
+    known = [(*CHANNEL_OPTIONS, *OPENING_OPTIONS), *sides]
     unknown = settings.keys() - set().union(*known)
     if unknown:
         names = ", ".join(sorted(set().union(*known)))
@@ -178,11 +178,11 @@ def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[d
     return [{name: settings[name] for name in names if name in settings} for names in known]
 
 
-def _mailbox(owner: str, tag: str) -> str:
-    return f"{_plain(owner, 'node', NODE_BYTES_MAX)}:mbx:{_plain(tag, 'tag')}"
+def _mailbox_name(owner: str, tag: str) -> str:
+    return f"{_validate_plain_name(owner, 'node', NODE_BYTES_MAX)}:mbx:{_validate_plain_name(tag, 'tag')}"
 
 
-def _plain(name: str, label: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:
+def _validate_plain_name(name: str, label: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:
     checked = naming.endpoint_name(name, label, most)
     if ":" in checked:
         raise EndpointNameError(f"{label} {checked!r} has a ':', which parts the names of broadcasts and mailboxes")

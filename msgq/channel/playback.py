@@ -23,7 +23,7 @@ from msgq.kinds.playback import (
 if TYPE_CHECKING:
     from msgq.impl.channel import Publisher
 
-_LOOK_S = 0.01
+_POLL_INTERVAL_S = 0.01
 _SLOT_BYTES = 4096
 
 
@@ -89,7 +89,7 @@ class ChannelWriter(EndpointWriter):
         while not (self._channel.diagnose().subscribers or self._channel.diagnose().viewers):
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
         return True
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from msgq.kinds.opening import existing_schema
 from msgq.kinds.publish import PUB_NODE_NAME, KindPublish, PublishOptions, PublishTarget
 
 _POOL_BYTES_MAX = 1 << 30
-_LOOK_S = 0.02  # between two looks for subscribers
+_POLL_INTERVAL_S = 0.02  # between two looks for subscribers
 
 
 class ChannelTarget(PublishTarget):
@@ -45,7 +45,7 @@ class ChannelTarget(PublishTarget):
             timeout = self._wanted.timeout
             if timeout is not None and time.monotonic() - began_s >= timeout:
                 raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._wanted.endpoint)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
 
 PUBLISH = KindPublish(ChannelTarget)

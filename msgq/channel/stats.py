@@ -12,7 +12,7 @@ from msgq.common.stats.endpoint import EndpointCounts
 from msgq.impl.channel.core import open_channel_file
 from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
 
-LISTED = 64  # subscribers of a channel, with their names
+SUBSCRIBERS_SHOWN = 64  # subscribers of a channel, with their names
 
 
 class ChannelRow(EndpointRow[ChannelStats, EndpointCounts]):
@@ -71,7 +71,9 @@ def describe(row: ChannelRow) -> Iterator[str]:
     yield f"  publishers   {len(channel.publishers)}"
     for publisher in channel.publishers:
         yield f"    {_describe_publisher(publisher)}"
-    unlisted = ", and perhaps more than are listed" if channel.opened and len(channel.subscribers) >= LISTED else ""
+    unlisted = (
+        ", and perhaps more than are listed" if channel.opened and len(channel.subscribers) >= SUBSCRIBERS_SHOWN else ""
+    )
     yield f"  subscribers  {len(channel.subscribers)}{unlisted}"
     for subscriber in channel.subscribers:
         yield f"    {_describe_subscriber(subscriber)}"

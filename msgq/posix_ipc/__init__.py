@@ -89,10 +89,10 @@ PAGE_SIZE = os.sysconf("SC_PAGESIZE")
 MESSAGE_QUEUES_SUPPORTED = True
 USER_SIGNAL_MIN, USER_SIGNAL_MAX = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
 
-_ELSEWHERE = ("Semaphore", "SharedMemory", "unlink_semaphore", "unlink_shared_memory")
+_UNSUPPORTED_NAMES = ("Semaphore", "SharedMemory", "unlink_semaphore", "unlink_shared_memory")
 
 
 def __getattr__(name: str) -> NoReturn:
-    if name in _ELSEWHERE or name.startswith("SEMAPHORE_"):
+    if name in _UNSUPPORTED_NAMES or name.startswith("SEMAPHORE_"):
         raise AttributeError(f"msgq.posix_ipc has message queues only; {name} is in the library posix_ipc")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

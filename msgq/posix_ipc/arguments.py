@@ -11,11 +11,11 @@ from typing import Any
 from msgq.posix_ipc.errors import ExistentialError, PermissionsError
 
 NAME_BYTES_MAX = 255  # behind the "/", in the kernel
-LONGEST_WAIT = 2_000_000.0  # seconds; whoever waits longer waits for ever
-TIME_MAX = 2.0**63 - 2.0**32  # what a time-out may be, so that the kernel can add the time of day to it
+LONGEST_WAIT_S = 2_000_000.0  # seconds; whoever waits longer waits for ever
+TIMEOUT_S_MAX = 2.0**63 - 2.0**32  # what a time-out may be, so that the kernel can add the time of day to it
 
 
-def long(value: Any) -> int:
+def to_long(value: Any) -> int:
     """Return an integer that fits into 64 bits."""
     number = operator.index(value)
     if not -(2**63) <= number < 2**63:
@@ -23,7 +23,7 @@ def long(value: Any) -> int:
     return number
 
 
-def permissions(value: Any) -> int:
+def to_permissions(value: Any) -> int:
     """Return a mode, which fits into 32 bits, without its sign."""
     number = operator.index(value)
     if not -(2**31) <= number < 2**31:
@@ -31,19 +31,19 @@ def permissions(value: Any) -> int:
     return number & 0xFFFFFFFF
 
 
-def patience(timeout: Any) -> float | None:
+def to_timeout_s(timeout: Any) -> float | None:
     """Return seconds, None for ever. What is no time is NaN: that comes later, behind other errors."""
-    if timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LONGEST_WAIT):
+    if timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LONGEST_WAIT_S):
         return timeout  # type: ignore[no-any-return]
     if not isinstance(timeout, (int, float)) or timeout < 0 or (isinstance(timeout, int) and timeout >= 2**63):
         raise TypeError(f"the timeout is {timeout!r}; give None, or seconds from 0 on")
     seconds = float(timeout)
-    if seconds <= LONGEST_WAIT:
+    if seconds <= LONGEST_WAIT_S:
         return seconds
-    return None if seconds < TIME_MAX else math.nan
+    return None if seconds < TIMEOUT_S_MAX else math.nan
 
 
-def bytes_of(message: Any) -> Any:
+def to_bytes(message: Any) -> Any:
     """Return a message as what has a buffer."""
     if isinstance(message, str):
         return message.encode()
@@ -61,7 +61,7 @@ def check_name(name: Any) -> str | None:
     return name.decode()
 
 
-def within(name: str) -> str:
+def parse_queue_name(name: str) -> str:
     """Return what follows the "/" of a name that starts with one, or raise what the kernel does."""
     bare_name = name[1:]
     if not bare_name:
@@ -75,7 +75,7 @@ def within(name: str) -> str:
     return bare_name
 
 
-def narrow(mode: int) -> int:
+def narrow_mode(mode: int) -> int:
     """Return the mode of the file: the umask taken off, half a right none, the owner's whole."""
     with open("/proc/self/status") as status:  # os.umask would change it for the files of other threads
         mask = next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o077)

@@ -39,14 +39,14 @@ _KINDS: dict[int | None, type[Error]] = {
     errno.EACCES: PermissionsError,
     errno.EPERM: PermissionsError,
 }
-_OF_THE_SYSTEM = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_SYSTEM_LIMIT_ERRORS = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def translate_error(error: MsgqError) -> Exception:
     """Return what posix_ipc raises where a work queue raises `error`."""
     if error.errno in (errno.EMSGSIZE, errno.EINVAL):
         return ValueError(str(error))
-    if error.errno in _OF_THE_SYSTEM:
+    if error.errno in _SYSTEM_LIMIT_ERRORS:
         return OSError(error.errno, str(error))
     kind = _KINDS.get(error.errno, Error)
     text = str(error) if kind is not SignalError else "a signal ended the wait"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgq import workqueue
-from msgq.posix_ipc.arguments import long
+from msgq.posix_ipc.arguments import to_long
 
 SIGNAL_MAX = 64
 
@@ -75,7 +75,7 @@ def make_notifier(notification: Any) -> Callable[[], object]:
     if isinstance(notification, tuple):
         function, argument = notification
         return lambda: threading.Thread(target=function, args=(argument,), daemon=True).start()
-    number = long(notification) & 0xFFFFFFFF
+    number = to_long(notification) & 0xFFFFFFFF
     if number > SIGNAL_MAX:
         raise OSError(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: {notification} is no signal")
     return lambda: os.kill(os.getpid(), number)

@@ -9,16 +9,16 @@ from typing import NamedTuple
 from msgq import workqueue
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.options import MESSAGE_SIZE_MAX, MESSAGES_MAX
-from msgq.posix_ipc.arguments import narrow, within
+from msgq.posix_ipc.arguments import narrow_mode, parse_queue_name
 from msgq.posix_ipc.errors import ExistentialError, translate_error
 
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
 O_CREX = O_CREAT | O_EXCL
 O_RDONLY, O_WRONLY, O_RDWR = os.O_RDONLY, os.O_WRONLY, os.O_RDWR
-NO_RIGHT = O_WRONLY | O_RDWR  # what the kernel makes of both
+NO_ACCESS = O_WRONLY | O_RDWR  # what the kernel makes of both
 
 
-class Opening(NamedTuple):
+class OpenOptions(NamedTuple):
     """How a queue is to be opened: checked arguments of `MessageQueue`."""
 
     flags: int
@@ -35,7 +35,7 @@ class Opening(NamedTuple):
         return rights | self.flags & 3
 
     @property
-    def possible(self) -> bool:
+    def has_valid_sizes(self) -> bool:
         """Whether a new queue can be so."""
         return 0 < self.max_messages <= MESSAGES_MAX and 0 < self.max_message_size <= MESSAGE_SIZE_MAX
 
@@ -43,15 +43,15 @@ class Opening(NamedTuple):
         """Open or make the queue of that name. What makes no sense matters only where the kernel looks at it."""
         if not name.startswith("/"):
             raise ValueError(f"the name {name!r} does not start with '/'")
-        bare_name = within(name)
-        if self.flags & O_CREAT and self.possible and self.access != NO_RIGHT:
+        bare_name = parse_queue_name(name)
+        if self.flags & O_CREAT and self.has_valid_sizes and self.access != NO_ACCESS:
             return self._open(bare_name, self.flags & O_CREX)
         try:
             queue = self._open(bare_name, 0)
         except ExistentialError:
             if not self.flags & O_CREAT:
                 raise
-            if not self.possible:
+            if not self.has_valid_sizes:
                 sizes = f"max_messages={self.max_messages}, max_message_size={self.max_message_size}"
                 text = f"{sizes}; they may be 1 to {MESSAGES_MAX} and 1 to {MESSAGE_SIZE_MAX}"
                 raise ValueError(text) from None
@@ -59,7 +59,7 @@ class Opening(NamedTuple):
         if self.flags & O_EXCL:
             queue.close()
             raise ExistentialError(f"there is a queue {name!r} already", errno=errno.EEXIST)
-        if self.access == NO_RIGHT:
+        if self.access == NO_ACCESS:
             queue.close()
             raise ValueError(f"flags={self.flags:#x} leaves no right of read={self.read}, write={self.write}")
         return queue
@@ -67,7 +67,7 @@ class Opening(NamedTuple):
     def _open(self, bare_name: str, create_flags: int) -> workqueue.MessageQueue:
         """Open it with all rights: which of them the object has is its own to check, and who only sends has `mqd`."""
         bits = create_flags | self.flags & O_NONBLOCK
-        mode = narrow(self.mode) if create_flags else None
+        mode = narrow_mode(self.mode) if create_flags else None
         sizes = (self.max_messages, self.max_message_size) if create_flags else (None, None)
         try:
             return workqueue.MessageQueue(bare_name, bits, mode, *sizes)
@@ -99,7 +99,7 @@ def unlink_message_queue(name: str, /) -> None:
         raise ValueError(f"the name {name!r} has a null character")
     if not name.startswith("/"):
         raise ExistentialError(f"{name!r} names no queue; a '/' must stand before it", errno=errno.ENOENT)
-    bare_name = within(name)
+    bare_name = parse_queue_name(name)
     try:
         workqueue.MessageQueue.unlink_name(bare_name)
     except MsgqError as error:

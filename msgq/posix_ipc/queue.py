@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 from msgq import workqueue
 from msgq.errors import MsgqError
 from msgq.posix_ipc import notification as notifications
-from msgq.posix_ipc.arguments import bytes_of, check_name, long, patience, permissions
+from msgq.posix_ipc.arguments import check_name, to_bytes, to_long, to_permissions, to_timeout_s
 from msgq.posix_ipc.errors import BusyError, ExistentialError, PermissionsError, translate_error
-from msgq.posix_ipc.opening import O_CREX, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, Opening, unlink_message_queue
+from msgq.posix_ipc.opening import O_CREX, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, OpenOptions, unlink_message_queue
 
 QUEUE_MESSAGES_MAX_DEFAULT = 10
 QUEUE_MESSAGE_SIZE_MAX_DEFAULT = 8192
@@ -63,8 +63,8 @@ class MessageQueue:
         OSError : no room, or too many handles, or descriptors.
         """
         asked = check_name(name)
-        bits, mode = operator.index(flags), permissions(mode)
-        options = Opening(bits, mode, long(max_messages), long(max_message_size), bool(read), bool(write))
+        bits, mode = operator.index(flags), to_permissions(mode)
+        options = OpenOptions(bits, mode, to_long(max_messages), to_long(max_message_size), bool(read), bool(write))
         if bits & O_CREX == O_EXCL:
             raise ValueError("O_EXCL needs O_CREAT beside it")
         if asked is None and not bits & O_EXCL:
@@ -159,12 +159,12 @@ class MessageQueue:
         SignalError : a signal's handler ran meanwhile.
         TypeError : an argument is of another kind, or the time-out negative.
         """
-        data = message if type(message) is bytes else bytes_of(message)
-        seconds = None if timeout is None else patience(timeout)
-        rank = priority if type(priority) is int and not priority >> _PRIORITY_BITS else long(priority)
+        data = message if type(message) is bytes else to_bytes(message)
+        seconds = None if timeout is None else to_timeout_s(timeout)
+        rank = priority if type(priority) is int and not priority >> _PRIORITY_BITS else to_long(priority)
         queue = self._queue
         if queue is None or not self._sends or rank >> _PRIORITY_BITS or seconds != seconds:
-            raise self._refusal("write", rank)
+            raise self._access_error("write", rank)
         try:
             queue.send(data, rank, timeout=seconds)
         except MsgqError as error:
@@ -188,10 +188,10 @@ class MessageQueue:
         SignalError : a signal's handler ran meanwhile.
         TypeError : the time-out is negative, or no number.
         """
-        seconds = None if timeout is None else patience(timeout)
+        seconds = None if timeout is None else to_timeout_s(timeout)
         queue = self._queue
         if queue is None or not self._receives or seconds != seconds:
-            raise self._refusal("read")
+            raise self._access_error("read")
         try:
             message = queue.receive(seconds)
         except MsgqError as error:
@@ -201,7 +201,7 @@ class MessageQueue:
         data, priority = message
         return data, priority
 
-    def _refusal(self, right: str, rank: int = 0) -> Exception:
+    def _access_error(self, right: str, rank: int = 0) -> Exception:
         """Return the first of the reasons why a call is none, as they are looked for there."""
         if not getattr(self._options, right):
             return PermissionsError(f"{self._name!r} was opened with {right}=False", errno=errno.EBADF)

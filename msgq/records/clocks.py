@@ -31,7 +31,7 @@ class HostClock:
         return origin.new_origin_time(count)
 
 
-def clock_of(backend: ModuleType) -> Clock:
+def find_clock(backend: ModuleType) -> Clock:
     """Return the clock of a backend, for what is connected now."""
     if backend.__name__ != "msgq.impl.fake":
         return HostClock()

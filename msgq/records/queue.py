@@ -20,7 +20,7 @@ from msgq.impl.base import event_loop
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.records.arrays import STAMPS, is_tracked, rows
 from msgq.records.channel_side import ChannelSide
-from msgq.records.clocks import clock_of
+from msgq.records.clocks import find_clock
 from msgq.records.sides import Side
 from msgq.records.stamps import STAMP_BYTES, payload_dtype, stamp
 from msgq.records.topic_side import TopicSide, unlink_topic
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from msgq.common.stats.channel import ChannelSubscriber, PublisherInfo
     from msgq.common.stats.topic import SubscriberStats
 
-ORIGIN_MAX = 2**63 - 1
+ORIGIN_TIME_MAX = 2**63 - 1
 
 
 class RecordQueue:
@@ -108,7 +108,7 @@ class RecordQueue:
             self._side = TopicSide(self.name, self.prefix, asked, capacity, create, raises, trust, spin_us)
         _queues.add(self)
         self.dtype = self._equal = self._side.dtype  # equal, and the same object as that of what comes
-        self._clock = clock_of(backends.current())
+        self._clock = find_clock(backends.current())
         self._tracked = is_tracked(self.dtype)
         self._payload = payload_dtype(self.dtype) if self._tracked else self.dtype
 
@@ -200,9 +200,9 @@ class RecordQueue:
             self._check_origin(origin_time)
         lock = self._producing
         if not lock.acquire(blocking=False):
-            raise self._concurrent("produces")
+            raise self._concurrent_use_error("produces")
         try:
-            made = self._with_stamps(records, origin_time) if self._tracked else self._rows(records)
+            made = self._with_stamps(records, origin_time) if self._tracked else self._to_array(records)
             return self._side.send(made, origin_time) if len(made) else self._side.number()
         finally:
             lock.release()
@@ -210,13 +210,15 @@ class RecordQueue:
     send = produce
 
     def _check_origin(self, origin_time: int) -> None:
-        if not 0 < origin_time <= ORIGIN_MAX:
-            raise InvalidValueError(f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_MAX}", self.name)
+        if not 0 < origin_time <= ORIGIN_TIME_MAX:
+            raise InvalidValueError(
+                f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_TIME_MAX}", self.name
+            )
         if not self._tracked and self.producers == "single":
             text = "these records have no place for an origin_time; give the queue a dtype of msgq.tracked"
             raise InvalidValueError(text, self.name)
 
-    def _rows(self, records: Any) -> npt.NDArray[Any]:
+    def _to_array(self, records: Any) -> npt.NDArray[Any]:
         kind = type(records)
         if kind is np.ndarray and records.ndim == 1 and self._is_equal(records.dtype) and records.flags.c_contiguous:
             return records  # type: ignore[no-any-return]
@@ -234,7 +236,7 @@ class RecordQueue:
         """Return a copy of records with stamps."""
         names = getattr(getattr(records, "dtype", None), "names", None)
         if names is not None and names[:2] == STAMPS:
-            made = self._rows(records).copy()
+            made = self._to_array(records).copy()
         else:
             bare = rows(records, self._payload, self.name)
             made = np.empty(len(bare), self.dtype)
@@ -272,7 +274,7 @@ class RecordQueue:
         """
         lock = self._consuming
         if not lock.acquire(blocking=False):
-            raise self._concurrent("consumes")
+            raise self._concurrent_use_error("consumes")
         try:
             return self._side.receive(self._check_limit(limit), timeout)
         finally:
@@ -290,7 +292,7 @@ class RecordQueue:
         """
         lock = self._consuming
         if not lock.acquire(blocking=False):
-            raise self._concurrent("consumes")
+            raise self._concurrent_use_error("consumes")
         try:
             return self._side.receive_with_publishers(self._check_limit(limit), timeout)
         finally:
@@ -301,21 +303,21 @@ class RecordQueue:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.name)
         return limit
 
-    def _concurrent(self, action: str) -> ConcurrentUseError:
+    def _concurrent_use_error(self, action: str) -> ConcurrentUseError:
         return ConcurrentUseError(f"another thread {action} with it; one at a time may", self.name)
 
     def receive(self, timeout: float | None = None) -> np.void | Any | None:
         """Take one record, or None if there was none within `timeout` seconds. `consume` takes many."""
         lock = self._consuming
         if not lock.acquire(blocking=False):
-            raise self._concurrent("consumes")
+            raise self._concurrent_use_error("consumes")
         try:
             data = self._side.take(timeout)
         finally:
             lock.release()
-        return None if data is None else self._record(data)
+        return None if data is None else self._to_record(data)
 
-    def _record(self, data: bytes) -> Any:
+    def _to_record(self, data: bytes) -> Any:
         if len(data) != self.dtype.itemsize:
             text = f"a message has {len(data)} bytes, and records have {self.dtype.itemsize}: it is no record"
             raise MessageSizeError(text, self.name)

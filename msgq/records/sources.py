@@ -13,7 +13,7 @@ from msgq.impl.base.core import Waitable
 
 Stamps = tuple[int, int]
 Taking = tuple[Callable[[Any], Any], Callable[[Any], Stamps] | None]
-_STAMPS = struct.Struct("<qq")
+_STAMPS_STRUCT = struct.Struct("<qq")
 STAMP_NAMES = ("publish_time", "origin_time")
 
 
@@ -37,7 +37,7 @@ class Source(NamedTuple):
     later: Callable[[], Taking | None] | None = None
 
 
-def source_of(source: Any, timeout: float | None, backend: ModuleType) -> Source:
+def resolve_source(source: Any, timeout: float | None, backend: ModuleType) -> Source:
     """Return how messages are taken from what was given.
 
     Raises
@@ -66,7 +66,7 @@ def _stamps_by(reader: Any) -> Callable[[Any], Stamps] | None:
     """Return what asks a subscriber for the stamps of its last message; None: the round asks it by itself, in C."""
     if reader is None:
         return _none
-    return None if isinstance(reader, Waitable) else lambda _message: stamps_of(reader.last)
+    return None if isinstance(reader, Waitable) else lambda _message: read_stamps(reader.last)
 
 
 def _none(_message: Any) -> Stamps:
@@ -74,7 +74,7 @@ def _none(_message: Any) -> Stamps:
 
 
 def _record_stamps(record: Any) -> Stamps:
-    return _STAMPS.unpack_from(record)
+    return _STAMPS_STRUCT.unpack_from(record)
 
 
 def _message_stamps(message: Any) -> Stamps:
@@ -97,7 +97,7 @@ def _topic(sub: Any, timeout: float | None, backend: ModuleType) -> Source:
         sub.setTimeout(timeout * 1000)
 
     def choose_take() -> Taking:
-        return (sub.receive_tracked, stamps_of) if sub.tracked else (sub.receive, None)
+        return (sub.receive_tracked, read_stamps) if sub.tracked else (sub.receive, None)
 
     def later() -> Taking | None:
         poller = backend.Poller()
@@ -105,11 +105,11 @@ def _topic(sub: Any, timeout: float | None, backend: ModuleType) -> Source:
         return choose_take() if poller.poll(sub.rcvtimeo) else None
 
     if not hasattr(sub, "tracked"):
-        return Source(sub.endpoint, sub.receive, stamps_of)
+        return Source(sub.endpoint, sub.receive, read_stamps)
     return Source(sub.endpoint, *choose_take()) if sub.tracked else Source(sub.endpoint, None, None, later=later)
 
 
-def stamps_of(message: Any) -> Stamps:
+def read_stamps(message: Any) -> Stamps:
     """Return when a message was published, and its origin, ns; 0: nobody said."""
     names = getattr(getattr(message, "dtype", None), "names", None)
     if names is not None and names[:2] == STAMP_NAMES:

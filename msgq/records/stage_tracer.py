@@ -13,11 +13,11 @@ from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
 from msgq.impl import backend as backends
 from msgq.impl.base.argument_checks import timeout_ms, timeout_ns
 from msgq.impl.records.core import Span, Spans, SpanStack
-from msgq.records.clocks import HostClock, clock_of
-from msgq.records.sources import source_of, stamps_of
+from msgq.records.clocks import HostClock, find_clock
+from msgq.records.sources import read_stamps, resolve_source
 
 RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
-TIMER_MARK = "@"
+TIMER_PREFIX = "@"
 
 
 class StageTracer:
@@ -60,7 +60,7 @@ class StageTracer:
         self.prefix = naming.resolve_prefix(prefix)
         self.closed = False
         self._module = backends.current()
-        clock = clock_of(self._module)
+        clock = find_clock(self._module)
         self._spans = SpanStack(stage, None if isinstance(clock, HostClock) else clock.time_ns)
         self._topics: dict[str, Any] = {}
 
@@ -101,7 +101,7 @@ class StageTracer:
         return self._trace(source, timeout)
 
     def _trace(self, source: Any, timeout: float | None) -> Spans:
-        origin = source_of(source, timeout, self._module)
+        origin = resolve_source(source, timeout, self._module)
         waits = False if hasattr(source, "setTimeout") else timeout
         return Spans(origin.take, waits, origin.stamps, self._span(origin.endpoint, origin.reader), origin.later)
 
@@ -148,7 +148,7 @@ class StageTracer:
         On entering: ConcurrentUseError.
         """
         self._check_open()
-        return self._span(endpoint).with_stamps(*stamps_of(message))
+        return self._span(endpoint).with_stamps(*read_stamps(message))
 
     def timer(self, name: str) -> Span:
         """Return a context manager that times a block: its records go to ``timing:STAGE:@NAME``.
@@ -156,7 +156,7 @@ class StageTracer:
         The origin stays what it is. The errors are those of `span`.
         """
         self._check_open()
-        return self._span(TIMER_MARK + name).with_stamps(-1, -1)
+        return self._span(TIMER_PREFIX + name).with_stamps(-1, -1)
 
     def _span(self, endpoint: str, reader: Any = None) -> Span:
         publisher = self._topics.get(endpoint) or self._publisher(endpoint)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from msgq.common.stats.channel import PublisherInfo
 
 CAPACITY_MIN = 4  # a message may take a third of a ring
-CHUNK_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most
-CHUNKS = 15  # and a sixteenth of the ring
+CHUNK_BYTES_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most
+CHUNKS_PER_RING = 15  # and a sixteenth of the ring
 RING_BYTES_MIN, RING_BYTES_MAX = 128, 2**32 - 1
 NO_LIMIT = 2**62
 RING, FAKE = "msgq.impl.ring", "msgq.impl.fake"
@@ -78,7 +78,7 @@ class TopicSide:
                 socket.connect(backends.context, self._name, spin_us=spin_us, trust=self._trust)
                 topic = self._topic_info()
                 if topic is not None:
-                    self.capacity = records_in(topic.data_bytes, self.dtype.itemsize)
+                    self.capacity = count_records(topic.data_bytes, self.dtype.itemsize)
         return socket
 
     def _check_existence(self, create: bool | None) -> None:
@@ -259,10 +259,10 @@ def ring_size(item_bytes: int, capacity: int) -> int:
     """Return the bytes that so many records need, however large that is."""
     need = 8 + (item_bytes + 7 & ~7)
     room = capacity * need + need + 16  # one more, and the wrap mark: the last record of a lap does not fit
-    return room + min(CHUNK_MAX, -(room // -CHUNKS)) + 8
+    return room + min(CHUNK_BYTES_MAX, -(room // -CHUNKS_PER_RING)) + 8
 
 
-def records_in(data_bytes: int, item_bytes: int) -> int:
+def count_records(data_bytes: int, item_bytes: int) -> int:
     """Return the capacity of a ring that was not made for it: a power of two, 0 if not even one record is sure."""
     capacity = 1
     while ring_size(item_bytes, capacity) <= data_bytes:

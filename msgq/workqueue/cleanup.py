@@ -23,7 +23,7 @@ from msgq.kinds.snapshots import read, read_all
 from msgq.workqueue.names import KIND
 
 
-def _waiting(queue: QueueStats) -> str:
+def _describe_pending(queue: QueueStats) -> str:
     messages = queue.depth + queue.in_flight
     return f"; it has {count_noun(messages, 'message')}" if messages else ""
 
@@ -37,7 +37,7 @@ QUEUES = PersistentKind(
     read=partial(read, KIND),
     remove=remove_queue,
     participants=lambda queue: [one.participant for one in queue.handles],
-    contents=_waiting,
+    contents=_describe_pending,
 )
 
 

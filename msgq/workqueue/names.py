@@ -7,7 +7,7 @@ from msgq.common.queue_events import events_channel, parse_events_channel
 from msgq.kinds import Kind, ReportedSubject
 
 
-def _carrier(queue: str) -> str:
+def _events_endpoint(queue: str) -> str:
     return naming.CHANNEL_NAME_PREFIX + events_channel(queue)
 
 
@@ -28,6 +28,6 @@ KIND = Kind(
     plural="queues",
     heading="queues",
     files=naming.queue_files,
-    carrier=_carrier,
+    carrier=_events_endpoint,
     find_subject=_find_subject,
 )

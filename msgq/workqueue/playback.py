@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct(queue_events.EVENT_HEAD_FORMAT)
 _PLACES = {name: target for target, (name, _) in enumerate(queue_events.EVENT_FIELDS)}
-NO_PAYLOAD = 'its events have no payloads; queues made with events="payload" say them'
+NO_PAYLOAD_TEXT = 'its events have no payloads; queues made with events="payload" say them'
 
 
 def is_sent(data: bytes) -> bool:
@@ -65,7 +65,7 @@ def payload(event: bytes) -> tuple[bytes, int]:
     head = _HEAD.unpack_from(event)
     data = event[EVENT_HEAD_BYTES:]
     if len(data) != head[_PLACES["size"]]:
-        raise UnplayableError(NO_PAYLOAD)
+        raise UnplayableError(NO_PAYLOAD_TEXT)
     return data, head[_PLACES["priority"]]
 
 
@@ -105,14 +105,14 @@ class EventSample:
     """Finds out whether a queue's events have payloads. See `MessageSample`."""
 
     def __init__(self) -> None:
-        self.data, self.refusal = b"", NO_PAYLOAD
+        self.data, self.refusal = b"", NO_PAYLOAD_TEXT
 
     def add(self, data: bytes) -> bool:
         """See `MessageSample`."""
         if not is_sent(data):
             return False
         if not has_payload(data):
-            self.refusal = NO_PAYLOAD
+            self.refusal = NO_PAYLOAD_TEXT
             return True
         self.refusal = ""
         return len(data) > EVENT_HEAD_BYTES  # else the message was empty, which any queue's event says

@@ -71,7 +71,7 @@ def test_a_difference_is_shown_by_its_shortest_program(stage: Stage, monkeypatch
     def broken(message: Any) -> bytes:
         raise ValueError
 
-    monkeypatch.setattr("msgq.posix_ipc.queue.bytes_of", broken)
+    monkeypatch.setattr("msgq.posix_ipc.queue.to_bytes", broken)
     steps = [
         ("main", "open", 0, {"name": stage.names[0], "flags": ours.O_CREAT, "max_messages": 3, "max_message_size": 9}),
         *[("thread", "send", 0, message, 0, 1) for message in (b"fits", bytearray(b"fits"), b"")],

@@ -150,15 +150,15 @@ def test_limits_are_the_same_in_headers_and_arguments() -> None:
 def test_limits_are_the_same_in_texts() -> None:
     """What the page on the protocol says, and what help(MessageQueue) shows."""
     limits = (ROOT / "docs" / "queue-protocol.md").read_text().partition("## Limits")[2]
-    assert f"| 1 to {options.MESSAGES_MAX}, {options.MESSAGES} by default |" in limits
+    assert f"| 1 to {options.MESSAGES_MAX}, {options.DEFAULT_MAX_MESSAGES} by default |" in limits
     assert options.MESSAGE_SIZE_MAX == 2**30
-    assert f"which is 1 to 2^30, {options.MESSAGE_SIZE} by default |" in limits
+    assert f"which is 1 to 2^30, {options.DEFAULT_MESSAGE_SIZE} by default |" in limits
     assert f"| 0 to {options.PRIORITY_MAX} |" in limits
     assert f"| {CONSTANTS['MQ_QUEUE_ROWS']}, threads may share one |" in limits
     assert f"| {options.SCHEMA_DATA_MAX} bytes of data |" in limits
     contract = " ".join((MessageQueue.__doc__ or "").split())
-    assert f"1 to {options.MESSAGES_MAX}; None: {options.MESSAGES}." in contract
-    assert f"1 to 2^30; None: {options.MESSAGE_SIZE}." in contract
+    assert f"1 to {options.MESSAGES_MAX}; None: {options.DEFAULT_MAX_MESSAGES}." in contract
+    assert f"1 to 2^30; None: {options.DEFAULT_MESSAGE_SIZE}." in contract
     assert f"the queue is open {CONSTANTS['MQ_QUEUE_ROWS']} times" in contract
     assert f"at most {options.SCHEMA_DATA_MAX} bytes of data" in contract
     assert f"0 to {options.PRIORITY_MAX};" in (MessageQueue.send.__doc__ or "")

@@ -34,7 +34,7 @@ def stamped(kind: np.dtype[Any], stamps: list[int]) -> Any:
     return values
 
 
-def stamps_of(values: Any) -> Any:
+def read_stamps(values: Any) -> Any:
     """Return the stamps of whole values."""
     words = np.atleast_2d(values["words"])
     factors = np.arange(1, words.shape[1] + 1, dtype=np.uint64)
@@ -75,14 +75,14 @@ def read(name: str, seed: int, passive: bool) -> int:
             for _ in range(20):
                 way = rng.randrange(4)
                 if way == 0:
-                    stamps_of(vector[rng.randrange(length)])
+                    read_stamps(vector[rng.randrange(length)])
                 elif way == 1:
-                    stamps_of(vector.read([rng.randrange(length) for _ in range(5)]))
+                    read_stamps(vector.read([rng.randrange(length) for _ in range(5)]))
                 elif way == 2:
-                    stamps_of(vector.snapshot(out=out))
+                    read_stamps(vector.snapshot(out=out))
                 else:
                     changes = vector.changes()
-                    stamps_of(changes.rows) if len(changes.rows) else None
+                    read_stamps(changes.rows) if len(changes.rows) else None
                     assert (changes.counts > last[changes.indices]).all(), "a change was told twice"
                     last[changes.indices] = changes.counts
                 count += 1
@@ -138,7 +138,7 @@ def take_snapshots(name: str, passive: bool) -> int:
     with SeqlockVector(name, passive=passive) as vector:
         say("ready")
         while not told():
-            stamps = stamps_of(vector.snapshot(atomic=True, timeout=DEADLINE)).astype(np.int64)
+            stamps = read_stamps(vector.snapshot(atomic=True, timeout=DEADLINE)).astype(np.int64)
             assert (np.diff(stamps) <= 0).all(), stamps
             assert stamps[0] - stamps[-1] <= 1, stamps
             assert stamps[-1] >= last, "it goes back"
@@ -157,7 +157,7 @@ def answer(ping: list[str], pong: str, how: str, count: int) -> int:
         wait, done = _waiter(vectors, how), 0
         while done < count:
             for vector in wait():
-                for stamp in stamps_of(vector.changes().rows).tolist():
+                for stamp in read_stamps(vector.changes().rows).tolist():
                     answers[0] = stamped(answers.dtype, [stamp])[0]
                     done += 1
         for vector in vectors:
@@ -189,7 +189,7 @@ def answer_asyncio(ping: list[str], pong: str, count: int) -> int:
     async def follow(vector: SeqlockVector) -> None:
         nonlocal done
         while done < count:
-            for stamp in stamps_of((await vector.areceive()).rows).tolist():
+            for stamp in read_stamps((await vector.areceive()).rows).tolist():
                 answers[0] = stamped(answers.dtype, [stamp])[0]
                 done += 1
 

@@ -32,7 +32,7 @@ def run(scene: ProcessGroup, name: str, writers: int, readers: int, seconds: flo
     assert all(counts)
     with SeqlockVector(name, passive=True) as vector:
         assert int(vector.counts().sum()) == sum(written)
-        records.stamps_of(vector.snapshot())
+        records.read_stamps(vector.snapshot())
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_list_takes_no_place_and_no_buffer(name: str, prefix: str, cameras: Chil
 def stock_server(name: str) -> None:
     """A server as stock's: it answers a request's first four bytes, knows no leases, and has one stream, 1."""
     shape = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
-    fd = memfd.create(name, shape.size + wire.FRAME_ID_BYTES, name)
+    fd = memfd.create_memfd(name, shape.size + wire.FRAME_ID_BYTES, name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(wire.socket_path(name))
         listener.listen()
@@ -122,9 +122,9 @@ def stock_server(name: str) -> None:
         for _ in range(2):
             connection, _ = listener.accept()
             with connection:
-                (kind,) = wire.REQUEST.unpack(connection.recv(wire.REQUEST.size))
-                if kind == wire.LIST:
-                    connection.send(wire.REQUEST.pack(1))
+                (kind,) = wire.REQUEST_STRUCT.unpack(connection.recv(wire.REQUEST_STRUCT.size))
+                if kind == wire.LIST_REQUEST:
+                    connection.send(wire.REQUEST_STRUCT.pack(1))
                 else:
                     socket.send_fds(connection, [wire.Record(shape, 5, 0, kind).pack(fd)], [fd])
     os.unlink(wire.socket_path(name))

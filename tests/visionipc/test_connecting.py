@@ -104,10 +104,10 @@ def test_a_request_that_came_while_the_server_was_held_up_is_answered(name: Any)
         connection.connect(wire.socket_path(name))
         assert VisionIpcClient.available_streams(name) == {0}  # so it has taken us, who came before
         os.kill(child.pid, signal.SIGSTOP)
-        connection.send(wire.REQUEST.pack(wire.LIST))
+        connection.send(wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST))
         until = time.monotonic() + 1.1  # more than a client has to say what it wants
         wait_until(lambda: time.monotonic() > until)
         os.kill(child.pid, signal.SIGCONT)
-        assert connection.recv(100) == wire.REQUEST.pack(0)
+        assert connection.recv(100) == wire.REQUEST_STRUCT.pack(0)
         child.say()
         child.result()

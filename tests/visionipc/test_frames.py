@@ -37,7 +37,7 @@ from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
 from tests.unit import liveness_children
 from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, SOCKETS, WIDTH
 from visionipc import ClientStats, memfd
-from visionipc.memfd import is_there
+from visionipc.memfd import is_allocated
 from visionipc.server import SPARE_BUFFERS
 
 SIZE = WIDTH * HEIGHT * 3 // 2
@@ -456,7 +456,7 @@ def test_spare_buffer_has_no_memory_until_clients_hold_all_others(server: Any, c
         publish(server, value)
         receive(client)
     assert server.stats(0).buffers == BUFFERS
-    assert [is_there(frame_fd, SIZE) for frame_fd in client._stream.fds] == [True] * BUFFERS + [False] * SPARE_BUFFERS
+    assert [is_allocated(fd, SIZE) for fd in client._stream.fds] == [True] * BUFFERS + [False] * SPARE_BUFFERS
     for value in range(BUFFERS + 1):
         publish(server, value)
         held.append(receive(client))

@@ -24,7 +24,7 @@ from tests.visionipc.conftest import ALL_BUFFERS
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.impl.core import MAX_BUFFERS, MAX_CLIENTS, TABLE_BYTES
 
-ASK = wire.REQUEST.pack(0)
+ASK = wire.REQUEST_STRUCT.pack(0)
 ANSWER_BYTES = 1 << 16
 
 
@@ -107,7 +107,7 @@ def test_1000_connections_one_after_another(server: Any, served: Any) -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [b"", b"\0", b"\0\0\0", wire.REQUEST.pack(7), wire.REQUEST.pack(wire.LIST - 1)],
+    [b"", b"\0", b"\0\0\0", wire.REQUEST_STRUCT.pack(7), wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST - 1)],
     ids=["empty", "1 byte", "3 bytes", "unknown", "largest"],
 )
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
@@ -122,7 +122,7 @@ def test_what_follows_a_request_and_is_not_known_is_ignored(server: Any, served:
     data, fds = ask(server.name, ASK + rest)
     for fd in fds:
         os.close(fd)
-    assert (len(data), len(fds)) == (ALL_BUFFERS * wire.RECORD.size, ALL_BUFFERS)
+    assert (len(data), len(fds)) == (ALL_BUFFERS * wire.BUFFER_STRUCT.size, ALL_BUFFERS)
 
 
 @pytest.mark.parametrize("address", ["", "\0mqframe", "\0mqframe2 a", "\0Mqframe1", "a path"], ids=repr)
@@ -138,7 +138,7 @@ def test_who_does_not_show_the_sign_gets_what_stock_gets(
         data, fds, _, _ = socket.recv_fds(connection, ANSWER_BYTES, 253)
     for fd in fds:
         os.close(fd)
-    assert (len(data), len(fds)) == (ALL_BUFFERS * wire.RECORD.size, ALL_BUFFERS)
+    assert (len(data), len(fds)) == (ALL_BUFFERS * wire.BUFFER_STRUCT.size, ALL_BUFFERS)
     assert server.stats(0).clients == [os.getpid()]  # the one of `served`
 
 
@@ -164,7 +164,7 @@ def test_descriptors_that_come_with_a_request_are_dropped(server: Any, served: A
 # ---- how they leave ----
 
 
-@pytest.mark.parametrize("request_", [ASK, wire.REQUEST.pack(wire.LIST)], ids=["stream", "list"])
+@pytest.mark.parametrize("request_", [ASK, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST)], ids=["stream", "list"])
 def test_stock_clients_that_ask_and_go(server: Any, served: Any, request_: Any) -> None:
     for _ in range(500):
         with raw(server.name) as connection:

@@ -32,7 +32,7 @@ from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, memfd, wire
 from visionipc.formats import Geometry, geometry
-from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, Incoming
+from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, IncomingStream
 
 COUNT = 3
 LAYOUT = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
@@ -105,7 +105,7 @@ def grant(row: int = 0) -> bytearray:
 def memory(ours: bool, count: int = COUNT) -> Iterator[list[int]]:
     """Descriptors as a server sends them: of buffers, and of the table if it is one of ours."""
     sizes = [BYTES] * count + [TABLE_BYTES] * ours
-    fds = [memfd.create("test", size, "test") for size in sizes]
+    fds = [memfd.create_memfd("test", size, "test") for size in sizes]
     try:
         yield fds
     finally:
@@ -117,8 +117,8 @@ def answering(data: bytes | bytearray, fds: list[int]) -> Behaviour:
     """Answer any question for a stream so, and list stream 0."""
 
     def behave(client: socket.socket, request: bytes) -> None:
-        if request[:4] == wire.REQUEST.pack(wire.LIST):
-            client.send(wire.REQUEST.pack(0))
+        if request[:4] == wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST):
+            client.send(wire.REQUEST_STRUCT.pack(0))
         else:
             socket.send_fds(client, [data], fds)
 
@@ -194,8 +194,8 @@ def test_a_server_whose_queue_stays_full(client: Any) -> None:
 @pytest.mark.parametrize("listed", [False, True], ids=["at all", "for the stream"])
 def test_a_server_that_closes_without_an_answer(client: Any, listed: Any) -> None:
     def behave(connection: socket.socket, request: bytes) -> None:
-        if listed and request == wire.REQUEST.pack(wire.LIST):
-            connection.send(wire.REQUEST.pack(0))
+        if listed and request == wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST):
+            connection.send(wire.REQUEST_STRUCT.pack(0))
 
     kind, text = (IpcError, "did not admit us") if listed else (StreamNotFoundError, "no stream 0")
     refused(client, behave, kind, text)
@@ -247,7 +247,7 @@ def test_a_listing_of_impossible_size(client: Any, listing: Any) -> None:
     ids=str,
 )
 def test_records_that_contradict_each_other(client: Any, ours: Any, changes: Any) -> None:
-    data = packed(FIELDS, records() + (grant() if ours else b""), wire.RECORD.size, **changes)
+    data = packed(FIELDS, records() + (grant() if ours else b""), wire.BUFFER_STRUCT.size, **changes)
     with memory(ours) as fds:
         refused(client, answering(data, fds), CorruptSegmentError, "buffer 1 is number|not alike|cannot be")
 
@@ -272,12 +272,12 @@ def test_geometry_that_cannot_be(client: Any, changes: Any) -> None:
     """From ours it is refused. Stock's may send anything as NV12: its bytes can be had, its picture cannot."""
     data = records()
     for index in range(COUNT):
-        packed(FIELDS, data, index * wire.RECORD.size, **changes)
+        packed(FIELDS, data, index * wire.BUFFER_STRUCT.size, **changes)
     with memory(True) as fds:
         refused(client, answering(data + grant(), fds), CorruptSegmentError, "layout that cannot be")
     with memory(False) as fds, Impostor(client._name, answering(data, fds)), publisher(client._name) as pub:
         assert client.connect(False)
-        pub.send(wire.PACKET.pack(SERVER_ID, 0, 0, 0, 0, 0, 1))
+        pub.send(wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, 0, 0, 0, 0, 0, 1))
         with client.frame(DEADLINE_MS) as frame:
             assert len(frame.data) == LAYOUT.size
             with pytest.raises(InvalidValueError):
@@ -302,7 +302,7 @@ def test_geometry_that_cannot_be(client: Any, changes: Any) -> None:
     ids=str,
 )
 def test_a_grant_that_is_not_of_this_library(client: Any, changes: Any) -> None:
-    data = packed(GRANT_FIELDS, records() + grant(), COUNT * wire.RECORD.size, **changes)
+    data = packed(GRANT_FIELDS, records() + grant(), COUNT * wire.BUFFER_STRUCT.size, **changes)
     with memory(True) as fds:
         refused(client, answering(data, fds), SegmentError, "another version|cannot be|not a table")
 
@@ -315,7 +315,7 @@ def test_sizes_that_are_no_answer(client: Any, size: Any) -> None:
 
 def test_random_answers(client: Any) -> None:
     chance = random.Random(3)
-    sizes = [wire.RECORD.size * n + extra for n in range(4) for extra in (0, wire.GRANT.size)]
+    sizes = [wire.BUFFER_STRUCT.size * n + extra for n in range(4) for extra in (0, wire.GRANT_STRUCT.size)]
 
     def behave(connection: socket.socket, request: bytes) -> None:
         size = chance.choice([*sizes, chance.randrange(1, 2000)])
@@ -377,7 +377,7 @@ STRANGE = {
     "directory": lambda folder: os.open(folder, os.O_RDONLY),
     "device": lambda folder: os.open("/dev/zero", os.O_RDWR),
     "path": lambda folder: os.open(folder, os.O_PATH),
-    "short": lambda folder: memfd.create("short", BYTES - 1, "test"),
+    "short": lambda folder: memfd.create_memfd("short", BYTES - 1, "test"),
     "empty": lambda folder: os.memfd_create("empty"),
     "write only": lambda folder: write_only(folder, max(BYTES, TABLE_BYTES)),
 }
@@ -410,18 +410,18 @@ def test_memory_that_can_shrink_is_not_of_ours(client: Any, tmp_path: Path, plac
 
 def test_a_buffer_that_is_shorter_than_its_frames() -> None:
     """Nothing of it may be shown: reading beyond a mapping ends the process."""
-    fd = memfd.create("a buffer", 4096, "e")
+    fd = memfd.create_memfd("a buffer", 4096, "e")
     try:
         region, record = Mapping(fd, 4096, False, "e"), wire.Record(LAYOUT, SERVER_ID, 0, 0)
         with pytest.raises(SegmentError, match="4096"):
-            Incoming([record], [region], [fd], None)
+            IncomingStream([record], [region], [fd], None)
     finally:
         os.close(fd)
 
 
 def test_a_table_that_we_may_not_write(client: Any) -> None:
     with memory(True) as fds:
-        table = memfd.read_only(fds[-1])
+        table = memfd.reopen_read_only(fds[-1])
         answer = answering(bytes(records() + grant()), [*fds[:-1], table])
         refused(client, answer, SegmentError, "cannot map")
         os.close(table)
@@ -486,7 +486,7 @@ def publisher(name: str) -> Iterator[msgq.PubSocket]:
 
 
 def good(ours: bool, index: int = 0) -> bytes:
-    return wire.PACKET.pack(SERVER_ID, index, 5, int(ours), 1, 2, 1)
+    return wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, index, 5, int(ours), 1, 2, 1)
 
 
 @pytest.fixture(params=[False, True], ids=["stock", "ours"])
@@ -512,10 +512,10 @@ def topic(request: pytest.FixtureRequest, client: Any) -> Iterator[Any]:
         bytes(4096),
         bytes(48),
         b"\xff" * 48,
-        wire.PACKET.pack(SERVER_ID, COUNT, 0, 1, 0, 0, 1),
-        wire.PACKET.pack(SERVER_ID, 2**64 - 1, 0, 1, 0, 0, 1),
-        wire.PACKET.pack(SERVER_ID, 2**32, 0, 1, 0, 0, 1),
-        wire.PACKET.pack(SERVER_ID + 1, 0, 0, 1, 0, 0, 1),
+        wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, COUNT, 0, 1, 0, 0, 1),
+        wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, 2**64 - 1, 0, 1, 0, 0, 1),
+        wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, 2**32, 0, 1, 0, 0, 1),
+        wire.FRAME_PACKET_STRUCT.pack(SERVER_ID + 1, 0, 0, 1, 0, 0, 1),
     ],
     ids=["1", "47", "49", "4096", "zeros", "ones", "index", "largest index", "index of 33 bits", "server"],
 )
@@ -550,7 +550,7 @@ def test_a_generation_that_the_buffer_does_not_have(topic: Any, generation: Any)
     if not ours:
         pytest.skip("stock has none")
     for _ in range(5000):  # each sends the client to the newest that is there
-        pub.send(wire.PACKET.pack(SERVER_ID, 0, 0, generation, 0, 0, 1))
+        pub.send(wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, 0, 0, generation, 0, 0, 1))
     assert client.recv(0) is None
     pub.send(good(ours))
     assert client.frame(DEADLINE_MS).frame_id == 5
@@ -572,7 +572,7 @@ def flood(name: str, other_servers: bool) -> None:
     """Publish packets that are no frames for ever, each of another server or all of one generation."""
     with publisher(name) as pub:
         for i in itertools.count(1):
-            pub.send(wire.PACKET.pack((SERVER_ID + other_servers * i) % 2**64, 0, 0, 7, 0, 0, 1))
+            pub.send(wire.FRAME_PACKET_STRUCT.pack((SERVER_ID + other_servers * i) % 2**64, 0, 0, 7, 0, 0, 1))
             if i == 1:
                 say()
 
@@ -600,7 +600,7 @@ def test_recv_does_not_wait_for_a_new_server_that_says_nothing(topic: Any) -> No
     try:
         with Impostor(client._name, lambda connection, _: connection.recv(1)):
             for index in range(100):
-                pub.send(wire.PACKET.pack(index, 0, 0, 0, 0, 0, 1))
+                pub.send(wire.FRAME_PACKET_STRUCT.pack(index, 0, 0, 0, 0, 0, 1))
             begin = time.monotonic()
             assert client.recv(10) is None
             assert time.monotonic() - begin < 2  # not 100 time-outs

@@ -12,7 +12,7 @@ from typing import Any
 from msgq.impl.base.core import Mapping, View
 from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.core import MAX_BUFFERS, TABLE_BYTES, ClientLeases, Frame, Incoming
+from visionipc.impl.core import MAX_BUFFERS, TABLE_BYTES, ClientLeases, Frame, IncomingStream
 from visionipc.listener import Answer, Request
 
 
@@ -68,8 +68,8 @@ def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
         gc.disable()
         leases = ClientLeases(Mapping(table, TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
         record: Any = SimpleNamespace(server_id=5, geometry=SimpleNamespace(size=100))
-        incoming = Incoming([record], [Mapping(buffer, 4096, False, "frames")], [buffer], leases)
-        packet = wire.PACKET.pack(5, 0, 0, generation, 0, 0, True)
+        incoming = IncomingStream([record], [Mapping(buffer, 4096, False, "frames")], [buffer], leases)
+        packet = wire.FRAME_PACKET_STRUCT.pack(5, 0, 0, generation, 0, 0, True)
         garbage: list[Any] = [incoming.take(packet, Frame), incoming]
         assert struct.unpack("8xI", os.pread(table, 12, row)) == (generation,)
         garbage.append(garbage)

@@ -62,20 +62,20 @@ def test_a_client_of_the_same_user_cannot_open_a_frame_for_writing_as_it_is() ->
 
     def child() -> None:
         become_nobody()
-        fd = memfd.create("test", 5000, "test")
-        cannot_write(memfd.read_only(fd))
+        fd = memfd.create_memfd("test", 5000, "test")
+        cannot_write(memfd.reopen_read_only(fd))
         os.write(fd, b"server")
 
     assert in_fork(child) == 0
 
 
 def test_a_server_that_changes_its_user_serves_on() -> None:
-    fd = memfd.create("test", 5000, "test")
+    fd = memfd.create_memfd("test", 5000, "test")
     os.write(fd, b"server")
 
     def child() -> None:
         become_nobody()
-        assert os.read(memfd.read_only(fd), 6) == b"server"
+        assert os.read(memfd.reopen_read_only(fd), 6) == b"server"
 
     assert in_fork(child) == 0
     os.close(fd)

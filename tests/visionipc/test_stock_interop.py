@@ -147,7 +147,7 @@ def test_stock_client_that_conflates_gets_our_newest_frame(name: Any, stack: Any
 
 
 def test_stock_client_lists_our_streams(name: Any, stack: Any) -> None:
-    kinds = [0, 1, 2, 77, wire.LIST - 1]
+    kinds = [0, 1, 2, 77, wire.LIST_REQUEST - 1]
     stack.enter_context(OurServer(name, dict.fromkeys(kinds, SMALL)))
     assert StockClient.streams(stack.enter_context(StockClient(name, 0))) == kinds
 

@@ -176,7 +176,7 @@ def test_frames_go_round_where_a_stock_client_may_be(server: Any, settled: Settl
     client = settled()
     with contextlib.closing(_unix_socket()) as stock:
         stock.connect(wire.socket_path(server.name))
-        stock.send(wire.REQUEST.pack(0))
+        stock.send(wire.REQUEST_STRUCT.pack(0))
         assert stock.recv(1 << 16)
     order = passed_on(server, client, count=BUFFERS)
     assert sorted(order) == list(range(BUFFERS))
@@ -254,7 +254,7 @@ def test_a_stream_that_cannot_be_had_is_not_asked_for_at_each_frame(
         raise IpcError("another version", server.name)
 
     monkeypatch.setattr(receiving, "open_stream", refuse)
-    monkeypatch.setattr(receiving, "_TRY_AGAIN_S", 1000.0)
+    monkeypatch.setattr(receiving, "_RETRY_INTERVAL_S", 1000.0)
     server.create_buffers(0, BUFFERS, WIDTH, HEIGHT)
     for value in range(3 * BUFFERS):
         publish(server, value)

@@ -16,10 +16,10 @@ import threading
 import msgq
 from tools.fuzz.rounds import run_rounds, watchdog
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.connection import _stream
+from visionipc.connection import _parse_stream
 from visionipc.formats import FrameFormat, geometry
 from visionipc.impl.core import TABLE_BYTES, VERSION
-from visionipc.memfd import create
+from visionipc.memfd import create_memfd
 
 NAME = "frames"
 WIDTH, HEIGHT = 64, 32
@@ -64,7 +64,7 @@ def descriptors(chance: random.Random, count: int) -> list[int]:
         sizes[chance.randrange(len(sizes))] = chance.choice((0, 1, BUFFER_BYTES - 1, TABLE_BYTES - 1, 2**20))
     if chance.random() < 0.1:
         sizes.pop()
-    fds = [create("fuzz", size, NAME) if size > 1 else os.memfd_create("fuzz", os.MFD_CLOEXEC) for size in sizes]
+    fds = [create_memfd("fuzz", size, NAME) if size > 1 else os.memfd_create("fuzz", os.MFD_CLOEXEC) for size in sizes]
     if chance.random() < 0.1:
         fds.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
     return fds
@@ -75,9 +75,9 @@ def descriptors(chance: random.Random, count: int) -> list[int]:
 
 def ask(chance: random.Random) -> socket.socket | None:
     """Ask a server something; the connection, if it is left open."""
-    question = wire.REQUEST.pack(chance.choice((0, 0, 1, wire.LIST))) + wire.HELLO
+    question = wire.REQUEST_STRUCT.pack(chance.choice((0, 0, 1, wire.LIST_REQUEST))) + wire.CLIENT_TAG
     if chance.random() < 0.3:
-        question += wire.GIVE_BACK.pack(chance.choice(LONG_WORDS) % 2**64, chance.choice(WORDS))
+        question += wire.RETURN_ROW_STRUCT.pack(chance.choice(LONG_WORDS) % 2**64, chance.choice(WORDS))
     fds = descriptors(chance, 1) if chance.random() < 0.1 else []
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(1.0)
@@ -143,8 +143,8 @@ class Impostor:
                 self._answer(client, client.recv(256))
 
     def _answer(self, client: socket.socket, request: bytes) -> None:
-        if request[:4] == wire.REQUEST.pack(wire.LIST):
-            client.send(mutate_bytes(self._chance, wire.REQUEST.pack(0)))
+        if request[:4] == wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST):
+            client.send(mutate_bytes(self._chance, wire.REQUEST_STRUCT.pack(0)))
             return
         count = self._chance.choice((1, 2, 3, 20))
         fds = descriptors(self._chance, count)
@@ -166,7 +166,9 @@ class Impostor:
 def packet(chance: random.Random) -> bytes:
     """Return a packet about a frame that may be none."""
     index, generation = chance.choice((0, 0, 1, *WORDS)), chance.choice((0, 1, 2, 2**32 - 1))
-    return mutate_bytes(chance, wire.PACKET.pack(SERVER_ID, index, chance.choice(WORDS), generation, 1, 2, 1))
+    return mutate_bytes(
+        chance, wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, index, chance.choice(WORDS), generation, 1, 2, 1)
+    )
 
 
 def fuzz_client(chance: random.Random) -> None:
@@ -199,7 +201,7 @@ def fuzz_parsing(chance: random.Random) -> None:
         with watchdog():
             wire.unpack_records(data, None, 0, NAME)
         with watchdog():
-            _stream(data, [], 0, NAME)  # with no descriptor for anything
+            _parse_stream(data, [], 0, NAME)  # with no descriptor for anything
 
 
 def run_round(chance: random.Random) -> None:

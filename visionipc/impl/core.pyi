@@ -104,7 +104,7 @@ class ClientLeases(PinOwner):
 _F = TypeVar("_F", bound=Frame)
 
 @disjoint_base
-class Outgoing:
+class OutgoingStream:
     """A server's stream: its buffers, leases and topic. One thread at a time; refuses a second frame meanwhile."""
 
     @property
@@ -169,7 +169,7 @@ class FrameDraft:
         """Clients hold all buffers."""
 
     def __init__(self) -> None:
-        """Raise TypeError: `Sender.frame` makes it."""
+        """Raise TypeError: `StreamSender.frame` makes it."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -183,7 +183,7 @@ class FrameDraft:
         """
 
 @disjoint_base
-class Sender:
+class StreamSender:
     """The base of a server: gives out frames to render into."""
 
     @property
@@ -208,7 +208,7 @@ class Sender:
 
 @disjoint_base
 class Frame:
-    """What a client knows of a frame; made by `Incoming.take`. `VisionBuf` says what it is for."""
+    """What a client knows of a frame; made by `IncomingStream.take`. `VisionBuf` says what it is for."""
 
     _view: View | None
     @property
@@ -240,7 +240,7 @@ class Frame:
         """As sent."""
 
 @disjoint_base
-class Incoming:
+class IncomingStream:
     """A client's stream, in one life of it: the buffers, mapped, and the client's leases."""
 
     @property
@@ -278,7 +278,7 @@ class Incoming:
 
         Parameters
         ----------
-        packet : as it came, see `wire.PACKET`.
+        packet : as it came, see `wire.FRAME_PACKET_STRUCT`.
         kind : the class that the frame shall have.
 
         Returns
@@ -288,7 +288,7 @@ class Incoming:
         """
 
 @disjoint_base
-class Receiver:
+class StreamReceiver:
     """A client's way of a frame, as far as nothing is in it; and what it knows of the frame that it took last."""
 
     _subscriber: SubSocket | None
@@ -319,7 +319,7 @@ class Receiver:
     def _recv_disconnected(self, timeout_ms: float) -> None:
         """Wait without a subscriber. To be defined by the subclass."""
 
-    def _recv_on(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
+    def _continue_recv(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
         """Go on from a packet whose frame is not to be had at once. To be defined by the subclass.
 
         Parameters
@@ -330,4 +330,4 @@ class Receiver:
         """
 
     def _take_frame(self, packet: bytes) -> VisionBuf | None:
-        """Return the frame that a packet announces, as `Incoming.take`, and note what it says."""
+        """Return the frame that a packet announces, as `IncomingStream.take`, and note what it says."""

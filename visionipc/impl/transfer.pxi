@@ -10,7 +10,7 @@ cdef inline object new(type kind):
     return (<PyTypeObject *> kind).tp_new(kind, <PyObject *> NOTHING, NULL)
 
 
-cdef struct Packet:  # wire.PACKET
+cdef struct FramePacket:  # wire.FRAME_PACKET_STRUCT
     uint64_t server_id
     uint64_t buffer
     uint32_t frame_id
@@ -21,7 +21,7 @@ cdef struct Packet:  # wire.PACKET
     uint8_t padding[7]
 
 
-cdef class Outgoing:
+cdef class OutgoingStream:
     """See core.pyi."""
 
     cdef readonly str endpoint
@@ -82,7 +82,7 @@ cdef class Outgoing:
 
     cdef int _end(self, int buffer, frame_id, sof, eof, bint valid) except -1:
         """Publish what was begun."""
-        cdef Packet packet
+        cdef FramePacket packet
         cdef uint64_t word
         memset(&packet, 0, sizeof(packet))
         try:
@@ -128,7 +128,7 @@ cdef class Outgoing:
 cdef class FrameDraft:
     """See core.pyi."""
 
-    cdef readonly Outgoing _stream
+    cdef readonly OutgoingStream _stream
     cdef readonly View _view
     cdef int _buffer
     cdef bint _entered
@@ -142,7 +142,7 @@ cdef class FrameDraft:
         raise TypeError(ELSEWHERE)
 
     def __enter__(self):
-        cdef Outgoing stream = self._stream
+        cdef OutgoingStream stream = self._stream
         if stream is None:  # it was made around the constructor
             raise TypeError(ELSEWHERE)
         if self._entered:
@@ -176,7 +176,7 @@ cdef class FrameDraft:
             self._stream._busy = False
 
 
-cdef class Sender:
+cdef class StreamSender:
     """See core.pyi."""
 
     cdef readonly dict _streams
@@ -188,9 +188,9 @@ cdef class Sender:
 
     def frame(self, type):
         cdef FrameDraft draft
-        cdef Outgoing stream = self._streams.get(type)
+        cdef OutgoingStream stream = self._streams.get(type)
         if stream is None:
-            stream = <Outgoing?> self._stream(type)
+            stream = <OutgoingStream?> self._stream(type)
         stream._check_open()
         draft = <FrameDraft?> new(self._kind)
         draft._stream = stream
@@ -218,7 +218,7 @@ cdef class Frame:
         pass
 
 
-cdef class Incoming:
+cdef class IncomingStream:
     """See core.pyi."""
 
     cdef readonly list records
@@ -247,7 +247,7 @@ cdef class Incoming:
         return self._take(packet, kind)
 
     cdef Frame _take(self, bytes packet, type kind):
-        cdef Packet p
+        cdef FramePacket p
         cdef Mapping region
         cdef View view
         cdef Frame frame
@@ -272,11 +272,11 @@ cdef class Incoming:
         return frame
 
 
-cdef class Receiver:
+cdef class StreamReceiver:
     """See core.pyi."""
 
     cdef public object _subscriber  # of the ring; of the bus in a simulation
-    cdef public Incoming _stream
+    cdef public IncomingStream _stream
     cdef public uint32_t frame_id
     cdef public uint64_t timestamp_sof
     cdef public uint64_t timestamp_eof
@@ -303,16 +303,16 @@ cdef class Receiver:
         if packet is None:
             return None
         frame = self._take_frame(packet)
-        return self._recv_on(packet, timeout_ms, began) if frame is None else frame
+        return self._continue_recv(packet, timeout_ms, began) if frame is None else frame
 
     def _recv_disconnected(self, timeout_ms):
         raise NotImplementedError
 
-    def _recv_on(self, packet, timeout_ms, began):
+    def _continue_recv(self, packet, timeout_ms, began):
         raise NotImplementedError
 
     cpdef Frame _take_frame(self, bytes packet):
-        cdef Incoming stream = self._stream  # which another thread may end meanwhile
+        cdef IncomingStream stream = self._stream  # which another thread may end meanwhile
         cdef Frame frame = None if stream is None else stream._take(packet, self._kind)
         if frame is not None:
             self.frame_id, self.valid = frame.frame_id, frame.valid_frame

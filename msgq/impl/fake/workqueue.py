@@ -131,7 +131,7 @@ class MessageQueue(Waitable):
     @property
     def events(self) -> bool | str | None:
         """What it says of its messages."""
-        return options.EVENTS[self._queue.events]
+        return options.EVENTS_CHOICES[self._queue.events]
 
     @property
     def schema(self) -> Schema | None:

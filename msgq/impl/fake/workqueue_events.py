@@ -15,7 +15,7 @@ from msgq.impl.fake.channel import Publisher, open_channel_file
 from msgq.impl.fake.workqueue_store import Item, Queue, find_queue
 from msgq.impl.workqueue import options
 
-_PAYLOAD = options.EVENTS.index("payload")
+_PAYLOAD = options.EVENTS_CHOICES.index("payload")
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 
@@ -69,7 +69,7 @@ class EventPublisher:
         channel_file.channel.derived = True
         channel_file.configure(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
         channel_file.describe(SCHEMA, False)
-        pool = options.events_pool(self._queue.max_message_size, payload)
+        pool = options.size_events_pool(self._queue.max_message_size, payload)
         return Publisher(channel_file, process_name(), *pool, _POOL_BYTES_MAX)
 
     def close(self) -> None:

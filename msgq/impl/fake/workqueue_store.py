@@ -182,7 +182,7 @@ class Queue(EndpointState[Inbox]):
     ----------
     ready : a heap of the messages that wait: priority, negative; order; message.
     in_flight : messages that are taken.
-    events : what it says of its messages, an index of `options.EVENTS`.
+    events : what it says of its messages, an index of `options.EVENTS_CHOICES`.
     counts : how often each event happened, over all handles.
     rows : open handles.
     receivers, senders : calls that wait, in the order in which they began.

@@ -87,7 +87,7 @@ cdef class EventPublisher:
 
     cdef int _open(self, bint sends) except -1:
         name = events_channel(self._file.name)
-        slots, slot_bytes = options.events_pool(self._file.parts.max_message_size, sends and self._payload)
+        slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._payload)
         if not self._file.is_linked():  # the channel of that name belongs to another queue, or to none
             raise StateError("the queue was removed", self._file.name)
         with naming.overrides(trust=self._file.trust):

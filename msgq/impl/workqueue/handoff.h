@@ -53,7 +53,7 @@ static inline bool mq_queue_has_free(const mq_queue_parts *parts) {
     return false;
 }
 
-static inline bool mq_queue_has(const mq_queue_parts *parts, mq_queue_role role) {
+static inline bool mq_queue_has_message_or_slot(const mq_queue_parts *parts, mq_queue_role role) {
     return role == MQ_QUEUE_SENDER ? mq_queue_has_free(parts) : mq_queue_has_ready(parts);
 }
 
@@ -109,7 +109,7 @@ static inline void mq_queue_handoff_end(const mq_queue_parts *parts, mq_queue_ro
 /* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_HANDOFF_NS, and its handoff was ended. */
 static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_queue_yield_state *yields = &h->yields[role];
-    if (!mq_queue_has(&h->parts, role)) {
+    if (!mq_queue_has_message_or_slot(&h->parts, role)) {
         yields->ticket = 0;
         return true;
     }
@@ -163,7 +163,8 @@ static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_
 
 /* Is there a message (slot) that this call may take? */
 static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait) {
-    return mq_queue_has(&h->parts, wait->role) && !(wait->takes && mq_queue_must_yield(h, wait->role, wait->ticket));
+    return mq_queue_has_message_or_slot(&h->parts, wait->role) &&
+           !(wait->takes && mq_queue_must_yield(h, wait->role, wait->ticket));
 }
 
 /* Longest sleep: `max_sleep_ns`, or less while this call yields, because a handoff may end without a wake. */

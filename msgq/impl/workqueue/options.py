@@ -34,8 +34,8 @@ from msgq.impl.base.argument_checks import is_number, timeout_ns
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
 O_CREX = O_CREAT | O_EXCL
 
-MESSAGES = 128
-MESSAGE_SIZE = 8192
+DEFAULT_MAX_MESSAGES = 128
+DEFAULT_MESSAGE_SIZE = 8192
 MESSAGES_MAX = 65536
 HANDLES_MAX = 128
 MESSAGE_SIZE_MAX = 2**30
@@ -43,14 +43,14 @@ PRIORITY_MAX = 32767
 # Both ends of a small queue that is always full or empty would sleep after each few messages, and a wake takes 30 us.
 SPIN_US = 10
 #: What a queue says of its messages, as it is asked for; a queue's file has the index.
-EVENTS = (None, True, "payload")
+EVENTS_CHOICES = (None, True, "payload")
 EVENTS_CAPACITY = 4096  # of the channel of events
 EVENTS_PAYLOAD_BYTES = 1 << 23  # of a pool for events with payload, unless four slots need more
 _EVENTS_SLOTS = EVENTS_CAPACITY + 2
 _EVENTS_LEAST_SLOTS = 4
 SCHEMA_DATA_MAX = 20032
 WORD_MAX = 2**64 - 1
-_LONGEST_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days
+_LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days
 
 
 class OpenRequest(NamedTuple):
@@ -78,11 +78,11 @@ class OpenRequest(NamedTuple):
 
     def new_sizes(self) -> tuple[int, int]:
         """Return how many messages a new queue holds, and the bytes that each may have."""
-        return self.max_messages or MESSAGES, self.max_message_size or MESSAGE_SIZE
+        return self.max_messages or DEFAULT_MAX_MESSAGES, self.max_message_size or DEFAULT_MESSAGE_SIZE
 
     def new_events(self) -> int:
-        """Return what a new queue says of its messages: an index of EVENTS."""
-        return EVENTS.index(self.events)
+        """Return what a new queue says of its messages: an index of EVENTS_CHOICES."""
+        return EVENTS_CHOICES.index(self.events)
 
     def check(self, max_messages: int, max_message_size: int, events: int) -> None:
         """Compare with those of a queue that is there.
@@ -94,7 +94,7 @@ class OpenRequest(NamedTuple):
         if not self.strict:
             return
         existing: dict[str, object] = {"max_messages": max_messages, "max_message_size": max_message_size}
-        existing["events"] = EVENTS[events]
+        existing["events"] = EVENTS_CHOICES[events]
         for option, value in existing.items():
             asked = getattr(self, option)
             if asked not in (None, value):
@@ -140,14 +140,14 @@ def parse_open_request(
         create,
         not bits & O_NONBLOCK,
         flags is None,
-        _mode(mode, checked),
-        _size("max_messages", max_messages, MESSAGES_MAX, checked),
-        _size("max_message_size", max_message_size, MESSAGE_SIZE_MAX, checked),
-        _events(events, checked),
+        _check_mode(mode, checked),
+        _check_size("max_messages", max_messages, MESSAGES_MAX, checked),
+        _check_size("max_message_size", max_message_size, MESSAGE_SIZE_MAX, checked),
+        _check_events(events, checked),
     )
 
 
-def _mode(asked: int | None, name: str) -> int:
+def _check_mode(asked: int | None, name: str) -> int:
     """Return the permissions of a new queue. Taking a message writes to the file, so half of a right is none."""
     result = naming.mode(asked, name)
     half = [what for what, bits in (("group", 0o060), ("others", 0o006)) if result & bits not in (0, bits)]
@@ -159,7 +159,7 @@ def _mode(asked: int | None, name: str) -> int:
     return result
 
 
-def _size(what: str, value: int | None, most: int, name: str) -> int | None:
+def _check_size(what: str, value: int | None, most: int, name: str) -> int | None:
     if value is None:
         return None
     number = operator.index(value)
@@ -168,7 +168,7 @@ def _size(what: str, value: int | None, most: int, name: str) -> int | None:
     return number
 
 
-def _events(asked: bool | str | None, name: str) -> bool | str | None:
+def _check_events(asked: bool | str | None, name: str) -> bool | str | None:
     if not (asked is None or asked is True or asked == "payload"):
         raise InvalidValueError(f"events is {asked!r}; give None, True or 'payload'", name)
     if asked:
@@ -176,7 +176,7 @@ def _events(asked: bool | str | None, name: str) -> bool | str | None:
     return asked
 
 
-def events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
+def size_events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
     """Return how many slots a publisher of events has, and the bytes of each.
 
     Parameters
@@ -261,9 +261,9 @@ def wait_ns(
             raise InvalidTypeError(f"{text}, or None to wait for ever", name)
         huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
         seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
-        if not seconds_left <= _LONGEST_S:  # most of all a time of the wall clock, which would wait for decades
+        if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
             text = f"the deadline {deadline} is {seconds_left:.6g} s away"
-            text = f"{text}; give one of time.monotonic(), up to {_LONGEST_S} s"
+            text = f"{text}; give one of time.monotonic(), up to {_LONGEST_WAIT_S} s"
             raise InvalidValueError(f"{text} away, or None to wait for ever", name)
         patience = math.ceil(max(seconds_left, 0.0) * NS_PER_S)
     return patience if block else 0
@@ -277,8 +277,8 @@ def lease_ns(lease: float | None, name: str) -> int:
         text = f"the lease is {lease!r}, of type {type(lease).__name__}; give a number of seconds"
         advice = " (its total_seconds())" if hasattr(lease, "total_seconds") else ""
         raise InvalidTypeError(f"{text}{advice}, or None for a job without a lease", name)
-    if not 0 < lease <= _LONGEST_S:
-        text = f"a lease of {lease} s is not possible; give more than 0, up to {_LONGEST_S}, or None"
+    if not 0 < lease <= _LONGEST_WAIT_S:
+        text = f"a lease of {lease} s is not possible; give more than 0, up to {_LONGEST_WAIT_S}, or None"
         raise InvalidValueError(text, name)
     return math.ceil(lease * NS_PER_S)
 

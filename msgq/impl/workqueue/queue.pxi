@@ -74,7 +74,7 @@ cdef class MessageQueue(Handle):
 
     @property
     def events(self):
-        return options.EVENTS[self._h.parts.events]
+        return options.EVENTS_CHOICES[self._h.parts.events]
 
     @property
     def schema(self):

@@ -7,7 +7,7 @@ from typing import Any
 import msgq
 from msgq.errors import KeyTakenError, WaitTimeoutError
 from msgq.records import Board, SeqlockVector
-from tests.stress.records import dtype, stamped, stamps_of, value
+from tests.stress.records import dtype, read_stamps, stamped, value
 from tools.chaos.history import RECORDS, History
 from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload, check_within
 
@@ -95,7 +95,7 @@ class Records(Workload):
         changes = self._vector.changes()
         if not len(changes.rows):
             return
-        parts = changes.indices.tolist(), stamps_of(changes.rows).tolist(), changes.counts.tolist()
+        parts = changes.indices.tolist(), read_stamps(changes.rows).tolist(), changes.counts.tolist()
         for i, stamp_read, count, time in zip(*parts, changes.times.tolist(), strict=True):
             incarnation, index = stamp_read >> 32, stamp_read & 0xFFFFFFFF
             assert count > self._counts[i], f"element {i}: write {count} came after {self._counts[i]}"
@@ -134,7 +134,7 @@ class Records(Workload):
         keys = context.history.words(0, RECORDS)
         with SeqlockVector(VECTOR) as vector:
             counts = vector.counts().tolist()
-            _check_last(context.history, stamps_of(vector.read()).tolist(), counts)
+            _check_last(context.history, read_stamps(vector.read()).tolist(), counts)
             for i, count in enumerate(counts):
                 keys[TOTAL + i] = count
             vector[0] = stamped(vector.dtype, [1])[0]
