@@ -235,7 +235,7 @@ class WorkResults:
     killed: tuple[KilledWorker, ...]
 
 
-def read_work_figures(run: str, killed: Sequence[KilledWorker]) -> WorkResults | None:
+def read_work_results(run: str, killed: Sequence[KilledWorker]) -> WorkResults | None:
     """Look at the queue, after all workers have ended; None: the run ended before one of them had made it."""
     try:
         queue = stats.queue(plan.endpoint_name(run, plan.JOBS_TOPIC))

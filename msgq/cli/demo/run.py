@@ -99,7 +99,7 @@ class DemoRun:
             published = self._stop_all()
             interrupted = self._stop.is_set() and not complete
             read_recording = self._read_recording(published)
-            work = endpoint_roles.read_work_figures(self._run, self._killed_workers) if plan.HAS_ALL_KINDS else None
+            work = endpoint_roles.read_work_results(self._run, self._killed_workers) if plan.HAS_ALL_KINDS else None
             return summarize_run(
                 published, self._reports.latest, elapsed_s, interrupted, self._failures, read_recording, work
             )
