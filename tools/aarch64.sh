@@ -34,12 +34,12 @@ PROBE bool checkpoint_read(const mq_ring_side *side, mq_ring_checkpoint *m) { re
 PROBE void identity_write(mq_participant *who, const mq_process_identity *me) { mq_participant_write(who, me, 1, true); }
 PROBE void schema_write(mq_ring_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
 PROBE bool schema_read(const mq_ring_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
-PROBE bool event_set(mq_gate_event *e) { return mq_gate_event_set(e); }
-PROBE bool event_is_set(const mq_gate_event *e) { return mq_gate_event_is_set(e); }
-PROBE int event_clear(mq_gate_event *e) { return mq_gate_event_clear(e); }
-PROBE void event_watch(mq_gate_event *e) { mq_gate_event_attach_fifo(e, 1, 1); }
-PROBE bool event_sleep(mq_gate_event *e, mq_gate *g) { return mq_gate_event_prepare_wait(e) && mq_gate_closed(g); }
-PROBE void gate_close(mq_gate *g) { mq_gate_close(g); }
+PROBE bool event_set(mq_fake_event *e) { return mq_fake_event_set(e); }
+PROBE bool event_is_set(const mq_fake_event *e) { return mq_fake_event_is_set(e); }
+PROBE int event_clear(mq_fake_event *e) { return mq_fake_event_clear(e); }
+PROBE void event_watch(mq_fake_event *e) { mq_fake_event_attach_fifo(e, 1, 1); }
+PROBE bool event_sleep(mq_fake_event *e, mq_event_gate *g) { return mq_fake_event_prepare_wait(e) && mq_event_gate_is_closed(g); }
+PROBE void gate_close(mq_event_gate *g) { mq_event_gate_close(g); }
 PROBE bool lease_take(mq_frame_lease_table *t, uint32_t r, uint32_t b) { return mq_frame_lease_take(t, r, b, 7); }
 PROBE void lease_return(mq_frame_lease_table *t, uint32_t r, uint32_t b) { mq_frame_lease_return(t, r, b); }
 PROBE void lease_leave(mq_frame_lease_table *t, uint32_t r) { mq_frame_row_set_left(t, r); }

@@ -48,7 +48,7 @@ static inline void copy_out(void *to, const void *shared, size_t n, const char *
 #define mq_liveness_unlock(liveness_token) (mq_liveness_unlock(liveness_token), POINT("let go of", liveness_token))
 #define mq_futex_wake(word, count) (mq_futex_wake(word, count), POINT("woke", word))
 #define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
-#define mq_copy_in(shared, from, n) copy_in(shared, from, n, __func__, #shared)
-#define mq_copy_out(to, shared, n) copy_out(to, shared, n, __func__, #shared)
+#define mq_copy_to_shared(shared, from, n) copy_in(shared, from, n, __func__, #shared)
+#define mq_copy_from_shared(to, shared, n) copy_out(to, shared, n, __func__, #shared)
 
 #endif

@@ -60,14 +60,14 @@ static void unlock_channel(int fd) {
 
 /* As make_pool: complete, and without a name. */
 static int make_pool(uint64_t count, uint64_t slot_bytes, mq_pool_map *slots, size_t *bytes) {
-    *bytes = mq_pool_head(count, page) + count * mq_pool_stride(slot_bytes);
+    *bytes = mq_pool_header_bytes(count, page) + count * mq_pool_slot_stride(slot_bytes);
     int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 || posix_fallocate(fd, 0, (off_t)*bytes) != 0)
         fail("a new file");
     mq_pool *pool = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     uint64_t uid = new_uid();
-    mq_pool_write(pool, *bytes, count, slot_bytes, page, liveness_file.inode, uid, self.pid, node);
-    if (mq_pool_check(pool, *bytes, liveness_file.inode, uid, slots))
+    mq_pool_header_init(pool, *bytes, count, slot_bytes, page, liveness_file.inode, uid, self.pid, node);
+    if (mq_pool_header_check(pool, *bytes, liveness_file.inode, uid, slots))
         fail("its own pool");
     return fd;
 }
@@ -91,7 +91,7 @@ static bool open_pool(uint64_t uid, mq_pool_map *slots) {
     fstat(fd, &found);
     mq_pool *pool = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    const char *wrong = mq_pool_check(pool, (uint64_t)found.st_size, liveness_file.inode, uid, slots);
+    const char *wrong = mq_pool_header_check(pool, (uint64_t)found.st_size, liveness_file.inode, uid, slots);
     if (wrong)
         fail(wrong);
     return true;
@@ -107,7 +107,7 @@ static int remove_dead_pools(int most) {
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         dead[i] = mq_load_acquire_u64(&header->publishers[i].pool_uid) &&
                   mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD;
-        if (dead[i] && (!begun || mq_channel_count_entries(&order, (unsigned)i, &newest[i]) == 0))
+        if (dead[i] && (!begun || mq_channel_count_pool_entries(&order, (unsigned)i, &newest[i]) == 0))
             newest[i] = 0;
         left += dead[i];
     }
@@ -120,7 +120,7 @@ static int remove_dead_pools(int most) {
         if (oldest < 0 || (newest[oldest] && left <= most))
             return left;
         if (begun)
-            mq_channel_retract_all(&order, (unsigned)oldest);
+            mq_channel_retract_all_entries(&order, (unsigned)oldest);
         unlink(pool_path(mq_load_relaxed_u64(&header->publishers[oldest].pool_uid)));
         POINT("removed", pool);
         mq_channel_release_row(&header->publishers[oldest]);
@@ -135,7 +135,7 @@ static int remove_dead_pools(int most) {
 static void join(uint64_t count, uint64_t slot_bytes) {
     size_t bytes;
     int lock = lock_channel(), left = remove_dead_pools(KEPT_DEAD_POOLS), row;
-    mq_channel_configure(header, mq_channel_config_of(mq_load_acquire_u64(&header->config)));
+    mq_channel_configure(header, mq_channel_config_unpack(mq_load_acquire_u64(&header->config)));
     memset(&publisher, 0, sizeof publisher);
     while ((row = mq_channel_find_free_row(header, &liveness_file, &publisher_hold)) == MQ_NO_ROW && left)
         left = remove_dead_pools(left - 1);
@@ -147,7 +147,7 @@ static void join(uint64_t count, uint64_t slot_bytes) {
     publisher.row = &header->publishers[row];
     publisher.number = (unsigned)row;
     mq_channel_order(header, &publisher.order);
-    mq_channel_publisher_begin(&publisher);
+    mq_channel_publisher_init(&publisher);
     mq_channel_publisher_register(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
     name_pool(fd, publisher.slots.uid);
     if (mq_eventcount_has_waiters_mp(&header->eventcount))
@@ -158,7 +158,7 @@ static void join(uint64_t count, uint64_t slot_bytes) {
 /* As PublisherPool.leave. */
 static void leave_row(mq_channel_publisher *p, void **liveness_token) {
     mq_participant_leave(&p->row->participant, p->slots.uid, liveness_token);
-    mq_channel_publisher_end(p);
+    mq_channel_publisher_free(p);
     int lock = lock_channel();
     remove_dead_pools(KEPT_DEAD_POOLS);
     unlock_channel(lock);
@@ -177,11 +177,11 @@ static void grow(uint64_t count, uint64_t slot_bytes) {
 }
 
 static uint32_t take(mq_channel_publisher *p) {
-    int slot = mq_channel_take_slot(p);
-    if (slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead(p))
-        slot = mq_channel_take_slot(p);
+    int slot = mq_channel_take_free_slot(p);
+    if (slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead_pins(p))
+        slot = mq_channel_take_free_slot(p);
     if (slot == MQ_CHANNEL_NO_SLOT) {
-        mq_channel_count_refused(p);
+        mq_channel_count_refused_message(p);
         puts("exhausted");
         exit(0);
     }
@@ -192,8 +192,8 @@ static void write_message(mq_channel_publisher *p, uint32_t slot, uint64_t size,
     uint8_t message[512];
     for (uint64_t i = 0; i < size; i++)
         message[i] = (uint8_t)(number >> 8 * (i & 7));
-    uint8_t *payload = mq_channel_payload(p, slot);
-    mq_copy_in(payload, message, size);
+    uint8_t *payload = mq_channel_begin_slot_write(p, slot);
+    mq_copy_to_shared(payload, message, size);
 }
 
 static void publish(mq_channel_publisher *p, uint32_t slot, uint64_t size) {
@@ -248,8 +248,8 @@ static void listen_in(void) {
     subscriber.row = &header->subscribers[row];
     mq_channel_subscriber_register(subscriber.row, &self, row_uid, row_token != NULL, node);
     unlock_channel(lock);
-    mq_channel_join(&subscriber, true);
-    begun = mq_channel_cursor(&subscriber);
+    mq_channel_subscriber_join(&subscriber, true);
+    begun = mq_channel_load_cursor(&subscriber);
 }
 
 /* As _clear_pins of subscriber_rows.pxi. */
@@ -259,7 +259,7 @@ static void clear_pins(int row) {
         mq_pool_map pool;
         uint64_t uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
         if (uid && mq_channel_publisher_liveness(header, &probe, i) != MQ_DEAD && open_pool(uid, &pool))
-            mq_channel_clear_pins(&pool, row);
+            mq_channel_clear_dead_viewer_pins(&pool, row);
     }
     mq_liveness_probe_end(&probe);
 }
@@ -268,7 +268,7 @@ static void clear_pins(int row) {
 static void become_viewer(void) {
     int lock = lock_channel(), row = mq_channel_find_free_viewer(header, &liveness_file, 0);
     while (row != MQ_NO_ROW) {
-        if (mq_channel_viewer_died(header, row))
+        if (mq_channel_viewer_row_is_stale(header, row))
             clear_pins(row);
         views = mq_liveness_lock(&liveness_file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);
         if (views)
@@ -287,13 +287,13 @@ static void become_viewer(void) {
 /* As Subscriber._look. False: nothing is there. */
 static bool look(mq_channel_message *message) {
     for (;;) {
-        mq_channel_status status = mq_channel_next(&subscriber, message);
+        mq_channel_status status = mq_channel_next_message(&subscriber, message);
         if (status == MQ_CHANNEL_CORRUPT)
             fail("corrupt");
         if (status != MQ_CHANNEL_UNMAPPED)
             return status == MQ_CHANNEL_OK;
         if (!open_pool(message->pool_uid, &subscriber.pools[message->row]))
-            mq_channel_skip(&subscriber, message);
+            mq_channel_skip_message(&subscriber, message);
     }
 }
 
@@ -322,8 +322,8 @@ static void receive(uint64_t count) {
     uint8_t copy[512];
     mq_channel_message message;
     while (count && look(&message)) {
-        mq_copy_out(copy, mq_pool_slot_payload(message.slot), message.length);
-        if (!mq_channel_accept(&subscriber, &message))
+        mq_copy_from_shared(copy, mq_pool_slot_payload(message.slot), message.length);
+        if (!mq_channel_accept_entry(&subscriber, &message))
             continue;
         check_number(&message, copy);
         count--;
@@ -334,7 +334,7 @@ static void receive(uint64_t count) {
 static void hold(uint64_t count) {
     mq_channel_message message;
     while (held < count && look(&message)) {
-        if (!mq_channel_pin(&subscriber, &message, (unsigned)viewer))
+        if (!mq_channel_pin_message(&subscriber, &message, (unsigned)viewer))
             continue;
         kept[held].pool = subscriber.pools[message.row];
         kept[held].slot = message.number;
@@ -350,7 +350,7 @@ static void let_go(void) {
         mq_pool_slot *slot = mq_pool_slot_at(&kept[held - 1].pool, kept[held - 1].slot);
         if (number_of(mq_pool_slot_payload(slot), kept[held - 1].length) != kept[held - 1].number)
             fail("a view has changed");
-        mq_pin_clear(&kept[held - 1].pool, kept[held - 1].slot, (unsigned)viewer);
+        mq_pool_pin_clear(&kept[held - 1].pool, kept[held - 1].slot, (unsigned)viewer);
         mq_store_release_u64(&subscriber.row->views_held, --held);
     }
 }
@@ -393,7 +393,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
         leave();
     else if (!strcmp(name, "tell"))
         printf("%llu received %llu lost %llu passed\n", (unsigned long long)subscriber.received,
-               (unsigned long long)subscriber.lost, (unsigned long long)(mq_channel_cursor(&subscriber) - begun));
+               (unsigned long long)subscriber.lost, (unsigned long long)(mq_channel_load_cursor(&subscriber) - begun));
     else
         fail(name);
 }

@@ -96,7 +96,7 @@ static void send_batch(uint64_t size, uint64_t number) {
             mq_ring_publisher_notify_subscribers(&publisher);
         if (mq_ring_publisher_begin_message(&publisher, size, &payload) != MQ_RING_OK)
             fail("begin");
-        mq_copy_in(payload, message, size);
+        mq_copy_to_shared(payload, message, size);
         mq_ring_publisher_stage_message(&publisher, size);
     }
     free(message);
@@ -142,7 +142,7 @@ static void receive(bool conflate, uint64_t count) {
             break;
         if (status != MQ_RING_OK)
             fail("corrupt");
-        mq_copy_out(copy, message.payload, message.size);
+        mq_copy_from_shared(copy, message.payload, message.size);
         if (!mq_ring_subscriber_accept_copy(&subscriber, &message)) {
             if (!conflate)
                 mq_ring_subscriber_recover_from_lap(&subscriber);

@@ -33,13 +33,13 @@ static struct {
 static unsigned kept_count;
 
 static uint64_t priority_of(uint64_t number) { return number % 3; }
-static uint64_t host_time(void) { return (uint64_t)(mq_now_ns() + h.clock_offset); }
+static uint64_t host_time(void) { return (uint64_t)(mq_monotonic_ns() + h.clock_offset); }
 static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (unsigned long long)number); }
 
 /* ---- coming and going ---- */
 
 /* As Handle._recover. */
-static void sweep(void) { mq_queue_recover(&h, mq_now_ns()); }
+static void sweep(void) { mq_queue_recover(&h, mq_monotonic_ns()); }
 
 /* The first half of Handle._join: before it looks for the dead. */
 static void enter(void) {
@@ -78,7 +78,7 @@ static int64_t find_room(void) {
 static void fill(uint64_t slot, uint64_t number) {
     uint64_t message[WORDS] = {number, number, number};
     uint8_t *payload = mq_queue_slot_payload(&h, slot);
-    mq_copy_in(payload, message, sizeof message);
+    mq_copy_to_shared(payload, message, sizeof message);
     mq_queue_commit(&h, slot, sizeof message, priority_of(number), host_time(), 0);
 }
 
@@ -129,7 +129,7 @@ static uint64_t copy(const mq_queue_delivery *delivery) {
     const uint8_t *payload = mq_queue_slot_payload(&h, delivery->slot);
     if (delivery->length != sizeof message)
         fail("length");
-    mq_copy_out(message, payload, sizeof message);
+    mq_copy_from_shared(message, payload, sizeof message);
     if (message[0] != message[1] || message[0] != message[2])
         fail("torn");
     if (mq_slot_state_priority(delivery->key) != priority_of(message[0]))
@@ -177,7 +177,7 @@ static void doze(mq_queue_wait *waits, uint64_t ms) {
     uint32_t expected = mq_queue_wait_prepare_sleep(&h, waits, waits->ticket);
     if (!mq_queue_wait_is_over(&h, waits))
         mq_futex_wait(mq_futex_word(mq_queue_eventcount(&h, waits->role)), expected,
-                      mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
+                      mq_monotonic_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
     mq_queue_finish_sleep(&h, waits->role);
 }

@@ -31,7 +31,7 @@ static int64_t clock_offset;
 static uint64_t *value;                /* room for one */
 static int64_t patience = PATIENCE_NS; /* with an element that another one has */
 
-static int64_t host_time(void) { return mq_now_ns() + clock_offset; }
+static int64_t host_time(void) { return mq_monotonic_ns() + clock_offset; }
 static bool is_exclusive(void) { return w.parts.config.flags & MQ_RECORD_EXCLUSIVE; }
 static void say(const char *what, uint64_t a) { printf("%s %llu\n", what, (unsigned long long)a); }
 
@@ -70,26 +70,26 @@ static void join(void) {
     if (row == MQ_NO_ROW)
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
-    mq_record_join(&w, (unsigned)row, &self, uid, row_lock != NULL);
-    if (is_exclusive() && !mq_record_claim(&w, &w.parts.header->owner)) {
-        mq_record_leave(&w, uid, &row_lock);
+    mq_record_register_writer(&w, (unsigned)row, &self, uid, row_lock != NULL);
+    if (is_exclusive() && !mq_record_claim_owner_word(&w, &w.parts.header->owner)) {
+        mq_record_unregister_writer(&w, uid, &row_lock);
         puts("owned");
         exit(0);
     }
     unlock(fd);
 }
 
-static void leave(void) { mq_record_leave(&w, uid, &row_lock); }
+static void leave(void) { mq_record_unregister_writer(&w, uid, &row_lock); }
 
 /* ---- writing ---- */
 
 /* As Vector._write_patiently. */
 static void write_all(uint64_t first, uint64_t count, const uint8_t *from) {
-    mq_selection which = {.first = first, .count = count};
+    mq_element_selection which = {.first = first, .count = count};
     uint64_t done = 0;
-    int64_t until = 0, began = mq_now_ns(), time = host_time();
+    int64_t until = 0, began = mq_monotonic_ns(), time = host_time();
     while (mq_vector_write(&w, &which, from, time, NULL, until, &done) != MQ_VECTOR_WRITTEN) {
-        int64_t now = mq_now_ns();
+        int64_t now = mq_monotonic_ns();
         if (until && now - began >= patience) {
             say("held", first + done);
             return;
@@ -115,11 +115,11 @@ static void write_many(uint64_t count, uint64_t number) {
 
 /* hold:INDEX: be in the middle of a write. */
 static void hold(uint64_t index) {
-    mq_u64 *version = mq_cell_version(&w.parts, index);
-    if (!is_exclusive() && mq_cell_try_acquire(version, w.owner) != 0 && !mq_record_steal(&w, version))
+    mq_u64 *version = mq_cell_version_word(&w.parts, index);
+    if (!is_exclusive() && mq_cell_try_acquire(version, w.owner) != 0 && !mq_record_steal_element(&w, version))
         fail("held");
-    mq_u64 *copy = mq_cell_begin(&w.parts, version, (uint64_t)host_time());
-    mq_copy_in(copy, fill(~0ull), words / 2 * sizeof *value);
+    mq_u64 *copy = mq_cell_begin_write(&w.parts, version, (uint64_t)host_time());
+    mq_copy_to_shared(copy, fill(~0ull), words / 2 * sizeof *value);
 }
 
 /* flood:COUNT:MICROSECONDS: write the first elements at random, for ever, with pauses of about so long. */
@@ -152,11 +152,11 @@ static bool look(uint64_t index, last_seen *last) {
 }
 
 static void look_at_key(uint64_t index, last_seen *last) {
-    mq_board_value found;
+    mq_board_value_copy found;
     const uint8_t *at;
     do {
         at = mq_board_read_begin(&w.parts, index, &found);
-        mq_copy_out(value, at, found.length);
+        mq_copy_from_shared(value, at, found.length);
     } while (!mq_board_read_valid(&w.parts, index, &found));
     if (found.count && (number_of(value, found.length / 8) % KEY_WORDS + 1) * 8 != found.length)
         fail("another length");
@@ -165,7 +165,8 @@ static void look_at_key(uint64_t index, last_seen *last) {
     *last = (last_seen){found.count, found.time_ns};
 }
 
-/* Read all elements, or values, again and again until somebody says a word; say how often, and how long it took at most. */
+/* Read all elements, or values, again and again until somebody says a word; say how often, and how long it took at
+ * most. */
 static void watch(void) {
     last_seen *last = calloc(w.parts.config.length, sizeof *last);
     struct pollfd in = {.fd = 0, .events = POLLIN};
@@ -187,11 +188,11 @@ static void watch(void) {
 static void sleep_once(uint64_t ms) {
     uint64_t *seen = calloc(w.parts.config.length, sizeof *seen);
     for (uint64_t i = 0; i < w.parts.config.length; i++)
-        seen[i] = mq_cell_count(mq_load_acquire_u64(mq_cell_version(&w.parts, i)));
+        seen[i] = mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(&w.parts, i)));
     mq_u32 *word = &w.parts.header->eventcount;
     uint32_t expected = mq_eventcount_prepare_wait_mp(word);
     if (mq_vector_next_changed(&w.parts, seen, 0) == w.parts.config.length)
-        mq_futex_wait(mq_futex_word(word), expected, mq_now_ns() + (int64_t)ms * MQ_NS_PER_MS);
+        mq_futex_wait(mq_futex_word(word), expected, mq_monotonic_ns() + (int64_t)ms * MQ_NS_PER_MS);
     say("changed", mq_vector_next_changed(&w.parts, seen, 0));
     free(seen);
 }
@@ -200,7 +201,7 @@ static void sleep_once(uint64_t ms) {
 
 static uint64_t find(uint64_t key, char *name) {
     size_t bytes = (size_t)snprintf(name, MQ_RECORD_KEY_BYTES, "a key that is called %llu", (unsigned long long)key);
-    return mq_board_find(&w.parts, name, bytes, 0);
+    return mq_board_find_key(&w.parts, name, bytes, 0);
 }
 
 /* declare:KEY, as Board.declare. */
@@ -212,7 +213,7 @@ static void declare(uint64_t key) {
         index = mq_board_add_key(&w.parts, name, strlen(name));
     if (index == MQ_BOARD_NO_KEY)
         fail("full");
-    bool claimed = mq_record_claim(&w, &w.parts.keys[index].owner);
+    bool claimed = mq_record_claim_owner_word(&w, &w.parts.keys[index].owner);
     unlock(fd);
     say(claimed ? "declared" : "taken", key);
 }
@@ -228,15 +229,16 @@ static void put(uint64_t key, uint64_t number) {
 /* begin:KEY: be in the middle of a write. */
 static void begin_value(uint64_t key) {
     char name[MQ_RECORD_KEY_BYTES];
-    mq_u64 *copy = mq_cell_begin(&w.parts, mq_cell_version(&w.parts, find(key, name)), (uint64_t)host_time());
+    mq_u64 *copy =
+        mq_cell_begin_write(&w.parts, mq_cell_version_word(&w.parts, find(key, name)), (uint64_t)host_time());
     mq_store_relaxed_u64(copy, ~0ull);
-    mq_copy_in(copy + 1, fill(~0ull), 8);
+    mq_copy_to_shared(copy + 1, fill(~0ull), 8);
 }
 
 /* return:KEY, as Entry.close */
 static void give_key_back(uint64_t key) {
     char name[MQ_RECORD_KEY_BYTES];
-    mq_record_release(&w, &w.parts.keys[find(key, name)].owner);
+    mq_record_release_owner_word(&w, &w.parts.keys[find(key, name)].owner);
 }
 
 /* ---- */

@@ -18,7 +18,7 @@ static int row;
 static void *liveness_token;
 
 static mq_versioned_row *row_at(uint64_t number) {
-    return (mq_versioned_row *)mq_row_table_at(&row_table, (int)number);
+    return (mq_versioned_row *)mq_row_table_participant(&row_table, (int)number);
 }
 
 static void take(void) {

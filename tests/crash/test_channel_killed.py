@@ -54,25 +54,27 @@ NAMED = {
     "join with a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
     "send": [
         "write_message: half copied to payload",
-        "mq_channel_enqueue: stored &at->length",
-        "mq_index_ring_publish: exchanged at",
-        "mq_index_ring_publish: exchanged order->tail",
-        "mq_channel_enqueue: stored &p->row->sent",
+        "mq_channel_enqueue_slot: stored &at->length",
+        "mq_index_ring_publish_entry: exchanged at",
+        "mq_index_ring_publish_entry: exchanged order->tail",
+        "mq_channel_enqueue_slot: stored &p->row->sent",
         "mq_eventcount_notify_mp: exchanged word",
     ],
-    "send of as many as there are slots": ["mq_index_ring_retract: exchanged mq_index_ring_at(order, position)"],
+    "send of as many as there are slots": [
+        "mq_index_ring_retract_entry: exchanged mq_index_ring_entry_at(order, position)",
+    ],
     "close without a message": ["remove_dead_pools: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
     "join where too many died": [
-        "mq_channel_retract_all: exchanged &order->entries[i]",
+        "mq_channel_retract_all_entries: exchanged &order->entries[i]",
         "remove_dead_pools: removed pool",
         "mq_channel_release_row: stored &row->pool_uid",
     ],
     "grow": ["grow: stored &former.row->superseded", "mq_participant_leave: exchanged &participant->uid"],
     "a view": [
-        "mq_pin_set: set &slots->pool->pins[slot].holders",
-        "mq_pin_clear: cleared &slots->pool->pins[slot].holders",
+        "mq_pool_pin_set: set &slots->pool->pins[slot].holders",
+        "mq_pool_pin_clear: cleared &slots->pool->pins[slot].holders",
     ],
-    "a row that a viewer died in": ["mq_pin_clear: cleared &slots->pool->pins[slot].holders"],
+    "a row that a viewer died in": ["mq_pool_pin_clear: cleared &slots->pool->pins[slot].holders"],
 }
 
 

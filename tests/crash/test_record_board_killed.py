@@ -64,20 +64,23 @@ NAMED = {
         "lock: holds lock",
         "mq_board_add_key: half copied to parts->keys[i].name",
         "mq_board_add_key: stored &parts->keys[i].named",
-        "mq_record_claim: stored owner",
+        "mq_record_claim_owner_word: stored owner",
         "unlock: gave back lock",
     ],
-    "declare the key of a dead one": ["mq_record_claim: asked whether it lives", "mq_record_claim: stored owner"],
-    "join where the owner died": ["mq_record_reclaim_row: stored owner", "mq_record_claim: stored owner"],
+    "declare the key of a dead one": [
+        "mq_record_claim_owner_word: asked whether it lives",
+        "mq_record_claim_owner_word: stored owner",
+    ],
+    "join where the owner died": ["mq_record_reclaim_row: stored owner", "mq_record_claim_owner_word: stored owner"],
     "write": [
-        "mq_cell_begin: stored copy",
+        "mq_cell_begin_write: stored copy",
         "mq_board_write: stored value",
         "mq_board_write: half copied to value + 1",
         "mq_cell_commit_exclusive: stored version",
     ],
     "write beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
-    "give a key back": ["mq_record_release: exchanged owner"],
-    "leave": ["mq_record_release: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
+    "give a key back": ["mq_record_release_owner_word: exchanged owner"],
+    "leave": ["mq_record_release_owner_word: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
 }
 
 

@@ -80,10 +80,10 @@ EXCLUSIVE = {
 SHARED_STEPS = {
     "write": [
         "mq_cell_try_acquire: exchanged version",
-        "mq_cell_begin: stored copy",
+        "mq_cell_begin_write: stored copy",
         "mq_vector_write_one: half copied to value",
         "mq_cell_commit: exchanged version",
-        "mq_record_notify: stored written",
+        "mq_record_notify_written: stored written",
     ],
     "write beside a sleeper": [
         "mq_eventcount_notify_mp: exchanged word",
@@ -101,9 +101,12 @@ SHARED_STEPS = {
 }
 EXCLUSIVE_STEPS = {
     "write": ["mq_cell_commit_exclusive: stored version"],
-    "join after a dead one": ["mq_record_claim: stored owner"],
-    "join where another died": ["mq_record_reclaim_row: stored &parts->header->owner", "mq_record_claim: stored owner"],
-    "leave": ["mq_record_release: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
+    "join after a dead one": ["mq_record_claim_owner_word: stored owner"],
+    "join where another died": [
+        "mq_record_reclaim_row: stored &parts->header->owner",
+        "mq_record_claim_owner_word: stored owner",
+    ],
+    "leave": ["mq_record_release_owner_word: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
 }
 
 
@@ -216,7 +219,7 @@ def test_a_writer_that_waits_killed_at_any_step(place: Place) -> None:
         write_all_but_third(place.reader)
         return points(lines)
 
-    at_each_step(die, ["mq_record_steal: asked whether it lives"], often=2)
+    at_each_step(die, ["mq_record_steal_element: asked whether it lives"], often=2)
     kill(holder)
     write_all(place.reader, 0)
 

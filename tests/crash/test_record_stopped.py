@@ -229,7 +229,7 @@ def test_who_asked_of_a_dead_one_stops_while_its_row_changes_hands(place: Place)
     """
     place.reader.claim()
     former = place.waiting("join hold:0")
-    victim = place.driver("join ready patience:20 arm write:0:7", "mq_record_steal: asked*", 1, signal.SIGSTOP)
+    victim = place.driver("join ready patience:20 arm write:0:7", "mq_record_steal_element: asked*", 1, signal.SIGSTOP)
     victim.wait_ready()
     kill(former)
     victim.proceed()

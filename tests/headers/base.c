@@ -111,10 +111,10 @@ TEST(eventcount_of_one_writer_is_announced_before_and_asked_after_a_fence) {
     uint32_t expected = mq_eventcount_prepare_wait(&word);
     CHECK(expected == mq_load_acquire_u32(&word));
     CHECK(in_order("mq_eventcount_prepare_wait: set word", "mq_eventcount_prepare_wait: fenced seq_cst"));
-    CHECK(mq_eventcount_flags(&word));
-    CHECK(in_order("mq_eventcount_flags: fenced seq_cst", "mq_eventcount_flags: loaded word"));
+    CHECK(mq_eventcount_load_flags(&word));
+    CHECK(in_order("mq_eventcount_load_flags: fenced seq_cst", "mq_eventcount_load_flags: loaded word"));
     CHECK(mq_eventcount_notify(&word) == MQ_EVENTCOUNT_WAITERS);
-    CHECK(wakes(&word) == 1 && !mq_eventcount_flags(&word) && mq_load_acquire_u32(&word) != expected);
+    CHECK(wakes(&word) == 1 && !mq_eventcount_load_flags(&word) && mq_load_acquire_u32(&word) != expected);
     CHECK(in_order("mq_eventcount_notify: exchanged word", "mq_eventcount_notify: woke *"));
     mq_eventcount_notify(&word);
     CHECK(wakes(&word) == 1); /* no sleeper announced itself */
@@ -177,22 +177,22 @@ static mq_u64 last;
 
 TEST(origins_differ_also_within_a_nanosecond) {
     memset((void *)&last, 0, sizeof last);
-    CHECK(mq_origin_next(&last, 1000, 1) == 1000 && mq_origin_next(&last, 1000, 5) == 1001);
-    CHECK(mq_origin_next(&last, 1000, 1) == 1006 && mq_origin_next(&last, 2000, 1) == 2000);
-    CHECK(mq_origin_next(&last, 1999, 1) == 2001);
+    CHECK(mq_origin_allocate(&last, 1000, 1) == 1000 && mq_origin_allocate(&last, 1000, 5) == 1001);
+    CHECK(mq_origin_allocate(&last, 1000, 1) == 1006 && mq_origin_allocate(&last, 2000, 1) == 2000);
+    CHECK(mq_origin_allocate(&last, 1999, 1) == 2001);
     mq_store_relaxed_u64(&last, UINT64_MAX / 2); /* invalid data */
-    CHECK(mq_origin_next(&last, 3000, 1) == 3000);
+    CHECK(mq_origin_allocate(&last, 3000, 1) == 3000);
 }
 
 static void another_takes_it(unsigned time) {
     if (time == 1)
-        mq_origin_next(&last, 1000, 1);
+        mq_origin_allocate(&last, 1000, 1);
 }
 
 TEST(origin_that_another_one_takes_is_not_given_twice) {
     memset((void *)&last, 0, sizeof last);
-    meet("mq_origin_next: loaded last", another_takes_it);
-    CHECK(mq_origin_next(&last, 1000, 1) == 1001);
+    meet("mq_origin_allocate: loaded last", another_takes_it);
+    CHECK(mq_origin_allocate(&last, 1000, 1) == 1001);
 }
 
 /* ---- bounds ---- */
@@ -233,7 +233,7 @@ static void one_of_two_is_there(void) { CHECK(reads("first") || reads("second, l
 
 static void begin_schema(void) {
     schema = zeros(sizeof *schema + ROOM);
-    parts = mq_schema_parts_of(schema, (char *)(schema + 1), ROOM);
+    parts = mq_schema_parts_from_block(schema, (char *)(schema + 1), ROOM);
     mq_schema_write(&parts, "first", "text", "first", 5);
 }
 

@@ -15,14 +15,14 @@ static mq_channel_message m;
 
 static void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uint64_t uid) {
     char node[MQ_NODE_NAME] = "test";
-    uint64_t bytes = mq_pool_head(slots, 4096) + slots * mq_pool_stride(SIZE);
+    uint64_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride(SIZE);
     mq_pool *pool = zeros(bytes);
     *p = (mq_channel_publisher){
         .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[row], .number = (unsigned)row};
-    mq_pool_write(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
-    CHECK(!mq_pool_check(pool, bytes, 1, uid, &p->slots));
+    mq_pool_header_init(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
+    CHECK(!mq_pool_header_check(pool, bytes, 1, uid, &p->slots));
     CHECK(mq_channel_order(&header, &p->order));
-    CHECK(mq_channel_publisher_begin(p));
+    CHECK(mq_channel_publisher_init(p));
     lives[MQ_CHANNEL_PUBLISHER_BYTE + row] = MQ_ALIVE;
     mq_channel_publisher_register(p->row, &me, true, &p->slots, bytes, 0, node);
 }
@@ -34,7 +34,7 @@ static void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
     open_publisher(&a, 0, slots_of_a, 10);
     open_publisher(&b, 1, slots_of_b, 20);
     s = (mq_channel_subscriber){.header = &header, .row = &header.subscribers[0]};
-    CHECK(mq_channel_join(&s, true));
+    CHECK(mq_channel_subscriber_join(&s, true));
     s.pools[0] = a.slots;
     s.pools[1] = b.slots;
     forget_steps();
@@ -43,40 +43,40 @@ static void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
 static void send_many(mq_channel_publisher *p, uint64_t first, uint64_t count) {
     for (uint64_t number = first; number < first + count; number++) {
         uint64_t position;
-        int slot = mq_channel_take_slot(p);
+        int slot = mq_channel_take_free_slot(p);
         CHECK(slot != MQ_CHANNEL_NO_SLOT);
-        mq_copy_in(mq_channel_payload(p, (uint32_t)slot), &number, sizeof number);
+        mq_copy_to_shared(mq_channel_begin_slot_write(p, (uint32_t)slot), &number, sizeof number);
         CHECK(mq_channel_publish(p, (uint32_t)slot, sizeof number, number, &position) != MQ_CHANNEL_CORRUPT);
     }
 }
 
 static bool receive(uint64_t number) {
     uint64_t found;
-    if (mq_channel_next(&s, &m) != MQ_CHANNEL_OK)
+    if (mq_channel_next_message(&s, &m) != MQ_CHANNEL_OK)
         return false;
-    mq_copy_out(&found, mq_pool_slot_payload(m.slot), sizeof found);
-    return mq_channel_accept(&s, &m) && found == number && m.origin_time == number;
+    mq_copy_from_shared(&found, mq_pool_slot_payload(m.slot), sizeof found);
+    return mq_channel_accept_entry(&s, &m) && found == number && m.origin_time == number;
 }
 
 /* ---- pins ---- */
 
 TEST(pin_clear_wakes_an_owner_that_sleeps) {
     begin(4, 4);
-    mq_pin_set(&a.slots, 1, 3);
+    mq_pool_pin_set(&a.slots, 1, 3);
     mq_eventcount_prepare_wait_mp(&a.slots.pool->slot_released);
-    mq_pin_clear(&a.slots, 1, 3);
+    mq_pool_pin_clear(&a.slots, 1, 3);
     CHECK(wakes(&a.slots.pool->slot_released) == 1);
-    mq_pin_set(&a.slots, 1, 3);
-    mq_pin_clear(&a.slots, 1, 3);
+    mq_pool_pin_set(&a.slots, 1, 3);
+    mq_pool_pin_clear(&a.slots, 1, 3);
     CHECK(wakes(&a.slots.pool->slot_released) == 1); /* no owner sleeps now */
 }
 
 TEST(pin_clear_leaves_the_pins_of_other_viewers) {
     begin(4, 4);
-    mq_pin_set(&a.slots, 1, 3);
-    mq_pin_set(&a.slots, 1, 63);
-    mq_pin_clear(&a.slots, 1, 3);
-    CHECK(mq_pin_holders(&a.slots, 1) == 1ull << 63);
+    mq_pool_pin_set(&a.slots, 1, 3);
+    mq_pool_pin_set(&a.slots, 1, 63);
+    mq_pool_pin_clear(&a.slots, 1, 3);
+    CHECK(mq_pool_pin_holders(&a.slots, 1) == 1ull << 63);
 }
 
 static void overwrite(unsigned time) {
@@ -87,11 +87,11 @@ static void overwrite(unsigned time) {
 TEST(hold_of_a_message_that_has_gone_takes_its_pin_back) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     mq_eventcount_prepare_wait_mp(&a.slots.pool->slot_released);
-    meet("mq_pin_set: set *", overwrite);
-    CHECK(!mq_channel_pin(&s, &m, 3));
-    CHECK(mq_pin_holders(&a.slots, m.number) == 0);
+    meet("mq_pool_pin_set: set *", overwrite);
+    CHECK(!mq_channel_pin_message(&s, &m, 3));
+    CHECK(mq_pool_pin_holders(&a.slots, m.number) == 0);
     CHECK(wakes(&a.slots.pool->slot_released) == 1);
     CHECK(s.received == 0);
 }
@@ -99,10 +99,11 @@ TEST(hold_of_a_message_that_has_gone_takes_its_pin_back) {
 TEST(hold_pins_before_it_looks_at_the_entry) {
     begin(4, 4);
     send_many(&a, 1, 1);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
-    CHECK(mq_channel_pin(&s, &m, 3));
-    CHECK(in_order("mq_pin_set: set *", "mq_index_ring_unchanged: loaded *", "mq_channel_set_cursor: stored *"));
-    CHECK(mq_pin_holders(&a.slots, m.number) == 1ull << 3);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_pin_message(&s, &m, 3));
+    CHECK(in_order("mq_pool_pin_set: set *", "mq_index_ring_entry_is_unchanged: loaded *",
+                   "mq_channel_set_cursor: stored *"));
+    CHECK(mq_pool_pin_holders(&a.slots, m.number) == 1ull << 3);
     CHECK(s.received == 1);
 }
 
@@ -113,36 +114,36 @@ static void hold_by_two(uint32_t slots_of_a) {
     mq_participant_write(&header.viewers[3].participant, &me, 30, true);
     mq_participant_write(&header.viewers[5].participant, &me, 50, true);
     send_many(&a, 1, 1);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
-    mq_pin_set(&a.slots, m.number, 3);
-    mq_pin_set(&a.slots, m.number, 5);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
+    mq_pool_pin_set(&a.slots, m.number, 3);
+    mq_pool_pin_set(&a.slots, m.number, 5);
     send_many(&b, 100, CAPACITY);
 }
 
 TEST(clear_dead_takes_the_pins_of_dead_viewers_alone) {
     hold_by_two(2);
-    CHECK(mq_channel_take_slot(&a) != MQ_CHANNEL_NO_SLOT); /* the second slot */
-    CHECK(mq_channel_take_slot(&a) == MQ_CHANNEL_NO_SLOT);
-    CHECK(mq_pin_holders(&a.slots, m.number) == 1ull << 5);
+    CHECK(mq_channel_take_free_slot(&a) != MQ_CHANNEL_NO_SLOT); /* the second slot */
+    CHECK(mq_channel_take_free_slot(&a) == MQ_CHANNEL_NO_SLOT);
+    CHECK(mq_pool_pin_holders(&a.slots, m.number) == 1ull << 5);
 }
 
 TEST(take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go) {
     hold_by_two(1);
-    CHECK(mq_channel_take_slot(&a) == MQ_CHANNEL_NO_SLOT);
+    CHECK(mq_channel_take_free_slot(&a) == MQ_CHANNEL_NO_SLOT);
     CHECK(a.limbo_count == 1);
-    mq_pin_clear(&a.slots, m.number, 5);
-    CHECK(mq_channel_take_slot(&a) == (int)m.number);
+    mq_pool_pin_clear(&a.slots, m.number, 5);
+    CHECK(mq_channel_take_free_slot(&a) == (int)m.number);
 }
 
 TEST(clear_pins_takes_the_pins_of_one_viewer_alone) {
     begin(4, 4);
     for (uint32_t slot = 0; slot < 4; slot++) {
-        mq_pin_set(&a.slots, slot, 3);
-        mq_pin_set(&a.slots, slot, 4);
+        mq_pool_pin_set(&a.slots, slot, 3);
+        mq_pool_pin_set(&a.slots, slot, 4);
     }
-    mq_channel_clear_pins(&a.slots, 3);
+    mq_channel_clear_dead_viewer_pins(&a.slots, 3);
     for (uint32_t slot = 0; slot < 4; slot++)
-        CHECK(mq_pin_holders(&a.slots, slot) == 1ull << 4);
+        CHECK(mq_pool_pin_holders(&a.slots, slot) == 1ull << 4);
 }
 
 /* ---- files ---- */
@@ -167,29 +168,29 @@ TEST(configure_accepts_capacities_that_are_powers_of_two_alone) {
     mq_channel_config config = {
         .capacity = MQ_CHANNEL_CAPACITY_MAX, .publishers = 63, .subscribers = 255, .stamps = MQ_CHANNEL_STAMPED};
     CHECK(mq_channel_configure(&header, config) && mq_load_acquire_u64(&header.tail) == MQ_CHANNEL_CAPACITY_MAX);
-    mq_channel_config found = mq_channel_config_of(mq_load_acquire_u64(&header.config));
+    mq_channel_config found = mq_channel_config_unpack(mq_load_acquire_u64(&header.config));
     CHECK(!memcmp(&found, &config, sizeof found));
 }
 
 TEST(pool_that_does_not_fit_into_its_file_is_rejected) {
     mq_pool_map found;
-    uint64_t bytes = mq_pool_head(4, 4096) + 4 * mq_pool_stride(SIZE);
+    uint64_t bytes = mq_pool_header_bytes(4, 4096) + 4 * mq_pool_slot_stride(SIZE);
     begin(4, 4);
     mq_pool *at = a.slots.pool;
-    CHECK(!mq_pool_check(at, bytes, 1, 10, &found) && mq_pool_check(at, bytes - 1, 1, 10, &found));
-    CHECK(mq_pool_check(at, bytes, 2, 10, &found) && mq_pool_check(at, bytes, 1, 11, &found));
+    CHECK(!mq_pool_header_check(at, bytes, 1, 10, &found) && mq_pool_header_check(at, bytes - 1, 1, 10, &found));
+    CHECK(mq_pool_header_check(at, bytes, 2, 10, &found) && mq_pool_header_check(at, bytes, 1, 11, &found));
     mq_store_relaxed_u64(&at->slots, 0);
-    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
     mq_store_relaxed_u64(&at->slots, 5);
-    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
     mq_store_relaxed_u64(&at->slots, 4);
     mq_store_relaxed_u64(&at->slot_bytes, SIZE + 1);
-    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
     mq_store_relaxed_u64(&at->slot_bytes, UINT64_MAX - 63);
-    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
     mq_store_relaxed_u64(&at->slot_bytes, SIZE);
     mq_store_relaxed_u64(&at->data_offset, 0); /* over the pins */
-    CHECK(mq_pool_check(at, bytes, 1, 10, &found));
+    CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
 }
 
 /* ---- the order ---- */
@@ -211,8 +212,8 @@ static void publish_before(unsigned time) {
 TEST(publish_that_another_one_overtakes_gets_the_next_position) {
     uint64_t position;
     begin(4, 4);
-    int slot = mq_channel_take_slot(&a);
-    meet("mq_index_ring_publish: loaded at", publish_before);
+    int slot = mq_channel_take_free_slot(&a);
+    meet("mq_index_ring_publish_entry: loaded at", publish_before);
     CHECK(mq_channel_publish(&a, (uint32_t)slot, 8, 1, &position) == MQ_CHANNEL_OK);
     CHECK(position == CAPACITY + 1);
 }
@@ -221,8 +222,9 @@ TEST(publish_stores_the_message_before_its_entry) {
     begin(4, 4);
     forget_steps();
     send_many(&a, 1, 1);
-    CHECK(in_order("mq_channel_payload: fenced release", "*: copied to *", "mq_channel_enqueue: stored &at->length",
-                   "mq_index_ring_publish: exchanged at", "mq_index_ring_publish: exchanged order->tail"));
+    CHECK(in_order("mq_channel_begin_slot_write: fenced release", "*: copied to *",
+                   "mq_channel_enqueue_slot: stored &at->length", "mq_index_ring_publish_entry: exchanged at",
+                   "mq_index_ring_publish_entry: exchanged order->tail"));
 }
 
 TEST(retract_all_of_a_dead_row_leaves_the_messages_of_others) {
@@ -230,9 +232,9 @@ TEST(retract_all_of_a_dead_row_leaves_the_messages_of_others) {
     begin(8, 8);
     send_many(&a, 1, 2);
     send_many(&b, 10, 2);
-    CHECK(mq_channel_count_entries(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
-    mq_channel_retract_all(&a.order, 0);
-    CHECK(mq_channel_count_entries(&a.order, 0, &newest) == 0 && newest == 0);
+    CHECK(mq_channel_count_pool_entries(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
+    mq_channel_retract_all_entries(&a.order, 0);
+    CHECK(mq_channel_count_pool_entries(&a.order, 0, &newest) == 0 && newest == 0);
     CHECK(receive(10) && receive(11));
     CHECK(s.lost == 2 && s.received == 2);
 }
@@ -288,8 +290,8 @@ static void replace(unsigned time) {
 TEST(next_asks_for_no_pool_of_a_message_that_has_gone) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
-    meet("mq_index_ring_load: loaded *", replace);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    meet("mq_index_ring_load_entry: loaded *", replace);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     CHECK(m.row == 1);
     CHECK(s.lost > 0);
 }
@@ -303,8 +305,8 @@ TEST(next_reports_no_corruption_of_a_message_that_has_gone) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
     mq_store_relaxed_u64(&mq_pool_slot_at(&a.slots, 0)->length, SIZE + 1);
-    meet("mq_index_ring_load: loaded *", outdate);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    meet("mq_index_ring_load_entry: loaded *", outdate);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     CHECK(m.row == 1);
 }
 
@@ -312,34 +314,34 @@ TEST(next_reports_a_length_beyond_the_slot) {
     begin(4, 4);
     send_many(&a, 1, 1);
     mq_store_relaxed_u64(&mq_pool_slot_at(&a.slots, 0)->length, SIZE + 1);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_CORRUPT);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_CORRUPT);
     mq_store_relaxed_u64(&mq_pool_slot_at(&a.slots, 0)->length, SIZE);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
 }
 
 TEST(next_reports_a_slot_beyond_the_pool) {
     begin(4, 4);
     send_many(&a, 1, 1);
-    mq_store_release_u64(mq_index_ring_at(&a.order, CAPACITY), mq_entry(CAPACITY, 0, 4));
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_CORRUPT);
+    mq_store_release_u64(mq_index_ring_entry_at(&a.order, CAPACITY), mq_index_entry_pack(CAPACITY, 0, 4));
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_CORRUPT);
 }
 
 TEST(accept_of_a_message_that_was_overwritten_fails) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     send_many(&b, 100, CAPACITY);
-    CHECK(!mq_channel_accept(&s, &m));
-    CHECK(s.received == 0 && mq_channel_cursor(&s) == CAPACITY);
+    CHECK(!mq_channel_accept_entry(&s, &m));
+    CHECK(s.received == 0 && mq_channel_load_cursor(&s) == CAPACITY);
 }
 
 TEST(accept_looks_at_the_entry_after_a_fence) {
     begin(4, 4);
     send_many(&a, 1, 1);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     forget_steps();
-    CHECK(mq_channel_accept(&s, &m));
-    CHECK(in_order("mq_channel_accept: fenced acquire", "mq_channel_accept: loaded mq_index_ring_at*",
+    CHECK(mq_channel_accept_entry(&s, &m));
+    CHECK(in_order("mq_channel_accept_entry: fenced acquire", "mq_channel_accept_entry: loaded mq_index_ring_entry_at*",
                    "mq_channel_set_cursor: stored *"));
 }
 
@@ -349,11 +351,11 @@ TEST(take_batch_ends_before_a_loss) {
     send_many(&a, 1, 2);
     CHECK(receive(1));
     send_many(&a, 3, CAPACITY);
-    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
+    CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
     CHECK(s.received == 1 && s.lost > 0);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK); /* the message after the loss is still there */
-    CHECK(mq_channel_accept(&s, &m));
-    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 4);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK); /* the message after the loss is still there */
+    CHECK(mq_channel_accept_entry(&s, &m));
+    CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 4);
     CHECK(rows[0] == m.origin_time - 3 && rows[3] == m.origin_time);
 }
 
@@ -363,26 +365,26 @@ TEST(take_batch_ends_before_another_publisher_and_another_size) {
     send_many(&a, 1, 2);
     send_many(&b, 10, 1);
     CHECK(receive(1));
-    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 1 && rows[0] == 2);
+    CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 1 && rows[0] == 2);
     CHECK(receive(10));
-    CHECK(mq_channel_publish(&b, (uint32_t)mq_channel_take_slot(&b), 16, 11, &position) == MQ_CHANNEL_OK);
-    CHECK(mq_channel_take_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
+    CHECK(mq_channel_publish(&b, (uint32_t)mq_channel_take_free_slot(&b), 16, 11, &position) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
 }
 
 TEST(lapped_subscriber_counts_each_message_that_it_passes) {
     begin(CAPACITY + 2, 4);
-    uint64_t from = mq_channel_cursor(&s);
+    uint64_t from = mq_channel_load_cursor(&s);
     send_many(&a, 1, CAPACITY + 3);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     CHECK(s.resets == 1 && s.lost >= 3);
-    CHECK(mq_channel_cursor(&s) - from == s.lost && m.origin_time == 1 + s.lost);
+    CHECK(mq_channel_load_cursor(&s) - from == s.lost && m.origin_time == 1 + s.lost);
 }
 
 /* Let the subscriber be lapped, and return the distance from the oldest message to its next one. */
 static uint64_t lap(void) {
     send_many(&b, 1, 2 * CAPACITY);
     uint64_t oldest = mq_load_acquire_u64(&header.tail) - CAPACITY;
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     return m.position - oldest;
 }
 
@@ -390,18 +392,18 @@ TEST(lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again
     begin(4, CAPACITY + 2);
     CHECK(lap() == 0);
     CHECK(lap() == 1 && lap() == 2 && lap() == 4 && lap() == CAPACITY / 2 && lap() == CAPACITY / 2);
-    CHECK(mq_channel_accept(&s, &m)); /* a sixteenth of the capacity */
+    CHECK(mq_channel_accept_entry(&s, &m)); /* a sixteenth of the capacity */
     CHECK(lap() == 0);
     CHECK(s.resets == 7);
 }
 
 TEST(lapped_subscriber_naps_for_a_while) {
     begin(4, CAPACITY + 2);
-    CHECK(mq_channel_nap_ns(&s, 1) == 0);
+    CHECK(mq_channel_lapped_sleep_ns(&s, 1) == 0);
     lap();
-    CHECK(mq_channel_nap_ns(&s, 1) == MQ_CHANNEL_NAP_NS);
-    CHECK(mq_channel_nap_ns(&s, MQ_CHANNEL_BEHIND_NS) == MQ_CHANNEL_NAP_NS);
-    CHECK(mq_channel_nap_ns(&s, MQ_CHANNEL_BEHIND_NS + 1) == 0);
+    CHECK(mq_channel_lapped_sleep_ns(&s, 1) == MQ_CHANNEL_NAP_NS);
+    CHECK(mq_channel_lapped_sleep_ns(&s, MQ_CHANNEL_BEHIND_NS) == MQ_CHANNEL_NAP_NS);
+    CHECK(mq_channel_lapped_sleep_ns(&s, MQ_CHANNEL_BEHIND_NS + 1) == 0);
 }
 
 TEST(own_messages_are_passed_and_not_lost) {
@@ -419,10 +421,10 @@ TEST(messages_before_the_join_are_not_lost) {
     send_many(&a, 1, 4);
     s = (mq_channel_subscriber){.header = &header, .history = 2};
     s.pools[0] = a.slots;
-    CHECK(mq_channel_join(&s, true));
-    CHECK(mq_channel_cursor(&s) == CAPACITY + 2);
+    CHECK(mq_channel_subscriber_join(&s, true));
+    CHECK(mq_channel_load_cursor(&s) == CAPACITY + 2);
     send_many(&a, 5, CAPACITY);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
     CHECK(s.lost == m.position - (CAPACITY + 4));
 }
 
@@ -432,7 +434,7 @@ TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
     send_many(&a, 1, 3);
     CHECK(receive(3));
     CHECK(s.lost == 2);
-    CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_EMPTY);
+    CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_EMPTY);
 }
 
 TEST(publisher_withdraws_its_oldest_message_when_it_lacks_a_slot) {
@@ -448,9 +450,9 @@ TEST(publisher_evicts_nothing_when_all_its_messages_are_held) {
     send_many(&a, 1, 2);
     lives[MQ_CHANNEL_VIEWER_BYTE + 5] = MQ_ALIVE;
     mq_participant_write(&header.viewers[5].participant, &me, 50, true);
-    mq_pin_set(&a.slots, 0, 5);
-    mq_pin_set(&a.slots, 1, 5);
-    CHECK(mq_channel_take_slot(&a) == MQ_CHANNEL_NO_SLOT);
+    mq_pool_pin_set(&a.slots, 0, 5);
+    mq_pool_pin_set(&a.slots, 1, 5);
+    CHECK(mq_channel_take_free_slot(&a) == MQ_CHANNEL_NO_SLOT);
     CHECK(a.evicted == 0);
 }
 
@@ -458,7 +460,7 @@ TEST(publish_asks_for_a_wake_when_a_subscriber_sleeps) {
     uint64_t position;
     begin(4, 4);
     mq_eventcount_prepare_wait_mp(&header.eventcount);
-    CHECK(mq_channel_publish(&a, (uint32_t)mq_channel_take_slot(&a), 8, 1, &position) == MQ_CHANNEL_NOTIFY);
+    CHECK(mq_channel_publish(&a, (uint32_t)mq_channel_take_free_slot(&a), 8, 1, &position) == MQ_CHANNEL_NOTIFY);
 }
 
 TEST(publish_batch_gives_each_row_its_own_slot_and_position) {
@@ -466,7 +468,7 @@ TEST(publish_batch_gives_each_row_its_own_slot_and_position) {
     begin(8, 4);
     CHECK(mq_channel_publish_batch(&a, (uint8_t *)rows, 8, 3, 0, &first) == 3 && first == CAPACITY);
     for (uint64_t i = 0; i < 3; i++) {
-        CHECK(mq_channel_next(&s, &m) == MQ_CHANNEL_OK && m.length == 8);
-        CHECK(!memcmp(mq_pool_slot_payload(m.slot), &rows[i], 8) && mq_channel_accept(&s, &m));
+        CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK && m.length == 8);
+        CHECK(!memcmp(mq_pool_slot_payload(m.slot), &rows[i], 8) && mq_channel_accept_entry(&s, &m));
     }
 }

@@ -8,7 +8,7 @@ enum { PAGE = 4096 };
 typedef struct {
     int fd;
     uint8_t *at;
-    mq_guard *guard;
+    mq_sigbus_guard *guard;
 } mapping;
 
 static mapping one, two;
@@ -19,12 +19,12 @@ static void map(mapping *m, size_t pages) {
     m->at = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
     CHECK(m->at != MAP_FAILED);
     memset(m->at, 7, pages * PAGE);
-    m->guard = mq_guard_add(m->at, pages * PAGE, PROT_READ | PROT_WRITE);
-    CHECK(m->guard && mq_guard_is_intact(m->guard));
+    m->guard = mq_sigbus_guard_add_mapping(m->at, pages * PAGE, PROT_READ | PROT_WRITE);
+    CHECK(m->guard && mq_sigbus_guard_is_intact(m->guard));
 }
 
 static void begin(void) {
-    CHECK(mq_guard_install());
+    CHECK(mq_sigbus_guard_install_handler());
     map(&one, 2);
     map(&two, 1);
     forget_steps();
@@ -35,54 +35,54 @@ static uint8_t byte_at(const uint8_t *at) { return *(const volatile uint8_t *)at
 TEST(fault_replaces_the_whole_mapping_by_zeros_and_notes_it) {
     begin();
     CHECK(ftruncate(one.fd, PAGE) == 0);
-    CHECK(byte_at(one.at) == 7 && mq_guard_is_intact(one.guard));
+    CHECK(byte_at(one.at) == 7 && mq_sigbus_guard_is_intact(one.guard));
     CHECK(byte_at(one.at + 2 * PAGE - 1) == 0);
-    CHECK(!mq_guard_is_intact(one.guard) && byte_at(one.at) == 0);
-    CHECK(mq_guard_is_intact(two.guard) && byte_at(two.at) == 7);
+    CHECK(!mq_sigbus_guard_is_intact(one.guard) && byte_at(one.at) == 0);
+    CHECK(mq_sigbus_guard_is_intact(two.guard) && byte_at(two.at) == 7);
     one.at[5] = 1; /* its protection is that of the mapping */
     CHECK(byte_at(one.at + 5) == 1 && mq_load_acquire_u32(&one.guard->inside) == 0);
 }
 
 TEST(fault_replaces_the_partner_as_well) {
     begin();
-    CHECK(mq_guard_pair(one.guard, two.guard));
+    CHECK(mq_sigbus_guard_set_partner(one.guard, two.guard));
     CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
-    CHECK(!mq_guard_is_intact(one.guard) && !mq_guard_is_intact(two.guard) && byte_at(two.at) == 0);
+    CHECK(!mq_sigbus_guard_is_intact(one.guard) && !mq_sigbus_guard_is_intact(two.guard) && byte_at(two.at) == 0);
     CHECK(mq_load_acquire_u32(&two.guard->inside) == 0);
 }
 
 TEST(partner_of_a_mapping_that_was_replaced_is_reported) {
     begin();
     CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
-    CHECK(!mq_guard_pair(one.guard, two.guard));
+    CHECK(!mq_sigbus_guard_set_partner(one.guard, two.guard));
 }
 
 TEST(fault_of_the_partner_leaves_the_mapping) {
     begin();
-    CHECK(mq_guard_pair(one.guard, two.guard));
+    CHECK(mq_sigbus_guard_set_partner(one.guard, two.guard));
     CHECK(ftruncate(two.fd, 0) == 0 && byte_at(two.at) == 0);
-    CHECK(mq_guard_is_intact(one.guard) && byte_at(one.at) == 7);
+    CHECK(mq_sigbus_guard_is_intact(one.guard) && byte_at(one.at) == 7);
 }
 
 TEST(removed_guard_is_used_again_without_its_partner) {
     begin();
-    CHECK(mq_guard_pair(one.guard, two.guard));
-    mq_guard *removed = one.guard;
-    mq_guard_remove(one.guard);
-    CHECK(!mq_guard_acquire((uintptr_t)one.at));
+    CHECK(mq_sigbus_guard_set_partner(one.guard, two.guard));
+    mq_sigbus_guard *removed = one.guard;
+    mq_sigbus_guard_remove(one.guard);
+    CHECK(!mq_sigbus_guard_pin_address((uintptr_t)one.at));
     map(&one, 1);
     CHECK(one.guard == removed);
     CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
-    CHECK(mq_guard_is_intact(two.guard));
+    CHECK(mq_sigbus_guard_is_intact(two.guard));
 }
 
 TEST(guard_is_held_up_to_the_end_of_its_mapping) {
     begin();
     uint64_t end = (uintptr_t)one.at + 2 * PAGE;
-    CHECK(mq_guard_acquire(end - 1) == one.guard && mq_load_acquire_u32(&one.guard->inside) == 1);
+    CHECK(mq_sigbus_guard_pin_address(end - 1) == one.guard && mq_load_acquire_u32(&one.guard->inside) == 1);
     mq_fetch_add_u32(&one.guard->inside, (uint32_t)-1);
-    CHECK(mq_guard_acquire(end) != one.guard);
-    CHECK(mq_guard_acquire((uintptr_t)one.at - 1) != one.guard);
+    CHECK(mq_sigbus_guard_pin_address(end) != one.guard);
+    CHECK(mq_sigbus_guard_pin_address((uintptr_t)one.at - 1) != one.guard);
 }
 
 static volatile sig_atomic_t passed_on;
@@ -92,5 +92,5 @@ TEST(signal_without_a_guard_is_passed_on) {
     CHECK(sigaction(SIGBUS, &(struct sigaction){.sa_handler = count_it}, NULL) == 0);
     begin();
     raise(SIGBUS);
-    CHECK(passed_on == 1 && mq_guard_is_intact(one.guard));
+    CHECK(passed_on == 1 && mq_sigbus_guard_is_intact(one.guard));
 }

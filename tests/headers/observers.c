@@ -209,15 +209,15 @@ static mq_channel_source source;
 
 static void begin_channel(void) {
     char node[MQ_NODE_NAME] = "test";
-    uint64_t bytes = mq_pool_head(CAPACITY + 2, 4096) + (CAPACITY + 2) * mq_pool_stride(SIZE);
+    uint64_t bytes = mq_pool_header_bytes(CAPACITY + 2, 4096) + (CAPACITY + 2) * mq_pool_slot_stride(SIZE);
     mq_pool *pool = zeros(bytes);
     memset((void *)&header, 0, sizeof header);
     CHECK(mq_channel_configure(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 1, .subscribers = 1}));
     p = (mq_channel_publisher){
         .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[0], .stamps = true};
-    mq_pool_write(pool, bytes, CAPACITY + 2, SIZE, 4096, 1, 10, 1, node);
-    CHECK(!mq_pool_check(pool, bytes, 1, 10, &p.slots) && mq_channel_order(&header, &p.order));
-    CHECK(mq_channel_publisher_begin(&p));
+    mq_pool_header_init(pool, bytes, CAPACITY + 2, SIZE, 4096, 1, 10, 1, node);
+    CHECK(!mq_pool_header_check(pool, bytes, 1, 10, &p.slots) && mq_channel_order(&header, &p.order));
+    CHECK(mq_channel_publisher_init(&p));
     mq_channel_publisher_register(p.row, &self_of_row, true, &p.slots, bytes, 0, node);
     memset((void *)&source, 0, sizeof source);
     source.from.header = &header;
@@ -228,8 +228,8 @@ static void begin_channel(void) {
 static void publish(uint64_t first, uint64_t count) {
     for (uint64_t number = first; number < first + count; number++) {
         uint64_t position;
-        int slot = mq_channel_take_slot(&p);
-        mq_copy_in(mq_channel_payload(&p, (uint32_t)slot), &number, sizeof number);
+        int slot = mq_channel_take_free_slot(&p);
+        mq_copy_to_shared(mq_channel_begin_slot_write(&p, (uint32_t)slot), &number, sizeof number);
         CHECK(mq_channel_publish(&p, (uint32_t)slot, sizeof number, number, &position) != MQ_CHANNEL_CORRUPT);
     }
 }
@@ -281,14 +281,14 @@ TEST(part_of_a_payload_fills_the_room) {
 }
 
 TEST(views_of_messages_that_left_the_order_are_outdated) {
-    static mq_channel_slots_in_order ordered;
-    mq_channel_views holdings[MQ_CHANNEL_VIEWERS] = {0};
+    static mq_channel_published_slots ordered;
+    mq_channel_view_counts holdings[MQ_CHANNEL_VIEWERS] = {0};
     begin_channel();
     publish(1, 2);
-    mq_pin_set(&p.slots, (uint32_t)p.published[0].slot, 3);
-    mq_pin_set(&p.slots, (uint32_t)p.published[1].slot, 3);
-    CHECK(mq_index_ring_retract(&p.order, p.published[0].position, 0, p.published[0].slot));
-    mq_channel_snapshot_order(&p.order, 0, &ordered);
+    mq_pool_pin_set(&p.slots, (uint32_t)p.published[0].slot, 3);
+    mq_pool_pin_set(&p.slots, (uint32_t)p.published[1].slot, 3);
+    CHECK(mq_index_ring_retract_entry(&p.order, p.published[0].position, 0, p.published[0].slot));
+    mq_channel_snapshot_slots(&p.order, 0, &ordered);
     CHECK(ordered.messages == 1);
     mq_channel_snapshot_views(&p.slots, &ordered, holdings);
     CHECK(holdings[3].views == 2 && holdings[3].outdated == 1 && holdings[3].publish_time && !holdings[4].views);
@@ -310,13 +310,13 @@ static void begin_records(uint64_t flags) {
     CHECK(mq_record_header_check(record, bytes, &records.parts) == MQ_FILE_VALID);
     records.seen = seen, records.elements_left = MQ_RECORD_SCAN;
     writer = (mq_record_writer){.parts = records.parts, .liveness_file = &liveness_file};
-    mq_record_join(&writer, 0, &self_of_row, 100, true);
+    mq_record_register_writer(&writer, 0, &self_of_row, 100, true);
     forget_steps();
 }
 static void write_at(uint64_t index, int64_t time) {
     uint8_t value[ITEM] = {(uint8_t)(index + 1)};
     uint64_t done = 0;
-    mq_selection one = {.first = index, .count = 1};
+    mq_element_selection one = {.first = index, .count = 1};
     CHECK(mq_vector_write(&writer, &one, value, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN);
 }
 
@@ -359,9 +359,10 @@ TEST(board_source_gives_values_of_named_keys) {
 TEST(census_of_records_separates_present_from_previous_owners) {
     mq_record_summary found;
     begin_records(MQ_RECORD_BOARD);
-    CHECK(mq_board_add_key(&records.parts, "key", 3) == 0 && mq_record_claim(&writer, &records.parts.keys[0].owner));
+    CHECK(mq_board_add_key(&records.parts, "key", 3) == 0 &&
+          mq_record_claim_owner_word(&writer, &records.parts.keys[0].owner));
     mq_board_write(&writer, 0, "value", 5, 9);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&records.parts, 1), writer.owner) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version_word(&records.parts, 1), writer.owner) == 0);
     mq_record_summarize(&records.parts, &found);
     CHECK(found.elements_written == 1 && found.locked == 1 && found.orphaned == 0 && found.last_time_ns == 9 &&
           found.last_index == 0);

@@ -105,13 +105,13 @@ TEST(end_of_a_turn_notifies_about_what_others_left) {
 TEST(looks_for_the_dead_end_a_turn_that_leaves_a_message) {
     begin(SLOTS);
     waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
-    mq_queue_recover(b, mq_now_ns());
+    mq_queue_recover(b, mq_monotonic_ns());
     CHECK(turn() && !b->yields[MQ_QUEUE_RECEIVER].ticket); /* there is no message */
     send_one(c, 1);
-    mq_queue_recover(b, mq_now_ns());
+    mq_queue_recover(b, mq_monotonic_ns());
     CHECK(turn());
     b->yields[MQ_QUEUE_RECEIVER].until_ns = 0;
-    mq_queue_recover(b, mq_now_ns());
+    mq_queue_recover(b, mq_monotonic_ns());
     CHECK(!turn());
 }
 

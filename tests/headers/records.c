@@ -10,7 +10,7 @@ typedef struct {
 } item;
 
 static mq_record_header *record;
-static mq_record_parts parts;
+static mq_record_file_parts parts;
 static mq_liveness_file liveness_file;
 static mq_record_writer one, two;
 
@@ -18,7 +18,7 @@ static item item_of(uint64_t number) { return (item){{number, number, number}}; 
 
 static void open_writer(mq_record_writer *w, unsigned row) {
     *w = (mq_record_writer){.parts = parts, .liveness_file = &liveness_file};
-    mq_record_join(w, row, &me, 100 + row, true);
+    mq_record_register_writer(w, row, &me, 100 + row, true);
     lives[MQ_RECORD_ROW_BYTE + row] = MQ_ALIVE;
 }
 
@@ -38,17 +38,17 @@ static void begin(uint64_t copies, uint64_t flags) {
 static mq_vector_status write_at(mq_record_writer *w, uint64_t index, uint64_t number, int64_t time) {
     item value = item_of(number);
     uint64_t done = 0;
-    mq_selection which = {.first = index, .count = 1};
+    mq_element_selection which = {.first = index, .count = 1};
     return mq_vector_write(w, &which, (uint8_t *)&value, time, NULL, 0, &done);
 }
 
 static bool has(uint64_t index, uint64_t number) {
     item value, expected = item_of(number);
-    mq_selection which = {.first = index, .count = 1};
+    mq_element_selection which = {.first = index, .count = 1};
     return mq_vector_read(&parts, &which, (uint8_t *)&value) == 1 && !memcmp(&value, &expected, sizeof value);
 }
 
-static uint64_t version_of(uint64_t index) { return mq_load_acquire_u64(mq_cell_version(&parts, index)); }
+static uint64_t version_of(uint64_t index) { return mq_load_acquire_u64(mq_cell_version_word(&parts, index)); }
 
 /* ---- writing ---- */
 
@@ -75,7 +75,7 @@ TEST(shared_write_asks_for_sleepers_after_its_exchange) {
 TEST(write_fills_a_copy_after_a_fence) {
     begin(2, MQ_RECORD_EXCLUSIVE);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(in_order("mq_cell_begin: fenced release", "mq_cell_begin: stored copy", "*: copied to value",
+    CHECK(in_order("mq_cell_begin_write: fenced release", "mq_cell_begin_write: stored copy", "*: copied to value",
                    "mq_cell_commit_exclusive: stored version"));
 }
 
@@ -93,8 +93,8 @@ TEST(element_has_the_old_or_the_new_value_at_each_step) {
 
 TEST(times_of_writes_do_not_go_back) {
     int64_t written = 0;
-    mq_selection which = {.first = 2, .count = 1};
-    mq_read_info reading = {.time_ns = &written};
+    mq_element_selection which = {.first = 2, .count = 1};
+    mq_vector_read_info reading = {.time_ns = &written};
     begin(2, MQ_RECORD_EXCLUSIVE);
     CHECK(write_at(&one, 2, 7, 1000) == MQ_VECTOR_WRITTEN);
     CHECK(write_at(&one, 2, 8, 990) == MQ_VECTOR_WRITTEN);
@@ -106,45 +106,45 @@ TEST(times_of_writes_do_not_go_back) {
 TEST(times_that_wrap_never_say_never_written) {
     for (uint64_t copies = 2; copies <= 4; copies += 2) {
         begin(copies, MQ_RECORD_EXCLUSIVE);
-        mq_store_release_u64(mq_cell_version(&parts, 2), (MQ_CELL_COUNT_MAX - 1) << MQ_CELL_COUNT_SHIFT);
+        mq_store_release_u64(mq_cell_version_word(&parts, 2), (MQ_CELL_COUNT_MAX - 1) << MQ_CELL_COUNT_SHIFT);
         for (uint64_t number = 1; number <= 4; number++) {
             CHECK(write_at(&one, 2, number, 1) == MQ_VECTOR_WRITTEN);
-            CHECK(mq_cell_count(version_of(2)) != 0 && has(2, number));
-            CHECK(mq_cell_writes(&parts, MQ_CELL_COUNT_MAX - 1, mq_cell_count(version_of(2))) == number);
+            CHECK(mq_cell_write_count(version_of(2)) != 0 && has(2, number));
+            CHECK(mq_cell_writes_between(&parts, MQ_CELL_COUNT_MAX - 1, mq_cell_write_count(version_of(2))) == number);
         }
     }
 }
 
 TEST(write_to_an_element_that_another_one_holds_fails) {
     begin(2, 0);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), two.owner) == 0);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_LOCKED);
     CHECK(mq_cell_owner(version_of(2)) == two.owner);
-    CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2))); /* it lives */
+    CHECK(!mq_record_steal_element(&one, mq_cell_version_word(&parts, 2))); /* it lives */
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_UNKNOWN;
-    CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2)));
+    CHECK(!mq_record_steal_element(&one, mq_cell_version_word(&parts, 2)));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
-    CHECK(mq_record_steal(&one, mq_cell_version(&parts, 2)));
-    CHECK(mq_cell_owner(version_of(2)) == one.owner && mq_cell_count(version_of(2)) == 0);
+    CHECK(mq_record_steal_element(&one, mq_cell_version_word(&parts, 2)));
+    CHECK(mq_cell_owner(version_of(2)) == one.owner && mq_cell_write_count(version_of(2)) == 0);
 }
 
 static void another_takes(unsigned time) {
     if (time == 1)
-        CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
+        CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), two.owner) == 0);
 }
 
 TEST(take_that_another_one_overtakes_fails) {
     begin(2, 0);
     meet("mq_cell_try_acquire: loaded version", another_takes);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.owner) != 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), one.owner) != 0);
     CHECK(mq_cell_owner(version_of(2)) == two.owner);
 }
 
 static void holder_changes(unsigned time) {
     if (time != 1)
         return;
-    mq_u64 *version = mq_cell_version(&parts, 2);
-    mq_store_release_u64(version, mq_cell_count(version_of(2)) << MQ_CELL_COUNT_SHIFT);
+    mq_u64 *version = mq_cell_version_word(&parts, 2);
+    mq_store_release_u64(version, mq_cell_write_count(version_of(2)) << MQ_CELL_COUNT_SHIFT);
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_ALIVE;
     open_writer(&two, 1); /* the row has another owner, which holds this element */
     CHECK(mq_cell_try_acquire(version, two.owner) == 0);
@@ -152,16 +152,16 @@ static void holder_changes(unsigned time) {
 
 TEST(wrest_takes_nothing_from_the_next_owner_of_a_row) {
     begin(2, 0);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), two.owner) == 0);
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
-    meet("mq_record_steal: loaded version", holder_changes);
-    CHECK(!mq_record_steal(&one, mq_cell_version(&parts, 2)));
+    meet("mq_record_steal_element: loaded version", holder_changes);
+    CHECK(!mq_record_steal_element(&one, mq_cell_version_word(&parts, 2)));
     CHECK(mq_cell_owner(version_of(2)) == two.owner);
 }
 
 TEST(turn_of_an_element_that_was_wrested_reports_it) {
     begin(2, 0);
-    mq_u64 *version = mq_cell_version(&parts, 2);
+    mq_u64 *version = mq_cell_version_word(&parts, 2);
     CHECK(mq_cell_try_acquire(version, one.owner) == 0);
     mq_store_release_u64(version, two.owner);
     CHECK(!mq_cell_commit(&parts, version, one.owner));
@@ -171,24 +171,24 @@ TEST(turn_of_an_element_that_was_wrested_reports_it) {
 TEST(join_releases_the_elements_of_the_dead_owner_of_its_row) {
     begin(2, 0);
     CHECK(write_at(&two, 3, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), one.owner) == 0);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 3), two.owner) == 0);
-    CHECK(mq_record_claim(&two, &record->owner));
+    CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), one.owner) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 3), two.owner) == 0);
+    CHECK(mq_record_claim_owner_word(&two, &record->owner));
     open_writer(&two, 1);
     CHECK(mq_cell_owner(version_of(2)) == one.owner);
-    CHECK(mq_cell_owner(version_of(3)) == 0 && mq_cell_count(version_of(3)) == 1 && has(3, 7));
+    CHECK(mq_cell_owner(version_of(3)) == 0 && mq_cell_write_count(version_of(3)) == 1 && has(3, 7));
     CHECK(mq_load_acquire_u64(&record->owner) == 0);
 }
 
 TEST(claim_takes_from_the_dead_alone) {
     begin(2, 0);
-    CHECK(mq_record_claim(&two, &record->owner));
-    CHECK(!mq_record_claim(&one, &record->owner) && !mq_record_claim(&two, &record->owner));
+    CHECK(mq_record_claim_owner_word(&two, &record->owner));
+    CHECK(!mq_record_claim_owner_word(&one, &record->owner) && !mq_record_claim_owner_word(&two, &record->owner));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_UNKNOWN;
-    CHECK(!mq_record_claim(&one, &record->owner));
+    CHECK(!mq_record_claim_owner_word(&one, &record->owner));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
-    CHECK(mq_record_claim(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.owner);
-    mq_record_release(&two, &record->owner); /* another writer owns it by now */
+    CHECK(mq_record_claim_owner_word(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.owner);
+    mq_record_release_owner_word(&two, &record->owner); /* another writer owns it by now */
     CHECK(mq_load_acquire_u64(&record->owner) == one.owner);
 }
 
@@ -229,7 +229,7 @@ static void write_third_of_four(unsigned time) {
 
 TEST(step_of_four_that_a_write_overtakes_reads_again) {
     item values[LENGTH], expected = item_of(8);
-    mq_selection all = {.first = 0, .count = LENGTH};
+    mq_element_selection all = {.first = 0, .count = LENGTH};
     uint64_t times[LENGTH];
     begin(2, 0);
     meet("mq_vector_read_step: half copied from *", write_third_of_four);
@@ -252,7 +252,7 @@ TEST(changed_finds_each_element_that_was_written) {
 TEST(agree_is_false_until_no_element_has_changed) {
     item values[LENGTH], expected = item_of(7);
     uint64_t times[LENGTH];
-    mq_selection all = {.first = 0, .count = LENGTH};
+    mq_element_selection all = {.first = 0, .count = LENGTH};
     begin(2, 0);
     CHECK(mq_vector_read_counted(&parts, &all, (uint8_t *)values, times) == LENGTH);
     CHECK(mq_vector_snapshot_step(&parts, (uint8_t *)values, times));
@@ -275,13 +275,13 @@ TEST(has_all_rejects_indices_outside) {
 TEST(write_goes_on_where_it_was_interrupted) {
     item values[LENGTH];
     uint64_t done = 0;
-    mq_selection all = {.first = 0, .count = LENGTH};
+    mq_element_selection all = {.first = 0, .count = LENGTH};
     begin(2, 0);
     for (uint64_t i = 0; i < LENGTH; i++)
         values[i] = item_of(i + 1);
-    CHECK(mq_cell_try_acquire(mq_cell_version(&parts, 2), two.owner) == 0);
+    CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), two.owner) == 0);
     CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_LOCKED && done == 2);
-    CHECK(mq_cell_commit(&parts, mq_cell_version(&parts, 2), two.owner));
+    CHECK(mq_cell_commit(&parts, mq_cell_version_word(&parts, 2), two.owner));
     CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN && done == LENGTH);
     for (uint64_t i = 0; i < LENGTH; i++)
         CHECK(has(i, i + 1));
@@ -292,7 +292,7 @@ TEST(write_goes_on_where_it_was_interrupted) {
 
 static void name_is_whole(void) {
     if (mq_board_key_count(&parts) == 2)
-        CHECK(mq_board_find(&parts, "second", 6, 0) == 1);
+        CHECK(mq_board_find_key(&parts, "second", 6, 0) == 1);
 }
 
 TEST(board_key_is_named_after_its_name_is_whole) {
@@ -301,16 +301,16 @@ TEST(board_key_is_named_after_its_name_is_whole) {
     hold_at_each_step(name_is_whole);
     CHECK(mq_board_add_key(&parts, "second", 6) == 1);
     forget_steps();
-    CHECK(mq_board_find(&parts, "first", 5, 0) == 0 && mq_board_find(&parts, "second", 6, 0) == 1);
-    CHECK(mq_board_find(&parts, "sec", 3, 0) == MQ_BOARD_NO_KEY &&
-          mq_board_find(&parts, "first", 5, 1) == MQ_BOARD_NO_KEY);
+    CHECK(mq_board_find_key(&parts, "first", 5, 0) == 0 && mq_board_find_key(&parts, "second", 6, 0) == 1);
+    CHECK(mq_board_find_key(&parts, "sec", 3, 0) == MQ_BOARD_NO_KEY &&
+          mq_board_find_key(&parts, "first", 5, 1) == MQ_BOARD_NO_KEY);
     for (unsigned i = 2; i < LENGTH; i++)
         CHECK(mq_board_add_key(&parts, (const char[]){(char)('a' + i)}, 1) == i);
     CHECK(mq_board_add_key(&parts, "more", 4) == MQ_BOARD_NO_KEY);
 }
 
 TEST(board_value_has_its_length) {
-    mq_board_value value;
+    mq_board_value_copy value;
     begin(2, MQ_RECORD_BOARD);
     CHECK(mq_board_add_key(&parts, "first", 5) == 0);
     mq_eventcount_prepare_wait_mp(&record->eventcount);
@@ -327,9 +327,9 @@ TEST(board_value_has_its_length) {
 }
 
 TEST(board_value_longer_than_the_limit_is_corrupt) {
-    mq_board_value value;
+    mq_board_value_copy value;
     begin(2, MQ_RECORD_BOARD);
-    mq_u64 *length = mq_cell_copy(&parts, mq_cell_version(&parts, 0), 0) + 1;
+    mq_u64 *length = mq_cell_copy_at(&parts, mq_cell_version_word(&parts, 0), 0) + 1;
     mq_store_relaxed_u64(length, ITEM - 8);
     mq_board_read_begin(&parts, 0, &value);
     CHECK(!value.is_corrupt && value.length == ITEM - 8);
@@ -341,9 +341,11 @@ TEST(board_value_longer_than_the_limit_is_corrupt) {
 TEST(leave_lets_go_of_the_keys_of_its_owner_alone) {
     void *liveness_token = &holds[0];
     begin(2, MQ_RECORD_BOARD);
-    CHECK(mq_record_claim(&one, &parts.keys[0].owner) && mq_record_claim(&two, &parts.keys[1].owner));
-    CHECK(mq_record_claim(&one, &parts.keys[LENGTH - 1].owner) && mq_record_claim(&one, &record->owner));
-    mq_record_leave(&one, 100, &liveness_token);
+    CHECK(mq_record_claim_owner_word(&one, &parts.keys[0].owner) &&
+          mq_record_claim_owner_word(&two, &parts.keys[1].owner));
+    CHECK(mq_record_claim_owner_word(&one, &parts.keys[LENGTH - 1].owner) &&
+          mq_record_claim_owner_word(&one, &record->owner));
+    mq_record_unregister_writer(&one, 100, &liveness_token);
     CHECK(mq_load_acquire_u64(&parts.keys[0].owner) == 0 && mq_load_acquire_u64(&parts.keys[LENGTH - 1].owner) == 0);
     CHECK(mq_load_acquire_u64(&parts.keys[1].owner) == two.owner && mq_load_acquire_u64(&record->owner) == 0);
     CHECK(mq_load_acquire_u64(&record->rows[0].at.participant.uid) == 0 && !liveness_token);

@@ -51,8 +51,8 @@ TEST(send_stores_begun_then_the_message_then_its_position) {
                    "mq_ring_publisher_announce_limit: stored *grant_seq",
                    "mq_ring_publisher_announce_limit: fenced release", "*: copied to payload",
                    "mq_ring_publisher_owns_ring: loaded *write_uid", "mq_ring_publisher_publish: stored *write_pointer",
-                   "mq_ring_publisher_publish: stored *sent", "mq_eventcount_flags: fenced seq_cst",
-                   "mq_eventcount_flags: loaded word"));
+                   "mq_ring_publisher_publish: stored *sent", "mq_eventcount_load_flags: fenced seq_cst",
+                   "mq_eventcount_load_flags: loaded word"));
 }
 
 TEST(send_announces_its_limit_before_the_message) {

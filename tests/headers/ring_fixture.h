@@ -87,7 +87,7 @@ static inline uint64_t receive(bool conflate) {
         if (status == MQ_RING_EMPTY)
             return 0;
         CHECK(status == MQ_RING_OK);
-        mq_copy_out(words, found.payload, sizeof words);
+        mq_copy_from_shared(words, found.payload, sizeof words);
         if (mq_ring_subscriber_accept_copy(&s, &found))
             break;
         CHECK(mq_ring_subscriber_recover_from_lap(&s) == MQ_RING_OK);

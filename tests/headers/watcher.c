@@ -13,7 +13,7 @@ typedef struct {
 
 static reader one, two;
 static int fds[2];
-static mq_futex_many words[MQ_FUTEX_MANY];
+static mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX];
 static int64_t max_sleep_ns;
 static bool no_backoff;
 
@@ -49,7 +49,7 @@ static void begin(void) {
 }
 
 static bool is_readable(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1; }
-static unsigned scan(void) { return mq_watcher_scan(words, false, &max_sleep_ns, &no_backoff); }
+static unsigned scan(void) { return mq_watcher_poll_all(words, false, &max_sleep_ns, &no_backoff); }
 
 TEST(turn_announces_quiet_readers_and_sleeps_on_their_words) {
     begin();
@@ -109,7 +109,7 @@ TEST(added_and_removed_readers_wake_the_thread) {
     begin();
     mq_watcher_remove(fds[0]);
     CHECK(wakes(&mq_watcher.changed) == 1 && mq_load_acquire_u32(&mq_watcher.changed) > before);
-    CHECK(mq_watcher.count == 1 && mq_watcher_find(fds[1]) && !mq_watcher_find(fds[0]));
+    CHECK(mq_watcher.count == 1 && mq_watcher_find_fd(fds[1]) && !mq_watcher_find_fd(fds[0]));
     two.more = true;
     CHECK(scan() == 2 && is_readable(fds[1]));
 }
@@ -122,10 +122,10 @@ TEST(removed_reader_leaves_copies_of_its_descriptor_readable) {
 }
 
 TEST(readers_beyond_the_limit_of_the_futex_are_polled) {
-    static reader many[MQ_FUTEX_MANY];
+    static reader many[MQ_FUTEX_WAITV_MAX];
     begin();
-    for (int i = 0; i < MQ_FUTEX_MANY - 2; i++)
+    for (int i = 0; i < MQ_FUTEX_WAITV_MAX - 2; i++)
         mq_watcher_set_unreadable(add(&many[i]), 5 * MQ_WATCH_IDLE_NS);
-    CHECK(scan() == MQ_FUTEX_MANY && max_sleep_ns == MQ_WATCH_POLL_NS);
-    CHECK(mq_watcher.list[MQ_FUTEX_MANY - 1].polled && !mq_watcher.list[MQ_FUTEX_MANY - 2].polled);
+    CHECK(scan() == MQ_FUTEX_WAITV_MAX && max_sleep_ns == MQ_WATCH_POLL_NS);
+    CHECK(mq_watcher.list[MQ_FUTEX_WAITV_MAX - 1].polled && !mq_watcher.list[MQ_FUTEX_WAITV_MAX - 2].polled);
 }

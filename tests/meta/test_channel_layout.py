@@ -95,7 +95,7 @@ GOLDEN: Golden = {
         "pad": (132, 60),
         "pins": (192, None),
     },
-    "mq_pin": {"holders": (0, 8), "pad": (8, 56), "": (0, 64)},
+    "mq_pool_pin": {"holders": (0, 8), "pad": (8, 56), "": (0, 64)},
     "mq_pool_slot": {
         "length": (0, 8),
         "publish_time": (8, 8),

@@ -25,11 +25,11 @@ PARTS = {
     "base_tag: the era": "32",
     "schema_shadow: the count": "32",
     ": wakes": "bits((uint32_t)~MQ_EVENTCOUNT_FLAGS)",
-    ": sets": "bits((uint32_t)~MQ_GATE_EVENT_SLEEPERS)",
+    ": sets": "bits((uint32_t)~MQ_FAKE_EVENT_SLEEPERS)",
     "entries: the position": "64 - MQ_INDEX_RING_SHIFT",
     "the times": "bits(MQ_CELL_COUNT_MAX)",
     "the generation of a row": (
-        "bits(mq_cell_generation(UINT64_MAX)) == bits(mq_slot_state_generation(UINT64_MAX)) ? 16 : 0"
+        "bits(mq_cell_owner_generation(UINT64_MAX)) == bits(mq_slot_state_generation(UINT64_MAX)) ? 16 : 0"
     ),
     "the order": "bits(MQ_SLOT_ORDER_MASK)",
     "TAKEN word: the take": "bits(mq_slot_state_take_number(UINT64_MAX))",
@@ -43,8 +43,8 @@ COUNTING = re.compile(
     r"|era|turn|seq|schema_seq|tail|take|generation|seen_generation|ready|arrived|eventcount|released|count|events_lost|held"
 )
 LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/channel/pool.h", ROOT / "visionipc/impl/leases.h"]
-NO_COUNTERS = {"mq_gate.held", "mq_channel_header.ring_canary"}  # flags
-OWN = {"mq_buffer_mru", "mq_pool_map", "mq_channel_config", "mq_queue_parts", "mq_record_parts"}  # in no file
+NO_COUNTERS = {"mq_event_gate.held", "mq_channel_header.ring_canary"}  # flags
+OWN = {"mq_buffer_mru", "mq_pool_map", "mq_channel_config", "mq_queue_parts", "mq_record_file_parts"}  # in no file
 
 
 def rows() -> list[tuple[list[str], str, int]]:

@@ -95,8 +95,8 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "": (0, 304),
     },
     "mq_schema_shadow": {"bytes": (0, 8), "name": (8, 192), "encoding": (200, 48), "data": (248, None)},
-    "mq_gate_event": {"count": (0, 4), "count_pad": (4, 4), "fifo_inode": (8, 8), "reserved": (16, 48), "": (0, 64)},
-    "mq_gate": {
+    "mq_fake_event": {"count": (0, 4), "count_pad": (4, 4), "fifo_inode": (8, 8), "reserved": (16, 48), "": (0, 64)},
+    "mq_event_gate": {
         "magic": (0, 8),
         "version": (8, 8),
         "total_bytes": (16, 8),
@@ -149,8 +149,8 @@ CONSTANTS = {
     "MQ_GATE_MAGIC": 0x3145544147515347,
     "MQ_GATE_VERSION": 1,
     "MQ_GATE_BYTES": 192,
-    "MQ_GATE_EVENT_SLEEPERS": 1,
-    "MQ_GATE_EVENT_ONE": 2,
+    "MQ_FAKE_EVENT_SLEEPERS": 1,
+    "MQ_FAKE_EVENT_ONE": 2,
 }
 # Sections of docs/layout.md, and the struct that each has a table of.
 SECTIONS = {
@@ -163,8 +163,8 @@ SECTIONS = {
     "A schema's spare": "mq_schema_shadow",
     "The host's clock": "mq_clock",
     "A user's origins": "mq_origin",
-    "The gate": "mq_gate",
-    "An event": "mq_gate_event",
+    "The gate": "mq_event_gate",
+    "An event": "mq_fake_event",
 }
 
 

@@ -26,7 +26,7 @@ from tests.meta.test_layout import Golden, check_compiled, check_complete, docum
 from tools.fuzz.build import compile_program
 
 HEADERS = ("records/layout.h",)
-OWN = frozenset({"mq_record_config", "mq_record_parts"})  # structs of this header that are in no file
+OWN = frozenset({"mq_record_config", "mq_record_file_parts"})  # structs of this header that are in no file
 GOLDEN: Golden = {
     "mq_record_header": {
         "magic": (0, 8),
@@ -118,13 +118,13 @@ int main(void) {
         for (uint64_t copies = 2; copies <= 4; copies += 2) {
             mq_record_config shape = {.length = 3, .item_bytes = item, .copies = copies};
             static _Alignas(64) mq_record_header record;
-            mq_record_parts parts;
-            uint64_t bytes = mq_record_layout(&parts, &record, &shape);
-            mq_u64 *second = mq_cell_version(&parts, 1);
+            mq_record_file_parts parts;
+            uint64_t bytes = mq_record_set_file_parts(&parts, &record, &shape);
+            mq_u64 *second = mq_cell_version_word(&parts, 1);
             printf("%llu %llu %llu %llu %llu", (unsigned long long)item, (unsigned long long)copies,
                    (unsigned long long)parts.copy_stride, (unsigned long long)parts.stride, (unsigned long long)bytes);
             for (uint64_t times = 0; times < 5; times++)
-                printf(" %ld", (long)((uint8_t *)mq_cell_copy(&parts, second, times) - (uint8_t *)&record));
+                printf(" %ld", (long)((uint8_t *)mq_cell_copy_at(&parts, second, times) - (uint8_t *)&record));
             printf("\\n");
         }
     return 0;

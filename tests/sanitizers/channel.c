@@ -59,8 +59,8 @@ static void remove_dead_pools(const mq_index_ring *order) {
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         uint64_t newest, uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
         if (uid && mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD &&
-            (!mq_channel_count_entries(order, (unsigned)i, &newest) || i % 2)) {
-            mq_channel_retract_all(order, (unsigned)i);
+            (!mq_channel_count_pool_entries(order, (unsigned)i, &newest) || i % 2)) {
+            mq_channel_retract_all_entries(order, (unsigned)i);
             mq_channel_release_row(&header->publishers[i]);
         }
     }
@@ -79,16 +79,16 @@ static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots)
     int row = mq_channel_find_free_row(header, &liveness_file, liveness_token);
     if (row != MQ_NO_ROW && pools_made + 1 < POOLS_MAX) {
         uint64_t uid = ++pools_made;
-        size_t bytes = mq_pool_head(slots, 4096) + slots * mq_pool_stride(8 * WORDS);
+        size_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride(8 * WORDS);
         mq_pool *pool = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
         memset((void *)pool, 0, bytes);
-        mq_pool_write(pool, bytes, slots, 8 * WORDS, 4096, 1, uid, 1, node);
-        if (mq_pool_check(pool, bytes, 1, uid, &pools[uid]))
+        mq_pool_header_init(pool, bytes, slots, 8 * WORDS, 4096, 1, uid, 1, node);
+        if (mq_pool_header_check(pool, bytes, 1, uid, &pools[uid]))
             wrong("its own pool", uid, 0);
         p->slots = pools[uid];
         p->row = &header->publishers[row];
         p->number = (unsigned)row;
-        mq_channel_publisher_begin(p);
+        mq_channel_publisher_init(p);
         mq_channel_publisher_register(p->row, &self, *liveness_token != NULL, &p->slots, bytes, 0, node);
     }
     pthread_mutex_unlock(&lock);
@@ -104,14 +104,14 @@ static void leave(mq_channel_publisher *p, void **liveness_token, bool dies) {
     } else {
         mq_participant_leave(&p->row->participant, p->slots.uid, liveness_token);
     }
-    mq_channel_publisher_end(p);
+    mq_channel_publisher_free(p);
 }
 
 static void send_one(mq_channel_publisher *p, uint64_t word, uint32_t words) {
     uint64_t message[WORDS], position;
-    int slot = mq_channel_take_slot(p);
-    if (slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead(p))
-        slot = mq_channel_take_slot(p);
+    int slot = mq_channel_take_free_slot(p);
+    if (slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead_pins(p))
+        slot = mq_channel_take_free_slot(p);
     if (slot == MQ_CHANNEL_NO_SLOT) {
         refused++;
         sched_yield();
@@ -119,7 +119,7 @@ static void send_one(mq_channel_publisher *p, uint64_t word, uint32_t words) {
     }
     for (uint32_t i = 0; i < words; i++)
         message[i] = word;
-    mq_copy_in(mq_channel_payload(p, (uint32_t)slot), message, 8 * words);
+    mq_copy_to_shared(mq_channel_begin_slot_write(p, (uint32_t)slot), message, 8 * words);
     mq_channel_status status = mq_channel_publish(p, (uint32_t)slot, 8 * words, word, &position);
     if (status == MQ_CHANNEL_CORRUPT)
         wrong("the order makes no sense", word, position);
@@ -168,14 +168,14 @@ static void account(reader *r, const mq_channel_message *m, uint64_t word) {
     if (word <= r->last[word >> 48])
         wrong("a message came again", word, r->last[word >> 48]);
     r->last[word >> 48] = word;
-    if (r->c.received + r->c.lost != mq_channel_cursor(&r->c) - r->begun)
-        wrong("the account", r->c.received + r->c.lost, mq_channel_cursor(&r->c) - r->begun);
+    if (r->c.received + r->c.lost != mq_channel_load_cursor(&r->c) - r->begun)
+        wrong("the account", r->c.received + r->c.lost, mq_channel_load_cursor(&r->c) - r->begun);
 }
 
 /* Has the message at hand; false: nothing is there. */
 static bool look(reader *r, mq_channel_message *m) {
     for (;;) {
-        mq_channel_status status = mq_channel_next(&r->c, m);
+        mq_channel_status status = mq_channel_next_message(&r->c, m);
         if (status == MQ_CHANNEL_CORRUPT)
             wrong("no message at", m->position, m->entry);
         if (status != MQ_CHANNEL_UNMAPPED)
@@ -186,8 +186,8 @@ static bool look(reader *r, mq_channel_message *m) {
 
 static void copy_one(reader *r, const mq_channel_message *m) {
     uint64_t copy[WORDS];
-    mq_copy_out(copy, mq_pool_slot_payload(m->slot), m->length);
-    if (!mq_channel_accept(&r->c, m)) {
+    mq_copy_from_shared(copy, mq_pool_slot_payload(m->slot), m->length);
+    if (!mq_channel_accept_entry(&r->c, m)) {
         missed++;
         return;
     }
@@ -201,12 +201,12 @@ static void let_go(reader *r) {
         r->held--;
         mq_pool_slot *slot = mq_pool_slot_at(&r->kept[r->held].pool, r->kept[r->held].slot);
         verify((const uint64_t *)(void *)mq_pool_slot_payload(slot), r->kept[r->held].words, r->kept[r->held].word);
-        mq_pin_clear(&r->kept[r->held].pool, r->kept[r->held].slot, (unsigned)r->viewer);
+        mq_pool_pin_clear(&r->kept[r->held].pool, r->kept[r->held].slot, (unsigned)r->viewer);
     }
 }
 
 static void view_one(reader *r, const mq_channel_message *m) {
-    if (!mq_channel_pin(&r->c, m, (unsigned)r->viewer)) {
+    if (!mq_channel_pin_message(&r->c, m, (unsigned)r->viewer)) {
         missed++;
         return;
     }
@@ -232,9 +232,9 @@ static void come(reader *r, bool views, uint64_t history) {
     r->row_uid = ++uids;
     mq_channel_subscriber_register(r->c.row, &self, r->row_uid, r->row_token != NULL, node);
     for (int row = 0; views && (row = mq_channel_find_free_viewer(header, &liveness_file, row)) != MQ_NO_ROW; row++) {
-        for (int i = 0; mq_channel_viewer_died(header, row) && i < MQ_CHANNEL_PUBLISHERS; i++)
+        for (int i = 0; mq_channel_viewer_row_is_stale(header, row) && i < MQ_CHANNEL_PUBLISHERS; i++)
             if (mq_load_acquire_u64(&header->publishers[i].pool_uid))
-                mq_channel_clear_pins(&pools[mq_load_acquire_u64(&header->publishers[i].pool_uid)], row);
+                mq_channel_clear_dead_viewer_pins(&pools[mq_load_acquire_u64(&header->publishers[i].pool_uid)], row);
         if (!(r->views = mq_liveness_lock(&liveness_file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false)))
             continue;
         mq_participant_write(&header->viewers[row].participant, &self, r->row_uid, r->views != NULL);
@@ -244,9 +244,9 @@ static void come(reader *r, bool views, uint64_t history) {
     pthread_mutex_unlock(&lock);
     r->c.header = header;
     r->c.history = history;
-    mq_channel_join(&r->c, true);
+    mq_channel_subscriber_join(&r->c, true);
     r->c.joined_at = 0; /* all that is gone is counted here */
-    r->begun = mq_channel_cursor(&r->c);
+    r->begun = mq_channel_load_cursor(&r->c);
 }
 
 static void go(reader *r, bool dies) {

@@ -51,12 +51,12 @@ static int make_file(void) {
 }
 
 /* A mapping of a page of ones, guarded. */
-static unsigned char *map_ones(mq_guard **guard) {
+static unsigned char *map_ones(mq_sigbus_guard **guard) {
     unsigned char *ones = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (ones == MAP_FAILED)
         fail("mmap");
     *ones = 1;
-    *guard = mq_guard_add(ones, PAGE, PROT_READ);
+    *guard = mq_sigbus_guard_add_mapping(ones, PAGE, PROT_READ);
     return ones;
 }
 
@@ -68,10 +68,10 @@ static void one_round(unsigned number) {
     unsigned char *bytes = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (bytes == MAP_FAILED)
         fail("mmap");
-    mq_guard *former, *partner, *guard = mq_guard_add(bytes, BYTES, PROT_READ);
+    mq_sigbus_guard *former, *partner, *guard = mq_sigbus_guard_add_mapping(bytes, BYTES, PROT_READ);
     unsigned char *before = map_ones(&former), *ones = map_ones(&partner);
     reader r = {bytes, &start};
-    if (!mq_guard_pair(guard, former))
+    if (!mq_sigbus_guard_set_partner(guard, former))
         fail("paired after a fault that was none");
     pthread_barrier_init(&start, NULL, 3);
     for (int i = 0; i < 2; i++)
@@ -80,8 +80,8 @@ static void one_round(unsigned number) {
     pthread_barrier_wait(&start);
     if (ftruncate(fd, number % PAGES * PAGE) != 0)
         fail("ftruncate");
-    bool whole = mq_guard_pair(guard, partner);
-    mq_guard_remove(former);
+    bool whole = mq_sigbus_guard_set_partner(guard, partner);
+    mq_sigbus_guard_remove(former);
     munmap(before, PAGE);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
@@ -89,8 +89,8 @@ static void one_round(unsigned number) {
         fail("a fault that nobody noticed");
     if (whole && (*(const volatile unsigned char *)ones || mq_load_acquire_u64(&partner->not_truncated)))
         fail("a fault that the partner did not notice");
-    mq_guard_remove(guard);
-    mq_guard_remove(partner);
+    mq_sigbus_guard_remove(guard);
+    mq_sigbus_guard_remove(partner);
     munmap(ones, PAGE);
     munmap(bytes, BYTES);
     /* What comes to lie there now is not ours to replace. */
@@ -120,7 +120,7 @@ static void *work(void *argument) {
 static void in_child(unsigned number) {
     int status, fd = make_file();
     const volatile unsigned char *bytes = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    mq_guard *guard = mq_guard_add((void *)bytes, BYTES, PROT_READ);
+    mq_sigbus_guard *guard = mq_sigbus_guard_add_mapping((void *)bytes, BYTES, PROT_READ);
     if (ftruncate(fd, number % PAGES * PAGE) != 0)
         fail("ftruncate");
     pid_t child = fork();
@@ -132,7 +132,7 @@ static void in_child(unsigned number) {
         fail("a forked child");
     if (!mq_load_acquire_u64(&guard->not_truncated) || bytes[BYTES - 1] || mq_load_acquire_u64(&guard->not_truncated))
         fail("the parent of a forked child");
-    mq_guard_remove(guard);
+    mq_sigbus_guard_remove(guard);
     munmap((void *)bytes, BYTES);
     close(fd);
     mq_fetch_add_u32(&forks, 1);
@@ -150,7 +150,7 @@ int main(int count, char **arguments) {
     struct sigaction action = {.sa_handler = former};
     alarm((unsigned)seconds + WATCHDOG); /* nobody runs for ever, whoever ends the test */
     sigaction(SIGBUS, &action, NULL);
-    if (!mq_guard_install() || !mq_guard_install())
+    if (!mq_sigbus_guard_install_handler() || !mq_sigbus_guard_install_handler())
         fail("not installed");
     for (uintptr_t i = 0; i < 4; i++)
         if (pthread_create(&threads[i], NULL, work, (void *)(i * 5)) != 0)

@@ -25,7 +25,7 @@ static void fill(uint64_t *at, uint64_t word, uint64_t words) {
         if (plain)
             at[i] = word;
         else
-            mq_copy_in(&at[i], &word, 8);
+            mq_copy_to_shared(&at[i], &word, 8);
 }
 
 static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
@@ -34,7 +34,7 @@ static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
         if (plain)
             found = at[i];
         else
-            mq_copy_out(&found, &at[i], 8);
+            mq_copy_from_shared(&found, &at[i], 8);
         if (found != word)
             wrong("a message is another one's in part", found, word);
     }
@@ -43,14 +43,14 @@ static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
 
 static void send_one(member *m, uint64_t sender, uint64_t number) {
     uint64_t word = sender << 48 | number, words = 1 + below(WORDS);
-    int64_t slot, until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
+    int64_t slot, until = mq_monotonic_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
     while ((slot = mq_queue_claim_slot(&m->h, ticket())) == MQ_QUEUE_NO_SLOT) {
         m->h.saw_owned_slots = true;
         look(m);
         pthread_mutex_lock(&m->lock);
         rest(m, MQ_QUEUE_SENDER);
         pthread_mutex_unlock(&m->lock);
-        if (mq_now_ns() > until)
+        if (mq_monotonic_ns() > until)
             wrong("no slot becomes free", word, 0);
         if (all->stop || below(64) == 0) { /* it gives up: the wake was for another one, perhaps */
             mq_queue_forward_room_wake(&m->h);
@@ -70,16 +70,16 @@ static void send_one(member *m, uint64_t sender, uint64_t number) {
             mq_queue_release_slot(&m->h, (uint64_t)slot);
         return;
     }
-    mq_queue_commit(&m->h, (uint64_t)slot, 8 * words, number % PRIORITIES, (uint64_t)mq_now_ns(), word);
+    mq_queue_commit(&m->h, (uint64_t)slot, 8 * words, number % PRIORITIES, (uint64_t)mq_monotonic_ns(), word);
     mq_queue_wake_receivers(parts.queue, 1);
     all->sent++;
 }
 
 /* Somebody takes it, though nothing more is sent. */
 static void await(uint64_t sender, uint64_t number, uint64_t skipped) {
-    int64_t until = mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
+    int64_t until = mq_monotonic_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
     while (!all->sender[sender].done[number] && all->skipped == skipped && !all->stop) {
-        if (mq_now_ns() > until)
+        if (mq_monotonic_ns() > until)
             wrong("a message waits, and nobody takes it", sender, number);
         usleep(100);
     }
@@ -135,7 +135,7 @@ static void acknowledge(member *m, const mq_queue_delivery *t, bool leased) {
 
 /* With a lease (of ticks of 10 ms) that a slow one outlives. */
 static void lease(member *m, const mq_queue_delivery *t) {
-    uint32_t tick = mq_job_lease_tick((uint64_t)mq_now_ns());
+    uint32_t tick = mq_job_lease_tick((uint64_t)mq_monotonic_ns());
     mq_queue_set_lease(&m->h, t, tick + 1 + below(3));
     if (below(64))
         return;
@@ -229,7 +229,7 @@ static void *run_watcher(void *argument) {
     while (!all->stop) {
         uint32_t seen = mq_queue_poll_prepare_wait(&outlook, word);
         if (!mq_queue_poll_has_more(&outlook))
-            mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + 2 * (int64_t)MQ_NS_PER_MS);
+            mq_futex_wait(mq_futex_word(word), seen, mq_monotonic_ns() + 2 * (int64_t)MQ_NS_PER_MS);
         mq_queue_poll_end_wait(&outlook);
         all->watched++;
         usleep(below(20000)); /* while nobody watches, wakes are for one */
@@ -252,9 +252,9 @@ static void *run_told(void *argument) {
                 mq_queue_bit_on(&parts.queue->notify_requested, m.h.number);
             uint32_t seen = mq_queue_notification_prepare_wait(&notification, &parts.queue->notify_seq);
             if (!mq_queue_notification_is_due(&notification))
-                mq_futex_wait(mq_futex_word(&parts.queue->notify_seq), seen, mq_now_ns() + MQ_NS_PER_MS);
+                mq_futex_wait(mq_futex_word(&parts.queue->notify_seq), seen, mq_monotonic_ns() + MQ_NS_PER_MS);
             all->told += mq_queue_notification_consume(&notification);
-            mq_queue_recover(&m.h, mq_now_ns());
+            mq_queue_recover(&m.h, mq_monotonic_ns());
             all->swept++;
         }
         go(&m, below(2));
@@ -313,7 +313,7 @@ static void settle(void) {
     member m;
     uint64_t missing = 0, expected = all->skipped + all->killed;
     come(&m);
-    mq_queue_recover(&m.h, mq_now_ns());
+    mq_queue_recover(&m.h, mq_monotonic_ns());
     pthread_mutex_lock(&m.lock);
     memset(m.last, 0, sizeof m.last);
     while (consume(&m, false))

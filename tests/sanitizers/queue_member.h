@@ -106,7 +106,7 @@ static void come(member *m) {
     flock(fd, LOCK_UN);
     pthread_mutex_unlock(&lock);
     close(fd);
-    mq_queue_recover(&m->h, mq_now_ns());
+    mq_queue_recover(&m->h, mq_monotonic_ns());
 }
 
 static void go(member *m, bool dies) {
@@ -124,7 +124,7 @@ static void go(member *m, bool dies) {
 
 /* As Handle._look: the dead, by the clock. */
 static void look(member *m) {
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     if (mq_queue_reclaim_due(&m->h, now))
         mq_queue_recover(&m->h, now);
 }
@@ -135,7 +135,7 @@ static void doze(const member *m, mq_queue_role role, mq_u32 *word, uint32_t see
     bool patient = m == &shared || below(8), receives = role == MQ_QUEUE_RECEIVER;
     if (below(16) == 0)
         sched_yield();
-    long woken = mq_futex_wait(mq_futex_word(word), seen, mq_now_ns() + (patient ? max_sleep_ns : 100000));
+    long woken = mq_futex_wait(mq_futex_word(word), seen, mq_monotonic_ns() + (patient ? max_sleep_ns : 100000));
     if (!plain || !patient || !woken || errno != ETIMEDOUT)
         return;
     for (int look = 0; receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts); look++) {

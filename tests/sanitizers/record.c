@@ -24,8 +24,10 @@ static const plan plans[] = {
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-static int64_t soon(void) { return mq_now_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS; }
-static uint64_t times_of(uint64_t i) { return mq_cell_count(mq_load_acquire_u64(mq_cell_version(&parts, i))); }
+static int64_t soon(void) { return mq_monotonic_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS; }
+static uint64_t times_of(uint64_t i) {
+    return mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(&parts, i)));
+}
 
 /* ---- writing ---- */
 
@@ -35,7 +37,7 @@ static void await(uint64_t i) {
     int64_t until = soon();
     for (int sleeper = 0; now.calm && sleeper < SLEEPERS; sleeper++)
         while (all->seen[sleeper][i] < times) {
-            if (mq_now_ns() > until)
+            if (mq_monotonic_ns() > until)
                 wrong("a change is not seen", i, times);
             usleep(50);
         }
@@ -51,7 +53,7 @@ static void count(const int64_t *list, uint64_t done) {
 /* Some elements in one call, each with its value. */
 static void write_some(member *m, const int64_t *list, uint64_t n, const uint64_t *firsts) {
     static _Thread_local uint64_t values[CHAIN * WORDS_MAX];
-    mq_selection which = {.list = list, .count = n};
+    mq_element_selection which = {.list = list, .count = n};
     uint64_t done = 0;
     for (uint64_t k = 0; k < n; k++)
         fill(values + k * now.words, firsts[k], now.words);
@@ -59,7 +61,7 @@ static void write_some(member *m, const int64_t *list, uint64_t n, const uint64_
     for (;;) {
         uint64_t before = done;
         mq_vector_status status =
-            mq_vector_write(&m->w, &which, (const uint8_t *)values, mq_now_ns(), NULL, deadline, &done);
+            mq_vector_write(&m->w, &which, (const uint8_t *)values, mq_monotonic_ns(), NULL, deadline, &done);
         count(list + before, done - before);
         if (status == MQ_VECTOR_WRITTEN)
             break;
@@ -74,24 +76,26 @@ static void write_some(member *m, const int64_t *list, uint64_t n, const uint64_
 static bool write_known(member *m, uint64_t i, uint64_t writer) {
     uint64_t value[WORDS_MAX];
     int64_t index = (int64_t)i;
-    mq_u64 *version = mq_cell_version(&parts, i);
+    mq_u64 *version = mq_cell_version_word(&parts, i);
     bool alone = now.flags & EXCLUSIVE;
-    if (!alone && mq_cell_try_acquire(version, m->w.owner) && !mq_record_acquire(&m->w, version, soon()))
+    if (!alone && mq_cell_try_acquire(version, m->w.owner) && !mq_record_acquire_element(&m->w, version, soon()))
         wrong("an element is held", i, mq_load_acquire_u64(version));
-    fill(value, stamp(writer, true, mq_cell_next(&parts, mq_cell_count(mq_load_relaxed_u64(version)))), now.words);
-    mq_u64 *to = mq_cell_begin(&parts, version, (uint64_t)mq_now_ns());
+    fill(value,
+         stamp(writer, true, mq_cell_next_write_count(&parts, mq_cell_write_count(mq_load_relaxed_u64(version)))),
+         now.words);
+    mq_u64 *to = mq_cell_begin_write(&parts, version, (uint64_t)mq_monotonic_ns());
     if (below(1024) == 0) {
-        mq_copy_in(to, value, 8 * below((uint32_t)now.words + 1));
+        mq_copy_to_shared(to, value, 8 * below((uint32_t)now.words + 1));
         go(m, true);
         return false;
     }
-    mq_copy_in(to, value, 8 * now.words);
+    mq_copy_to_shared(to, value, 8 * now.words);
     if (alone)
         mq_cell_commit_exclusive(&parts, version);
     else if (!mq_cell_commit(&parts, version, m->w.owner))
         wrong("others write our element", i, mq_load_acquire_u64(version));
     count(&index, 1);
-    mq_record_notify(&m->w, 1, alone);
+    mq_record_notify_written(&m->w, 1, alone);
     await(i);
     return true;
 }
@@ -139,27 +143,27 @@ static bool write_key(member *m, uint64_t writer) {
     uint64_t value[WORDS_MAX], most = mq_board_value_bytes(&parts) / 8;
     size_t bytes = (size_t)snprintf(key, sizeof key, "key %u", below(ELEMENTS));
     lock_file(m);
-    uint64_t i = mq_board_find(&parts, key, bytes, 0);
+    uint64_t i = mq_board_find_key(&parts, key, bytes, 0);
     if (i == MQ_BOARD_NO_KEY)
         i = mq_board_add_key(&parts, key, bytes);
-    bool ours = i != MQ_BOARD_NO_KEY && mq_record_claim(&m->w, &parts.keys[i].owner);
+    bool ours = i != MQ_BOARD_NO_KEY && mq_record_claim_owner_word(&m->w, &parts.keys[i].owner);
     unlock_file(m);
     all->refused += !ours;
     int64_t index = (int64_t)i;
     for (uint32_t rounds = ours ? below(64) : 0; rounds && !all->stop; rounds--) {
         uint64_t words = 1 + below((uint32_t)most);
         fill(value, stamp(writer, true, times_of(i) + 1), words);
-        mq_board_write(&m->w, i, value, 8 * words, mq_now_ns());
+        mq_board_write(&m->w, i, value, 8 * words, mq_monotonic_ns());
         count(&index, 1);
         await(i);
     }
     if (ours && below(64) == 0) {
-        mq_cell_begin(&parts, mq_cell_version(&parts, i), 0);
+        mq_cell_begin_write(&parts, mq_cell_version_word(&parts, i), 0);
         go(m, true);
         return false;
     }
     if (ours)
-        mq_record_release(&m->w, &parts.keys[i].owner);
+        mq_record_release_owner_word(&m->w, &parts.keys[i].owner);
     return true;
 }
 
@@ -200,8 +204,8 @@ static void read_all(uint64_t *last, int64_t *written) {
     static _Thread_local uint64_t values[ELEMENTS * WORDS_MAX];
     uint64_t times[ELEMENTS];
     int64_t when[ELEMENTS];
-    mq_selection which = {.count = ELEMENTS};
-    mq_read_info reading = {.count = times, .time_ns = when};
+    mq_element_selection which = {.count = ELEMENTS};
+    mq_vector_read_info reading = {.count = times, .time_ns = when};
     bool known = below(2);
     uint64_t done = known ? mq_vector_read_with_info(&parts, &which, (uint8_t *)values, &reading)
                           : mq_vector_read(&parts, &which, (uint8_t *)values);
@@ -212,7 +216,7 @@ static void read_all(uint64_t *last, int64_t *written) {
         if (!known)
             continue;
         forward(&last[i], times[i], "an element goes back");
-        if (when[i] < written[i] || when[i] > mq_now_ns())
+        if (when[i] < written[i] || when[i] > mq_monotonic_ns())
             wrong("a time goes back, or ahead", (uint64_t)when[i], (uint64_t)written[i]);
         written[i] = when[i];
     }
@@ -221,16 +225,16 @@ static void read_all(uint64_t *last, int64_t *written) {
 static void read_key(uint64_t *last) {
     char key[16];
     uint64_t value[WORDS_MAX];
-    mq_board_value found;
+    mq_board_value_copy found;
     size_t bytes = (size_t)snprintf(key, sizeof key, "key %u", below(ELEMENTS));
-    uint64_t i = mq_board_find(&parts, key, bytes, 0);
+    uint64_t i = mq_board_find_key(&parts, key, bytes, 0);
     if (i == MQ_BOARD_NO_KEY)
         return;
     for (;;) {
         const uint8_t *at = mq_board_read_begin(&parts, i, &found);
         if (!found.count)
             return;
-        mq_copy_out(value, at, found.length);
+        mq_copy_from_shared(value, at, found.length);
         if (mq_board_read_valid(&parts, i, &found))
             break;
     }
@@ -256,9 +260,9 @@ static void *run_reader(void *argument) {
 static void *run_snapshots(void *argument) {
     static uint64_t values[CHAIN * WORDS_MAX];
     uint64_t times[CHAIN], last[CHAIN] = {0};
-    mq_record_parts view = parts;
-    mq_selection which = {.count = CHAIN};
-    mq_read_info reading = {.count = times};
+    mq_record_file_parts view = parts;
+    mq_element_selection which = {.count = CHAIN};
+    mq_vector_read_info reading = {.count = times};
     view.config.length = CHAIN;
     chance = (uint64_t)(uintptr_t)argument;
     while (!all->stop && !(now.flags & BOARD)) {
@@ -285,16 +289,16 @@ static void *run_sleeper(void *argument) {
     uint64_t me = (uint64_t)(uintptr_t)argument, seen[ELEMENTS] = {0}, times[ELEMENTS];
     int64_t found[ELEMENTS];
     mq_vector_poll_state outlook = {.parts = &parts, .seen = seen};
-    mq_read_info reading = {.count = times};
+    mq_vector_read_info reading = {.count = times};
     while (!all->over) {
         uint32_t announced = mq_eventcount_prepare_wait_mp(&parts.header->eventcount);
         if (!mq_vector_is_readable(&outlook) && !all->over) {
-            int64_t until = mq_now_ns() + (int64_t)NAP_MS * MQ_NS_PER_MS;
+            int64_t until = mq_monotonic_ns() + (int64_t)NAP_MS * MQ_NS_PER_MS;
             mq_futex_wait(mq_futex_word(&parts.header->eventcount), announced, until);
             all->woken++;
         }
         uint64_t n = mq_vector_collect_changed(&parts, seen, 0, found, ELEMENTS);
-        mq_selection which = {.list = found, .count = n};
+        mq_element_selection which = {.list = found, .count = n};
         uint64_t done = mq_vector_read_with_info(&parts, &which, NULL, &reading);
         for (uint64_t k = 0; k < done; k++) {
             forward(&seen[found[k]], times[k], "a change goes back");
@@ -362,8 +366,8 @@ static void settle(uint64_t killed) {
         write_some(&m, &i, 1, &(uint64_t){stamp(THREADS_WRITE + PROCESSES_MAX, true, times_of((uint64_t)i) + 1)});
     go(&m, false);
     for (uint64_t i = 0; i < ELEMENTS && !(now.flags & BOARD); i++)
-        if (mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&parts, i))))
-            wrong("an element is somebody's", i, mq_load_acquire_u64(mq_cell_version(&parts, i)));
+        if (mq_cell_owner(mq_load_acquire_u64(mq_cell_version_word(&parts, i))))
+            wrong("an element is somebody's", i, mq_load_acquire_u64(mq_cell_version_word(&parts, i)));
     munmap(parts.header, parts.elements - (uint8_t *)parts.header + ELEMENTS * parts.stride);
     close(liveness_file.fd);
 }

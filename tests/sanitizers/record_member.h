@@ -61,7 +61,7 @@ typedef struct {
 } books;
 static books *all;
 static plan now;
-static mq_record_parts parts;
+static mq_record_file_parts parts;
 static mq_liveness_file liveness_file;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the file, for sanitizers; flock is for the rest */
 static bool plain;                                       /* nobody is in another process */
@@ -101,7 +101,7 @@ static void go(member *m, bool dies) {
         mq_liveness_unlock(m->liveness_token);
         all->died++;
     } else {
-        mq_record_leave(&m->w, m->uid, &m->liveness_token);
+        mq_record_unregister_writer(&m->w, m->uid, &m->liveness_token);
         all->left++;
     }
 }
@@ -120,10 +120,10 @@ static bool come(member *m) {
     if (row == MQ_NO_ROW || !m->liveness_token)
         wrong("no row", (uint64_t)row, 0);
     m->uid = ++all->uids;
-    mq_record_join(&m->w, (unsigned)row, &self, m->uid, true);
-    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_claim(&m->w, &parts.header->owner);
+    mq_record_register_writer(&m->w, (unsigned)row, &self, m->uid, true);
+    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_claim_owner_word(&m->w, &parts.header->owner);
     if (!ours)
-        mq_record_leave(&m->w, m->uid, &m->liveness_token);
+        mq_record_unregister_writer(&m->w, m->uid, &m->liveness_token);
     unlock_file(m);
     return ours;
 }

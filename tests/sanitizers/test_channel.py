@@ -22,12 +22,12 @@ def test_no_message_is_torn_or_miscounted(seed: int, flags: Any, seconds: Any) -
     Stress("channel").check(seed, flags, seconds, seldom=["refused"])
 
 
-EXCHANGE = "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))"
+EXCHANGE = "mq_compare_exchange_u64(at, entry, mq_index_entry_pack(position, row, slot))"
 RELAXED = {
     "order": (
         "channel/index_ring.h",
         EXCHANGE,
-        "__atomic_compare_exchange_n((uint64_t *)(void *)at, &entry, mq_entry(position, row, slot), false, "
+        "__atomic_compare_exchange_n((uint64_t *)(void *)at, &entry, mq_index_entry_pack(position, row, slot), false, "
         "__ATOMIC_RELAXED, __ATOMIC_RELAXED)",
     ),
     "unpin": (
@@ -55,17 +55,17 @@ def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.Monke
 MISSING = {
     "the look after a copy": (
         "channel/subscriber.h",
-        "if (mq_load_relaxed_u64(mq_index_ring_at(&s->order, m->position)) != m->entry)\n        return false;",
+        "if (mq_load_relaxed_u64(mq_index_ring_entry_at(&s->order, m->position)) != m->entry)\n        return false;",
         "",
     ),
     "the look after a pin": (
         "channel/subscriber.h",
-        "if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) {",
+        "if (!mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry)) {",
         "if (0) {",
     ),
     "the look at pins": (
         "channel/publisher.h",
-        "if (!mq_pin_holders(&p->slots, slot))\n        return (int)slot;",
+        "if (!mq_pool_pin_holders(&p->slots, slot))\n        return (int)slot;",
         "return (int)slot;",
     ),
     "helping": ("channel/index_ring.h", "if (ahead == 0)", "if (0)"),

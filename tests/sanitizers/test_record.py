@@ -24,9 +24,9 @@ def test_no_value_is_torn_old_or_lost(seed: int, flags: Any, seconds: Any, proce
 
 
 PLAIN = {
-    "into a copy": ("vector.h", "mq_copy_in(value, from, item_bytes);", "memcpy(value, from, item_bytes);"),
-    "out of it": ("vector.h", "mq_copy_out(to, copy + 1, item_bytes);", "memcpy(to, copy + 1, item_bytes);"),
-    "of a board": ("board.h", "mq_copy_in(value + 1, from, length);", "memcpy(value + 1, from, length);"),
+    "into a copy": ("vector.h", "mq_copy_to_shared(value, from, item_bytes);", "memcpy(value, from, item_bytes);"),
+    "out of it": ("vector.h", "mq_copy_from_shared(to, copy + 1, item_bytes);", "memcpy(to, copy + 1, item_bytes);"),
+    "of a board": ("board.h", "mq_copy_to_shared(value + 1, from, length);", "memcpy(value + 1, from, length);"),
 }
 
 
@@ -44,8 +44,8 @@ MISSING = {
     "the second look at a version": ("cell.h", "<= parts->shape.copies - 2;", "<= parts->shape.copies + now % 2;"),
     "the copy that is filled": (
         "cell.h",
-        "mq_cell_copy(parts, version, times + 1)",
-        "mq_cell_copy(parts, version, times)",
+        "mq_cell_copy_at(parts, version, times + 1)",
+        "mq_cell_copy_at(parts, version, times)",
     ),
     "the exchange that takes": (
         "cell.h",

@@ -112,12 +112,12 @@ typedef enum { WELL, TAKEN_OVER, DEAD } health;
 /* Say nothing more until all have read all: a subscriber whose wake-up went missing sleeps on, and is found out. No
  * other publisher may start meanwhile, as that wakes everybody. */
 static void wait_for_readers(const mq_ring_publisher *p) {
-    int64_t deadline = mq_now_ns() + (int64_t)WATCHDOG_S * 1000000000;
+    int64_t deadline = mq_monotonic_ns() + (int64_t)WATCHDOG_S * 1000000000;
     pthread_mutex_lock(&lock);
     for (int i = 1 + PUBLISHERS; i < 1 + PUBLISHERS + SUBSCRIBERS && mq_ring_publisher_owns_ring(p); i++) {
         uint64_t cursor;
         while ((cursor = progress[i]) != AWAY && mq_ring_distance(cursor, p->position) < 0 && !stop) {
-            if (mq_now_ns() > deadline)
+            if (mq_monotonic_ns() > deadline)
                 fail("subscriber %d slept through a message: at %llx of %llx", i, (unsigned long long)cursor,
                      (unsigned long long)p->position);
             usleep(20);
@@ -135,7 +135,7 @@ static health publish(mq_ring_publisher *p, uint64_t *chance) {
     if (mq_ring_publisher_begin_message(p, size, &payload) != MQ_RING_OK)
         return TAKEN_OVER;
     fill(bytes, size, p->sequence);
-    mq_copy_in(payload, bytes, death == 0 ? size / 2 : size);
+    mq_copy_to_shared(payload, bytes, death == 0 ? size / 2 : size);
     if (death < 2) /* in the middle of the payload, or before the commit */
         return die(&p->row->participant), DEAD;
     mq_ring_publisher_stage_message(p, size);
@@ -198,7 +198,7 @@ static void sleep_until_more(mq_ring_subscriber *s) {
     if (mq_ring_subscriber_is_readable(s))
         return;
     atomic_fetch_add(&slept, 1);
-    mq_futex_wait(mq_ring_subscriber_futex_word(s), expected, mq_now_ns() + (int64_t)2 * WATCHDOG_S * 1000000000);
+    mq_futex_wait(mq_ring_subscriber_futex_word(s), expected, mq_monotonic_ns() + (int64_t)2 * WATCHDOG_S * 1000000000);
 }
 
 /* Receive one message, with the checks that follow from its number. False: the end. */
@@ -214,7 +214,7 @@ static bool receive(mq_ring_subscriber *s, bool conflate, uint64_t *next, _Atomi
             sleep_until_more(s);
             continue;
         }
-        mq_copy_out(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
+        mq_copy_from_shared(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
         if (!mq_ring_subscriber_accept_copy(s, &m)) {
             if (!conflate)
                 mq_ring_subscriber_recover_from_lap(s);
@@ -286,7 +286,7 @@ static void take_from_oldest(const mq_process_identity *self) {
             return;
         if (status != MQ_RING_OK)
             fail("corrupt at %llx", (unsigned long long)s.cursor);
-        mq_copy_out(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
+        mq_copy_from_shared(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
         if (!mq_ring_subscriber_accept_copy(&s, &m)) {
             mq_ring_subscriber_recover_from_lap(&s);
             continue;

@@ -15,7 +15,7 @@ from msgq.impl.base.core cimport (
 cdef extern from "base/schema.h" nogil:
     ctypedef struct mq_schema:
         pass
-    mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, uint64_t room)
+    mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room)
 
 
 @no_gc_clear
@@ -63,7 +63,7 @@ cdef class Parts:
 
     def describe(self, schema, uint64_t room):
         cdef mq_schema *head = <mq_schema *> self.segment.address
-        cdef mq_schema_parts at = mq_schema_parts_of(head, <char *> (head + 1), room)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(head, <char *> (head + 1), room)
         if schema is not None:
             write_schema(&at, schema)
         return read_schema(&at)

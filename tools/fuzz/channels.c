@@ -4,7 +4,7 @@
  * passed, and that no slot of a publisher is lost or twice there.
  */
 #define FUZZ_STEPS_MAX                                                                                                 \
-    300000 /* as many looks as the recorder takes at one message, each of the bound of mq_channel_next */
+    300000 /* as many looks as the recorder takes at one message, each of the bound of mq_channel_next_message */
 #include "hostile.h"
 
 /* Those of the ring never use them. */
@@ -51,7 +51,7 @@ static uint64_t hostile_position(void) {
 static uint64_t hostile_entry(void) {
     unsigned row = fuzz_one_in(2) ? (unsigned)fuzz_below(PUBLISHERS) : (unsigned)fuzz_below(64);
     unsigned slot = fuzz_one_in(2) ? (unsigned)fuzz_below(SLOTS_MAX) : (unsigned)fuzz_below(1 << 14);
-    return fuzz_one_in(8) ? fuzz_random() : mq_entry(hostile_position(), row, slot);
+    return fuzz_one_in(8) ? fuzz_random() : mq_index_entry_pack(hostile_position(), row, slot);
 }
 
 /* A word of what is mapped; the rest is nobody's. */
@@ -75,13 +75,13 @@ static void scribble(void) {
         circle = fuzz_one_in(4);
         for (uint64_t i = 0; i < capacity; i++)
             store(&header()->entries[i],
-                  circle ? mq_entry(i * ((1ull << 44) / capacity) + i, row, 0) : hostile_entry());
+                  circle ? mq_index_entry_pack(i * ((1ull << 44) / capacity) + i, row, 0) : hostile_entry());
         break;
     case 5: store(&header()->publishers[fuzz_below(PUBLISHERS)].pool_uid, fuzz_below(4)); break;
     case 6: store(header_memory.writable + 8 * fuzz_below(sizeof(mq_channel_header) / 8), fuzz_edge(64)); break;
     case 7: store_in(pool, 8 * fuzz_below(24 + 8 * SLOTS_MAX), fuzz_edge(64)); break;
     default: /* a slot's length, mostly */
-        store_in(pool, PAGE + mq_pool_stride(SLOT_BYTES) * fuzz_below(SLOTS_MAX) + 8 * fuzz_one_in(4),
+        store_in(pool, PAGE + mq_pool_slot_stride(SLOT_BYTES) * fuzz_below(SLOTS_MAX) + 8 * fuzz_one_in(4),
                  fuzz_edge(2 * SLOT_BYTES));
     }
 }
@@ -91,7 +91,7 @@ static void scribble(void) {
 static void let_go(reader *r) {
     while (r->held) {
         r->held--;
-        mq_pin_clear(&r->pools[r->held], (uint32_t)r->slots[r->held], 5);
+        mq_pool_pin_clear(&r->pools[r->held], (uint32_t)r->slots[r->held], 5);
     }
 }
 
@@ -99,17 +99,17 @@ static void let_go(reader *r) {
 static void join(unsigned number) {
     mq_channel_publisher *p = &publishers[number];
     uint64_t slots = 2 + fuzz_below(SLOTS_MAX - 1), uid = 1 + number;
-    size_t bytes = mq_pool_head(slots, PAGE) + slots * mq_pool_stride(SLOT_BYTES);
+    size_t bytes = mq_pool_header_bytes(slots, PAGE) + slots * mq_pool_slot_stride(SLOT_BYTES);
     for (int i = 0; i < SUBSCRIBERS; i++) {
         let_go(&readers[i]);
         memset(readers[i].c.pools, 0, sizeof readers[i].c.pools);
     }
     fuzz_use(&pool_memory[number], bytes);
-    mq_channel_publisher_end(p);
+    mq_channel_publisher_free(p);
     memset(p, 0, sizeof *p);
     mq_pool *pool = (mq_pool *)(void *)pool_memory[number].writable;
-    mq_pool_write(pool, bytes, slots, SLOT_BYTES, PAGE, 1, uid, 7, node);
-    if (mq_pool_check(pool, bytes, 1, uid, &p->slots))
+    mq_pool_header_init(pool, bytes, slots, SLOT_BYTES, PAGE, 1, uid, 7, node);
+    if (mq_pool_header_check(pool, bytes, 1, uid, &p->slots))
         return; /* somebody wrote there before it had a name: there is no such publisher */
     p->header = header();
     p->liveness_file = &liveness_file;
@@ -117,7 +117,7 @@ static void join(unsigned number) {
     p->number = number;
     if (!mq_channel_order(header(), &p->order))
         return;
-    check(mq_channel_publisher_begin(p), "no memory");
+    check(mq_channel_publisher_init(p), "no memory");
     mq_channel_publisher_register(p->row, &self, true, &p->slots, bytes, 0, node);
 }
 
@@ -126,14 +126,14 @@ static void publish(mq_channel_publisher *p) {
     uint64_t position, size = fuzz_below(SLOT_BYTES + 1);
     if (!p->published)
         return;
-    int slot = mq_channel_take_slot(p);
+    int slot = mq_channel_take_free_slot(p);
     check(slot >= MQ_CHANNEL_NO_SLOT && slot < (int)p->slots.slots, "a slot that is none");
     check(p->free_count + p->limbo_count + p->published_count + (slot != MQ_CHANNEL_NO_SLOT) == p->slots.slots,
           "a slot is lost, or twice there");
     if (slot == MQ_CHANNEL_NO_SLOT)
         return;
     memset(message, slot, size);
-    mq_copy_in(mq_channel_payload(p, (uint32_t)slot), message, size);
+    mq_copy_to_shared(mq_channel_begin_slot_write(p, (uint32_t)slot), message, size);
     mq_channel_status status = mq_channel_publish(p, (uint32_t)slot, size, 0, &position);
     if (status == MQ_CHANNEL_CORRUPT)
         mq_channel_return_slot(p, (uint32_t)slot);
@@ -151,18 +151,18 @@ static bool map_pool(reader *r, const mq_channel_message *m) {
     fuzz_memory *from = &pool_memory[m->pool_uid - 1];
     bool views = r == &readers[1];
     mq_pool *pool = (mq_pool *)(void *)(views ? from->writable : from->readable);
-    return from->bytes && mq_pool_check(pool, from->bytes, 1, m->pool_uid, &r->c.pools[m->row]) == NULL;
+    return from->bytes && mq_pool_header_check(pool, from->bytes, 1, m->pool_uid, &r->c.pools[m->row]) == NULL;
 }
 
 /* As _look: the message at the cursor, or nothing. */
 static bool look(reader *r, mq_channel_message *m) {
     for (int rounds = 0; rounds < 100; rounds++) { /* the stranger may send us from pool to pool */
-        mq_channel_status status = mq_channel_next(&r->c, m);
+        mq_channel_status status = mq_channel_next_message(&r->c, m);
         if (status == MQ_CHANNEL_OK || status == MQ_CHANNEL_EMPTY)
             return status == MQ_CHANNEL_OK;
         if (status == MQ_CHANNEL_UNMAPPED && map_pool(r, m))
             continue;
-        mq_channel_skip(&r->c, m);
+        mq_channel_skip_message(&r->c, m);
         if (status == MQ_CHANNEL_CORRUPT)
             return false;
     }
@@ -193,28 +193,28 @@ static void receive(reader *r) {
         r->c.conflate = r == &readers[2];
         r->c.newest = fuzz_one_in(2);
         r->c.history = fuzz_one_in(2) ? fuzz_below(2 * CAPACITY_MOST) : fuzz_random();
-        if (!(r->joined = mq_channel_join(&r->c, true)))
+        if (!(r->joined = mq_channel_subscriber_join(&r->c, true)))
             return;
         r->c.joined_at = 0;
     }
-    uint64_t before = mq_channel_cursor(&r->c), lost = r->c.lost, received = r->c.received;
+    uint64_t before = mq_channel_load_cursor(&r->c), lost = r->c.lost, received = r->c.received;
     if (fuzz_one_in(4)) {
         record(r);
     } else if (look(r, &m)) {
         check(m.length <= SLOT_BYTES || m.length <= r->c.pools[m.row].slot_bytes, "a length beyond the slot");
         if (r == &readers[1] && r->held < 4) {
             mq_pool_map pool = r->c.pools[m.row];
-            if (mq_channel_pin(&r->c, &m, 5)) {
+            if (mq_channel_pin_message(&r->c, &m, 5)) {
                 r->pools[r->held] = pool;
                 r->slots[r->held++] = m.number;
-                mq_copy_out(copy, mq_pool_slot_payload(m.slot), m.length < SLOT_BYTES ? m.length : SLOT_BYTES);
+                mq_copy_from_shared(copy, mq_pool_slot_payload(m.slot), m.length < SLOT_BYTES ? m.length : SLOT_BYTES);
             }
         } else if (m.length <= SLOT_BYTES) {
-            mq_copy_out(copy, mq_pool_slot_payload(m.slot), m.length);
-            mq_channel_accept(&r->c, &m);
+            mq_copy_from_shared(copy, mq_pool_slot_payload(m.slot), m.length);
+            mq_channel_accept_entry(&r->c, &m);
         }
     }
-    uint64_t cursor = mq_channel_cursor(&r->c);
+    uint64_t cursor = mq_channel_load_cursor(&r->c);
     check(cursor - before < 1ull << 63, "the cursor goes back");
     check(r->c.lost - lost + r->c.received - received == cursor - before, "the account is wrong");
     if (fuzz_one_in(4))
@@ -230,8 +230,8 @@ static void under_lock(void) {
     for (unsigned i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
         if (mq_load_acquire_u64(&header()->publishers[i].pool_uid) &&
             mq_channel_publisher_liveness(header(), &probe, (int)i) == MQ_DEAD) {
-            if (begun && mq_channel_count_entries(&order, i, &newest) && fuzz_one_in(2))
-                mq_channel_retract_all(&order, i);
+            if (begun && mq_channel_count_pool_entries(&order, i, &newest) && fuzz_one_in(2))
+                mq_channel_retract_all_entries(&order, i);
             if (fuzz_one_in(2))
                 mq_channel_release_row(&header()->publishers[i]);
         }
@@ -239,8 +239,8 @@ static void under_lock(void) {
     int row = mq_channel_find_free_viewer(header(), &liveness_file, 0);
     check(row >= MQ_NO_ROW && row < MQ_CHANNEL_VIEWERS, "a viewer's row that is none");
     if (row >= 0 && publishers[0].published)
-        mq_channel_clear_pins(&publishers[0].slots, row);
-    mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&header()->config));
+        mq_channel_clear_dead_viewer_pins(&publishers[0].slots, row);
+    mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header()->config));
     mq_channel_configure(header(), g);
 }
 
@@ -288,14 +288,14 @@ static void run_case(void) {
         join(i);
     fuzz_calls(OPS, call, rates);
     for (unsigned i = 0; i < PUBLISHERS; i++)
-        mq_channel_publisher_end(&publishers[i]);
+        mq_channel_publisher_free(&publishers[i]);
 }
 
 int main(int argc, char **argv) {
     fuzz_map(&header_memory, (sizeof(mq_channel_header) + PAGE - 1) & ~(size_t)(PAGE - 1));
     for (int i = 0; i < PUBLISHERS; i++)
-        fuzz_map(&pool_memory[i], mq_pool_head(SLOTS_MAX, PAGE) +
-                                      ((SLOTS_MAX * mq_pool_stride(SLOT_BYTES) + PAGE - 1) & ~(size_t)(PAGE - 1)));
+        fuzz_map(&pool_memory[i], mq_pool_header_bytes(SLOTS_MAX, PAGE) +
+                                      ((SLOTS_MAX * mq_pool_slot_stride(SLOT_BYTES) + PAGE - 1) & ~(size_t)(PAGE - 1)));
     fuzz_scribble = scribble;
     return fuzz_main(argc, argv, run_case, OPS);
 }

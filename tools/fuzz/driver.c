@@ -74,7 +74,7 @@ static void write_message(mq_ring_publisher *p) {
         mq_ring_publisher_discard_staged(p, MQ_RING_OK);
         return;
     }
-    mq_copy_in(payload, payloads, size);
+    mq_copy_to_shared(payload, payloads, size);
     mq_ring_publisher_stage_message(p, size);
     if (fuzz_one_in(2) && mq_ring_publisher_commit_staged(p) == MQ_RING_NOTIFY)
         mq_ring_publisher_notify_subscribers(p);
@@ -158,7 +158,7 @@ static mq_ring_status receive(mq_ring_subscriber *s, bool conflate) {
                   message.payload + message.size <= s->data + s->data_bytes,
               "a message beyond the ring");
         uint8_t *copy = malloc(message.size + 1);
-        mq_copy_out(copy, message.payload, message.size);
+        mq_copy_from_shared(copy, message.payload, message.size);
         free(copy);
         if (mq_ring_subscriber_accept_copy(s, &message))
             return MQ_RING_OK;

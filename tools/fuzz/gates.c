@@ -1,7 +1,7 @@
 /* Fuzzes the gate: events that are set, cleared, waited for and watched on words that a stranger rewrites before and
  * during each call. Usage as of driver.c. What is checked: no access outside the gate, and that every call ends.
  */
-#define FUZZ_STEPS_MAX 20000 /* MQ_GATE_EVENT_TRIES changes of the event, of a few steps each */
+#define FUZZ_STEPS_MAX 20000 /* MQ_FAKE_EVENT_TRIES changes of the event, of a few steps each */
 #include "hostile.h"
 
 #include <sched.h>
@@ -26,53 +26,53 @@ static void scribble(void) {
 }
 
 /* As _await_one of gate.pxi, all but the sleep. */
-static void await(mq_gate *g, mq_gate_event *e) {
-    mq_futex_many words[2] = {
-        {.address = (uint64_t)(uintptr_t)mq_gate_event_futex(e), .flags = MQ_FUTEX_32},
-        {.address = (uint64_t)(uintptr_t)mq_gate_event_futex(&g->recv_called), .flags = MQ_FUTEX_32}};
+static void await(mq_event_gate *g, mq_fake_event *e) {
+    mq_futex_waitv_entry words[2] = {
+        {.address = (uint64_t)(uintptr_t)mq_fake_event_futex_word(e), .flags = MQ_FUTEX_32},
+        {.address = (uint64_t)(uintptr_t)mq_fake_event_futex_word(&g->recv_called), .flags = MQ_FUTEX_32}};
     fuzz_op = "wait";
-    mq_gate_event_spin(words, 1 + (unsigned)fuzz_below(2), 0);
-    uint32_t expected = mq_gate_event_prepare_wait(e);
-    check(expected & MQ_GATE_EVENT_SLEEPERS, "a sleep without its flag");
-    if (expected < MQ_GATE_EVENT_ONE && !mq_gate_closed(g) && mq_gate_enabled(g)) {
-        mq_futex_wait(mq_gate_event_futex(e), expected, 0);
-        mq_futex_wait_many(words, 2, 0);
-        mq_gate_owner_liveness(g, &liveness_file);
+    mq_fake_event_spin_until_set(words, 1 + (unsigned)fuzz_below(2), 0);
+    uint32_t expected = mq_fake_event_prepare_wait(e);
+    check(expected & MQ_FAKE_EVENT_SLEEPERS, "a sleep without its flag");
+    if (expected < MQ_FAKE_EVENT_ONE && !mq_event_gate_is_closed(g) && mq_event_gate_is_enabled(g)) {
+        mq_futex_wait(mq_fake_event_futex_word(e), expected, 0);
+        mq_futex_waitv(words, 2, 0);
+        mq_event_gate_owner_liveness(g, &liveness_file);
     }
 }
 
 static void call(void) {
-    mq_gate *g = (mq_gate *)(void *)memory.writable;
-    mq_gate_event *e = mq_gate_event_at(g, (int)fuzz_below(2));
+    mq_event_gate *g = (mq_event_gate *)(void *)memory.writable;
+    mq_fake_event *e = mq_fake_event_select(g, (int)fuzz_below(2));
     switch (fuzz_below(10)) {
     case 0:
     case 1:
         fuzz_op = "set";
-        if (mq_gate_event_set(e))
-            mq_gate_event_sync_fifo(e, FIFO);
+        if (mq_fake_event_set(e))
+            mq_fake_event_sync_fifo(e, FIFO);
         break;
     case 2:
     case 3:
         fuzz_op = "clear";
-        if (mq_gate_event_clear(e) == MQ_GATE_EVENT_CLEARED_FIFO)
-            mq_gate_event_sync_fifo(e, FIFO);
+        if (mq_fake_event_clear(e) == MQ_FAKE_EVENT_CLEARED_FIFO)
+            mq_fake_event_sync_fifo(e, FIFO);
         break;
     case 4:
         fuzz_op = "fd";
-        mq_gate_event_attach_fifo(e, mq_gate_event_fifo(e) + fuzz_below(2), FIFO);
+        mq_fake_event_attach_fifo(e, mq_fake_event_fifo_inode(e) + fuzz_below(2), FIFO);
         break;
     case 5:
         fuzz_op = "enable";
-        mq_gate_enable(g, fuzz_one_in(2));
+        mq_event_gate_set_enabled(g, fuzz_one_in(2));
         break;
     case 6:
         fuzz_op = "close";
-        mq_gate_close(g);
+        mq_event_gate_close(g);
         break;
     case 7:
         fuzz_op = "open";
-        mq_gate_check((const mq_gate *)(const void *)memory.readable);
-        mq_gate_version(g);
+        mq_event_gate_check_header((const mq_event_gate *)(const void *)memory.readable);
+        mq_event_gate_layout_version(g);
         break;
     default: await(g, e);
     }
@@ -81,15 +81,15 @@ static void call(void) {
 static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 16, 64};
     fuzz_use(&memory, MQ_GATE_BYTES);
-    mq_gate_init((mq_gate *)(void *)memory.writable, &self, fuzz_one_in(2));
+    mq_event_gate_init((mq_event_gate *)(void *)memory.writable, &self, fuzz_one_in(2));
     fuzz_calls(OPS, call, rates);
     /* Once the stranger holds still, an event is what was done to it last. */
     fuzz_use(&memory, MQ_GATE_BYTES);
-    mq_gate_event *e = &((mq_gate *)(void *)memory.writable)->recv_ready;
-    mq_gate_event_set(e);
-    check(mq_gate_event_is_set(e) && mq_gate_event_clear(e) != MQ_GATE_EVENT_WAS_CLEAR && !mq_gate_event_is_set(e),
+    mq_fake_event *e = &((mq_event_gate *)(void *)memory.writable)->recv_ready;
+    mq_fake_event_set(e);
+    check(mq_fake_event_is_set(e) && mq_fake_event_clear(e) != MQ_FAKE_EVENT_WAS_CLEAR && !mq_fake_event_is_set(e),
           "an event that forgets");
-    check(mq_gate_event_clear(e) == MQ_GATE_EVENT_WAS_CLEAR && !mq_gate_event_is_set(e),
+    check(mq_fake_event_clear(e) == MQ_FAKE_EVENT_WAS_CLEAR && !mq_fake_event_is_set(e),
           "an event that is set by clearing it");
 }
 

@@ -81,7 +81,7 @@ static void record(void) {
         taps[i].publish_offset = fuzz_one_in(2) ? -1 : (int64_t)(fuzz_one_in(4) ? INT64_MAX : fuzz_below(64));
     capture.taps = taps;
     capture.tap_count = 2;
-    if (mq_capture_run(&capture, &chunk, mq_now_ns()) == MQ_CAPTURE_CORRUPT)
+    if (mq_capture_run(&capture, &chunk, mq_monotonic_ns()) == MQ_CAPTURE_CORRUPT)
         mq_ring_subscriber_recover_from_lap(taps[capture.stuck].from.ring);
     uint64_t size = fuzz_below(64);
     mq_log_chunk_append(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
@@ -102,7 +102,7 @@ static void unwatch(int i) {
 }
 
 static void watch(void) {
-    static mq_futex_many words[MQ_FUTEX_MANY];
+    static mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX];
     int i = (int)fuzz_below(WITHOUT_SIDE);
     bool steady;
     int64_t max_sleep_ns;
@@ -122,8 +122,8 @@ static void watch(void) {
         if (mq_ring_subscriber_is_readable(&subscribers[i]))
             mq_watcher_set_readable(watched[i]);
     }
-    unsigned count = mq_watcher_scan(words, fuzz_one_in(4), &max_sleep_ns, &steady);
-    check(count >= 1 && count <= MQ_FUTEX_MANY && max_sleep_ns >= -1, "a sleep that cannot be");
+    unsigned count = mq_watcher_poll_all(words, fuzz_one_in(4), &max_sleep_ns, &steady);
+    check(count >= 1 && count <= MQ_FUTEX_WAITV_MAX && max_sleep_ns >= -1, "a sleep that cannot be");
 }
 
 static void run_observer(void) {

@@ -123,7 +123,7 @@ static void join(member *m) {
     m->h.next = fuzz_below(parts.max_messages);
     m->state.h = m->notification.h = m->h;
     m->joined = true;
-    mq_queue_recover(&m->h, mq_now_ns());
+    mq_queue_recover(&m->h, mq_monotonic_ns());
 }
 
 /* Another one opens a file of which nothing is certain. */
@@ -155,7 +155,7 @@ static bool send(member *m, uint64_t token) {
     if (slot == MQ_QUEUE_NO_SLOT)
         return false;
     memset(message, 1, size);
-    mq_copy_in(mq_queue_slot_payload(&m->h, (uint64_t)slot), message, size);
+    mq_copy_to_shared(mq_queue_slot_payload(&m->h, (uint64_t)slot), message, size);
     if (!token && fuzz_one_in(8)) {
         mq_queue_release_slot(&m->h, (uint64_t)slot);
         return false;
@@ -183,7 +183,7 @@ static uint64_t receive(member *m, bool *any) {
     if (!take(m, &delivery, any))
         return 0;
     uint8_t *copy = malloc(delivery.length + 1); /* of just its size */
-    mq_copy_out(copy, mq_queue_slot_payload(&m->h, delivery.slot), delivery.length);
+    mq_copy_from_shared(copy, mq_queue_slot_payload(&m->h, delivery.slot), delivery.length);
     free(copy);
     return mq_queue_free_slot(&m->h, &delivery) ? delivery.origin_time : 0;
 }
@@ -266,7 +266,7 @@ static void call(void) {
         break;
     case 3:
         fuzz_op = "look";
-        mq_queue_recover(&m->h, mq_now_ns());
+        mq_queue_recover(&m->h, mq_monotonic_ns());
         break;
     case 4:
     case 5:

@@ -30,7 +30,7 @@ enum { OPS = 200, HANDLES = 3, LENGTH_MOST = 20, ITEM_MOST = 200, TRIES = 50, PA
 enum { BYTES_MOST = sizeof(mq_record_header) + LENGTH_MOST * (sizeof(mq_record_key) + 5 * (ITEM_MOST + 16) + 64) };
 
 static fuzz_memory memory;
-static mq_record_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
+static mq_record_file_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
 static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
 static mq_process_identity self = {.pid = 7, .name = "fuzz"};
 static bool contended; /* the stranger writes each element all the time, and nothing else */
@@ -57,7 +57,7 @@ static uint64_t hostile_name(void) {
     if (fuzz_one_in(3))
         return members[fuzz_below(HANDLES)].w.owner;
     unsigned row = fuzz_one_in(4) ? (unsigned)fuzz_below(255) : (unsigned)fuzz_below(HANDLES + 1);
-    return mq_cell_owner_of(row, (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4)));
+    return mq_cell_pack_owner(row, (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4)));
 }
 
 static uint64_t hostile_version(void) {
@@ -70,9 +70,9 @@ static uint64_t hostile_version(void) {
 }
 
 static void contend(void) {
-    mq_u64 *version = mq_cell_version(&parts, any_element());
+    mq_u64 *version = mq_cell_version_word(&parts, any_element());
     for (uint64_t i = 0; i < parts.config.length; i++)
-        store(mq_cell_version(&parts, i), (fuzz_steps << 4 | 1) << MQ_CELL_COUNT_SHIFT);
+        store(mq_cell_version_word(&parts, i), (fuzz_steps << 4 | 1) << MQ_CELL_COUNT_SHIFT);
     store(version, fuzz_random() << MQ_CELL_COUNT_SHIFT);
 }
 
@@ -88,7 +88,7 @@ static void scribble_key(void) {
 
 static void scribble(void) {
     mq_record_row *row = &record()->rows[fuzz_below(HANDLES + 1)];
-    mq_u64 *version = mq_cell_version(&parts, any_element());
+    mq_u64 *version = mq_cell_version_word(&parts, any_element());
     if (contended) {
         contend();
         return;
@@ -98,8 +98,8 @@ static void scribble(void) {
     case 1:
     case 2:
     case 3: store(version, hostile_version()); break;
-    case 4: store(mq_cell_copy(&parts, version, fuzz_below(4)), fuzz_edge(64)); break;                /* its time */
-    case 5: store(mq_cell_copy(&parts, version, fuzz_below(4)) + 1, fuzz_edge(2 * ITEM_MOST)); break; /* length */
+    case 4: store(mq_cell_copy_at(&parts, version, fuzz_below(4)), fuzz_edge(64)); break;                /* its time */
+    case 5: store(mq_cell_copy_at(&parts, version, fuzz_below(4)) + 1, fuzz_edge(2 * ITEM_MOST)); break; /* length */
     case 6: store((uint64_t *)(void *)row + fuzz_below(sizeof *row / 8), fuzz_edge(8)); break;
     case 7: store(&record()->owner, fuzz_one_in(2) ? hostile_name() : fuzz_edge(64)); break;
     case 8: store((uint64_t *)(void *)&record()->eventcount, fuzz_edge(8)); break;
@@ -117,7 +117,7 @@ static void scribble(void) {
 
 static void leave(member *m) {
     if (m->joined)
-        mq_record_leave(&m->w, m->uid, &m->liveness_token);
+        mq_record_unregister_writer(&m->w, m->uid, &m->liveness_token);
     m->joined = false;
 }
 
@@ -134,14 +134,14 @@ static void join(member *m) {
     if (row == MQ_NO_ROW)
         return;
     m->uid = ++uids;
-    mq_record_join(&m->w, (unsigned)row, &self, m->uid, m->liveness_token != NULL);
+    mq_record_register_writer(&m->w, (unsigned)row, &self, m->uid, m->liveness_token != NULL);
     m->joined = true;
-    if (parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&m->w, &record()->owner))
+    if (parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim_owner_word(&m->w, &record()->owner))
         leave(m);
 }
 
 /* What a file that passes for sound has. */
-static void check_parts(const mq_record_parts *found, uint64_t bytes) {
+static void check_parts(const mq_record_file_parts *found, uint64_t bytes) {
     uint64_t length = found->config.length, copies = found->config.copies, item = found->config.item_bytes;
     uint64_t first = (uint64_t)(found->elements - memory.writable);
     check(length && (copies == 2 || copies == 4) && item, "a shape that is none");
@@ -150,18 +150,18 @@ static void check_parts(const mq_record_parts *found, uint64_t bytes) {
     uint64_t end = (copies - 1) * found->copy_stride + 16 + item;
     check(found->stride < 1ull << 40 && end <= found->stride, "copies beyond their element");
     if (found->config.flags & MQ_RECORD_BOARD) {
-        mq_board_value value;
+        mq_board_value_copy value;
         check((uint8_t *)(found->keys + length) <= found->elements, "keys among the elements");
         check(mq_board_value_bytes(found) < item, "values beyond their element");
         mq_board_read_begin(found, length - 1, &value);
         mq_board_key_count(found);
     }
-    mq_cell_read_begin(mq_cell_version(found, length - 1));
+    mq_cell_read_begin(mq_cell_version_word(found, length - 1));
 }
 
 /* Another one opens a file of which nothing is certain, but that its numbers fit each other. */
 static void open_file(void) {
-    mq_record_parts found;
+    mq_record_file_parts found;
     uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
     mq_record_header sound = {.length = record()->length,
                               .item_bytes = record()->item_bytes,
@@ -196,8 +196,8 @@ static void open_file(void) {
 
 /* ---- elements ---- */
 
-static mq_selection any_selection(int64_t *list) {
-    mq_selection which = {.first = any_element()};
+static mq_element_selection any_selection(int64_t *list) {
+    mq_element_selection which = {.first = any_element()};
     which.count = fuzz_below(parts.config.length - which.first + 1);
     if (fuzz_one_in(2))
         return which;
@@ -211,15 +211,16 @@ static mq_selection any_selection(int64_t *list) {
 /* Into memory of just the size, so that the sanitizer sees one byte too many. */
 static void *room(uint64_t count, uint64_t bytes) { return malloc(count && bytes ? count * bytes : 1); }
 
-static const mq_record_parts *any_parts(void) { return fuzz_one_in(2) ? &parts : &seen_parts; }
+static const mq_record_file_parts *any_parts(void) { return fuzz_one_in(2) ? &parts : &seen_parts; }
 
 static void read_some(void) {
     int64_t *list = room(2 * LENGTH_MOST, 8);
-    mq_selection which = any_selection(list);
+    mq_element_selection which = any_selection(list);
     if (which.list)
         which.list = list = realloc(list, which.count * 8 + !which.count);
     uint8_t *to = room(which.count, parts.config.item_bytes);
-    mq_read_info reading = {.count = room(which.count, 8), .time_ns = fuzz_one_in(2) ? room(which.count, 8) : NULL};
+    mq_vector_read_info reading = {.count = room(which.count, 8),
+                                   .time_ns = fuzz_one_in(2) ? room(which.count, 8) : NULL};
     uint64_t done = fuzz_one_in(2)
                         ? mq_vector_read(any_parts(), &which, to)
                         : mq_vector_read_with_info(any_parts(), &which, fuzz_one_in(4) ? NULL : to, &reading);
@@ -231,10 +232,10 @@ static void read_some(void) {
 }
 
 static void take_snapshot(void) {
-    mq_selection which = {.count = parts.config.length};
+    mq_element_selection which = {.count = parts.config.length};
     uint8_t *to = room(which.count, parts.config.item_bytes);
-    mq_read_info reading = {.count = room(which.count, 8)};
-    const mq_record_parts *from = any_parts();
+    mq_vector_read_info reading = {.count = room(which.count, 8)};
+    const mq_record_file_parts *from = any_parts();
     if (mq_vector_read_with_info(from, &which, to, &reading) == which.count)
         for (int tries = 0; tries < TRIES && !mq_vector_snapshot_step(from, to, reading.count); tries++)
             check(fuzz_rate || tries < 2, "no instant, though nobody writes");
@@ -249,8 +250,8 @@ static void find_changes(member *m) {
     check(count <= most, "more changes than there is room for");
     for (uint64_t i = 0; i < count; i++) {
         check((uint64_t)found[i] < parts.config.length, "a change of no element");
-        mq_selection one = {.first = (uint64_t)found[i], .count = 1};
-        if (mq_vector_read_with_info(&parts, &one, NULL, &(mq_read_info){.count = &times}))
+        mq_element_selection one = {.first = (uint64_t)found[i], .count = 1};
+        if (mq_vector_read_with_info(&parts, &one, NULL, &(mq_vector_read_info){.count = &times}))
             m->seen[found[i]] = times;
     }
     free(found);
@@ -276,14 +277,14 @@ static void record_changes(member *m) {
 }
 
 /* As Vector._write. */
-static bool write_some(member *m, const mq_selection *which, const uint8_t *from) {
+static bool write_some(member *m, const mq_element_selection *which, const uint8_t *from) {
     static const mq_stamps stamps = {1, 2};
     uint64_t done = 0;
     bool stamped = parts.config.item_bytes >= sizeof stamps && fuzz_one_in(4);
     for (int tries = 0; tries < 3; tries++) {
         int64_t deadline = tries ? (int64_t)fuzz_now_ns + 1000000 : 0;
         mq_vector_status status =
-            mq_vector_write(&m->w, which, from, mq_now_ns(), stamped ? &stamps : NULL, deadline, &done);
+            mq_vector_write(&m->w, which, from, mq_monotonic_ns(), stamped ? &stamps : NULL, deadline, &done);
         check(done <= which->count, "more were written than there are");
         check((done == which->count) == (status == MQ_VECTOR_WRITTEN), "it is said to be written, and is not");
         if (status == MQ_VECTOR_WRITTEN)
@@ -296,7 +297,7 @@ static bool write_some(member *m, const mq_selection *which, const uint8_t *from
 
 static void write_any(member *m) {
     int64_t list[2 * LENGTH_MOST];
-    mq_selection which = any_selection(list);
+    mq_element_selection which = any_selection(list);
     uint8_t *from = room(which.count, parts.config.item_bytes);
     memset(from, 1, which.count * parts.config.item_bytes);
     write_some(m, &which, from);
@@ -306,7 +307,7 @@ static void write_any(member *m) {
 /* ---- boards ---- */
 
 static uint64_t find_key(const char *key) {
-    uint64_t i = mq_board_find(any_parts(), key, strlen(key), fuzz_one_in(4) ? any_element() : 0);
+    uint64_t i = mq_board_find_key(any_parts(), key, strlen(key), fuzz_one_in(4) ? any_element() : 0);
     check(i == MQ_BOARD_NO_KEY || i < parts.config.length, "a key of no element");
     return i;
 }
@@ -318,25 +319,25 @@ static void declare(member *m) {
     if (i == MQ_BOARD_NO_KEY)
         i = mq_board_add_key(&parts, key, strlen(key));
     check(i == MQ_BOARD_NO_KEY || i < parts.config.length, "a name of no element");
-    if (i == MQ_BOARD_NO_KEY || !mq_record_claim(&m->w, &parts.keys[i].owner))
+    if (i == MQ_BOARD_NO_KEY || !mq_record_claim_owner_word(&m->w, &parts.keys[i].owner))
         return;
     uint8_t *from = room(length, 1);
     memset(from, 1, length);
-    mq_board_write(&m->w, i, from, length, mq_now_ns());
+    mq_board_write(&m->w, i, from, length, mq_monotonic_ns());
     free(from);
     if (fuzz_one_in(2))
-        mq_record_release(&m->w, &parts.keys[i].owner);
+        mq_record_release_owner_word(&m->w, &parts.keys[i].owner);
 }
 
 static void observe(void) {
-    const mq_record_parts *from = any_parts();
+    const mq_record_file_parts *from = any_parts();
     uint64_t i = fuzz_one_in(2) ? any_element() : find_key(keys[fuzz_below(3)]);
-    mq_board_value value;
+    mq_board_value_copy value;
     for (int tries = 0; i != MQ_BOARD_NO_KEY && tries < TRIES; tries++) {
         const uint8_t *at = mq_board_read_begin(from, i, &value);
         check(value.length <= mq_board_value_bytes(&parts), "a length beyond the element");
         uint8_t *copy = room(value.length, 1);
-        mq_copy_out(copy, at, value.length);
+        mq_copy_from_shared(copy, at, value.length);
         free(copy);
         if (mq_board_read_valid(from, i, &value))
             break;
@@ -428,17 +429,18 @@ static void call(void) {
 static void check_delivers(member *m) {
     static uint8_t from[ITEM_MOST], to[ITEM_MOST];
     uint64_t i = any_element(), before, after = 0;
-    mq_selection one = {.first = i, .count = 1};
-    mq_u64 *version = mq_cell_version(&parts, i);
+    mq_element_selection one = {.first = i, .count = 1};
+    mq_u64 *version = mq_cell_version_word(&parts, i);
     fuzz_op = "the sound write";
     fuzz_steps = 0;
     store(version, *(uint64_t *)(void *)version & ~0xffffffull);
-    before = mq_cell_count(mq_cell_read_begin(version));
+    before = mq_cell_write_count(mq_cell_read_begin(version));
     memset(from, (int)fuzz_random(), sizeof from);
     uint64_t done = 0;
     check(mq_vector_write(&m->w, &one, from, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN, "an element cannot be written");
-    check(mq_vector_read_with_info(&seen_parts, &one, to, &(mq_read_info){.count = &after}) == 1, "it cannot be read");
-    check(after == mq_cell_next(&parts, before), "it was not counted");
+    check(mq_vector_read_with_info(&seen_parts, &one, to, &(mq_vector_read_info){.count = &after}) == 1,
+          "it cannot be read");
+    check(after == mq_cell_next_write_count(&parts, before), "it was not counted");
     check(!memcmp(from, to, parts.config.item_bytes), "another value is read than was written");
 }
 
@@ -454,7 +456,7 @@ static void run_case(void) {
     memset(members, 0, sizeof members);
     mq_record_header_init(record(), &shape, 1, 7, "fuzz");
     check(mq_record_header_check(record(), memory.bytes, &parts) == MQ_FILE_VALID, "its own file");
-    mq_record_layout(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
+    mq_record_set_file_parts(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
     if (fuzz_one_in(8)) /* nonsense from the start, behind a sound header */
         for (size_t at = sizeof(mq_record_header); at + 8 <= memory.bytes; at += 8)
             store(memory.writable + at, fuzz_one_in(8) ? hostile_version() : fuzz_random() | 1);

@@ -44,7 +44,7 @@ cdef extern from "leases.h" nogil:
 
 
 cdef extern from "base/process_info.h" nogil:
-    int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
+    int mq_read_process_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
 
 
 cdef extern from "<time.h>" nogil:

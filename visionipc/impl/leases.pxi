@@ -60,7 +60,7 @@ cdef class ServerLeases:
             raise IpcError(f"{MQ_FRAME_LEASE_ROWS} clients hold places in the stream; no more can be admitted",
                            self._endpoint)
         if pid:
-            mq_read_stat(pid, &state, &threads, &start_time)
+            mq_read_process_stat(pid, &state, &threads, &start_time)
         self._client_rows[row] = ClientRow(pid, start_time, 0, self._published, True)
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_TAKEN)
         self._rows = max(self._rows, row + 1)
@@ -110,7 +110,7 @@ cdef class ServerLeases:
 
     cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept:
         """If the client is dead, free its row and what it held. It is asked again after a pause."""
-        cdef int64_t now = mq_now_ns()
+        cdef int64_t now = mq_monotonic_ns()
         if self._client_rows[row].taken:
             if now - self._client_rows[row].asked_ns < pause_ns:
                 return False

@@ -96,7 +96,7 @@ cdef class OutgoingStream:
             return 0
         self._check_open()
         word = packet.frame_id
-        mq_copy_in((<Mapping> self._regions[buffer]).address + self._size, &word, sizeof(word))
+        mq_copy_to_shared((<Mapping> self._regions[buffer]).address + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer, packet.valid = self._server_id, buffer, valid
         packet.generation = self._leases.publish(buffer)
         self._publisher._send_bytes(&packet, sizeof(packet), 0)
@@ -116,7 +116,7 @@ cdef class OutgoingStream:
                 if buffer >= 0:
                     address = (<Mapping> self._regions[buffer]).address
                     with nogil:
-                        mq_copy_in(address, source.buf, source.len)
+                        mq_copy_to_shared(address, source.buf, source.len)
                 self._end(buffer, frame_id, sof, eof, True)
                 return buffer >= 0
             finally:
@@ -159,7 +159,7 @@ cdef class FrameDraft:
         else:
             self._view = stream._views[self._buffer]
         self.frame_id = stream.published + stream.dropped
-        self.timestamp_sof = mq_clock_ns(CLOCK_BOOTTIME)
+        self.timestamp_sof = mq_read_clock_ns(CLOCK_BOOTTIME)
         self.timestamp_eof = 0
         return self
 
@@ -170,7 +170,7 @@ cdef class FrameDraft:
         self._view = None
         try:
             if kind is None:  # what the user set may raise when it is looked at
-                eof = self.timestamp_eof or mq_clock_ns(CLOCK_BOOTTIME)
+                eof = self.timestamp_eof or mq_read_clock_ns(CLOCK_BOOTTIME)
                 self._stream._end(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
         finally:
             self._stream._busy = False
@@ -289,7 +289,7 @@ cdef class StreamReceiver:
     def recv(self, timeout_ms=100):
         cdef bytes packet
         cdef Frame frame
-        cdef double began = mq_now_ns() / 1e9
+        cdef double began = mq_monotonic_ns() / 1e9
         cdef bint non_blocking = timeout_ms == 0
         subscriber = self._subscriber
         if subscriber is None:

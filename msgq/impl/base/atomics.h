@@ -75,17 +75,17 @@ static inline void mq_fence_compiler(void) { atomic_signal_fence(memory_order_se
 /* Payload bytes are copied while the other side may overwrite them; the reader validates afterwards and throws a
  * torn copy away. C calls such a race undefined, so the thread sanitizer gets copies made of relaxed atomic bytes. */
 #if defined(__SANITIZE_THREAD__)
-static inline void mq_copy_in(void *shared, const void *from, size_t n) {
+static inline void mq_copy_to_shared(void *shared, const void *from, size_t n) {
     for (size_t i = 0; i < n; i++)
         __atomic_store_n((unsigned char *)shared + i, ((const unsigned char *)from)[i], __ATOMIC_RELAXED);
 }
-static inline void mq_copy_out(void *to, const void *shared, size_t n) {
+static inline void mq_copy_from_shared(void *to, const void *shared, size_t n) {
     for (size_t i = 0; i < n; i++)
         ((unsigned char *)to)[i] = __atomic_load_n((const unsigned char *)shared + i, __ATOMIC_RELAXED);
 }
 #else
-static inline void mq_copy_in(void *shared, const void *from, size_t n) { memcpy(shared, from, n); }
-static inline void mq_copy_out(void *to, const void *shared, size_t n) { memcpy(to, shared, n); }
+static inline void mq_copy_to_shared(void *shared, const void *from, size_t n) { memcpy(shared, from, n); }
+static inline void mq_copy_from_shared(void *to, const void *shared, size_t n) { memcpy(to, shared, n); }
 #endif
 
 #define mq_likely(x) __builtin_expect(!!(x), 1)

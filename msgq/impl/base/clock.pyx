@@ -7,8 +7,8 @@ from posix.time cimport CLOCK_REALTIME
 from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
-    check_file, create_file, mq_clock, MQ_CLOCK_MAGIC, mq_clock_ns, MQ_CLOCK_VERSION, mq_now_ns, MQ_NS_PER_S, name_file,
-    open_file,
+    check_file, create_file, mq_clock, MQ_CLOCK_MAGIC, mq_read_clock_ns, MQ_CLOCK_VERSION, mq_monotonic_ns, MQ_NS_PER_S,
+    name_file, open_file,
 )
 
 import contextlib
@@ -43,7 +43,7 @@ cdef int64_t host_offset_ns() except? -1:
 
 
 cdef int64_t host_time_ns() except? -1:
-    return mq_now_ns() + host_offset_ns()
+    return mq_monotonic_ns() + host_offset_ns()
 
 
 def time_ns():
@@ -62,9 +62,9 @@ def trouble():
 def wall_offset_ns():
     cdef int64_t before, wall, after, narrowest = -1, offset = 0
     for _ in range(TRIES):  # the kernel may take the processor away between two readings
-        before = mq_now_ns()
-        wall = mq_clock_ns(CLOCK_REALTIME)
-        after = mq_now_ns()
+        before = mq_monotonic_ns()
+        wall = mq_read_clock_ns(CLOCK_REALTIME)
+        after = mq_monotonic_ns()
         if narrowest < 0 or after - before < narrowest:
             narrowest = after - before
             offset = wall - (before + narrowest // 2)
@@ -132,7 +132,7 @@ def _read(str path, int64_t ahead):
     magic, version, offset = _WORDS.unpack(words)
     if (magic, version) != (MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION):
         raise SegmentError(f"is no clock of version {MQ_CLOCK_VERSION}; remove it", path=path)
-    if not 0 <= mq_now_ns() - ahead + offset < _LATEST_NS:
+    if not 0 <= mq_monotonic_ns() - ahead + offset < _LATEST_NS:
         raise SegmentError(f"has an offset of {offset} ns, which leads to no time; remove it", path=path)
     return offset
 

@@ -34,29 +34,29 @@ cdef extern from "base/atomics.h" nogil:
         pass
     uint64_t mq_load_relaxed_u64(const mq_u64 *word)
     uint64_t mq_load_acquire_u64(const mq_u64 *word)
-    void mq_copy_in(void *shared, const void *source, size_t n)
-    void mq_copy_out(void *to, const void *shared, size_t n)
+    void mq_copy_to_shared(void *shared, const void *source, size_t n)
+    void mq_copy_from_shared(void *to, const void *shared, size_t n)
 
 
 cdef extern from "base/truncation.h" nogil:
-    bint mq_was_truncated(const mq_u64 *not_truncated)
+    bint mq_mapping_was_truncated(const mq_u64 *not_truncated)
 
 
 cdef extern from "base/populate.h" nogil:
     bint mq_can_populate()
-    uint64_t mq_free_memory()
+    uint64_t mq_shm_free_bytes()
     bint mq_populate(void *start, uint64_t bytes, uint64_t spare)
 
 
 cdef extern from "base/origin.h" nogil:
-    mq_u64 *mq_origin_last(mq_origin *origin)
-    int64_t mq_origin_next(mq_u64 *last, int64_t now_ns, uint64_t count)
+    mq_u64 *mq_origin_last_word(mq_origin *origin)
+    int64_t mq_origin_allocate(mq_u64 *last, int64_t now_ns, uint64_t count)
 
 
 cdef extern from "base/layout.h" nogil:
     enum:
         MQ_NAME
-    ctypedef enum mq_file_check:
+    ctypedef enum mq_file_check_result:
         MQ_FILE_VALID
         MQ_FILE_STALE
         MQ_FILE_OTHER_VERSION
@@ -101,7 +101,7 @@ cdef extern from "base/schema.h" nogil:
         MQ_SCHEMA_ENCODING
     ctypedef struct mq_schema_parts:
         uint64_t room
-    mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, uint64_t room)
+    mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room)
     void mq_schema_write(const mq_schema_parts *at, const char *name, const char *encoding, const char *data,
                          uint64_t size)
     bint mq_schema_read(const mq_schema_parts *at, char *name, char *encoding, char *data, uint64_t *size)
@@ -111,17 +111,17 @@ cdef extern from "base/futex.h" nogil:
     enum:
         MQ_NS_PER_MS
         MQ_NS_PER_S
-        MQ_FUTEX_MANY
+        MQ_FUTEX_WAITV_MAX
         MQ_FUTEX_32
-    ctypedef struct mq_futex_many:
+    ctypedef struct mq_futex_waitv_entry:
         uint64_t expected
         uint64_t address
         uint32_t flags
     uint32_t *mq_futex_word(mq_u32 *shared)
-    int64_t mq_clock_ns(int clock)
-    int64_t mq_now_ns()
+    int64_t mq_read_clock_ns(int clock)
+    int64_t mq_monotonic_ns()
     long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
-    long mq_futex_wait_many(const mq_futex_many *words, unsigned count, int64_t deadline_ns)
+    long mq_futex_waitv(const mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns)
     void mq_futex_wake(uint32_t *word, int count)
     void mq_futex_wake_all(uint32_t *word)
     bint mq_membarrier_register()
@@ -209,7 +209,7 @@ cdef class EndpointFile:
     cdef readonly int mode      # of the file
     cdef readonly str path
     cdef Segment segment        # None until it is open
-    cdef const mq_u64 *not_truncated    # see mq_was_truncated
+    cdef const mq_u64 *not_truncated    # see mq_mapping_was_truncated
     cdef int fd                 # by which it is opened anew when it has no name any more
 
     # Each kind says:
@@ -285,7 +285,7 @@ cdef inline void pin(PinnedView view, PinOwner holder, uint64_t part) noexcept:
 
 # ---- wake.pxi ----
 
-cdef int sleep_on(mq_futex_many *words, unsigned count, int64_t deadline_ns) noexcept nogil
+cdef int sleep_on(mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) noexcept nogil
 cdef bint can_order_stores()
 
 
@@ -357,7 +357,7 @@ cdef class Waitable:
 
 cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
     """Return when a time-out is over, in CLOCK_MONOTONIC ns; FOR_EVER when it has no end."""
-    return FOR_EVER if timeout_ms < 0 else mq_now_ns() + timeout_ms * MQ_NS_PER_MS
+    return FOR_EVER if timeout_ms < 0 else mq_monotonic_ns() + timeout_ms * MQ_NS_PER_MS
 cdef int check_time(timeout, str endpoint) except -1
 
 

@@ -144,7 +144,7 @@ cdef class EndpointFile:
         return fd
 
     cdef int check_truncation(self) except -1:
-        if mq_was_truncated(self.not_truncated):
+        if mq_mapping_was_truncated(self.not_truncated):
             raise truncated_error(self.name, self.segment)
         return 0
 

@@ -27,8 +27,8 @@ enum {
     MQ_EVENTCOUNT_NOTIFYING = 2, /* of several writers one is about to wake; elsewhere this flag is the owner's */
     MQ_EVENTCOUNT_FLAGS = 3,
     MQ_EVENTCOUNT_WAKE = 4, /* one wake */
-    /* Exchanges that fail, each because another process has changed the word. At the bound the last one counts as done: a
-     * sleeper finds that the word differs and does not sleep, and a waker wakes. */
+    /* Exchanges that fail, each because another process has changed the word. At the bound the last one counts as done:
+     * a sleeper finds that the word differs and does not sleep, and a waker wakes. */
     MQ_EVENTCOUNT_TRIES = 1000,
 };
 
@@ -36,13 +36,13 @@ enum {
 static inline uint32_t mq_eventcount_prepare_wait(mq_u32 *word) {
     uint32_t before = mq_fetch_or_u32(word, MQ_EVENTCOUNT_WAITERS);
     /* EDGE sleep: sequentially consistent. The flag is stored, then what is waited for is loaded. Partner:
-     * mq_eventcount_flags. If weaker: a subscriber sleeps through a message. */
+     * mq_eventcount_load_flags. If weaker: a subscriber sleeps through a message. */
     mq_fence_seq_cst();
     return before | MQ_EVENTCOUNT_WAITERS;
 }
 
 /* The flags; to be asked after something was published. Not 0: now call mq_eventcount_notify. */
-static inline uint32_t mq_eventcount_flags(const mq_u32 *word) {
+static inline uint32_t mq_eventcount_load_flags(const mq_u32 *word) {
     /* EDGE sleep: sequentially consistent. What was published is stored, then the flag is loaded. Partner:
      * mq_eventcount_prepare_wait. If weaker: a subscriber sleeps through a message. */
     mq_fence_seq_cst();

@@ -16,8 +16,8 @@
 #endif
 
 enum { MQ_NS_PER_MS = 1000000, MQ_NS_PER_S = 1000000000 };
-enum { MQ_FUTEX_MANY = 128 }; /* futex_waitv takes no more */
-enum { MQ_FUTEX_32 = 2 };     /* size flag of futex_waitv: 32 bits, shared between processes */
+enum { MQ_FUTEX_WAITV_MAX = 128 }; /* futex_waitv takes no more */
+enum { MQ_FUTEX_32 = 2 };          /* size flag of futex_waitv: 32 bits, shared between processes */
 
 /* struct futex_waitv of Linux 5.16; older headers lack it. */
 typedef struct {
@@ -25,35 +25,35 @@ typedef struct {
     uint64_t address;
     uint32_t flags;
     uint32_t reserved;
-} mq_futex_many;
+} mq_futex_waitv_entry;
 
 /* The word for the system calls. */
 static inline uint32_t *mq_futex_word(mq_u32 *shared) { return (uint32_t *)shared; }
 
-static inline struct timespec mq_timespec(int64_t ns) {
+static inline struct timespec mq_timespec_from_ns(int64_t ns) {
     struct timespec t = {ns / MQ_NS_PER_S, ns % MQ_NS_PER_S};
     return t;
 }
 
-static inline int64_t mq_clock_ns(clockid_t clock) {
+static inline int64_t mq_read_clock_ns(clockid_t clock) {
     struct timespec t;
     clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * MQ_NS_PER_S + t.tv_nsec;
 }
 
-static inline int64_t mq_now_ns(void) { return mq_clock_ns(CLOCK_MONOTONIC); }
+static inline int64_t mq_monotonic_ns(void) { return mq_read_clock_ns(CLOCK_MONOTONIC); }
 
 /* Sleep while *word == expected, until woken, a signal, or `deadline_ns` (CLOCK_MONOTONIC; negative: for ever).
  * 0, or -1 with errno EAGAIN (the word differs), EINTR, ETIMEDOUT. */
 static inline long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns) {
-    struct timespec deadline = mq_timespec(deadline_ns);
+    struct timespec deadline = mq_timespec_from_ns(deadline_ns);
     return syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, deadline_ns < 0 ? NULL : &deadline, NULL,
                    FUTEX_BITSET_MATCH_ANY);
 }
 
-/* The same for up to MQ_FUTEX_MANY words. ENOSYS before Linux 5.16. */
-static inline long mq_futex_wait_many(const mq_futex_many *words, unsigned count, int64_t deadline_ns) {
-    struct timespec deadline = mq_timespec(deadline_ns);
+/* The same for up to MQ_FUTEX_WAITV_MAX words. ENOSYS before Linux 5.16. */
+static inline long mq_futex_waitv(const mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) {
+    struct timespec deadline = mq_timespec_from_ns(deadline_ns);
     return syscall(SYS_futex_waitv, words, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
 }
 

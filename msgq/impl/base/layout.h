@@ -20,10 +20,10 @@ typedef enum {
     MQ_FILE_NOT_OURS,      /* not a file of msgq, or its bytes are invalid */
     MQ_FILE_OTHER_VERSION, /* of another version of the layout */
     MQ_FILE_STALE,         /* it belongs to a file that was replaced */
-} mq_file_check;
+} mq_file_check_result;
 
-/* Who a participant is. Written by its owner while it holds the topic's lock, then constant. Whether it lives is told by
- * a lock on the byte of the side segment that has the row's number (liveness_lock.h). */
+/* Who a participant is. Written by its owner while it holds the topic's lock, then constant. Whether it lives is told
+ * by a lock on the byte of the side segment that has the row's number (liveness_lock.h). */
 typedef struct {
     mq_u64 uid; /* 0: the entry is free. Written last, cleared first */
     mq_u64 pid;
@@ -63,8 +63,8 @@ typedef struct {
 } mq_schema_shadow;
 _Static_assert(sizeof(mq_schema_shadow) == 248, "bump MQ_SIDE_VERSION");
 
-/* What each message of a tracked topic begins with, before its payload, and each value of a tracked dtype. Nanoseconds of
- * the host's clock. */
+/* What each message of a tracked topic begins with, before its payload, and each value of a tracked dtype. Nanoseconds
+ * of the host's clock. */
 typedef struct {
     int64_t publish_time;
     int64_t origin_time; /* of what it comes from */

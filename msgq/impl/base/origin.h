@@ -9,11 +9,11 @@ enum {
     MQ_ORIGIN_TRIES = 1000,          /* exchanges that fail, each because another process has drawn an origin */
 };
 
-static inline mq_u64 *mq_origin_last(mq_origin *origin) { return &origin->last; }
+static inline mq_u64 *mq_origin_last_word(mq_origin *origin) { return &origin->last; }
 
-/* Origins for `count` things that come about now: the first one, behind which the others follow by a nanosecond each. It
- * is that time, or the nanosecond behind the last origin, if that is as late. */
-static inline int64_t mq_origin_next(mq_u64 *last, int64_t now_ns, uint64_t count) {
+/* Origins for `count` things that come about now: the first one, behind which the others follow by a nanosecond each.
+ * It is that time, or the nanosecond behind the last origin, if that is as late. */
+static inline int64_t mq_origin_allocate(mq_u64 *last, int64_t now_ns, uint64_t count) {
     int64_t origin = now_ns;
     /* Bound: MQ_ORIGIN_TRIES. Then the last value is used, and another process may have the same. */
     for (int tries = 0; tries < MQ_ORIGIN_TRIES; tries++) {

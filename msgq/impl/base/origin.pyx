@@ -8,8 +8,8 @@ from posix.unistd cimport close
 
 from msgq.impl.base.clock cimport host_time_ns, log_trouble
 from msgq.impl.base.core cimport (
-    check_file, create_file, map_file, mq_origin, mq_origin_last, MQ_ORIGIN_MAGIC, mq_origin_next, MQ_ORIGIN_VERSION,
-    mq_u64, name_file, open_file, Segment,
+    check_file, create_file, map_file, mq_origin, mq_origin_last_word, MQ_ORIGIN_MAGIC, mq_origin_allocate,
+    MQ_ORIGIN_VERSION, mq_u64, name_file, open_file, Segment,
 )
 
 import os
@@ -46,7 +46,7 @@ cdef void change_origin(int64_t origin) noexcept nogil:
 
 
 cdef int64_t new_origin(int64_t now_ns) except? -1:
-    return mq_origin_next(_word(), now_ns, 1)
+    return mq_origin_allocate(_word(), now_ns, 1)
 
 
 cdef int prepare_origins() except -1:
@@ -72,7 +72,7 @@ def set_origin(int64_t origin_time):
 
 
 def new_origin_time(uint64_t count=1):
-    return mq_origin_next(_word(), host_time_ns(), count)
+    return mq_origin_allocate(_word(), host_time_ns(), count)
 
 
 def trouble():
@@ -91,9 +91,9 @@ cdef mq_u64 *_find() except NULL:
     except (MsgqError, OSError) as error:
         _trouble = f"{error}; origins are unique in this process alone"
         log_trouble("warning", "the word for origins", _trouble)
-        return mq_origin_last(&_own)
+        return mq_origin_last_word(&_own)
     Py_INCREF(segment)  # mapped to the end: threads may ask while the interpreter ends
-    return mq_origin_last(<mq_origin *> segment.address)
+    return mq_origin_last_word(<mq_origin *> segment.address)
 
 
 cdef Segment _open(str path):

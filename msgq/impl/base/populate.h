@@ -16,8 +16,9 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* An emulator may say yes to whatever it does not know, or that all memory is there: so look at a page before and after. */
-static inline bool mq_probe_populate(void) {
+/* An emulator may say yes to whatever it does not know, or that all memory is there: so look at a page before and
+ * after. */
+static inline bool mq_probe_populate_support(void) {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char before = 1, after = 0;
     void *page = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -35,12 +36,12 @@ static inline bool mq_can_populate(void) {
     static mq_u64 answer;
     uint64_t can = mq_load_relaxed_u64(&answer); /* relaxed: a number by itself, the same for all */
     if (can == UNKNOWN)
-        mq_store_relaxed_u64(&answer, can = mq_probe_populate() ? YES : NO);
+        mq_store_relaxed_u64(&answer, can = mq_probe_populate_support() ? YES : NO);
     return can == YES;
 }
 
 /* How many of these bytes, which begin with a page, have no memory so far? */
-static inline uint64_t mq_unpopulated_bytes(const char *start, uint64_t bytes) {
+static inline uint64_t mq_count_unpopulated_bytes(const char *start, uint64_t bytes) {
     enum { PAGES = 1024 };
     uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), missing = 0;
     unsigned char there[PAGES];
@@ -56,7 +57,7 @@ static inline uint64_t mq_unpopulated_bytes(const char *start, uint64_t bytes) {
 }
 
 /* Bytes that are free where our files are. */
-static inline uint64_t mq_free_memory(void) {
+static inline uint64_t mq_shm_free_bytes(void) {
     struct statvfs found;
     if (statvfs("/dev/shm", &found) != 0 || found.f_blocks == 0) /* one without a limit has 0 blocks */
         return UINT64_MAX;
@@ -65,12 +66,12 @@ static inline uint64_t mq_free_memory(void) {
 
 /* Is there as much memory as these bytes lack, and so much to spare? The kernel keeps what it got before it failed: who
  * asked for too much would fill the file system for everybody. What is little need not be looked at. */
-static inline bool mq_has_memory(const char *start, uint64_t bytes, uint64_t spare) {
+static inline bool mq_has_shm_space(const char *start, uint64_t bytes, uint64_t spare) {
     enum { LITTLE = 65536 };
     if (bytes + spare <= LITTLE)
         return true;
-    uint64_t room = mq_free_memory();
-    return room >= bytes + spare || room >= mq_unpopulated_bytes(start, bytes) + spare;
+    uint64_t room = mq_shm_free_bytes();
+    return room >= bytes + spare || room >= mq_count_unpopulated_bytes(start, bytes) + spare;
 }
 
 /* Have memory under these bytes of a mapping that may be written, and map it, if it leaves so much to others; false:
@@ -79,7 +80,7 @@ static inline bool mq_populate(void *start, uint64_t bytes, uint64_t spare) {
     uint64_t beyond = (uintptr_t)start & ((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
     char *page = (char *)start - beyond;
     int failed;
-    if (!mq_has_memory(page, bytes + beyond, spare))
+    if (!mq_has_shm_space(page, bytes + beyond, spare))
         return false;
     do
         failed = madvise(page, bytes + beyond, MADV_POPULATE_WRITE);

@@ -11,7 +11,7 @@ from msgq.errors import IpcError
 
 
 cdef extern from "base/atomics.h" nogil:
-    void mq_copy_out(void *to, const void *shared, size_t n)
+    void mq_copy_from_shared(void *to, const void *shared, size_t n)
 
 
 cdef extern from "base/liveness_lock.h" nogil:
@@ -80,7 +80,7 @@ cdef uint64_t new_uid() noexcept:
 cdef str text(const char *shared, size_t size):
     """Return a name in shared memory, of at most 64 bytes."""
     cdef char copy[64]
-    mq_copy_out(copy, shared, size)
+    mq_copy_from_shared(copy, shared, size)
     return copy[:size].partition(b"\0")[0].decode(errors="replace")
 
 

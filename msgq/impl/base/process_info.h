@@ -24,7 +24,7 @@ typedef struct {
 } mq_process_identity;
 
 /* Read a small file of /proc, whole, NUL-terminated. Returns its length, or -1 with errno. */
-static inline ssize_t mq_read_proc(const char *path, char *buffer, size_t room) {
+static inline ssize_t mq_read_proc_file(const char *path, char *buffer, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
@@ -40,10 +40,10 @@ static inline ssize_t mq_read_proc(const char *path, char *buffer, size_t room) 
 }
 
 /* State, number of threads and start time of a process or thread, from proc_pid_stat(5). 0, or -1 with errno. */
-static inline int mq_read_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time) {
+static inline int mq_read_process_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time) {
     char path[48], text[1024];
     snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
-    if (mq_read_proc(path, text, sizeof text) < 0)
+    if (mq_read_proc_file(path, text, sizeof text) < 0)
         return -1;
     /* The command name may contain anything, so fields are counted from its closing parenthesis. */
     const char *rest = strrchr(text, ')');
@@ -72,10 +72,10 @@ static inline int mq_read_process_identity(mq_process_identity *self) {
     self->pid = (uint64_t)getpid();
     self->thread_id = mq_thread_id();
     self->pid_namespace = mq_pid_namespace();
-    ssize_t n = mq_read_proc(path, self->name, sizeof self->name);
+    ssize_t n = mq_read_proc_file(path, self->name, sizeof self->name);
     if (n > 0 && self->name[n - 1] == '\n')
         self->name[n - 1] = '\0';
-    return mq_read_stat(self->pid, &state, &threads, &self->start_time);
+    return mq_read_process_stat(self->pid, &state, &threads, &self->start_time);
 }
 
 /* Is there no process of this id in our PID namespace? False also when nobody here can tell. */
@@ -97,7 +97,7 @@ static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time,
         return MQ_UNKNOWN;
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
         return MQ_DEAD;
-    if (mq_read_stat(pid, &state, &threads, &started) != 0) /* dead, or hidden from us (hidepid of proc(5))? */
+    if (mq_read_process_stat(pid, &state, &threads, &started) != 0) /* dead, or hidden from us (hidepid of proc(5))? */
         return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
     /* A leader that left its threads behind shows as a zombie, but the process lives as long as they do. */
     bool zombie = (state == 'Z' || state == 'X') && threads < 2;
@@ -111,7 +111,7 @@ static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
     uint64_t started;
     if (thread_id == 0 || (syscall(SYS_tkill, thread_id, 0) != 0 && errno == ESRCH))
         return MQ_DEAD;
-    if (mq_read_stat(thread_id, &state, &threads, &started) != 0)
+    if (mq_read_process_stat(thread_id, &state, &threads, &started) != 0)
         return syscall(SYS_tkill, thread_id, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
     return state == 'Z' || state == 'X' ? MQ_DEAD : MQ_ALIVE;
 }
@@ -121,7 +121,7 @@ static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
 static inline uint32_t mq_thread_survives_signal(uint32_t thread_id, int signal_number) {
     char path[48], text[4096];
     snprintf(path, sizeof path, "/proc/%u/status", thread_id);
-    if (mq_read_proc(path, text, sizeof text) <= 0)
+    if (mq_read_proc_file(path, text, sizeof text) <= 0)
         return 0;
     unsigned long long taken = 0;
     for (int i = 0; i < 2; i++) {

@@ -23,7 +23,7 @@ typedef struct {
     int byte; /* of the file, that the owner of the first one locks; the next one locks the next */
 } mq_row_table;
 
-static inline mq_participant *mq_row_table_at(const mq_row_table *row_table, int row) {
+static inline mq_participant *mq_row_table_participant(const mq_row_table *row_table, int row) {
     return (mq_participant *)(void *)((uint8_t *)row_table->rows + (size_t)row * row_table->stride);
 }
 
@@ -41,8 +41,8 @@ static inline mq_liveness mq_participant_liveness(mq_liveness_probe *probe, cons
     return mq_process_liveness(pid, mq_load_relaxed_u64(&participant->start_time), pid_namespace);
 }
 
-/* Find a row, under the lock: a free one, or a dead owner's. Returns its number, with its lock in *liveness_token (NULL: locks are
- * not to be had here), or MQ_NO_ROW. */
+/* Find a row, under the lock: a free one, or a dead owner's. Returns its number, with its lock in *liveness_token
+ * (NULL: locks are not to be had here), or MQ_NO_ROW. */
 static inline int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *liveness_file,
                                        void **liveness_token) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
@@ -50,7 +50,7 @@ static inline int mq_row_table_reserve(const mq_row_table *row_table, const mq_l
     for (int pass = 0; pass < 2 && found < 0; pass++) /* free ones first: asking for the dead costs system calls */
         for (int row = 0; row < row_table->count && found < 0; row++) {
             mq_participant *participant =
-                mq_row_table_at(row_table, row); /* relaxed: under the lock nobody else fills it */
+                mq_row_table_participant(row_table, row); /* relaxed: under the lock nobody else fills it */
             int byte = row_table->byte + row;
             if (mq_load_relaxed_u64(&participant->uid) &&
                 !(pass && mq_participant_liveness(&probe, participant, byte) == MQ_DEAD))
@@ -73,7 +73,7 @@ static inline void mq_participant_write(mq_participant *participant, const mq_pr
     mq_store_relaxed_u64(&participant->thread_id, self->thread_id);
     mq_store_relaxed_u64(&participant->start_time, self->start_time);
     mq_store_relaxed_u64(&participant->pid_namespace, self->pid_namespace);
-    mq_copy_in(participant->name, self->name, sizeof participant->name);
+    mq_copy_to_shared(participant->name, self->name, sizeof participant->name);
     mq_store_relaxed_u64(&participant->locked_uid, held ? uid : 0);
     mq_store_release_u64(&participant->uid, uid);
 }
@@ -81,8 +81,8 @@ static inline void mq_participant_write(mq_participant *participant, const mq_pr
 /* An owner leaves at any time, without the lock: one store. */
 static inline void mq_participant_clear(mq_participant *participant) { mq_store_release_u64(&participant->uid, 0); }
 
-/* An owner leaves its own row, and then unlocks it. Without locks, a process of another PID namespace may have taken the
- * row. */
+/* An owner leaves its own row, and then unlocks it. Without locks, a process of another PID namespace may have taken
+ * the row. */
 static inline void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token) {
     mq_compare_exchange_u64(&participant->uid, uid, 0);
     mq_liveness_unlock(*liveness_token);
@@ -92,20 +92,22 @@ static inline void mq_participant_leave(mq_participant *participant, uint64_t ui
 /* ---- rows with a generation, for pieces whose words name their owner ---- */
 
 /* Take a row that was found. Returns its generation: a word that names row and generation names this owner alone, until
- * the row has been taken 65,536 times. The caller puts right what names the owner before it, and only then calls this. */
+ * the row has been taken 65,536 times. The caller puts right what names the owner before it, and only then calls this.
+ * */
 static inline uint16_t mq_row_table_occupy(mq_versioned_row *row, const mq_process_identity *self, uint64_t uid,
                                            bool held) {
     uint64_t generation = mq_load_relaxed_u64(&row->generation) + 1; /* relaxed: only lock holders write it */
     mq_participant_clear(&row->participant);
-    /* Before this owner's first word, which is released: who has loaded that (acquire) finds this generation, or a later. */
+    /* Before this owner's first word, which is released: who has loaded that (acquire) finds this generation, or a
+     * later. */
     mq_store_release_u64(&row->generation, generation);
     mq_participant_write(&row->participant, self, uid, held);
     return (uint16_t)generation;
 }
 
-/* Does the owner live whom a word names? The word was loaded with acquire, so another generation is a later one: the row
- * has changed hands. An owner who took the row a moment ago may be taken for the one who was named: then the next look
- * tells. */
+/* Does the owner live whom a word names? The word was loaded with acquire, so another generation is a later one: the
+ * row has changed hands. An owner who took the row a moment ago may be taken for the one who was named: then the next
+ * look tells. */
 static inline mq_liveness mq_row_liveness(mq_liveness_probe *probe, const mq_versioned_row *row, uint16_t generation,
                                           int byte) {
     if ((uint16_t)mq_load_acquire_u64(&row->generation) != generation)

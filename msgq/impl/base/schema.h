@@ -22,7 +22,7 @@ typedef struct {
 } mq_schema_parts;
 
 /* The parts of a descriptor in one piece, with `room` bytes of `data` after it. */
-static inline mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, uint64_t room) {
+static inline mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room) {
     return (mq_schema_parts){.seq = &schema->seq,
                              .bytes = &schema->bytes,
                              .shadow = &schema->shadow,
@@ -36,10 +36,10 @@ static const char mq_schema_blank[MQ_SCHEMA_NAME + MQ_SCHEMA_ENCODING];
 
 static inline void mq_schema_write_in_place(const mq_schema_parts *parts, const char *name, const char *encoding,
                                             const char *data, uint64_t bytes) {
-    mq_copy_in(parts->name, mq_schema_blank, sizeof mq_schema_blank);
-    mq_copy_in(parts->name, name, strnlen(name, MQ_SCHEMA_NAME));
-    mq_copy_in(parts->encoding, encoding, strnlen(encoding, MQ_SCHEMA_ENCODING));
-    mq_copy_in(parts->data, data, bytes);
+    mq_copy_to_shared(parts->name, mq_schema_blank, sizeof mq_schema_blank);
+    mq_copy_to_shared(parts->name, name, strnlen(name, MQ_SCHEMA_NAME));
+    mq_copy_to_shared(parts->encoding, encoding, strnlen(encoding, MQ_SCHEMA_ENCODING));
+    mq_copy_to_shared(parts->data, data, bytes);
     mq_store_relaxed_u64(parts->bytes, bytes); /* relaxed: released with seq */
 }
 
@@ -66,10 +66,10 @@ static inline void mq_schema_write_shadow(const mq_schema_parts *parts, uint64_t
      * afterwards. Partner: mq_schema_read */
     mq_fence_release();
     mq_schema_shadow *shadow = (mq_schema_shadow *)(void *)(parts->data + offset);
-    mq_copy_in(shadow->name, mq_schema_blank, sizeof mq_schema_blank);
-    mq_copy_in(shadow->name, name, strlen(name));
-    mq_copy_in(shadow->encoding, encoding, strlen(encoding));
-    mq_copy_in(shadow->data, data, bytes);
+    mq_copy_to_shared(shadow->name, mq_schema_blank, sizeof mq_schema_blank);
+    mq_copy_to_shared(shadow->name, name, strlen(name));
+    mq_copy_to_shared(shadow->encoding, encoding, strlen(encoding));
+    mq_copy_to_shared(shadow->data, data, bytes);
     mq_store_relaxed_u64(&shadow->bytes, bytes);
     /* EDGE schema: release. Who finds the shadow's place finds its bytes. Partner: mq_schema_find_shadow */
     mq_store_release_u64(parts->shadow, (uint64_t)(uint32_t)seq << 32 | offset);
@@ -117,9 +117,9 @@ static inline bool mq_schema_read(const mq_schema_parts *parts, char *name, char
         }
         if (*bytes > parts->room)
             continue;
-        mq_copy_out(name, from, MQ_SCHEMA_NAME);
-        mq_copy_out(encoding, coded, MQ_SCHEMA_ENCODING);
-        mq_copy_out(data, described, *bytes);
+        mq_copy_from_shared(name, from, MQ_SCHEMA_NAME);
+        mq_copy_from_shared(encoding, coded, MQ_SCHEMA_ENCODING);
+        mq_copy_from_shared(data, described, *bytes);
         mq_fence_acquire(); /* EDGE schema: acquire. Partner: mq_schema_write */
         if (mq_load_relaxed_u64(parts->seq) == seq)
             return true;

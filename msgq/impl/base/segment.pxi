@@ -36,13 +36,13 @@ cdef extern from "sys/mman.h" nogil:
 
 
 cdef extern from "base/mapguard.h" nogil:
-    ctypedef struct mq_guard:
+    ctypedef struct mq_sigbus_guard:
         mq_u64 not_truncated
-    bint mq_guard_install()
-    mq_guard *mq_guard_add(void *address, uint64_t size, int protection)
-    void mq_guard_remove(mq_guard *guard)
-    bint mq_guard_is_intact(const mq_guard *guard)
-    bint mq_guard_pair(mq_guard *guard, mq_guard *partner)
+    bint mq_sigbus_guard_install_handler()
+    mq_sigbus_guard *mq_sigbus_guard_add_mapping(void *address, uint64_t size, int protection)
+    void mq_sigbus_guard_remove(mq_sigbus_guard *guard)
+    bint mq_sigbus_guard_is_intact(const mq_sigbus_guard *guard)
+    bint mq_sigbus_guard_set_partner(mq_sigbus_guard *guard, mq_sigbus_guard *partner)
 
 
 cdef enum:
@@ -272,10 +272,10 @@ cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, 
 
 cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL:
     """Have zeros in the mapping where SIGBUS would end the process. NULL: it shall (MSGQ_SIGBUS)."""
-    cdef mq_guard *guard
+    cdef mq_sigbus_guard *guard
     if not naming.guards_memory():
         return NULL
-    guard = mq_guard_add(address, size, protection) if mq_guard_install() else NULL
+    guard = mq_sigbus_guard_add_mapping(address, size, protection) if mq_sigbus_guard_install_handler() else NULL
     if guard == NULL:
         raise IpcError(f"cannot handle SIGBUS: {os.strerror(errno)} (MSGQ_SIGBUS=0 does without)", errno=errno)
     return guard
@@ -283,24 +283,24 @@ cdef void *guard_mapping(void *address, size_t size, int protection) except? NUL
 
 cdef void unguard_mapping(void *guard) noexcept:
     if guard != NULL:
-        mq_guard_remove(<mq_guard *> guard)
+        mq_sigbus_guard_remove(<mq_sigbus_guard *> guard)
 
 
 cdef bint was_truncated(const void *guard) noexcept:
     """Whether there are zeros where the mapping was."""
-    return guard != NULL and not mq_guard_is_intact(<const mq_guard *> guard)
+    return guard != NULL and not mq_sigbus_guard_is_intact(<const mq_sigbus_guard *> guard)
 
 
 cdef const mq_u64 *not_truncated_word(const void *guard) noexcept:
     """The word that is 1 as long as there are none."""
-    return &(<const mq_guard *> guard).not_truncated
+    return &(<const mq_sigbus_guard *> guard).not_truncated
 
 
 cdef bint pair(Segment segment, Segment partner) noexcept:
     cdef bint whole = True
     former, segment.partner = segment.partner, partner
     if segment.guard != NULL:
-        whole = mq_guard_pair(<mq_guard *> segment.guard, <mq_guard *> partner.guard)
+        whole = mq_sigbus_guard_set_partner(<mq_sigbus_guard *> segment.guard, <mq_sigbus_guard *> partner.guard)
     del former  # may be unmapped from now on
     return whole
 
@@ -312,11 +312,11 @@ cdef object truncated_error(str endpoint, Segment segment):
 
 cdef int lock_file(int fd, str endpoint, str path) except -1:
     """Hold off everybody else who locks the file; unlock_file ends it."""
-    cdef int64_t deadline = mq_now_ns() + LOCK_WAIT_NS
+    cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
     while flock(fd, LOCK_EX | LOCK_NB) != 0:
         if errno != EAGAIN and errno != EINTR:
             raise segment_error("cannot lock", endpoint, path, errno)
-        if mq_now_ns() > deadline:
+        if mq_monotonic_ns() > deadline:
             raise SegmentError("locked by another process for over 5 s; is one stopped while it connects?",
                                endpoint, path, EAGAIN)
         with nogil:

@@ -27,7 +27,7 @@ cdef class Mapping:
     def read_u64(self, size_t offset):
         cdef uint64_t value
         self._check(offset, 8)
-        mq_copy_out(&value, self.address + offset, 8)
+        mq_copy_from_shared(&value, self.address + offset, 8)
         return value
 
     @property

@@ -217,15 +217,15 @@ cdef bint _any_readable(list waitables) noexcept:
 
 cdef int _spin(list waitables, int64_t deadline) except -1:
     """Look again and again for as long as the most patient of them wants; 1: there is something."""
-    cdef int64_t now, until = 0, breath = mq_now_ns() + SPIN_GIL_NS
+    cdef int64_t now, until = 0, breath = mq_monotonic_ns() + SPIN_GIL_NS
     for each in waitables:
         until = max(until, (<Waitable> each)._spin_us)
     if not until:
         return 0
-    until = mq_now_ns() + until * 1000
+    until = mq_monotonic_ns() + until * 1000
     if deadline >= 0:
         until = min(until, deadline)
-    while (now := mq_now_ns()) < until:
+    while (now := mq_monotonic_ns()) < until:
         if _any_readable(waitables):
             return 1
         if now > breath:
@@ -236,7 +236,7 @@ cdef int _spin(list waitables, int64_t deadline) except -1:
     return 0
 
 
-cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_ns) except -2:
+cdef int64_t _prepare_sleep(list waitables, mq_futex_waitv_entry *words, int64_t slept_ns) except -2:
     """Announce the sleep of all; returns for how long at most, in ns (0: there is something already)."""
     cdef Waitable each
     cdef int64_t shortest = INT64_MAX
@@ -246,7 +246,7 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_many *words, int64_t slept_
         shortest = min(shortest, each._max_sleep_ns(slept_ns))
     for each in waitables:
         expected = each._prepare_wait()
-        if count < MQ_FUTEX_MANY:
+        if count < MQ_FUTEX_WAITV_MAX:
             words[count].address = <uint64_t> <size_t> each._futex_word()
             words[count].expected = expected
             words[count].flags = MQ_FUTEX_32
@@ -286,21 +286,21 @@ cdef bint wait_ready(list waitables, int64_t deadline) except -1:
 
 cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
     """Do what wait_ready says; also return when one is to be closed."""
-    cdef mq_futex_many words[MQ_FUTEX_MANY]
-    cdef int64_t nap, until, started = mq_now_ns()
+    cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
+    cdef int64_t nap, until, started = mq_monotonic_ns()
     cdef unsigned count = len(waitables)
     cdef int generation = fork_generation
     cdef int ended = 0
-    memset(words, 0, min(count, <unsigned> MQ_FUTEX_MANY) * sizeof(mq_futex_many))
+    memset(words, 0, min(count, <unsigned> MQ_FUTEX_WAITV_MAX) * sizeof(mq_futex_waitv_entry))
     while True:
         _run_handlers(waitables, ended == EINTR)  # before the sleep: after it they delay the message that ended it
         if _any_closing(waitables):
             return False
         if generation != fork_generation:
             return True  # a handler forked, and this is the child: the caller enters them anew
-        nap = _prepare_sleep(waitables, words, mq_now_ns() - started)
+        nap = _prepare_sleep(waitables, words, mq_monotonic_ns() - started)
         if nap:
-            until = mq_now_ns() + nap
+            until = mq_monotonic_ns() + nap
             if 0 <= deadline < until:
                 until = deadline
             with nogil:
@@ -311,7 +311,7 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
             return True
         if _any_readable(waitables):
             return True
-        if 0 <= deadline <= mq_now_ns():
+        if 0 <= deadline <= mq_monotonic_ns():
             return False
 
 

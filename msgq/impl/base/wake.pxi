@@ -19,7 +19,7 @@ cdef bint can_order_stores():
     return _registered
 
 
-cdef int sleep_on(mq_futex_many *words, unsigned count, int64_t deadline_ns) noexcept nogil:
+cdef int sleep_on(mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) noexcept nogil:
     """Sleep until one of the words differs from what is expected, a wake, a signal, or the deadline.
 
     CLOCK_MONOTONIC nanoseconds, negative for ever. Returns an errno or 0; the caller looks for itself in any case.
@@ -30,14 +30,14 @@ cdef int sleep_on(mq_futex_many *words, unsigned count, int64_t deadline_ns) noe
     if count == 1:
         woken = mq_futex_wait(<uint32_t *> words[0].address, <uint32_t> words[0].expected, deadline_ns) == 0
         return 0 if woken else errno
-    if 0 < count <= MQ_FUTEX_MANY and not _waitv_missing:
-        if mq_futex_wait_many(words, count, deadline_ns) >= 0:
+    if 0 < count <= MQ_FUTEX_WAITV_MAX and not _waitv_missing:
+        if mq_futex_waitv(words, count, deadline_ns) >= 0:
             return 0
         if errno != ENOSYS and errno != EPERM:
             return errno
         _waitv_missing = True  # before Linux 5.16, or forbidden
     nap = NAP_NS
     if deadline_ns >= 0:
-        nap = min(nap, max(deadline_ns - mq_now_ns(), 0))
+        nap = min(nap, max(deadline_ns - mq_monotonic_ns(), 0))
     usleep(nap // 1000 + 1)
     return 0

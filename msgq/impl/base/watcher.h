@@ -64,7 +64,7 @@ static inline bool mq_watch_is_readable(const mq_watch *watch) {
 /* Mark it if it has something; else see to it that we are woken. Returns what its futex word is if nothing happens.
  * The reader announced itself when it became quiet, but a publisher may have taken that for a message that was read
  * before: a sleeper that is woken for nothing announces itself again. */
-static inline uint32_t mq_watch_poll(mq_watch *watch) {
+static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
     /* Before the look: a publisher that comes after it counts a wake, if one was asked for. */
     uint32_t expected = mq_load_acquire_u32(watch->ops.eventcount);
     if (mq_watch_is_readable(watch))
@@ -78,7 +78,8 @@ static inline uint32_t mq_watch_poll(mq_watch *watch) {
 }
 
 /* Mark those who have something, and say what to sleep on, and how long at most. Returns how many words. */
-static inline unsigned mq_watcher_scan(mq_futex_many *words, bool no_waitv, int64_t *max_sleep_ns, bool *no_backoff) {
+static inline unsigned mq_watcher_poll_all(mq_futex_waitv_entry *words, bool no_waitv, int64_t *max_sleep_ns,
+                                           bool *no_backoff) {
     unsigned count = 1;
     pthread_mutex_lock(&mq_watcher.mutex);
     words[0].address = (uint64_t)(uintptr_t)mq_futex_word(&mq_watcher.changed);
@@ -86,13 +87,13 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool no_waitv, int6
     *max_sleep_ns = -1, *no_backoff = false;
     for (size_t i = 0; i < mq_watcher.count; i++) {
         mq_watch *watch = &mq_watcher.list[i];
-        uint32_t expected = mq_watch_poll(watch);
-        watch->polled = no_waitv || count == MQ_FUTEX_MANY;
+        uint32_t expected = mq_watch_poll_or_arm(watch);
+        watch->polled = no_waitv || count == MQ_FUTEX_WAITV_MAX;
         int64_t poll_ns = watch->polled ? MQ_WATCH_POLL_NS : watch->poll_ns;
         if (!watch->ready && (*max_sleep_ns < 0 || poll_ns < *max_sleep_ns))
             *max_sleep_ns = poll_ns;
         *no_backoff |= !watch->ready && watch->ops.no_backoff;
-        if (count < MQ_FUTEX_MANY) {
+        if (count < MQ_FUTEX_WAITV_MAX) {
             words[count].address = (uint64_t)(uintptr_t)mq_futex_word(watch->ops.eventcount);
             words[count++].expected = expected;
         }
@@ -101,19 +102,19 @@ static inline unsigned mq_watcher_scan(mq_futex_many *words, bool no_waitv, int6
     return count;
 }
 
-static void *mq_watcher_run(void *unused) {
-    static mq_futex_many words[MQ_FUTEX_MANY];
+static void *mq_watcher_thread_main(void *unused) {
+    static mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX];
     int64_t max_sleep_ns, backoff = 1;
     bool no_waitv = false, no_backoff;
-    for (int i = 0; i < MQ_FUTEX_MANY; i++)
+    for (int i = 0; i < MQ_FUTEX_WAITV_MAX; i++)
         words[i].flags = MQ_FUTEX_32;
     for (;;) {
-        unsigned count = mq_watcher_scan(words, no_waitv, &max_sleep_ns, &no_backoff);
-        int64_t until = max_sleep_ns < 0 ? -1 : mq_now_ns() + max_sleep_ns * backoff;
+        unsigned count = mq_watcher_poll_all(words, no_waitv, &max_sleep_ns, &no_backoff);
+        int64_t until = max_sleep_ns < 0 ? -1 : mq_monotonic_ns() + max_sleep_ns * backoff;
         errno = 0;
         if (no_waitv)
             mq_futex_wait(mq_futex_word(&mq_watcher.changed), (uint32_t)words[0].expected, until);
-        else if (mq_futex_wait_many(words, count, until) < 0) /* EFAULT: a word was unmapped just now */
+        else if (mq_futex_waitv(words, count, until) < 0) /* EFAULT: a word was unmapped just now */
             no_waitv = errno == ENOSYS || errno == EPERM;
         /* Who looks only for what no futex tells of looks thrice as late each time. */
         backoff = errno == ETIMEDOUT && max_sleep_ns > MQ_WATCH_IDLE_NS && !no_backoff ? 3 * backoff : 1;
@@ -131,9 +132,9 @@ static void mq_watcher_reset_in_child(void) {
 }
 
 /* Called with the mutex held. */
-static inline bool mq_watcher_launch(void) {
+static inline bool mq_watcher_start_thread(void) {
     static bool forget_registered;
-    mq_watcher.running = mq_start_thread(mq_watcher_run, NULL);
+    mq_watcher.running = mq_start_thread(mq_watcher_thread_main, NULL);
     if (mq_watcher.running && !forget_registered)
         forget_registered = pthread_atfork(NULL, NULL, mq_watcher_reset_in_child) == 0;
     return mq_watcher.running;
@@ -145,14 +146,15 @@ static inline void mq_watcher_kick(void) {
     mq_futex_wake_all(mq_futex_word(&mq_watcher.changed));
 }
 
-static inline mq_watch *mq_watcher_find(int fd) {
+static inline mq_watch *mq_watcher_find_fd(int fd) {
     for (size_t i = 0; i < mq_watcher.count; i++)
         if (mq_watcher.list[i].fd == fd)
             return &mq_watcher.list[i];
     return NULL;
 }
 
-/* Returns a descriptor that the thread makes readable, or -1 with errno. To be followed by mq_watcher_set_unreadable. */
+/* Returns a descriptor that the thread makes readable, or -1 with errno. To be followed by mq_watcher_set_unreadable.
+ * */
 static inline int mq_watcher_add(const mq_poll_ops *ops) {
     mq_watch watch = {.ops = *ops, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .poll_ns = MQ_WATCH_POLL_NS};
     if (watch.fd < 0)
@@ -168,7 +170,7 @@ static inline int mq_watcher_add(const mq_poll_ops *ops) {
         }
         /* cppcheck-suppress memleak; the list is the process's, and grown is that list now */
     }
-    if (room && (mq_watcher.running || mq_watcher_launch())) {
+    if (room && (mq_watcher.running || mq_watcher_start_thread())) {
         mq_watcher.list[mq_watcher.count++] = watch;
         mq_watcher_kick();
     } else {
@@ -186,7 +188,7 @@ static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
     uint64_t events;
     int64_t poll_ns = max_sleep_ns < MQ_WATCH_POLL_NS ? MQ_WATCH_POLL_NS : max_sleep_ns;
     pthread_mutex_lock(&mq_watcher.mutex);
-    mq_watch *watch = mq_watcher_find(fd);
+    mq_watch *watch = mq_watcher_find_fd(fd);
     bool emptied = watch && watch->ready && read(fd, &events, sizeof events) != 0;
     if (emptied)
         watch->ready = false;
@@ -202,7 +204,7 @@ static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
 /* There is something after all. */
 static inline void mq_watcher_set_readable(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
-    mq_watch *watch = mq_watcher_find(fd);
+    mq_watch *watch = mq_watcher_find_fd(fd);
     if (watch)
         mq_watch_set_readable(watch);
     pthread_mutex_unlock(&mq_watcher.mutex);
@@ -216,7 +218,7 @@ static inline void mq_watcher_unlock(void) { pthread_mutex_unlock(&mq_watcher.mu
  * thread, keep the descriptor open: it stays readable, so that they find that the reader was closed. */
 static inline void mq_watcher_remove(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
-    mq_watch *watch = mq_watcher_find(fd);
+    mq_watch *watch = mq_watcher_find_fd(fd);
     if (watch) {
         mq_watch_signal_fd(watch);
         *watch = mq_watcher.list[--mq_watcher.count];

@@ -198,27 +198,27 @@ void mqc_path(const mqc_endpoint *endpoint, const char *start, const char *file,
 int64_t mqc_deadline(double timeout) {
     if (!(timeout >= 0) || timeout > 9e9)
         return -1;
-    return mq_now_ns() + (int64_t)(timeout * MQ_NS_PER_S);
+    return mq_monotonic_ns() + (int64_t)(timeout * MQ_NS_PER_S);
 }
 
 /* Look again and again for as long as is wanted. */
 static bool mqc_spin(const mqc_waiter *waiter, int64_t deadline_ns) {
     if (!waiter->spin_ns)
         return false;
-    int64_t until = mq_now_ns() + waiter->spin_ns;
+    int64_t until = mq_monotonic_ns() + waiter->spin_ns;
     until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
-    while (mq_now_ns() < until)
+    while (mq_monotonic_ns() < until)
         if (waiter->is_readable(waiter->reader))
             return true;
     return false;
 }
 
 int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns) {
-    int64_t started = mq_now_ns();
+    int64_t started = mq_monotonic_ns();
     if (mqc_spin(waiter, deadline_ns))
         return 1;
     for (;;) {
-        int64_t now = mq_now_ns(), until = now + waiter->max_sleep_ns(waiter->reader, now - started);
+        int64_t now = mq_monotonic_ns(), until = now + waiter->max_sleep_ns(waiter->reader, now - started);
         until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
         uint32_t expected = waiter->prepare_wait(waiter->reader);
         bool there = waiter->is_readable(waiter->reader);
@@ -229,7 +229,7 @@ int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns) {
             return 1;
         if (interrupted)
             return mqc_fail(EINTR, "a handler of a signal ran while it waited");
-        if (deadline_ns >= 0 && mq_now_ns() >= deadline_ns)
+        if (deadline_ns >= 0 && mq_monotonic_ns() >= deadline_ns)
             return 0;
     }
 }

@@ -51,13 +51,13 @@ static int mqc_board_check_key(const mqc_records *r, const char *key) {
 /* Have a key's element, under the lock, and own it. */
 static int64_t mqc_board_claim(mqc_records *r, const char *key) {
     size_t bytes = strlen(key);
-    uint64_t index = mq_board_find(&r->w.parts, key, bytes, 0);
+    uint64_t index = mq_board_find_key(&r->w.parts, key, bytes, 0);
     if (index == MQ_BOARD_NO_KEY)
         index = mq_board_add_key(&r->w.parts, key, bytes);
     if (index == MQ_BOARD_NO_KEY)
         return mqc_endpoint_error(&r->endpoint, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
     mq_u64 *owner = &r->w.parts.keys[index].owner;
-    if (!mq_record_claim(&r->w, owner))
+    if (!mq_record_claim_owner_word(&r->w, owner))
         return mqc_records_taken(r, mq_load_acquire_u64(owner), key);
     return (int64_t)index;
 }
@@ -72,7 +72,7 @@ int64_t msgq_board_declare(msgq_board *board, const char *key) {
         return fd;
     int64_t index = mqc_board_claim(r, key);
     mqc_unlock_file(fd);
-    status = mqc_records_check_whole(r);
+    status = mqc_records_check_truncation(r);
     return status ? status : index;
 }
 
@@ -94,8 +94,8 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
     if (size > mq_board_value_bytes(&r->w.parts))
         return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
                                   (unsigned long long)mq_board_value_bytes(&r->w.parts));
-    mq_board_write(&r->w, (uint64_t)index, data, size, mq_now_ns() + r->clock_offset);
-    return mqc_records_check_whole(r);
+    mq_board_write(&r->w, (uint64_t)index, data, size, mq_monotonic_ns() + r->clock_offset);
+    return mqc_records_check_truncation(r);
 }
 
 int64_t msgq_board_find(msgq_board *board, const char *key) {
@@ -105,14 +105,14 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
         status = mqc_board_check_key(r, key);
     if (status)
         return status;
-    uint64_t index = mq_board_find(&r->w.parts, key, strlen(key), 0);
+    uint64_t index = mq_board_find_key(&r->w.parts, key, strlen(key), 0);
     return index == MQ_BOARD_NO_KEY ? mqc_endpoint_error(&r->endpoint, ENOENT, "nobody has declared %s", key)
                                     : (int64_t)index;
 }
 
 /* What was read, and stands: a size, or why it is none. */
-static int64_t mqc_board_value(const mqc_records *r, const mq_board_value *value, size_t room, msgq_value *about) {
-    int status = mqc_records_check_whole(r);
+static int64_t mqc_board_value(const mqc_records *r, const mq_board_value_copy *value, size_t room, msgq_value *about) {
+    int status = mqc_records_check_truncation(r);
     if (!status && !value->count)
         status = mqc_endpoint_error(&r->endpoint, ENOENT, "the key was never written");
     else if (!status && value->is_corrupt)
@@ -130,7 +130,7 @@ static int64_t mqc_board_value(const mqc_records *r, const mq_board_value *value
 
 int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t room, msgq_value *about) {
     mqc_records *r = &board->r;
-    mq_board_value value;
+    mq_board_value_copy value;
     int64_t deadline = 0;
     int status = mqc_board_check_index(r, index);
     if (status)
@@ -138,11 +138,11 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
     for (;;) {
         const uint8_t *at = mq_board_read_begin(&r->w.parts, (uint64_t)index, &value);
         if (value.length <= room)
-            mq_copy_out(buffer, at, value.length);
+            mq_copy_from_shared(buffer, at, value.length);
         if (!value.count || mq_board_read_valid(&r->w.parts, (uint64_t)index, &value))
             return mqc_board_value(r, &value, room, about);
-        deadline = deadline ? deadline : mqc_records_limit();
-        if (mq_now_ns() > deadline)
+        deadline = deadline ? deadline : mqc_records_read_deadline();
+        if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(&r->endpoint, ETIMEDOUT, "the value was written again and again for 1 s");
         sched_yield();
     }
@@ -150,8 +150,8 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
 
 static bool mqc_board_more(void *reader) {
     mqc_records *r = reader;
-    return mqc_records_check_whole(r) ||
-           mq_cell_count(mq_load_acquire_u64(mq_cell_version(&r->w.parts, r->index))) != r->count;
+    return mqc_records_check_truncation(r) ||
+           mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(&r->w.parts, r->index))) != r->count;
 }
 
 int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double timeout) {

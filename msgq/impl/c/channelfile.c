@@ -16,7 +16,7 @@ void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
 static int mqc_channel_file_check(void *handle) {
     mqc_channel_file *h = handle;
     h->header = (mq_channel_header *)(void *)h->segment.address;
-    mq_file_check status = mq_channel_header_check(h->header, h->segment.size);
+    mq_file_check_result status = mq_channel_header_check(h->header, h->segment.size);
     if (status == MQ_FILE_OTHER_VERSION)
         return mqc_endpoint_error(&h->endpoint, EPROTO, "has another layout than this library, which has version %d",
                                   MQ_CHANNEL_MAJOR);
@@ -62,7 +62,7 @@ int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
 static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_channel_options *asked, bool publishes,
                                     mq_channel_config *g) {
     uint64_t stamps = asked->unstamped ? MQ_CHANNEL_UNSTAMPED : 0;
-    *g = mq_channel_config_of(mq_load_acquire_u64(&file->header->config));
+    *g = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config));
     if ((g->capacity && asked->capacity && g->capacity != asked->capacity) ||
         (stamps && g->stamps == MQ_CHANNEL_STAMPED))
         return mqc_endpoint_error(&file->endpoint, EEXIST,
@@ -83,7 +83,8 @@ static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_cha
 /* Agree, under the lock. */
 static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel_options *asked, bool publishes) {
     mq_channel_config g;
-    mq_schema_parts at = mq_schema_parts_of(&file->header->schema, file->header->schema_data, MQ_CHANNEL_SCHEMA_BYTES);
+    mq_schema_parts at =
+        mq_schema_parts_from_block(&file->header->schema, file->header->schema_data, MQ_CHANNEL_SCHEMA_BYTES);
     int status = mqc_channel_merge_config(file, asked, publishes, &g);
     if (!status && !mq_channel_configure(file->header, g))
         status = mqc_endpoint_error(&file->endpoint, EPROTO,
@@ -193,7 +194,7 @@ static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *orde
             continue;
         mqc_dead_pool *pool = &dead[count++];
         *pool = (mqc_dead_pool){.row = i, .bytes = mq_load_relaxed_u64(&row->pool_bytes)}; /* relaxed: under the lock */
-        if (order && !mq_channel_count_entries(order, (unsigned)i, &pool->newest))
+        if (order && !mq_channel_count_pool_entries(order, (unsigned)i, &pool->newest))
             pool->newest = 0;
     }
     mq_liveness_probe_end(&probe);
@@ -206,7 +207,7 @@ static int mqc_remove_dead_pool(mqc_channel_file *file, const mq_index_ring *ord
     mq_channel_publisher_row *row = &file->header->publishers[i];
     char path[MQC_PATH];
     if (order)
-        mq_channel_retract_all(order, (unsigned)i);
+        mq_channel_retract_all_entries(order, (unsigned)i);
     mqc_pool_path(file, mq_load_relaxed_u64(&row->pool_uid), path); /* relaxed: under the lock */
     int removed = mqc_remove_file(&file->endpoint, path);
     if (removed >= 0)

@@ -9,7 +9,7 @@
 
 typedef struct {
     mqc_endpoint endpoint;
-    mqc_segment segment;
+    mqc_mapped_file segment;
     mq_channel_header *header;
     void *liveness_token; /* says that the channel is open here */
     char node[MQ_NODE_NAME];

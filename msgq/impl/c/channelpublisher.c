@@ -1,5 +1,5 @@
-/* A channel's publisher: the same steps as in impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi. To be compiled as
- * C11. */
+/* A channel's publisher: the same steps as in impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi. To be
+ * compiled as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
@@ -11,7 +11,7 @@ static const int64_t MQC_LOOK_FOR_SLOT_NS = 100 * MQ_NS_PER_MS; /* nobody tells 
 /* A publisher's row and pool. */
 typedef struct {
     mq_channel_publisher c;
-    mqc_segment pool;
+    mqc_mapped_file pool;
     void *liveness_token;
     bool open; /* it has its row */
 } mqc_publisher_pool;
@@ -26,9 +26,9 @@ struct msgq_channel_publisher {
 
 /* How many slots: as asked, else one for each entry and a few, within the limits. 0: they do not fit. */
 static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_bytes) {
-    uint64_t stride = mq_pool_stride(slot_bytes), wanted = p->slots;
+    uint64_t stride = mq_pool_slot_stride(slot_bytes), wanted = p->slots;
     if (!wanted) {
-        wanted = mq_channel_config_of(mq_load_acquire_u64(&p->file.header->config)).capacity + MQC_SPARE_SLOTS;
+        wanted = mq_channel_config_unpack(mq_load_acquire_u64(&p->file.header->config)).capacity + MQC_SPARE_SLOTS;
         wanted = wanted < MQC_POOL_DEFAULT / stride ? wanted : MQC_POOL_DEFAULT / stride;
         wanted = wanted > MQC_LEAST_SLOTS ? wanted : MQC_LEAST_SLOTS;
         if (wanted * stride > p->max_bytes)
@@ -40,7 +40,7 @@ static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_by
 /* Make a pool, complete, and without a name so far. Returns its descriptor. */
 static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, uint64_t slots, uint64_t slot_bytes) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), uid = mqc_new_uid();
-    uint64_t bytes = mq_pool_head(slots, page) + slots * mq_pool_stride(slot_bytes);
+    uint64_t bytes = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride(slot_bytes);
     mode_t mode = file->segment.mode;
     char path[MQC_PATH];
     struct stat found;
@@ -57,19 +57,19 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
         return status;
     }
     mq_pool *pool = (mq_pool *)(void *)own->pool.address;
-    mq_pool_write(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
-    mq_pool_check(pool, bytes, file->segment.inode, uid, &own->c.slots); /* ours, and nobody else has it */
+    mq_pool_header_init(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
+    mq_pool_header_check(pool, bytes, file->segment.inode, uid, &own->c.slots); /* ours, and nobody else has it */
     return fd;
 }
 
 /* Fill in what publishes from the row. */
 static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *own, int row) {
     own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
-    own->c.stamps = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
+    own->c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
     own->c.clock_offset = mqc_clock_offset(), own->c.liveness_file = &file->segment.liveness_file;
     if (!mq_channel_order(file->header, &own->c.order)) /* it was settled when the channel was opened */
         return mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
-    return mq_channel_publisher_begin(&own->c)
+    return mq_channel_publisher_init(&own->c)
                ? 0
                : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
 }
@@ -103,7 +103,7 @@ static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *ow
 /* Refuse a publisher more than the channel may have. */
 static int mqc_check_publisher_limit(const mqc_channel_file *file) {
     mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
-    uint64_t most = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).publishers, living = 0;
+    uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).publishers, living = 0;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) /* relaxed: under the lock. Rows that stay for loans count once */
         if (!mq_load_relaxed_u64(&file->header->publishers[i].superseded))
             living += mq_channel_publisher_liveness(file->header, &probe, i) != MQ_DEAD;
@@ -137,7 +137,7 @@ static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool 
         mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS);
         mqc_unlock_file(fd);
     }
-    mq_channel_publisher_end(&own->c);
+    mq_channel_publisher_free(&own->c);
     mqc_unmap(&own->pool);
     free(own);
 }
@@ -229,7 +229,7 @@ static int mqc_grow(msgq_channel_publisher *p, uint64_t size) {
         return mqc_endpoint_error(&p->file.endpoint, EMSGSIZE,
                                   "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
                                   (unsigned long long)size, (unsigned long long)p->max_bytes);
-    if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_stride(wanted) > p->max_bytes)
+    if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_slot_stride(wanted) > p->max_bytes)
         wanted = size;
     int status = mqc_publisher_register(p, wanted, false, &larger);
     if (status)
@@ -246,10 +246,10 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
     int64_t deadline = mqc_deadline(timeout);
     for (;;) {
         uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool->slot_released);
-        *slot = mq_channel_take_slot(c);
-        if (*slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead(c))
-            *slot = mq_channel_take_slot(c);
-        int64_t now = mq_now_ns(), until = now + MQC_LOOK_FOR_SLOT_NS;
+        *slot = mq_channel_take_free_slot(c);
+        if (*slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead_pins(c))
+            *slot = mq_channel_take_free_slot(c);
+        int64_t now = mq_monotonic_ns(), until = now + MQC_LOOK_FOR_SLOT_NS;
         if (*slot != MQ_CHANNEL_NO_SLOT || (deadline >= 0 && deadline <= now))
             return 0;
         until = deadline >= 0 && deadline < until ? deadline : until;
@@ -261,16 +261,16 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
 /* A slot; MQ_CHANNEL_NO_SLOT: *status says why there is none. */
 static int mqc_slot(msgq_channel_publisher *p, double timeout, int *status) {
     mq_channel_publisher *c = &p->own->c;
-    int slot = mq_channel_take_slot(c);
+    int slot = mq_channel_take_free_slot(c);
     if (mq_likely(slot != MQ_CHANNEL_NO_SLOT))
         return slot;
-    if (mq_channel_clear_dead(c))
-        slot = mq_channel_take_slot(c);
+    if (mq_channel_clear_dead_pins(c))
+        slot = mq_channel_take_free_slot(c);
     if (slot == MQ_CHANNEL_NO_SLOT && timeout != 0)
         *status = mqc_await_slot(p, timeout, &slot);
     if (slot != MQ_CHANNEL_NO_SLOT || *status)
         return slot;
-    mq_channel_count_refused(c);
+    mq_channel_count_refused_message(c);
     *status = mqc_endpoint_error(&p->file.endpoint, timeout == 0 ? ENOBUFS : ETIMEDOUT,
                                  "all %u slots of this publisher are held by views; "
                                  "give it more, or a time-out to wait for one. Nothing was sent",
@@ -306,7 +306,7 @@ int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, s
     int slot = status ? MQ_CHANNEL_NO_SLOT : mqc_slot(publisher, timeout, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
-    mq_copy_in(mq_channel_payload(&publisher->own->c, (uint32_t)slot), data, size);
+    mq_copy_to_shared(mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot), data, size);
     return mqc_publish(publisher, (uint32_t)slot, size, msgq_origin());
 }
 
@@ -319,10 +319,10 @@ int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size
     int slot = mqc_slot(publisher, 0, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
-    uint8_t *room = mq_channel_payload(&publisher->own->c, (uint32_t)slot);
-    mq_copy_in(room, head, head_size);
+    uint8_t *room = mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot);
+    mq_copy_to_shared(room, head, head_size);
     if (size)
-        mq_copy_in(room + head_size, data, size);
+        mq_copy_to_shared(room + head_size, data, size);
     int64_t position = mqc_publish(publisher, (uint32_t)slot, head_size + size, origin_time);
     return position < 0 ? (int)position : 0;
 }

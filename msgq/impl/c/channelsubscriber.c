@@ -12,7 +12,7 @@ enum {
 struct msgq_channel_subscriber {
     mqc_channel_file file;
     mq_channel_subscriber c;
-    mqc_segment *pools[MQ_CHANNEL_PUBLISHERS];
+    mqc_mapped_file *pools[MQ_CHANNEL_PUBLISHERS];
     void *row_token;
     uint64_t uid;
     int64_t nap; /* ns to nap before the next announcement; 0: prepare_wait at once */
@@ -20,7 +20,7 @@ struct msgq_channel_subscriber {
 
 /* Refuse a subscriber more than the channel may have, in any row: some may have come before there was a limit. */
 static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
-    uint64_t most = mq_channel_config_of(mq_load_acquire_u64(&file->header->config)).subscribers, living = 0;
+    uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).subscribers, living = 0;
     if (most == 0 || most > MQ_CHANNEL_SUBSCRIBERS)
         return 0;
     mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
@@ -72,8 +72,8 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
     }
     s->c.header = s->file.header, s->c.not_truncated = s->file.segment.not_truncated;
     s->c.conflate = asked->conflate, s->c.history = asked->history;
-    mq_channel_store_joined(&s->c);
-    mq_channel_join(&s->c, true);
+    mq_channel_store_join_position(&s->c);
+    mq_channel_subscriber_join(&s->c, true);
     *subscriber = s;
     return 0;
 }
@@ -100,7 +100,7 @@ void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
 /* ---- finding messages ---- */
 
 /* Map a publisher's pool to read it. -ENOENT: there is no such file. */
-static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_segment *segment, mq_pool_map *slots) {
+static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_file *segment, mq_pool_map *slots) {
     char path[MQC_PATH];
     struct stat found;
     mqc_pool_path(file, uid, path);
@@ -117,7 +117,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_segment
     if (status)
         return status;
     const char *wrong =
-        mq_pool_check((mq_pool *)(void *)segment->address, segment->size, file->segment.inode, uid, slots);
+        mq_pool_header_check((mq_pool *)(void *)segment->address, segment->size, file->segment.inode, uid, slots);
     if (!wrong)
         return 0;
     mqc_unmap(segment);
@@ -127,7 +127,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_segment
 /* Map the pool that the message is in. If it is not there, while the message is, that is lost. */
 static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *message) {
     mq_pool_map slots;
-    mqc_segment *segment = calloc(1, sizeof *segment);
+    mqc_mapped_file *segment = calloc(1, sizeof *segment);
     if (!segment)
         return mqc_endpoint_error(&s->file.endpoint, ENOMEM, "no memory for a pool");
     int status = mqc_pool_open(&s->file, message->pool_uid, segment, &slots);
@@ -140,14 +140,14 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
     free(segment);
     bool passes = status == -EMFILE || status == -ENFILE || status == -ENOMEM; /* then the next call finds it again */
     if (!passes)
-        mq_channel_skip(&s->c, message);
+        mq_channel_skip_message(&s->c, message);
     return status == -ENOENT ? 0 : status;
 }
 
 /* 1: the message at the cursor; 0: there is none. */
 static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_message *message) {
     for (int pools = 0; pools < MQC_POOLS_MAX; pools++) { /* bound: each message may be in another pool */
-        mq_channel_status found = mq_channel_next(&s->c, message);
+        mq_channel_status found = mq_channel_next_message(&s->c, message);
         if (found == MQ_CHANNEL_OK)
             return 1;
         int status = mqc_check_truncation(&s->file.endpoint, &s->file.segment);
@@ -158,7 +158,7 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
                 return status;
             continue;
         }
-        mq_channel_skip(&s->c, message); /* so that the next call goes on */
+        mq_channel_skip_message(&s->c, message); /* so that the next call goes on */
         return mqc_endpoint_error(&s->file.endpoint, EPROTO,
                                   "at position %llu is no message: another program wrote there",
                                   (unsigned long long)message->position);
@@ -199,10 +199,10 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
     int found = mqc_channel_next_message(s, message);
     int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline(timeout);
     while (!found && timeout != 0) {
-        s->nap = mq_channel_nap_ns(&s->c, mq_now_ns());
+        s->nap = mq_channel_lapped_sleep_ns(&s->c, mq_monotonic_ns());
         int ready = mqc_wait(&waiter, deadline);
         found = ready < 0 ? ready : mqc_channel_next_message(s, message);
-        if (!found && (!ready || (deadline >= 0 && mq_now_ns() >= deadline)))
+        if (!found && (!ready || (deadline >= 0 && mq_monotonic_ns() >= deadline)))
             break; /* also if what woke us was retracted */
     }
     return found ? found
@@ -217,7 +217,7 @@ static void mqc_channel_describe_message(const msgq_channel_subscriber *s, const
                             .origin_time = (int64_t)message->origin_time,
                             .position = message->position,
                             .publisher_pid = (int)mq_load_relaxed_u64(&pool->pid)}; /* relaxed: constant; for people */
-    mq_copy_out(about->publisher, pool->node, sizeof about->publisher - 1);
+    mq_copy_from_shared(about->publisher, pool->node, sizeof about->publisher - 1);
 }
 
 int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
@@ -236,11 +236,11 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
         if (message.length > room)
             return mqc_endpoint_error(&file->endpoint, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
                                       (unsigned long long)message.length, room);
-        mq_copy_out(buffer, mq_pool_slot_payload(message.slot), message.length);
+        mq_copy_from_shared(buffer, mq_pool_slot_payload(message.slot), message.length);
         status = mqc_check_truncation(&file->endpoint, subscriber->pools[message.row]);
         if (status)
-            mq_channel_skip(&subscriber->c, &message);
-        else if (mq_channel_accept(&subscriber->c, &message))
+            mq_channel_skip_message(&subscriber->c, &message);
+        else if (mq_channel_accept_entry(&subscriber->c, &message))
             return (int64_t)message.length;
     }
     return status;

@@ -12,7 +12,7 @@ static _Thread_local int64_t mqc_origin;
 
 void msgq_set_origin(int64_t origin_time) { mqc_origin = origin_time < 0 ? 0 : origin_time; }
 int64_t msgq_origin(void) { return mqc_origin; }
-int64_t msgq_time_ns(void) { return mq_now_ns() + mqc_clock_offset(); }
+int64_t msgq_time_ns(void) { return mq_monotonic_ns() + mqc_clock_offset(); }
 
 /* An endpoint of the process's own, without a prefix: root's files are used, a trusted user's as well. */
 static int mqc_clock_place(mqc_endpoint *endpoint, const char *noun, bool alone) {
@@ -26,7 +26,7 @@ static int mqc_clock_place(mqc_endpoint *endpoint, const char *noun, bool alone)
 static int64_t mqc_wall_offset(void) {
     int64_t narrowest = -1, offset = 0;
     for (int i = 0; i < MQC_CLOCK_TRIES; i++) {
-        int64_t before = mq_now_ns(), wall = mq_clock_ns(CLOCK_REALTIME), after = mq_now_ns();
+        int64_t before = mq_monotonic_ns(), wall = mq_read_clock_ns(CLOCK_REALTIME), after = mq_monotonic_ns();
         if (narrowest < 0 || after - before < narrowest) {
             narrowest = after - before;
             offset = wall - (before + narrowest / 2);
@@ -46,7 +46,7 @@ static bool mqc_ahead(int64_t *ahead) {
         return true;
     const char *line = NULL;
     if (readlink("/proc/self/ns/time_for_children", childrens, sizeof childrens - 1) > 0 &&
-        mq_read_proc("/proc/self/timens_offsets", text, sizeof text) > 0)
+        mq_read_proc_file("/proc/self/timens_offsets", text, sizeof text) > 0)
         line = strstr(text, "monotonic");
     if (!line || strcmp(ours, childrens) != 0 || sscanf(line, "monotonic %lld %lld", &seconds, &nanoseconds) != 2)
         return false;
@@ -69,7 +69,7 @@ static int64_t mqc_clock_read(const mqc_endpoint *endpoint, const char *path, in
     close(fd);
     int64_t offset = (int64_t)words[2];
     if (!*status && (n != sizeof(mq_clock) || words[0] != MQ_CLOCK_MAGIC || words[1] != MQ_CLOCK_VERSION ||
-                     (uint64_t)mq_now_ns() - (uint64_t)ahead + (uint64_t)offset >= (uint64_t)MQC_LATEST_NS))
+                     (uint64_t)mq_monotonic_ns() - (uint64_t)ahead + (uint64_t)offset >= (uint64_t)MQC_LATEST_NS))
         *status = -EPROTO;
     return *status ? MQC_NO_OFFSET : offset;
 }
@@ -131,7 +131,7 @@ static mq_origin mqc_own_origins; /* when there is no file to be had */
 static mq_u64 *mqc_last;
 
 static mq_u64 *mqc_origin_map(const mqc_endpoint *endpoint, const char *path) {
-    static mqc_segment segment; /* mapped to the end */
+    static mqc_mapped_file segment; /* mapped to the end */
     struct stat found;
     int fd = mqc_open_file(endpoint, path, O_RDWR);
     if (fd < 0)
@@ -145,7 +145,7 @@ static mq_u64 *mqc_origin_map(const mqc_endpoint *endpoint, const char *path) {
     mq_origin *origin = status ? NULL : (mq_origin *)(void *)segment.address;
     bool ours = origin && mq_load_acquire_u64(&origin->magic) == MQ_ORIGIN_MAGIC &&
                 mq_load_acquire_u64(&origin->version) == MQ_ORIGIN_VERSION;
-    return ours ? mq_origin_last(origin) : NULL;
+    return ours ? mq_origin_last_word(origin) : NULL;
 }
 
 static void mqc_find_origins(void) {
@@ -158,7 +158,7 @@ static void mqc_find_origins(void) {
         if (!(mqc_last = mqc_origin_map(&endpoint, path)) && mqc_words_make(&endpoint, path, words, 0600) < 0)
             break;
     if (!mqc_last)
-        mqc_last = mq_origin_last(&mqc_own_origins);
+        mqc_last = mq_origin_last_word(&mqc_own_origins);
 }
 
 mq_u64 *mqc_origins(void) {

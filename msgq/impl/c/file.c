@@ -149,8 +149,8 @@ int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
     return !error;
 }
 
-/* Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS at a
- * later write. */
+/* Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS at
+ * a later write. */
 int mqc_allocate(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
     int error;
     do
@@ -215,7 +215,7 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
 /* ---- mappings ---- */
 
 /* Have zeros in the mapping where SIGBUS would end the process, unless MSGQ_SIGBUS is 0. */
-static int mqc_guard(const mqc_endpoint *endpoint, mqc_segment *segment, int protection) {
+static int mqc_guard(const mqc_endpoint *endpoint, mqc_mapped_file *segment, int protection) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const char *said = getenv("MSGQ_SIGBUS");
     if (said && !strcmp(said, "0"))
@@ -224,9 +224,10 @@ static int mqc_guard(const mqc_endpoint *endpoint, mqc_segment *segment, int pro
         return mqc_endpoint_error(endpoint, EINVAL,
                                   "MSGQ_SIGBUS is %s; it must be 1, or 0 for no handler of the signal", said);
     pthread_mutex_lock(&mutex);
-    bool installed = mq_guard_install();
+    bool installed = mq_sigbus_guard_install_handler();
     pthread_mutex_unlock(&mutex);
-    mq_guard *guard = installed ? mq_guard_add(segment->address, segment->size, protection) : NULL;
+    mq_sigbus_guard *guard =
+        installed ? mq_sigbus_guard_add_mapping(segment->address, segment->size, protection) : NULL;
     if (!guard)
         return mqc_system(endpoint, errno ? errno : ENOMEM, "cannot handle SIGBUS (MSGQ_SIGBUS=0 does without) for",
                           segment->path);
@@ -236,17 +237,17 @@ static int mqc_guard(const mqc_endpoint *endpoint, mqc_segment *segment, int pro
 }
 
 int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
-            mqc_segment *segment) {
+            mqc_mapped_file *segment) {
     int flags = MAP_SHARED | (getenv("MSGQ_PREALLOC") ? MAP_POPULATE : 0);
     int protection = PROT_READ | (writable ? PROT_WRITE : 0);
     void *address = mmap(NULL, (size_t)found->st_size, protection, flags, fd, 0);
     if (address == MAP_FAILED)
         return mqc_system(endpoint, errno, "cannot map", path);
-    *segment = (mqc_segment){.address = address,
-                             .size = (uint64_t)found->st_size,
-                             .inode = found->st_ino,
-                             .mode = found->st_mode & 0777,
-                             .fd = -1};
+    *segment = (mqc_mapped_file){.address = address,
+                                 .size = (uint64_t)found->st_size,
+                                 .inode = found->st_ino,
+                                 .mode = found->st_mode & 0777,
+                                 .fd = -1};
     snprintf(segment->path, sizeof segment->path, "%s", path);
     segment->liveness_file =
         (mq_liveness_file){.path = segment->path, .device = found->st_dev, .inode = found->st_ino, .fd = -1};
@@ -256,13 +257,13 @@ int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool
     return status;
 }
 
-bool mqc_pair(mqc_segment *segment, mqc_segment *partner) {
-    return !segment->guard || mq_guard_pair(segment->guard, partner->guard);
+bool mqc_pair(mqc_mapped_file *segment, mqc_mapped_file *partner) {
+    return !segment->guard || mq_sigbus_guard_set_partner(segment->guard, partner->guard);
 }
 
-void mqc_unmap(mqc_segment *segment) {
+void mqc_unmap(mqc_mapped_file *segment) {
     if (segment->guard)
-        mq_guard_remove(segment->guard);
+        mq_sigbus_guard_remove(segment->guard);
     if (segment->address) {
         munmap(segment->address, segment->size);
         if (segment->fd >= 0)
@@ -271,8 +272,8 @@ void mqc_unmap(mqc_segment *segment) {
     segment->address = NULL, segment->guard = NULL, segment->fd = -1;
 }
 
-int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_segment *segment) {
-    if (!mq_was_truncated(segment->not_truncated))
+int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_mapped_file *segment) {
+    if (!mq_mapping_was_truncated(segment->not_truncated))
         return 0;
     return mqc_endpoint_error(endpoint, ESTALE, "had %llu bytes, and another program made it smaller; open it again",
                               (unsigned long long)segment->size);
@@ -281,11 +282,11 @@ int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_segment *segmen
 /* ---- the lock of those who join ---- */
 
 int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path) {
-    int64_t deadline = mq_now_ns() + MQC_LOCK_WAIT_NS;
+    int64_t deadline = mq_monotonic_ns() + MQC_LOCK_WAIT_NS;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EAGAIN && errno != EINTR)
             return mqc_system(endpoint, errno, "cannot lock", path);
-        if (mq_now_ns() > deadline)
+        if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(endpoint, EAGAIN,
                                       "locked by another process for over 5 s; is one stopped while it opens it?");
         usleep(200);
@@ -302,7 +303,7 @@ void mqc_unlock_file(int fd) {
 
 /* 1: it is mapped; 0: there is none. */
 static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
-                             mqc_segment *segment) {
+                             mqc_mapped_file *segment) {
     struct stat found;
     int fd = mqc_open_file(endpoint, path, O_RDWR);
     if (fd < 0)
@@ -326,7 +327,7 @@ static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *k
 
 /* 1: it is made; 0: another process was faster. */
 static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
-                          mqc_segment *segment) {
+                          mqc_mapped_file *segment) {
     struct stat found;
     int status = mqc_make_directory(endpoint, kind->start, endpoint->mode);
     int fd = status ? status : mqc_create_file(endpoint, path, kind->bytes, endpoint->mode);
@@ -348,7 +349,7 @@ static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind
     return named;
 }
 
-int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_segment *segment) {
+int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_mapped_file *segment) {
     char path[MQC_PATH];
     mqc_path(endpoint, kind->start, endpoint->name, path);
     for (int tries = MQC_OPEN_TRIES;; tries--) {
@@ -367,7 +368,7 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
     }
 }
 
-int mqc_lock(const mqc_endpoint *endpoint, const mqc_segment *segment) {
+int mqc_lock(const mqc_endpoint *endpoint, const mqc_mapped_file *segment) {
     int fd = mq_liveness_file_reopen(&segment->liveness_file, O_RDWR);
     if (fd < 0)
         return mqc_system(endpoint, errno, "cannot open anew", segment->path);
@@ -379,7 +380,7 @@ int mqc_lock(const mqc_endpoint *endpoint, const mqc_segment *segment) {
     return fd;
 }
 
-bool mqc_is_linked(const mqc_segment *segment) {
+bool mqc_is_linked(const mqc_mapped_file *segment) {
     struct stat named;
     return lstat(segment->path, &named) == 0 && named.st_ino == segment->liveness_file.inode &&
            named.st_dev == segment->liveness_file.device;

@@ -41,7 +41,7 @@ typedef struct {
     void *guard;
     const mq_u64 *not_truncated; /* 1 as long as nothing was cut off */
     char path[MQC_PATH];
-} mqc_segment;
+} mqc_mapped_file;
 
 #define MQC_HIDDEN __attribute__((visibility("hidden")))
 
@@ -86,11 +86,12 @@ MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *endpoint, const char *path);
 MQC_HIDDEN int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found);
 MQC_HIDDEN int mqc_allocate(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path);
 MQC_HIDDEN int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
-                       mqc_segment *segment);
-/* Let a fault in the first segment replace both by zeros. False: the first is already truncated. Unmap the partner last. */
-MQC_HIDDEN bool mqc_pair(mqc_segment *segment, mqc_segment *partner);
-MQC_HIDDEN void mqc_unmap(mqc_segment *segment);
-MQC_HIDDEN int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_segment *segment);
+                       mqc_mapped_file *segment);
+/* Let a fault in the first segment replace both by zeros. False: the first is already truncated. Unmap the partner
+ * last. */
+MQC_HIDDEN bool mqc_pair(mqc_mapped_file *segment, mqc_mapped_file *partner);
+MQC_HIDDEN void mqc_unmap(mqc_mapped_file *segment);
+MQC_HIDDEN int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
 MQC_HIDDEN int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path);
 MQC_HIDDEN void mqc_unlock_file(int fd);
 
@@ -106,10 +107,10 @@ typedef struct {
 } mqc_file_ops;
 
 /* Open it, or make it, as endpoint->create says. The file stays open. */
-MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_segment *segment);
+MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_mapped_file *segment);
 /* Hold off all who come; returns what mqc_unlock_file takes. */
-MQC_HIDDEN int mqc_lock(const mqc_endpoint *endpoint, const mqc_segment *segment);
-MQC_HIDDEN bool mqc_is_linked(const mqc_segment *segment);
+MQC_HIDDEN int mqc_lock(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
+MQC_HIDDEN bool mqc_is_linked(const mqc_mapped_file *segment);
 
 /* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/descriptor.pxi does for
  * all but topics; the marks are zeros, for which readers have defaults. */

@@ -11,7 +11,7 @@ _Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAY
 
 struct msgq_queue {
     mqc_endpoint endpoint;
-    mqc_segment segment;
+    mqc_mapped_file segment;
     mq_queue_handle h;
     mqc_event_publisher event_publisher; /* of a queue with events */
     uint64_t uid, max_messages, max_message_size;
@@ -26,7 +26,7 @@ struct msgq_queue {
 
 static int mqc_queue_check(void *handle) {
     msgq_queue *q = handle;
-    mq_file_check kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
+    mq_file_check_result kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
     if (kind == MQ_FILE_OTHER_VERSION)
         return mqc_endpoint_error(&q->endpoint, EPROTO, "has another layout than this library, which has version %d",
                                   MQ_QUEUE_MAJOR);
@@ -86,7 +86,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mq_process_identity self;
     mq_row_table row_table = mq_queue_row_table(q->h.parts.queue);
     mq_queue *queue = q->h.parts.queue;
-    mq_schema_parts at = mq_schema_parts_of(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA);
+    mq_schema_parts at = mq_schema_parts_from_block(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA);
     int status = mqc_identify(&self), row = MQ_NO_ROW;
     int fd = status ? status : mqc_lock(&q->endpoint, &q->segment);
     if (fd < 0)
@@ -104,7 +104,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     if (!status) {
         q->h.next = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
         mqc_event_publisher_join(&q->event_publisher, &q->h, self.pid);
-        mqc_queue_sweep(q, mq_now_ns());
+        mqc_queue_sweep(q, mq_monotonic_ns());
     }
     return status;
 }
@@ -217,7 +217,7 @@ static void mqc_queue_awake(void *reader) {
 /* How long to sleep at most; before that, look for the dead if it is time. */
 static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     (void)slept_ns;
     if (mq_queue_reclaim_due(&q->h, now))
         mqc_queue_sweep(q, now);
@@ -238,7 +238,7 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .reader = q,
                          /* A spin announces nothing, so it takes no turn. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
-    if (deadline >= 0 && mq_now_ns() >= deadline)
+    if (deadline >= 0 && mq_monotonic_ns() >= deadline)
         return 0; /* there may always be something that others take before us */
     return mqc_wait(&waiter, deadline);
 }
@@ -271,7 +271,7 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
     if (mq_likely(slot != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_truncation(&q->endpoint, &q->segment)))
         return slot;
     q->h.saw_owned_slots = true; /* every place is somebody's */
-    now = mq_now_ns();
+    now = mq_monotonic_ns();
     if (mq_queue_reclaim_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
         slot = mq_queue_claim_slot(&q->h, MQ_NO_TICKET);
@@ -284,7 +284,7 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
 /* There was no room in time. */
 static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double timeout) {
     mq_queue_count(&q->h.row->counts.refused, 1);
-    if (mqc_has_events(&q->h))
+    if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_refused(&q->event_publisher, (uint64_t)priority, size, msgq_origin());
     return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
                               "holds %llu messages, as many as it may, those that "
@@ -295,11 +295,11 @@ static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double tim
 /* Make READY what was filled, and tell it. Returns what is wrong with the file. */
 static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t slot, int priority) {
     mq_queue_handle *h = &q->h;
-    int64_t sent_time = mq_now_ns() + h->clock_offset, origin = msgq_origin();
+    int64_t sent_time = mq_monotonic_ns() + h->clock_offset, origin = msgq_origin();
     uint64_t key = mq_queue_commit(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
     int status =
         mqc_check_truncation(&q->endpoint, &q->segment); /* a page that was cut off is found when it is touched */
-    if (mqc_has_events(h) && !status)
+    if (mqc_queue_has_events(h) && !status)
         mqc_event_publisher_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
     mq_queue_wake_receivers(h->parts.queue, 1);
     return status;
@@ -317,12 +317,12 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
         return mqc_endpoint_error(&queue->endpoint, EMSGSIZE,
                                   "a message of %zu bytes does not fit: at most %llu (max_message_size)", size,
                                   (unsigned long long)h->parts.max_message_size);
-    if (mqc_has_events(&queue->h))
+    if (mqc_queue_has_events(&queue->h))
         mqc_event_publisher_open(&queue->event_publisher, true);
     int64_t slot = mqc_queue_find_room(queue, timeout, &status);
     if (slot == MQ_QUEUE_NO_SLOT)
         return status ? status : mqc_queue_refuse(queue, size, priority, timeout);
-    mq_copy_in(mq_queue_slot_payload(h, (uint64_t)slot), data, size);
+    mq_copy_to_shared(mq_queue_slot_payload(h, (uint64_t)slot), data, size);
     return mqc_queue_commit(queue, data, size, (uint64_t)slot, priority);
 }
 
@@ -330,8 +330,8 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
 
 /* 1: the best message is taken; 0: there is none. */
 static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_delivery *delivery) {
-    int64_t now = mq_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
-    if (mqc_has_events(&q->h))
+    int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
+    if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);
     if (mq_queue_reclaim_due(&q->h, now))
         mqc_queue_sweep(q, now);
@@ -347,7 +347,7 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_delivery *del
         return cut;
     if (!delivery->word)
         return mqc_endpoint_error(&q->endpoint, EPROTO, "its words change without end: another program writes there");
-    if (mq_queue_free_slot(&q->h, delivery) && mqc_has_events(&q->h))
+    if (mq_queue_free_slot(&q->h, delivery) && mqc_queue_has_events(&q->h))
         mqc_event_publisher_delivery(&q->event_publisher, &q->h, MQ_QUEUE_EVENT_RECEIVED, delivery);
     return mqc_endpoint_error(&q->endpoint, EPROTO,
                               "a message of %llu bytes was there, more than it can hold: another program wrote "
@@ -381,7 +381,7 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_delivery *delivery, double ti
 /* Return a message that nobody has seen. */
 static void mqc_queue_put_back(msgq_queue *q, const mq_queue_delivery *delivery) {
     mq_u64 *deliveries = &q->h.parts.slot_headers[delivery->slot].deliveries;
-    if (mqc_has_events(&q->h))
+    if (mqc_queue_has_events(&q->h))
         mq_queue_add_event_of_delivery(&q->h, MQ_QUEUE_EVENT_TAKEN, delivery);
     mq_store_relaxed_u64(deliveries, delivery->deliveries - 1); /* relaxed: released with the word */
     mq_queue_requeue(&q->h, delivery->slot, delivery->word);
@@ -411,7 +411,7 @@ static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeou
                                   "the message has %llu bytes, the buffer %zu; it stays in the queue",
                                   (unsigned long long)delivery->length, room);
     }
-    mq_copy_out(buffer, mq_queue_slot_payload(&q->h, delivery->slot), delivery->length);
+    mq_copy_from_shared(buffer, mq_queue_slot_payload(&q->h, delivery->slot), delivery->length);
     return mqc_check_truncation(&q->endpoint, &q->segment);
 }
 
@@ -423,7 +423,7 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
     while (!status && !mq_queue_free_slot(&queue->h, &delivery)); /* somebody took us for dead: then it is another's */
     if (status)
         return status;
-    if (mqc_has_events(&queue->h))
+    if (mqc_queue_has_events(&queue->h))
         mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_RECEIVED, &delivery);
     return (int64_t)delivery.length;
 }
@@ -438,10 +438,10 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     int status = mqc_queue_get(queue, buffer, room, timeout, &delivery, about);
     if (status)
         return status;
-    if (mqc_has_events(&queue->h))
+    if (mqc_queue_has_events(&queue->h))
         mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_TAKEN, &delivery);
     if (lease > 0) {
-        int64_t until = mq_now_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_JOB_LEASE_TICK_NS;
+        int64_t until = mq_monotonic_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_JOB_LEASE_TICK_NS;
         mq_queue_set_lease(&queue->h, &delivery, mq_job_lease_tick((uint64_t)(until + queue->h.clock_offset)) + 1);
         queue->lease_ends_ns = end < queue->lease_ends_ns ? end : queue->lease_ends_ns;
     }
@@ -460,7 +460,7 @@ static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_delivery *delive
     if (status)
         return status;
     job->word = 0;
-    if (mqc_has_events(&q->h))
+    if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open(&q->event_publisher, false);
     return 0;
 }
@@ -471,7 +471,7 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
     if (status)
         return status;
     if (mq_queue_free_slot(&queue->h, &delivery)) {
-        if (mqc_has_events(&queue->h))
+        if (mqc_queue_has_events(&queue->h))
             mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_ACKNOWLEDGED, &delivery);
         return 0;
     }

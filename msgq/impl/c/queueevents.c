@@ -28,7 +28,7 @@ int mqc_event_publisher_check(const mqc_endpoint *endpoint) {
                               "a queue with events has a name of at most %zu bytes, and this one has %zu", most, size);
 }
 
-int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint, const mqc_segment *segment,
+int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint, const mqc_mapped_file *segment,
                              const mq_queue_parts *parts) {
     uint64_t room = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
     *events = (mqc_event_publisher){.endpoint = endpoint, .segment = segment, .parts = parts};
@@ -87,17 +87,17 @@ static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool ro
 static bool mqc_event_publisher_must_open(const mqc_event_publisher *events, bool roomy) {
     if (mq_likely(events->publisher && (events->roomy || !roomy)))
         return false;
-    return mq_now_ns() >= events->again_ns;
+    return mq_monotonic_ns() >= events->again_ns;
 }
 
 void mqc_event_publisher_open(mqc_event_publisher *events, bool sends) {
     bool roomy = sends && events->parts->events == MQ_QUEUE_EVENTS_PAYLOAD;
     if (mq_likely(!mqc_event_publisher_must_open(events, roomy)))
         return;
-    int64_t started = mq_now_ns();
+    int64_t started = mq_monotonic_ns();
     mqc_suppress_error_text(true);
     if (mqc_event_publisher_open_channel(events, roomy) != 0) {
-        int64_t now = mq_now_ns(), pause = MQC_AGAIN_TIMES * (now - started);
+        int64_t now = mq_monotonic_ns(), pause = MQC_AGAIN_TIMES * (now - started);
         events->again_ns = now + (pause > MQC_AGAIN_NS ? pause : MQC_AGAIN_NS);
     }
     mqc_suppress_error_text(false);

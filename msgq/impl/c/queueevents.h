@@ -1,6 +1,6 @@
 /* What publishes the events of a queue's handle; as impl/workqueue/events.pyx. An event that cannot be published counts
- * in the handle's row, and no call fails for it. A publisher of zeros is that of a queue without events: nothing is done by
- * what ends it, and by what tells of noted events; for the others one asks mqc_has_events. */
+ * in the handle's row, and no call fails for it. A publisher of zeros is that of a queue without events: nothing is
+ * done by what ends it, and by what tells of noted events; for the others one asks mqc_queue_has_events. */
 #ifndef MQC_QUEUEEVENTS_H
 #define MQC_QUEUEEVENTS_H
 
@@ -10,7 +10,7 @@
 
 typedef struct {
     const mqc_endpoint *endpoint; /* of the queue, and so are the next two */
-    const mqc_segment *segment;
+    const mqc_mapped_file *segment;
     const mq_queue_parts *parts;       /* NULL: it has no events */
     mq_queue_event_buffer buffer;      /* what was noted so far */
     msgq_channel_publisher *publisher; /* NULL: none so far, or it could not be had */
@@ -18,13 +18,13 @@ typedef struct {
     int64_t again_ns;                  /* when to try again to open it; CLOCK_MONOTONIC */
 } mqc_event_publisher;
 
-static inline bool mqc_has_events(const mq_queue_handle *h) { return mq_unlikely(h->event_buffer != NULL); }
+static inline bool mqc_queue_has_events(const mq_queue_handle *h) { return mq_unlikely(h->event_buffer != NULL); }
 
 /* Whether a queue of this name may have events: -EINVAL, that of their channel would be too long. */
 MQC_HIDDEN int mqc_event_publisher_check(const mqc_endpoint *endpoint);
 /* Get the memory, for a queue with events whose fields stay where they are. */
 MQC_HIDDEN int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint,
-                                        const mqc_segment *segment, const mq_queue_parts *parts);
+                                        const mqc_mapped_file *segment, const mq_queue_parts *parts);
 /* The handle has a row from now on, and notes what it does. */
 MQC_HIDDEN void mqc_event_publisher_join(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid);
 /* Publish no more. In a forked child the publisher stays the parent's. */

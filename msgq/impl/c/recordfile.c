@@ -8,7 +8,7 @@ static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S; /* without a wake, then 3 s, 9 
 
 static int mqc_records_check(void *handle) {
     mqc_records *r = handle;
-    mq_file_check kind =
+    mq_file_check_result kind =
         mq_record_header_check((mq_record_header *)(void *)r->segment.address, r->segment.size, &r->w.parts);
     if (kind == MQ_FILE_OTHER_VERSION)
         return mqc_endpoint_error(&r->endpoint, EPROTO, "has another layout than this library, which has version %d",
@@ -25,7 +25,7 @@ static void mqc_records_fill(void *handle) {
     mqc_records *r = handle;
     mq_process_identity self;
     mq_record_header *record = (mq_record_header *)(void *)r->segment.address;
-    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
+    mq_schema_parts at = mq_schema_parts_from_block(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
     char creator[MQ_RECORD_CREATOR_BYTES] = "";
     mqc_identify(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);
@@ -46,7 +46,7 @@ static int mqc_records_check_schema(const mqc_records *r) {
 
 void mqc_records_end(mqc_records *r) {
     if (r->generation == mqc_generation() && r->w.row)
-        mq_record_leave(&r->w, r->uid, &r->liveness_token);
+        mq_record_unregister_writer(&r->w, r->uid, &r->liveness_token);
     free(r->seen);
     mqc_unmap(&r->segment);
     free(r);
@@ -88,7 +88,7 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
 
 /* Who is named in a word, for errors. */
 int mqc_records_taken(mqc_records *r, uint64_t who, const char *what) {
-    unsigned row = mq_cell_row(who);
+    unsigned row = mq_cell_owner_row(who);
     uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.participant.pid) : 0;
     return mqc_endpoint_error(&r->endpoint, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
                               (unsigned long long)pid); /* relaxed, above: for texts */
@@ -106,11 +106,11 @@ static int mqc_records_join(mqc_records *r) {
         status =
             mqc_endpoint_error(&r->endpoint, ENFILE, "%d handles write it, as many as may; close some", MQ_RECORD_ROWS);
     else
-        mq_record_join(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->liveness_token != NULL);
+        mq_record_register_writer(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->liveness_token != NULL);
     mq_u64 *owner = &r->w.parts.header->owner;
-    if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim(&r->w, owner)) {
+    if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim_owner_word(&r->w, owner)) {
         status = mqc_records_taken(r, mq_load_acquire_u64(owner), "it is exclusive, and");
-        mq_record_leave(&r->w, r->uid, &r->liveness_token);
+        mq_record_unregister_writer(&r->w, r->uid, &r->liveness_token);
     }
     mqc_unlock_file(fd);
     return status;
@@ -145,6 +145,6 @@ int mqc_records_wait(mqc_records *r, bool (*is_readable)(void *), double timeout
     if (!ready && timeout != 0)
         ready = mqc_wait(&waiter, mqc_deadline(timeout));
     if (ready > 0)
-        return mqc_records_check_whole(r);
+        return mqc_records_check_truncation(r);
     return ready ? ready : mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "nothing has changed");
 }

@@ -12,7 +12,7 @@ enum { MQC_COPIES = 2 };
 /* A vector, or a board: an open file of records. */
 typedef struct {
     mqc_endpoint endpoint;
-    mqc_segment segment;
+    mqc_mapped_file segment;
     mq_record_writer w;
     mq_record_config wanted;
     msgq_schema schema; /* of a new one; name NULL: none */
@@ -35,9 +35,9 @@ MQC_HIDDEN int mqc_records_taken(mqc_records *r, uint64_t who, const char *what)
 MQC_HIDDEN int mqc_records_wait(mqc_records *r, bool (*is_readable)(void *), double timeout);
 
 /* How long a reader tries, while others write faster. */
-static inline int64_t mqc_records_limit(void) { return mq_now_ns() + MQ_NS_PER_S; }
+static inline int64_t mqc_records_read_deadline(void) { return mq_monotonic_ns() + MQ_NS_PER_S; }
 
-static inline int mqc_records_check_whole(const mqc_records *r) {
+static inline int mqc_records_check_truncation(const mqc_records *r) {
     return mqc_check_truncation(&r->endpoint, &r->segment);
 }
 

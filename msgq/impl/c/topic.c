@@ -26,14 +26,14 @@ struct msgq_publisher {
 static int mqc_wrong_tracking(const mqc_topic *t) {
     return mqc_endpoint_error(&t->endpoint, EINVAL,
                               "is %stracked, which is settled since its first message; open it as it is",
-                              mq_ring_side_is_tracked(mqc_side(t)) ? "" : "not ");
+                              mq_ring_side_is_tracked(mqc_topic_side_header(t)) ? "" : "not ");
 }
 
 /* Let a send of the former publisher end; it sees write_uid and starts no other. */
 static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former) {
     mq_ring_publisher *p = &publisher->p;
     const mq_ring_publisher_row *busy;
-    int64_t deadline = mq_now_ns() + MQC_SEND_IN_PROGRESS_NS;
+    int64_t deadline = mq_monotonic_ns() + MQC_SEND_IN_PROGRESS_NS;
     bool late = false; /* read once a turn: the question and what is made of its answer must agree */
     bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread_id(former)) != MQ_DEAD;
     if (stock_publisher_lives ||
@@ -45,7 +45,7 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
                                       "process %llu has been in the middle of a send for 1 s",
                                       (unsigned long long)mq_ring_publisher_pid(busy));
         usleep(MQC_CHECK_US);
-        late = mq_now_ns() > deadline;
+        late = mq_monotonic_ns() > deadline;
     }
     return 0;
 }
@@ -54,8 +54,8 @@ static void mqc_publisher_fill(msgq_publisher *publisher) {
     const int tracked = publisher->tracked;
     mqc_topic *t = publisher->topic;
     publisher->p = (mq_ring_publisher){
-        .ring = mqc_ring(t),
-        .side = mqc_side(t),
+        .ring = mqc_topic_ring_header(t),
+        .side = mqc_topic_side_header(t),
         .liveness_file = &t->side.liveness_file,
         .data = t->ring.address + MQ_RING_HEADER,
         .canary = t->canary,
@@ -102,7 +102,7 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
 static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *schema) {
     mqc_topic *t = publisher->topic;
     int status = mqc_publisher_start(publisher);
-    mq_schema_parts at = mq_ring_side_schema(mqc_side(t));
+    mq_schema_parts at = mq_ring_side_schema(mqc_topic_side_header(t));
     if (!status && schema && (status = mqc_describe(&t->endpoint, &at, schema, false)))
         mq_ring_publisher_close(&publisher->p);
     mqc_topic_unlock(t);
@@ -152,9 +152,9 @@ static int mqc_publisher_succeed(msgq_publisher *publisher) {
 
 /* What a message begins with that is published now, on a tracked topic. */
 static mq_stamps mqc_stamps(const msgq_publisher *publisher) {
-    mq_stamps stamps = {.publish_time = mq_now_ns() + publisher->clock_offset, .origin_time = msgq_origin()};
+    mq_stamps stamps = {.publish_time = mq_monotonic_ns() + publisher->clock_offset, .origin_time = msgq_origin()};
     if (!stamps.origin_time) /* it is one itself */
-        stamps.publish_time = stamps.origin_time = mq_origin_next(mqc_origins(), stamps.publish_time, 1);
+        stamps.publish_time = stamps.origin_time = mq_origin_allocate(mqc_origins(), stamps.publish_time, 1);
     return stamps;
 }
 
@@ -245,8 +245,8 @@ struct msgq_subscriber {
 };
 
 static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic *t) {
-    s->ring = mqc_ring(t);
-    s->side = mqc_side(t);
+    s->ring = mqc_topic_ring_header(t);
+    s->side = mqc_topic_side_header(t);
     s->liveness_file = &t->side.liveness_file;
     s->data = t->ring.address + MQ_RING_HEADER;
     s->canary = t->canary;
@@ -415,7 +415,7 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
             status = mqc_subscriber_too_large(subscriber, &message, room);
             continue;
         }
-        mq_copy_out(buffer, message.payload, message.size);
+        mq_copy_from_shared(buffer, message.payload, message.size);
         if (s->stamps)
             mq_stamps_read(&stamps, message.payload);
         if (mq_likely(mq_ring_subscriber_accept_copy(s, &message))) {

@@ -24,7 +24,7 @@ void mqc_topic_end(mqc_topic *t) {
 }
 
 int mqc_resized(const mqc_topic *t) {
-    if (mq_was_truncated(t->side.not_truncated) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
+    if (mq_mapping_was_truncated(t->side.not_truncated) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
         return mqc_endpoint_error(
             &t->endpoint, ESTALE,
             "has a side segment that another program made smaller: %s. Close this; remove the topic when "
@@ -65,7 +65,7 @@ static int mqc_ring_grow(mqc_topic *t, int fd, uint32_t asked, const char *path)
     uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
     if (mqc_backed_at_once())
         return mqc_allocate(&t->endpoint, fd, 0, bytes, path);
-    if (mq_free_memory() < bytes + MQ_SIDE_BYTES)
+    if (mq_shm_free_bytes() < bytes + MQ_SIDE_BYTES)
         return mqc_endpoint_error(&t->endpoint, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
                                   (unsigned long long)bytes, path);
     return mqc_allocate(&t->endpoint, fd, bytes - 8, bytes, path);
@@ -147,7 +147,8 @@ static int mqc_side_make(mqc_topic *t, const char *path, bool tracked) {
     if (!status)
         status = mqc_map(&t->endpoint, fd, &found, true, path, &t->side);
     if (!status) {
-        mq_ring_side_init(mqc_side(t), mqc_ring(t), t->ring.inode, t->data_bytes, (uint64_t)msgq_time_ns(), tracked);
+        mq_ring_side_init(mqc_topic_side_header(t), mqc_topic_ring_header(t), t->ring.inode, t->data_bytes,
+                          (uint64_t)msgq_time_ns(), tracked);
         status = mqc_name_file(&t->endpoint, fd, path);
         if (status != 1)
             mqc_unmap(&t->side);
@@ -171,12 +172,13 @@ static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
     close(fd);
     if (status)
         return status;
-    mq_file_check check = mq_ring_side_check(mqc_side(t), t->ring.inode, t->data_bytes);
-    if (check == MQ_FILE_VALID && !mq_ring_canary_is_missing(mqc_ring(t), mqc_side(t), t->data_bytes))
+    mq_file_check_result check = mq_ring_side_check(mqc_topic_side_header(t), t->ring.inode, t->data_bytes);
+    if (check == MQ_FILE_VALID &&
+        !mq_ring_canary_is_missing(mqc_topic_ring_header(t), mqc_topic_side_header(t), t->data_bytes))
         return 1;
     if (check == MQ_FILE_VALID || check == MQ_FILE_STALE) {
-        *tracked |= mq_ring_side_was_tracked(mqc_side(t), t->ring.inode);
-        mq_ring_move_to_next_lap(mqc_ring(t), mqc_side(t), t->ring.inode, t->data_bytes);
+        *tracked |= mq_ring_side_was_tracked(mqc_topic_side_header(t), t->ring.inode);
+        mq_ring_move_to_next_lap(mqc_topic_ring_header(t), mqc_topic_side_header(t), t->ring.inode, t->data_bytes);
         status = mqc_remove_file(&t->endpoint, path);
         status = status < 0 ? status : 0;
     } else if (check == MQ_FILE_OTHER_VERSION)
@@ -197,23 +199,23 @@ static int mqc_side_have(mqc_topic *t) {
     while (status == 0) {
         status = mqc_side_open(t, path, &tracked);
         /* Not before: a tail that is missing tells what befell the ring. */
-        mq_ring_canary_write(mqc_ring(t), t->data_bytes, mqc_random() | 1);
+        mq_ring_canary_write(mqc_topic_ring_header(t), t->data_bytes, mqc_random() | 1);
         if (status == 0)
             status = mqc_side_make(t, path, tracked);
     }
     if (status < 0)
         return status;
-    mq_ring_side_record_ring(mqc_side(t), mqc_ring(t), t->data_bytes);
-    t->canary = mq_canary_of_ring(mqc_ring(t), t->data_bytes, t->ring.not_truncated);
+    mq_ring_side_record_ring(mqc_topic_side_header(t), mqc_topic_ring_header(t), t->data_bytes);
+    t->canary = mq_canary_of_ring(mqc_topic_ring_header(t), t->data_bytes, t->ring.not_truncated);
     /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
     bool paired = mqc_pair(&t->side, &t->ring);
-    return paired && !mq_was_truncated(t->ring.not_truncated) ? 0 : mqc_resized(t);
+    return paired && !mq_mapping_was_truncated(t->ring.not_truncated) ? 0 : mqc_resized(t);
 }
 
 /* Remove a ring that we made and cannot use, if its header says that no stock process came either. */
 static void mqc_ring_abandon(mqc_topic *t) {
     static const char zeros[MQ_RING_HEADER];
-    if (!mq_was_truncated(t->ring.not_truncated) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
+    if (!mq_mapping_was_truncated(t->ring.not_truncated) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
         mqc_remove_file(&t->endpoint, t->ring.path);
 }
 

@@ -9,7 +9,7 @@
 /* Both files of a topic. */
 typedef struct {
     mqc_endpoint endpoint;
-    mqc_segment ring, side;
+    mqc_mapped_file ring, side;
     mq_canary canary;
     uint32_t data_bytes;
     uint32_t asked; /* segment_size that the program requested */
@@ -26,7 +26,11 @@ MQC_HIDDEN void mqc_topic_end(mqc_topic *t);
 /* The error for a ring of which something was cut off. */
 MQC_HIDDEN int mqc_resized(const mqc_topic *t);
 
-static inline mq_ring_header *mqc_ring(const mqc_topic *t) { return (mq_ring_header *)(void *)t->ring.address; }
-static inline mq_ring_side *mqc_side(const mqc_topic *t) { return (mq_ring_side *)(void *)t->side.address; }
+static inline mq_ring_header *mqc_topic_ring_header(const mqc_topic *t) {
+    return (mq_ring_header *)(void *)t->ring.address;
+}
+static inline mq_ring_side *mqc_topic_side_header(const mqc_topic *t) {
+    return (mq_ring_side *)(void *)t->side.address;
+}
 
 #endif

@@ -23,7 +23,7 @@ static bool mqc_same_text(const char *one, const char *other, size_t bytes) {
 /* Compare the dtype with that of the header. */
 static bool mqc_vector_has_dtype(mqc_records *r, const char *json) {
     mq_record_header *record = r->w.parts.header;
-    mq_schema_parts at = mq_schema_parts_of(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
+    mq_schema_parts at = mq_schema_parts_from_block(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
     char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING], data[MQ_RECORD_SCHEMA_BYTES];
     uint64_t bytes = 0;
     return mq_schema_read(&at, name, encoding, data, &bytes) && bytes >= MQC_DATA_MARKS &&
@@ -86,14 +86,14 @@ static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count
 }
 
 /* Read until all is read. */
-static int mqc_vector_read(mqc_records *r, mq_selection which, uint8_t *items, mq_read_info reading) {
+static int mqc_vector_read(mqc_records *r, mq_element_selection which, uint8_t *items, mq_vector_read_info reading) {
     int64_t deadline = 0;
     for (;;) {
         uint64_t done = mq_vector_read_with_info(&r->w.parts, &which, items, &reading);
         if (done == which.count)
-            return mqc_records_check_whole(r);
-        deadline = deadline ? deadline : mqc_records_limit();
-        if (mq_now_ns() > deadline)
+            return mqc_records_check_truncation(r);
+        deadline = deadline ? deadline : mqc_records_read_deadline();
+        if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(&r->endpoint, ETIMEDOUT,
                                       "an item was written again and again for 1 s; make it with copies=4");
         if (which.list)
@@ -114,55 +114,55 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
         status = mqc_vector_range(r, first, count);
     if (status)
         return status;
-    return mqc_vector_read(r, (mq_selection){.first = first, .count = count}, items,
-                           (mq_read_info){.count = counts, .time_ns = times});
+    return mqc_vector_read(r, (mq_element_selection){.first = first, .count = count}, items,
+                           (mq_vector_read_info){.count = counts, .time_ns = times});
 }
 
 /* Write the rest, waiting for other writers. */
-static int mqc_vector_write_patiently(mqc_records *r, const mq_selection *which, const void *items, int64_t time,
-                                      double timeout, uint64_t *done) {
+static int mqc_vector_write_patiently(mqc_records *r, const mq_element_selection *which, const void *items,
+                                      int64_t time, double timeout, uint64_t *done) {
     mq_vector_status status = MQ_VECTOR_LOCKED;
     int64_t deadline = timeout == 0 ? 0 : mqc_deadline(timeout);
     deadline = deadline < 0 ? INT64_MAX : deadline;
     if (deadline)
         status = mq_vector_write(&r->w, which, items, time, NULL, deadline, done);
     if (status == MQ_VECTOR_WRITTEN)
-        return mqc_records_check_whole(r);
-    int cut = mqc_records_check_whole(r);
+        return mqc_records_check_truncation(r);
+    int cut = mqc_records_check_truncation(r);
     if (cut || status == MQ_VECTOR_CORRUPT)
         return cut ? cut
                    : mqc_endpoint_error(&r->endpoint, EPROTO,
                                         "its versions change under a writer's hands: foreign bytes");
     return mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
-                              (unsigned long long)mq_selection_index(which, *done));
+                              (unsigned long long)mq_element_selection_index(which, *done));
 }
 
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout) {
     mqc_records *r = &vector->r;
-    mq_selection which = {.first = first, .count = count};
+    mq_element_selection which = {.first = first, .count = count};
     uint64_t done = 0;
     int status = mqc_records_need_row(r);
     if (!status)
         status = mqc_vector_range(r, first, count);
     if (status)
         return status;
-    int64_t time = mq_now_ns() + r->clock_offset;
+    int64_t time = mq_monotonic_ns() + r->clock_offset;
     if (mq_likely(mq_vector_write(&r->w, &which, items, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN))
-        return mqc_records_check_whole(r);
+        return mqc_records_check_truncation(r);
     return mqc_vector_write_patiently(r, &which, items, time, timeout, &done);
 }
 
 /* The parts, for a look at the items that this handle has. */
-static mq_record_parts mqc_vector_view(const mqc_records *r) {
-    mq_record_parts view = r->w.parts;
+static mq_record_file_parts mqc_vector_view(const mqc_records *r) {
+    mq_record_file_parts view = r->w.parts;
     view.config.length = r->length;
     return view;
 }
 
 static bool mqc_vector_more(void *reader) {
     mqc_records *r = reader;
-    mq_record_parts view = mqc_vector_view(r);
-    return mqc_records_check_whole(r) || mq_vector_next_changed(&view, r->seen, 0) < r->length;
+    mq_record_file_parts view = mqc_vector_view(r);
+    return mqc_records_check_truncation(r) || mq_vector_next_changed(&view, r->seen, 0) < r->length;
 }
 
 int msgq_vector_wait(msgq_vector *vector, double timeout) {
@@ -171,13 +171,14 @@ int msgq_vector_wait(msgq_vector *vector, double timeout) {
 
 int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room) {
     mqc_records *r = &vector->r;
-    mq_record_parts view = mqc_vector_view(r);
+    mq_record_file_parts view = mqc_vector_view(r);
     uint64_t found = 0, index = 0;
     int status = mqc_check_process(&r->endpoint, r->generation);
     while (!status && found < room && (index = mq_vector_next_changed(&view, r->seen, index)) < r->length) {
         uint64_t times = 0;
         uint8_t *to = items ? (uint8_t *)items + found * view.config.item_bytes : NULL;
-        status = mqc_vector_read(r, (mq_selection){.first = index, .count = 1}, to, (mq_read_info){.count = &times});
+        status = mqc_vector_read(r, (mq_element_selection){.first = index, .count = 1}, to,
+                                 (mq_vector_read_info){.count = &times});
         if (status)
             break;
         r->seen[index] = times;

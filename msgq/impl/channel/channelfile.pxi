@@ -96,7 +96,7 @@ cdef class ChannelFile(EndpointFile):
 
     @property
     def config(self):
-        cdef mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&self.header.config))
+        cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&self.header.config))
         subscribers = None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers
         stamps = g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None
         return g.capacity or None, g.publishers or None, subscribers or None, stamps
@@ -105,9 +105,9 @@ cdef class ChannelFile(EndpointFile):
         """Agree on a configuration, under the lock; with a publisher all that nobody has said gets its default."""
         cdef int fd
         cdef uint64_t before = mq_load_acquire_u64(&self.header.config)
-        cdef mq_channel_config wanted = self._merge_config(mq_channel_config_of(before), capacity, publishers,
+        cdef mq_channel_config wanted = self._merge_config(mq_channel_config_unpack(before), capacity, publishers,
                                                            subscribers, stamps, publishes)
-        if mq_channel_config_word(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
+        if mq_channel_config_pack(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
             return  # all was said before, and what was said does not change
         if not self.writable:
             raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
@@ -118,7 +118,7 @@ cdef class ChannelFile(EndpointFile):
             unlock_file(fd)
 
     cdef int _configure_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1:
-        cdef mq_channel_config before = mq_channel_config_of(mq_load_acquire_u64(&self.header.config))
+        cdef mq_channel_config before = mq_channel_config_unpack(mq_load_acquire_u64(&self.header.config))
         if not mq_channel_configure(self.header, self._merge_config(before, capacity, publishers, subscribers, stamps,
                                                                     publishes)):
             text = f"has a capacity of {before.capacity}, which no channel has: foreign bytes; remove it (msgq clean)"
@@ -154,7 +154,7 @@ cdef class ChannelFile(EndpointFile):
     def messages(self):
         """How many were published so far, of all publishers."""
         cdef mq_index_ring order
-        return mq_index_ring_tail(&order) - order.capacity if mq_channel_order(self.header, &order) else 0
+        return mq_index_ring_load_tail(&order) - order.capacity if mq_channel_order(self.header, &order) else 0
 
     @property
     def creator(self):
@@ -166,14 +166,14 @@ cdef class ChannelFile(EndpointFile):
 
     @property
     def schema(self):
-        cdef mq_schema_parts at = mq_schema_parts_of(&self.header.schema, self.header.schema_data,
-                                                     MQ_CHANNEL_SCHEMA_BYTES)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&self.header.schema, self.header.schema_data,
+                                                             MQ_CHANNEL_SCHEMA_BYTES)
         return read_full_schema(&at)
 
     def describe(self, schema, bint replace):
         """Set the schema, unless there is one and `replace` is false. Return the schema that is set afterwards."""
-        cdef mq_schema_parts at = mq_schema_parts_of(&self.header.schema, self.header.schema_data,
-                                                     MQ_CHANNEL_SCHEMA_BYTES)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&self.header.schema, self.header.schema_data,
+                                                             MQ_CHANNEL_SCHEMA_BYTES)
         cdef int fd
         if not self.writable:
             raise StateError("was opened passive, and cannot describe the messages", self.name)
@@ -288,7 +288,7 @@ cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) excep
     for i in range(MQ_CHANNEL_PUBLISHERS):
         row = &file.header.publishers[i]
         if mq_load_acquire_u64(&row.pool_uid) and mq_channel_publisher_liveness(file.header, &probe, i) == MQ_DEAD:
-            count = mq_channel_count_entries(&order, i, &newest) if has_order else 0
+            count = mq_channel_count_pool_entries(&order, i, &newest) if has_order else 0
             dead.append((newest if count else 0, i, mq_load_relaxed_u64(&row.pool_bytes)))
     mq_liveness_probe_end(&probe)
     dead.sort()
@@ -311,7 +311,7 @@ cdef int _free(ChannelFile file, const mq_index_ring *order, int i) except -1:
     """Take a dead publisher's messages out of the order, and its pool away."""
     cdef mq_channel_publisher_row *row = &file.header.publishers[i]
     if order != NULL:
-        mq_channel_retract_all(order, i)
+        mq_channel_retract_all_entries(order, i)
     remove_pool(file, mq_load_relaxed_u64(&row.pool_uid))
     mq_channel_release_row(row)
     return 0

@@ -3,8 +3,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file, mq_liveness_probe,
-    mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner, Segment, Waitable,
+    EndpointFile, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
+    mq_liveness_probe, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner, Segment, Waitable,
 )
 
 
@@ -19,7 +19,7 @@ cdef extern from "base/layout.h" nogil:
 cdef extern from "channel/index_ring.h" nogil:
     ctypedef struct mq_index_ring:
         uint64_t capacity
-    uint64_t mq_index_ring_tail(const mq_index_ring *order)
+    uint64_t mq_index_ring_load_tail(const mq_index_ring *order)
 
 
 cdef extern from "channel/pool.h" nogil:
@@ -36,14 +36,15 @@ cdef extern from "channel/pool.h" nogil:
         uint8_t *data
         uint64_t uid, slot_bytes, stride
         uint32_t slots
-    uint64_t mq_pool_stride(uint64_t slot_bytes)
-    uint64_t mq_pool_head(uint64_t slots, uint64_t page)
-    void mq_pool_write(mq_pool *pool, uint64_t size, uint64_t slots, uint64_t slot_bytes, uint64_t page,
-                       uint64_t channel_inode, uint64_t uid, uint64_t pid, const char *node)
-    const char *mq_pool_check(mq_pool *pool, uint64_t size, uint64_t channel_inode, uint64_t uid, mq_pool_map *slots)
+    uint64_t mq_pool_slot_stride(uint64_t slot_bytes)
+    uint64_t mq_pool_header_bytes(uint64_t slots, uint64_t page)
+    void mq_pool_header_init(mq_pool *pool, uint64_t size, uint64_t slots, uint64_t slot_bytes, uint64_t page,
+                             uint64_t channel_inode, uint64_t uid, uint64_t pid, const char *node)
+    const char *mq_pool_header_check(mq_pool *pool, uint64_t size, uint64_t channel_inode, uint64_t uid,
+                                     mq_pool_map *slots)
     uint8_t *mq_pool_slot_payload(mq_pool_slot *slot)
-    uint64_t mq_pin_holders(const mq_pool_map *slots, uint32_t slot)
-    void mq_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer)
+    uint64_t mq_pool_pin_holders(const mq_pool_map *slots, uint32_t slot)
+    void mq_pool_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer)
 
 
 cdef extern from "channel/layout.h" nogil:
@@ -83,9 +84,9 @@ cdef extern from "channel/layout.h" nogil:
         char schema_data[1]
     ctypedef struct mq_channel_config:
         uint64_t capacity, publishers, subscribers, stamps
-    uint64_t mq_channel_config_word(mq_channel_config config)
-    mq_channel_config mq_channel_config_of(uint64_t word)
-    mq_schema_parts mq_schema_parts_of(mq_schema *schema, char *data, uint64_t room)
+    uint64_t mq_channel_config_pack(mq_channel_config config)
+    mq_channel_config mq_channel_config_unpack(uint64_t word)
+    mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room)
 
 
 cdef extern from "channel/publisher.h" nogil:
@@ -109,19 +110,19 @@ cdef extern from "channel/publisher.h" nogil:
         uint32_t limbo_count, published_count, free_count
         uint32_t *limbo
         uint64_t sent, bytes, refused, evicted
-    bint mq_channel_publisher_begin(mq_channel_publisher *p)
-    void mq_channel_publisher_end(mq_channel_publisher *p)
-    int mq_channel_take_slot(mq_channel_publisher *p)
+    bint mq_channel_publisher_init(mq_channel_publisher *p)
+    void mq_channel_publisher_free(mq_channel_publisher *p)
+    int mq_channel_take_free_slot(mq_channel_publisher *p)
     void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot)
-    uint32_t mq_channel_used_count(const mq_channel_publisher *p)
-    uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint32_t i)
-    bint mq_channel_clear_dead(mq_channel_publisher *p)
-    uint8_t *mq_channel_payload(const mq_channel_publisher *p, uint32_t slot)
+    uint32_t mq_channel_used_slot_count(const mq_channel_publisher *p)
+    uint32_t mq_channel_used_slot_at(const mq_channel_publisher *p, uint32_t i)
+    bint mq_channel_clear_dead_pins(mq_channel_publisher *p)
+    uint8_t *mq_channel_begin_slot_write(const mq_channel_publisher *p, uint32_t slot)
     mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t origin_time,
                                          uint64_t *position)
     uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const uint8_t *rows, uint64_t size, uint64_t count,
                                       uint64_t origin_time, uint64_t *first)
-    void mq_channel_count_refused(mq_channel_publisher *p)
+    void mq_channel_count_refused_message(mq_channel_publisher *p)
 
 
 cdef extern from "channel/subscriber.h" nogil:
@@ -146,18 +147,18 @@ cdef extern from "channel/subscriber.h" nogil:
         const mq_channel_header *header
         const mq_u64 *cursor
         const mq_u64 *not_truncated
-    uint64_t mq_channel_cursor(const mq_channel_subscriber *s)
+    uint64_t mq_channel_load_cursor(const mq_channel_subscriber *s)
     bint mq_channel_order(const mq_channel_header *header, mq_index_ring *order)
-    void mq_channel_store_joined(const mq_channel_subscriber *s)
-    bint mq_channel_join(mq_channel_subscriber *s, bint at_tail)
-    mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_channel_message *m)
-    void mq_channel_skip(mq_channel_subscriber *s, const mq_channel_message *m)
-    bint mq_channel_accept(mq_channel_subscriber *s, const mq_channel_message *m)
-    uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
-                                   mq_channel_message *last, const mq_u64 *not_truncated)
-    bint mq_channel_pin(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer)
+    void mq_channel_store_join_position(const mq_channel_subscriber *s)
+    bint mq_channel_subscriber_join(mq_channel_subscriber *s, bint at_tail)
+    mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m)
+    void mq_channel_skip_message(mq_channel_subscriber *s, const mq_channel_message *m)
+    bint mq_channel_accept_entry(mq_channel_subscriber *s, const mq_channel_message *m)
+    uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
+                                      mq_channel_message *last, const mq_u64 *not_truncated)
+    bint mq_channel_pin_message(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer)
     int mq_channel_is_readable(const void *poll_state)
-    int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns)
+    int64_t mq_channel_lapped_sleep_ns(mq_channel_subscriber *s, int64_t now_ns)
 
 
 cdef extern from "base/row_table.h" nogil:
@@ -175,10 +176,10 @@ cdef extern from "base/row_table.h" nogil:
 cdef extern from "channel/header.h" nogil:
     void mq_channel_header_init(mq_channel_header *header, uint64_t kind, uint64_t created_ns, uint64_t pid,
                                 const char *creator)
-    mq_file_check mq_channel_header_check(const mq_channel_header *header, uint64_t size)
+    mq_file_check_result mq_channel_header_check(const mq_channel_header *header, uint64_t size)
     bint mq_channel_configure(mq_channel_header *header, mq_channel_config config)
-    uint64_t mq_channel_count_entries(const mq_index_ring *order, unsigned row, uint64_t *newest)
-    void mq_channel_retract_all(const mq_index_ring *order, unsigned row)
+    uint64_t mq_channel_count_pool_entries(const mq_index_ring *order, unsigned row, uint64_t *newest)
+    void mq_channel_retract_all_entries(const mq_index_ring *order, unsigned row)
     mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *probe, int row)
     bint mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *liveness_file)
     void mq_channel_release_row(mq_channel_publisher_row *row)
@@ -189,8 +190,8 @@ cdef extern from "channel/header.h" nogil:
                                        const char *node)
     int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file, int row)
     mq_row_table mq_channel_subscriber_table(mq_channel_header *header, int count)
-    bint mq_channel_viewer_died(const mq_channel_header *header, int viewer)
-    void mq_channel_clear_pins(const mq_pool_map *slots, int viewer)
+    bint mq_channel_viewer_row_is_stale(const mq_channel_header *header, int viewer)
+    void mq_channel_clear_dead_viewer_pins(const mq_pool_map *slots, int viewer)
     void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self, uint64_t uid,
                                         bint held, const char *node)
 
@@ -203,17 +204,17 @@ cdef extern from "base/atomics.h" nogil:
 
 
 cdef extern from "channel/snapshot.h" nogil:
-    ctypedef struct mq_channel_slots_in_order:
+    ctypedef struct mq_channel_published_slots:
         uint64_t messages
-    ctypedef struct mq_channel_views:
+    ctypedef struct mq_channel_view_counts:
         uint64_t views, outdated, publish_time
     ctypedef struct mq_channel_subscriber_copy:
         uint64_t cursor, joined, received, lost, resets, views_held, viewer, lag
-    void mq_channel_snapshot_order(const mq_index_ring *order, unsigned row, mq_channel_slots_in_order *out)
-    void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_slots_in_order *ordered,
-                                   mq_channel_views *views_by_viewer)
+    void mq_channel_snapshot_slots(const mq_index_ring *order, unsigned row, mq_channel_published_slots *out)
+    void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_published_slots *ordered,
+                                   mq_channel_view_counts *views_by_viewer)
     void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row, mq_channel_subscriber_copy *out)
-    void mq_channel_snapshot_unread(const mq_index_ring *order, mq_channel_subscriber_copy *copy)
+    void mq_channel_snapshot_unread_count(const mq_index_ring *order, mq_channel_subscriber_copy *copy)
 
 
 cdef extern from "sys/file.h" nogil:

@@ -26,11 +26,11 @@ static inline void mq_channel_header_init(mq_channel_header *header, uint64_t ki
     mq_store_relaxed_u64(&header->created_ns, created_ns);
     mq_store_relaxed_u64(&header->creator_pid, pid);
     mq_store_relaxed_u64(&header->kind, kind);
-    mq_copy_in(header->creator, creator, strnlen(creator, MQ_CHANNEL_CREATOR_BYTES - 1));
+    mq_copy_to_shared(header->creator, creator, strnlen(creator, MQ_CHANNEL_CREATOR_BYTES - 1));
     mq_store_release_u64(&header->magic, MQ_CHANNEL_MAGIC);
 }
 
-static inline mq_file_check mq_channel_header_check(const mq_channel_header *header, uint64_t bytes) {
+static inline mq_file_check_result mq_channel_header_check(const mq_channel_header *header, uint64_t bytes) {
     if (bytes < sizeof(mq_channel_header) || mq_load_acquire_u64(&header->magic) != MQ_CHANNEL_MAGIC)
         return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&header->version) >> 32 !=
@@ -46,8 +46,8 @@ static inline bool mq_channel_configure(mq_channel_header *header, mq_channel_co
     mq_index_ring order = {.tail = &header->tail, .entries = header->entries, .capacity = config.capacity};
     if (config.capacity && !mq_channel_capacity_is_valid(config.capacity))
         return false;
-    mq_store_release_u64(&header->config, mq_channel_config_word(config));
-    if (config.capacity && !mq_index_ring_tail(&order))
+    mq_store_release_u64(&header->config, mq_channel_config_pack(config));
+    if (config.capacity && !mq_index_ring_load_tail(&order))
         mq_index_ring_init(&order);
     return true;
 }
@@ -55,14 +55,14 @@ static inline bool mq_channel_configure(mq_channel_header *header, mq_channel_co
 /* ---- publishers ---- */
 
 /* Messages of a row that are in the order. *newest: the position after the newest of them. */
-static inline uint64_t mq_channel_count_entries(const mq_index_ring *order, unsigned row, uint64_t *newest) {
-    uint64_t count = 0, tail = mq_index_ring_tail(order);
+static inline uint64_t mq_channel_count_pool_entries(const mq_index_ring *order, unsigned row, uint64_t *newest) {
+    uint64_t count = 0, tail = mq_index_ring_load_tail(order);
     *newest = 0;
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
-        if (mq_entry_row(entry) != row)
+        if (mq_index_entry_pool_row(entry) != row)
             continue;
-        uint64_t after = tail + (uint64_t)mq_entry_ahead(entry, tail) + 1;
+        uint64_t after = tail + (uint64_t)mq_index_entry_distance_ahead(entry, tail) + 1;
         *newest = after > *newest ? after : *newest;
         count++;
     }
@@ -70,13 +70,13 @@ static inline uint64_t mq_channel_count_entries(const mq_index_ring *order, unsi
 }
 
 /* Take all messages of a dead row out of the order. Nobody puts in more of them. */
-static inline void mq_channel_retract_all(const mq_index_ring *order, unsigned row) {
+static inline void mq_channel_retract_all_entries(const mq_index_ring *order, unsigned row) {
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
-        if (mq_entry_row(entry) == row) /* fails if it is overwritten just now: it has gone, too */
+        if (mq_index_entry_pool_row(entry) == row) /* fails if it is overwritten just now: it has gone, too */
             mq_compare_exchange_u64(&order->entries[i], entry,
                                     (entry >> MQ_INDEX_RING_SHIFT << MQ_INDEX_RING_SHIFT) |
-                                        mq_entry(0, MQ_INDEX_RING_RETRACTED, 0));
+                                        mq_index_entry_pack(0, MQ_INDEX_RING_RETRACTED, 0));
     }
 }
 
@@ -130,9 +130,10 @@ static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, 
     mq_store_relaxed_u64(&row->bytes, 0);
     mq_store_relaxed_u64(&row->refused, 0);
     mq_store_relaxed_u64(&row->evicted, 0);
-    mq_copy_in(row->node, name, sizeof name);
+    mq_copy_to_shared(row->node, name, sizeof name);
     mq_participant_write(&row->participant, self, slots->uid, held);
-    /* EDGE pool: release. The former pool's entries are gone, then the row has another. Partner: mq_channel_next */
+    /* EDGE pool: release. The former pool's entries are gone, then the row has another. Partner:
+     * mq_channel_next_message */
     mq_store_release_u64(&row->pool_uid, slots->uid);
 }
 
@@ -147,7 +148,7 @@ static inline mq_row_table mq_channel_subscriber_table(mq_channel_header *header
 
 /* The next row of a viewer, from `row` on, that is free or a dead owner's; not locked. MQ_NO_ROW: there is none.
  *
- * Before it is locked the bit of a dead owner is to be cleared in all pools of the living (mq_channel_clear_pins): a row that
+ * Before it is locked the bit of a dead owner is to be cleared in all pools of the living (mq_channel_clear_dead_viewer_pins): a row that
  * is locked already looks alive, and a publisher that lacks slots would leave that bit alone for as long as the taker is
  * stopped. That the bit may be cleared twice does no harm. */
 static inline int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file,
@@ -161,15 +162,15 @@ static inline int mq_channel_find_free_viewer(const mq_channel_header *header, c
 }
 
 /* Did a viewer die in this row, so that its bit may be left in pools? */
-static inline bool mq_channel_viewer_died(const mq_channel_header *header, int viewer) {
+static inline bool mq_channel_viewer_row_is_stale(const mq_channel_header *header, int viewer) {
     return mq_load_relaxed_u64(&header->viewers[viewer].participant.uid) != 0; /* relaxed: under the lock */
 }
 
 /* Take the bit of a dead viewer from all slots of a pool. */
-static inline void mq_channel_clear_pins(const mq_pool_map *slots, int viewer) {
+static inline void mq_channel_clear_dead_viewer_pins(const mq_pool_map *slots, int viewer) {
     for (uint32_t slot = 0; slot < slots->slots; slot++)
-        if (mq_pin_holders(slots, slot) >> viewer & 1)
-            mq_pin_clear(slots, slot, (unsigned)viewer);
+        if (mq_pool_pin_holders(slots, slot) >> viewer & 1)
+            mq_pool_pin_clear(slots, slot, (unsigned)viewer);
 }
 
 static inline void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self,
@@ -177,7 +178,7 @@ static inline void mq_channel_subscriber_register(mq_channel_subscriber_row *row
     char name[MQ_NODE_NAME] = "";
     memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
     mq_participant_clear(&row->participant);
-    mq_copy_in(row->node, name, sizeof name);
+    mq_copy_to_shared(row->node, name, sizeof name);
     mq_store_relaxed_u64(&row->viewer, 0); /* relaxed, all: released with uid */
     mq_store_relaxed_u64(&row->joined, 0);
     mq_store_relaxed_u64(&row->cursor, 0);

@@ -114,10 +114,10 @@ static inline bool mq_channel_capacity_is_valid(uint64_t capacity) {
     return capacity >= 2 && capacity <= MQ_CHANNEL_CAPACITY_MAX && !(capacity & (capacity - 1));
 }
 
-static inline uint64_t mq_channel_config_word(mq_channel_config g) {
+static inline uint64_t mq_channel_config_pack(mq_channel_config g) {
     return g.capacity | g.publishers << 16 | g.subscribers << 24 | g.stamps << 32;
 }
-static inline mq_channel_config mq_channel_config_of(uint64_t word) {
+static inline mq_channel_config mq_channel_config_unpack(uint64_t word) {
     return (mq_channel_config){.capacity = word & 0xFFFF,
                                .publishers = word >> 16 & 0xFF,
                                .subscribers = word >> 24 & 0xFF,

@@ -24,7 +24,7 @@ enum {
 typedef struct {
     mq_u64 holders; /* bit i: viewer i looks at the slot. Set and cleared by the viewer; of a dead one, by the owner */
     mq_u64 pad[7];
-} mq_pin;
+} mq_pool_pin;
 
 typedef struct {
     mq_u64 magic;
@@ -40,9 +40,9 @@ typedef struct {
     mq_u64 reserved;
     mq_u32 slot_released; /* the owner sleeps here until somebody lets a slot go (eventcount.h, several wake) */
     mq_u32 pad[15];
-    mq_pin pins[];
+    mq_pool_pin pins[];
 } mq_pool;
-_Static_assert(sizeof(mq_pool) == 192 && sizeof(mq_pin) == MQ_LINE, "bump MQ_POOL_VERSION");
+_Static_assert(sizeof(mq_pool) == 192 && sizeof(mq_pool_pin) == MQ_LINE, "bump MQ_POOL_VERSION");
 
 /* Before each payload. Written by the owner, released with the message's position. */
 typedef struct {
@@ -61,31 +61,33 @@ typedef struct {
     uint32_t slots;
 } mq_pool_map;
 
-static inline uint64_t mq_pool_stride(uint64_t slot_bytes) {
+static inline uint64_t mq_pool_slot_stride(uint64_t slot_bytes) {
     return sizeof(mq_pool_slot) + ((slot_bytes + MQ_LINE - 1) & ~(uint64_t)(MQ_LINE - 1));
 }
-static inline uint64_t mq_pool_head(uint64_t slots, uint64_t page) {
-    return (sizeof(mq_pool) + slots * sizeof(mq_pin) + page - 1) & ~(page - 1);
+static inline uint64_t mq_pool_header_bytes(uint64_t slots, uint64_t page) {
+    return (sizeof(mq_pool) + slots * sizeof(mq_pool_pin) + page - 1) & ~(page - 1);
 }
 
 /* Fill in the head of a new pool; the file has so many bytes, zeros. */
-static inline void mq_pool_write(mq_pool *pool, uint64_t bytes, uint64_t slots, uint64_t slot_bytes, uint64_t page,
-                                 uint64_t channel_inode, uint64_t uid, uint64_t pid, const char *node) {
+static inline void mq_pool_header_init(mq_pool *pool, uint64_t bytes, uint64_t slots, uint64_t slot_bytes,
+                                       uint64_t page, uint64_t channel_inode, uint64_t uid, uint64_t pid,
+                                       const char *node) {
     mq_store_relaxed_u64(&pool->version, MQ_POOL_VERSION); /* relaxed, all: the file has no name so far */
     mq_store_relaxed_u64(&pool->total_bytes, bytes);
     mq_store_relaxed_u64(&pool->slots, slots);
     mq_store_relaxed_u64(&pool->slot_bytes, slot_bytes);
-    mq_store_relaxed_u64(&pool->data_offset, mq_pool_head(slots, page));
+    mq_store_relaxed_u64(&pool->data_offset, mq_pool_header_bytes(slots, page));
     mq_store_relaxed_u64(&pool->channel_inode, channel_inode);
     mq_store_relaxed_u64(&pool->uid, uid);
     mq_store_relaxed_u64(&pool->pid, pid);
-    mq_copy_in(pool->node, node, strnlen(node, MQ_NODE_NAME - 1));
+    mq_copy_to_shared(pool->node, node, strnlen(node, MQ_NODE_NAME - 1));
     mq_store_release_u64(&pool->magic, MQ_POOL_MAGIC);
 }
 
-/* Check a mapped file of `bytes`, and keep its configuration. NULL when it is the pool `uid` of that piece; else what is wrong. */
-static inline const char *mq_pool_check(mq_pool *pool, uint64_t bytes, uint64_t channel_inode, uint64_t uid,
-                                        mq_pool_map *slots) {
+/* Check a mapped file of `bytes`, and keep its configuration. NULL when it is the pool `uid` of that piece; else what
+ * is wrong. */
+static inline const char *mq_pool_header_check(mq_pool *pool, uint64_t bytes, uint64_t channel_inode, uint64_t uid,
+                                               mq_pool_map *slots) {
     if (bytes < sizeof(mq_pool) || mq_load_acquire_u64(&pool->magic) != MQ_POOL_MAGIC)
         return "is no pool";
     if (mq_load_relaxed_u64(&pool->version) != MQ_POOL_VERSION) /* relaxed, all: constant since before the name */
@@ -93,9 +95,9 @@ static inline const char *mq_pool_check(mq_pool *pool, uint64_t bytes, uint64_t 
     if (mq_load_relaxed_u64(&pool->uid) != uid || mq_load_relaxed_u64(&pool->channel_inode) != channel_inode)
         return "is the pool of another channel or publisher";
     uint64_t count = mq_load_relaxed_u64(&pool->slots), slot_bytes = mq_load_relaxed_u64(&pool->slot_bytes);
-    uint64_t offset = mq_load_relaxed_u64(&pool->data_offset), stride = mq_pool_stride(slot_bytes);
+    uint64_t offset = mq_load_relaxed_u64(&pool->data_offset), stride = mq_pool_slot_stride(slot_bytes);
     if (count == 0 || count > MQ_POOL_SLOTS_MAX || slot_bytes > MQ_POOL_BYTES_MAX || offset > bytes || offset % 4096 ||
-        offset < sizeof(mq_pool) + count * sizeof(mq_pin) || (bytes - offset) / stride < count)
+        offset < sizeof(mq_pool) + count * sizeof(mq_pool_pin) || (bytes - offset) / stride < count)
         return "has a configuration that makes no sense";
     *slots = (mq_pool_map){.pool = pool,
                            .data = (uint8_t *)pool + offset,
@@ -117,15 +119,16 @@ static inline void mq_pool_slot_prefetch(mq_pool_slot *slot) { __builtin_prefetc
 
 /* ---- those who look ---- */
 
-/* Then the entry is to be looked at again (mq_index_ring_unchanged): only if it stands, the slot is ours to look at. */
-static inline void mq_pin_set(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
+/* Then the entry is to be looked at again (mq_index_ring_entry_is_unchanged): only if it stands, the slot is ours to
+ * look at. */
+static inline void mq_pool_pin_set(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
     mq_fetch_or_u64(&slots->pool->pins[slot].holders, 1ull << viewer);
 }
 
 /* Let go, and wake the owner if it waits for that. */
-static inline void mq_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
-    /* EDGE unpin: release. What was read, was read before. Partner: mq_pin_holders. If weaker: a late load finds the next
-     * message. */
+static inline void mq_pool_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
+    /* EDGE unpin: release. What was read, was read before. Partner: mq_pool_pin_holders. If weaker: a late load finds
+     * the next message. */
     mq_fetch_and_u64(&slots->pool->pins[slot].holders, ~(1ull << viewer));
     if (mq_eventcount_has_waiters_mp(&slots->pool->slot_released))
         mq_eventcount_notify_mp(&slots->pool->slot_released);
@@ -134,8 +137,8 @@ static inline void mq_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigne
 /* ---- the owner ---- */
 
 /* The viewers that hold a slot, whose message has been seen gone. */
-static inline uint64_t mq_pin_holders(const mq_pool_map *slots, uint32_t slot) {
-    /* EDGE unpin: sequentially consistent, and so acquire. Partner: mq_pin_clear */
+static inline uint64_t mq_pool_pin_holders(const mq_pool_map *slots, uint32_t slot) {
+    /* EDGE unpin: sequentially consistent, and so acquire. Partner: mq_pool_pin_clear */
     return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);
 }
 

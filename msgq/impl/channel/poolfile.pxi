@@ -13,7 +13,7 @@ cdef class PoolFile:
             close(self.fd)
 
     cdef int check_truncation(self, str name) except -1:
-        if mq_was_truncated(self.not_truncated):
+        if mq_mapping_was_truncated(self.not_truncated):
             raise truncated_error(name, self.segment)
         return 0
 
@@ -21,7 +21,7 @@ cdef class PoolFile:
 cdef PoolFile _read_pool(Segment segment, ChannelFile file, uint64_t uid):
     cdef PoolFile pool = PoolFile.__new__(PoolFile)
     cdef mq_pool *head = <mq_pool *> segment.address
-    cdef const char *wrong = mq_pool_check(head, segment.size, file.segment.inode, uid, &pool.slots)
+    cdef const char *wrong = mq_pool_header_check(head, segment.size, file.segment.inode, uid, &pool.slots)
     if wrong != NULL:
         raise CorruptSegmentError((<bytes> wrong).decode(), file.name, segment.path)
     pool.node = _text(head.node, MQ_NODE_NAME)
@@ -66,7 +66,7 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     cdef Segment segment
     cdef PoolFile pool
     cdef uint64_t page = os.sysconf("SC_PAGESIZE")
-    cdef uint64_t size = mq_pool_head(slots, page) + slots * mq_pool_stride(slot_bytes)
+    cdef uint64_t size = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride(slot_bytes)
     cdef uint64_t uid = new_uid()
     cdef bytes node_bytes = node.encode()
     path = naming.pool_path(file.name, file.prefix, uid)
@@ -76,8 +76,8 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     try:
         check_file(fd, &info, file.name, path)
         segment = map_file(fd, &info, True, file.name, path)
-        mq_pool_write(<mq_pool *> segment.address, size, slots, slot_bytes, page, file.segment.inode, uid, pid,
-                      node_bytes)
+        mq_pool_header_init(<mq_pool *> segment.address, size, slots, slot_bytes, page, file.segment.inode, uid, pid,
+                            node_bytes)
         pool = _read_pool(segment, file, uid)
         pool.fd = fd
         return pool

@@ -49,7 +49,7 @@ typedef struct {
 } mq_channel_publisher;
 
 /* Begin with all slots free. False: no memory. */
-static inline bool mq_channel_publisher_begin(mq_channel_publisher *p) {
+static inline bool mq_channel_publisher_init(mq_channel_publisher *p) {
     uint32_t count = p->slots.slots;
     p->published = calloc(count, sizeof *p->published + 2 * sizeof *p->free);
     if (!p->published)
@@ -60,7 +60,7 @@ static inline bool mq_channel_publisher_begin(mq_channel_publisher *p) {
         p->free[p->free_count] = count - 1 - p->free_count;
     return true;
 }
-static inline void mq_channel_publisher_end(mq_channel_publisher *p) {
+static inline void mq_channel_publisher_free(mq_channel_publisher *p) {
     free(p->published);
     p->published = NULL;
 }
@@ -68,21 +68,21 @@ static inline void mq_channel_publisher_end(mq_channel_publisher *p) {
 /* ---- taking a slot ---- */
 
 /* The oldest message has left the order: its slot, or MQ_CHANNEL_NO_SLOT when somebody holds it. */
-static inline int mq_channel_reclaim_oldest(mq_channel_publisher *p) {
+static inline int mq_channel_reclaim_oldest_slot(mq_channel_publisher *p) {
     uint32_t slot = p->published[p->first].slot;
     p->first = p->first + 1 == p->slots.slots ? 0 : p->first + 1;
     p->published_count--;
-    if (!mq_pin_holders(&p->slots, slot))
+    if (!mq_pool_pin_holders(&p->slots, slot))
         return (int)slot;
     p->limbo[p->limbo_count++] = slot;
     return MQ_CHANNEL_NO_SLOT;
 }
 
 /* A slot that was held, and is not any more. */
-static inline int mq_channel_take_from_limbo(mq_channel_publisher *p) {
+static inline int mq_channel_take_slot_from_limbo(mq_channel_publisher *p) {
     for (uint32_t i = 0; i < p->limbo_count; i++) {
         uint32_t slot = p->limbo[i];
-        if (mq_pin_holders(&p->slots, slot))
+        if (mq_pool_pin_holders(&p->slots, slot))
             continue;
         p->limbo[i] = p->limbo[--p->limbo_count];
         return (int)slot;
@@ -91,10 +91,10 @@ static inline int mq_channel_take_from_limbo(mq_channel_publisher *p) {
 }
 
 /* The slots that a publisher cannot write: in limbo (the first ones), and published. */
-static inline uint32_t mq_channel_used_count(const mq_channel_publisher *p) {
+static inline uint32_t mq_channel_used_slot_count(const mq_channel_publisher *p) {
     return p->limbo_count + p->published_count;
 }
-static inline uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint32_t i) {
+static inline uint32_t mq_channel_used_slot_at(const mq_channel_publisher *p, uint32_t i) {
     if (i < p->limbo_count)
         return p->limbo[i];
     uint32_t at = p->first + (i - p->limbo_count);
@@ -102,11 +102,11 @@ static inline uint32_t mq_channel_used_slot(const mq_channel_publisher *p, uint3
 }
 
 /* Which viewers that hold some of the first `count` of them are dead, one bit each. */
-static inline uint64_t mq_channel_dead_viewers(const mq_channel_publisher *p, uint32_t count) {
+static inline uint64_t mq_channel_find_dead_viewers(const mq_channel_publisher *p, uint32_t count) {
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     uint64_t holders = 0, dead = 0;
     for (uint32_t i = 0; i < count; i++)
-        holders |= mq_pin_holders(&p->slots, mq_channel_used_slot(p, i));
+        holders |= mq_pool_pin_holders(&p->slots, mq_channel_used_slot_at(p, i));
     for (int viewer = 0; viewer < MQ_CHANNEL_VIEWERS; viewer++)
         if (holders >> viewer & 1 && mq_participant_liveness(&probe, &p->header->viewers[viewer].participant,
                                                              MQ_CHANNEL_VIEWER_BYTE + viewer) == MQ_DEAD)
@@ -115,63 +115,63 @@ static inline uint64_t mq_channel_dead_viewers(const mq_channel_publisher *p, ui
     return dead;
 }
 
-/* Take from dead viewers what they hold in limbo. Their lives are asked for after the slots came there, so each bit that
- * is found is of a viewer that died since, or of nobody: a successor cannot have set it, since what has left the order
- * cannot be held any more. True: there was something. */
-static inline bool mq_channel_clear_dead(mq_channel_publisher *p) {
-    uint64_t dead = mq_channel_dead_viewers(p, p->limbo_count);
+/* Take from dead viewers what they hold in limbo. Their lives are asked for after the slots came there, so each bit
+ * that is found is of a viewer that died since, or of nobody: a successor cannot have set it, since what has left the
+ * order cannot be held any more. True: there was something. */
+static inline bool mq_channel_clear_dead_pins(mq_channel_publisher *p) {
+    uint64_t dead = mq_channel_find_dead_viewers(p, p->limbo_count);
     for (uint32_t i = 0; dead && i < p->limbo_count; i++)
-        if (mq_pin_holders(&p->slots, p->limbo[i]) & dead)
+        if (mq_pool_pin_holders(&p->slots, p->limbo[i]) & dead)
             mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, ~dead);
     return dead != 0;
 }
 
 /* Is a published slot held by nobody but `dead`? Somebody may come to hold it after this look. */
-static inline bool mq_channel_has_unpinned(const mq_channel_publisher *p, uint64_t dead) {
-    for (uint32_t i = p->limbo_count; i < mq_channel_used_count(p); i++)
-        if (!(mq_pin_holders(&p->slots, mq_channel_used_slot(p, i)) & ~dead))
+static inline bool mq_channel_has_unpinned_slot(const mq_channel_publisher *p, uint64_t dead) {
+    for (uint32_t i = p->limbo_count; i < mq_channel_used_slot_count(p); i++)
+        if (!(mq_pool_pin_holders(&p->slots, mq_channel_used_slot_at(p, i)) & ~dead))
             return true;
     return false;
 }
 
 /* Would a slot be had if messages were retracted? Else they stay, for those who have not read them. */
-static inline bool mq_channel_may_evict(mq_channel_publisher *p) {
-    if (mq_channel_has_unpinned(p, 0))
+static inline bool mq_channel_may_evict_message(mq_channel_publisher *p) {
+    if (mq_channel_has_unpinned_slot(p, 0))
         return true;
-    uint64_t dead = p->published_count ? mq_channel_dead_viewers(p, mq_channel_used_count(p)) : 0;
-    if (!dead || !mq_channel_has_unpinned(p, dead))
+    uint64_t dead = p->published_count ? mq_channel_find_dead_viewers(p, mq_channel_used_slot_count(p)) : 0;
+    if (!dead || !mq_channel_has_unpinned_slot(p, dead))
         return false;
     p->next_probe_at = p->sent; /* what the dead hold can be cleared once it is in limbo */
     return true;
 }
 
-/* A slot to write, or MQ_CHANNEL_NO_SLOT: each is held or lent. Messages are retracted only when no other slot is to be had, and
- * one of them would be. */
-static inline int mq_channel_take_slot(mq_channel_publisher *p) {
+/* A slot to write, or MQ_CHANNEL_NO_SLOT: each is held or lent. Messages are retracted only when no other slot is to be
+ * had, and one of them would be. */
+static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
     int slot = MQ_CHANNEL_NO_SLOT;
     if (p->free_count)
         return (int)p->free[--p->free_count];
-    /* Bound: two rounds a slot, one that retracts its message and one that clears pins of dead viewers. More rounds mean
-     * corrupt entries or pins. Each round of the inner loop removes a published message. */
+    /* Bound: two rounds a slot, one that retracts its message and one that clears pins of dead viewers. More rounds
+     * mean corrupt entries or pins. Each round of the inner loop removes a published message. */
     for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_CHANNEL_NO_SLOT; rounds--) {
-        while (
-            slot == MQ_CHANNEL_NO_SLOT && p->published_count &&
-            mq_index_ring_evicted(&p->order, p->published[p->first].position, p->number, p->published[p->first].slot))
-            slot = mq_channel_reclaim_oldest(p);
+        while (slot == MQ_CHANNEL_NO_SLOT && p->published_count &&
+               mq_index_ring_entry_is_evicted(&p->order, p->published[p->first].position, p->number,
+                                              p->published[p->first].slot))
+            slot = mq_channel_reclaim_oldest_slot(p);
         if (slot == MQ_CHANNEL_NO_SLOT)
-            slot = mq_channel_take_from_limbo(p);
+            slot = mq_channel_take_slot_from_limbo(p);
         if (slot != MQ_CHANNEL_NO_SLOT)
             break;
         if (p->limbo_count &&
             p->sent >= p->next_probe_at) { /* else what the dead hold would shorten the order for good */
-            if (mq_channel_clear_dead(p))
+            if (mq_channel_clear_dead_pins(p))
                 continue;
             p->next_probe_at = p->sent + p->order.capacity; /* all live: once a lap, since asking costs system calls */
         }
-        if (!mq_channel_may_evict(p))
+        if (!mq_channel_may_evict_message(p))
             break;
         mq_channel_published_slot *oldest = &p->published[p->first];
-        if (mq_index_ring_retract(&p->order, oldest->position, p->number, oldest->slot))
+        if (mq_index_ring_retract_entry(&p->order, oldest->position, p->number, oldest->slot))
             mq_store_relaxed_u64(&p->row->evicted, ++p->evicted); /* relaxed: a counter */
     }
     return slot;
@@ -182,23 +182,24 @@ static inline void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot
 /* ---- writing it, and publishing ---- */
 
 /* Where its payload goes. */
-static inline uint8_t *mq_channel_payload(const mq_channel_publisher *p, uint32_t slot) {
-    /* EDGE slot: release. The former message was seen gone, then its bytes change. Partner: mq_channel_accept.
+static inline uint8_t *mq_channel_begin_slot_write(const mq_channel_publisher *p, uint32_t slot) {
+    /* EDGE slot: release. The former message was seen gone, then its bytes change. Partner: mq_channel_accept_entry.
      * If weaker: a torn copy passes. */
     mq_fence_release();
     return mq_pool_slot_payload(mq_pool_slot_at(&p->slots, slot));
 }
 
 /* Give what is in the slot a position, and wake nobody. The slot is not the caller's any more, unless this says
- * MQ_NO_POSITION: the order is corrupt. `now` is the host's time, which channels without stamps leave out. */
-static inline uint64_t mq_channel_enqueue(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
-                                          uint64_t origin_time) {
+ * MQ_INDEX_RING_NO_POSITION: the order is corrupt. `now` is the host's time, which channels without stamps leave out.
+ * */
+static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
+                                               uint64_t origin_time) {
     mq_pool_slot *at = mq_pool_slot_at(&p->slots, slot);
     mq_store_relaxed_u64(&at->length, length); /* relaxed, all: the exchange of the entry releases them */
     mq_store_relaxed_u64(&at->publish_time, p->stamps ? now : 0);
     mq_store_relaxed_u64(&at->origin_time, origin_time);
-    uint64_t position = mq_index_ring_publish(&p->order, p->number, slot);
-    if (mq_unlikely(position == MQ_NO_POSITION))
+    uint64_t position = mq_index_ring_publish_entry(&p->order, p->number, slot);
+    if (mq_unlikely(position == MQ_INDEX_RING_NO_POSITION))
         return position;
     uint32_t last = p->first + p->published_count++;
     p->published[last < p->slots.slots ? last : last - p->slots.slots] = (mq_channel_published_slot){position, slot};
@@ -208,15 +209,15 @@ static inline uint64_t mq_channel_enqueue(mq_channel_publisher *p, uint32_t slot
 }
 
 /* What a message is stamped with that is published now. */
-static inline uint64_t mq_channel_now(const mq_channel_publisher *p) {
-    return p->stamps ? (uint64_t)(mq_now_ns() + p->clock_offset) : 0;
+static inline uint64_t mq_channel_message_stamp(const mq_channel_publisher *p) {
+    return p->stamps ? (uint64_t)(mq_monotonic_ns() + p->clock_offset) : 0;
 }
 
 /* Publish what is in the slot. It is the caller's still if this says MQ_CHANNEL_CORRUPT. */
 static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
                                                    uint64_t origin_time, uint64_t *position) {
-    *position = mq_channel_enqueue(p, slot, length, mq_channel_now(p), origin_time);
-    if (mq_unlikely(*position == MQ_NO_POSITION))
+    *position = mq_channel_enqueue_slot(p, slot, length, mq_channel_message_stamp(p), origin_time);
+    if (mq_unlikely(*position == MQ_INDEX_RING_NO_POSITION))
         return MQ_CHANNEL_CORRUPT;
     return mq_eventcount_has_waiters_mp(&p->header->eventcount) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
 }
@@ -226,14 +227,14 @@ static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint
  * to be woken. */
 static inline uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
                                                 uint64_t count, uint64_t origin_time, uint64_t *first) {
-    uint64_t now = mq_channel_now(p), done = 0;
+    uint64_t now = mq_channel_message_stamp(p), done = 0;
     for (; done < count; done++) {
-        int slot = mq_channel_take_slot(p);
+        int slot = mq_channel_take_free_slot(p);
         if (slot == MQ_CHANNEL_NO_SLOT)
             break;
-        mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows + done * size, size);
-        uint64_t position = mq_channel_enqueue(p, (uint32_t)slot, size, now, origin_time);
-        if (mq_unlikely(position == MQ_NO_POSITION)) {
+        mq_copy_to_shared(mq_channel_begin_slot_write(p, (uint32_t)slot), rows + done * size, size);
+        uint64_t position = mq_channel_enqueue_slot(p, (uint32_t)slot, size, now, origin_time);
+        if (mq_unlikely(position == MQ_INDEX_RING_NO_POSITION)) {
             mq_channel_return_slot(p, (uint32_t)slot);
             break;
         }
@@ -243,7 +244,7 @@ static inline uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const u
     return done;
 }
 
-static inline void mq_channel_count_refused(mq_channel_publisher *p) {
+static inline void mq_channel_count_refused_message(mq_channel_publisher *p) {
     mq_store_relaxed_u64(&p->row->refused, ++p->refused); /* relaxed: a counter */
 }
 

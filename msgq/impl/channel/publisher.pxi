@@ -83,8 +83,8 @@ cdef class Publisher:
 
     def stats(self):
         cdef PublisherPool pool = self._pool
-        cdef mq_channel_slots_in_order in_order
-        mq_channel_snapshot_order(&pool.c.order, pool.c.number, &in_order)
+        cdef mq_channel_published_slots in_order
+        mq_channel_snapshot_slots(&pool.c.order, pool.c.number, &in_order)
         self._file.check_truncation()
         return ChannelPublisher(this_participant(), self.name, self.slots, self.slot_bytes, self.sent, self.bytes,
                                 self.refused, self.evicted, in_order.messages, pool.pool_file.segment.path,
@@ -214,7 +214,8 @@ cdef class Publisher:
         done[0] += sent
         if sent and mq_eventcount_has_waiters_mp(&self._pool.c.header.eventcount):
             mq_eventcount_notify_mp(&self._pool.c.header.eventcount)
-        if mq_was_truncated(self._file.not_truncated) or mq_was_truncated(self._pool.pool_file.not_truncated):
+        if (mq_mapping_was_truncated(self._file.not_truncated) or
+                mq_mapping_was_truncated(self._pool.pool_file.not_truncated)):
             self._file.check_truncation()
             self._pool.pool_file.check_truncation(self.endpoint)
         return sent == count
@@ -238,23 +239,23 @@ cdef class Publisher:
         cdef uint8_t *payload
         if size > self._pool.c.slots.slot_bytes:
             self._grow(size)
-        slot = mq_channel_take_slot(&self._pool.c)
+        slot = mq_channel_take_free_slot(&self._pool.c)
         if slot == MQ_CHANNEL_NO_SLOT:
             slot = self._take_slot(timeout)
-        payload = mq_channel_payload(&self._pool.c, slot)
+        payload = mq_channel_begin_slot_write(&self._pool.c, slot)
         if size < LARGE_BYTES:
-            mq_copy_in(payload, data, size)
+            mq_copy_to_shared(payload, data, size)
         else:
             self._use_state = BUSY
             with nogil:
-                mq_copy_in(payload, data, size)
+                mq_copy_to_shared(payload, data, size)
             self._use_state = self._generation
         return self._publish(self._pool, slot, size, origin_time)
 
     cdef object _publish(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
         cdef uint64_t position = 0
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
-        if mq_was_truncated(self._file.not_truncated) or mq_was_truncated(pool.pool_file.not_truncated):
+        if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.pool_file.not_truncated):
             self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
             pool.pool_file.check_truncation(self.endpoint)
         if status == MQ_CHANNEL_NOTIFY:
@@ -273,12 +274,12 @@ cdef class Publisher:
     cdef int _take_slot(self, object timeout) except -1:
         """A slot, when none was to be had at once: what the dead hold, or waiting for one."""
         cdef int slot = MQ_CHANNEL_NO_SLOT
-        if mq_channel_clear_dead(&self._pool.c):
-            slot = mq_channel_take_slot(&self._pool.c)
+        if mq_channel_clear_dead_pins(&self._pool.c):
+            slot = mq_channel_take_free_slot(&self._pool.c)
         if slot == MQ_CHANNEL_NO_SLOT and timeout != 0:
             slot = self._await_slot(timeout)
         if slot == MQ_CHANNEL_NO_SLOT:
-            mq_channel_count_refused(&self._pool.c)
+            mq_channel_count_refused_message(&self._pool.c)
             raise self._exhausted_error()
         return slot
 
@@ -290,7 +291,7 @@ cdef class Publisher:
         cdef PublisherPool pool
         limit = timeout_ns(timeout, self.endpoint)
         if limit >= 0:
-            deadline = mq_now_ns() + <int64_t> limit
+            deadline = mq_monotonic_ns() + <int64_t> limit
         if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
             self._rejoin_or_raise()
         pool = self._pool
@@ -301,10 +302,10 @@ cdef class Publisher:
                 if self._closing or self._generation != fork_generation:
                     break  # closed, or this is the child of a handler's fork
                 expected = mq_eventcount_prepare_wait_mp(&pool.c.slots.pool.slot_released)
-                slot = mq_channel_take_slot(&pool.c)
-                if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead(&pool.c):
-                    slot = mq_channel_take_slot(&pool.c)
-                now = mq_now_ns()
+                slot = mq_channel_take_free_slot(&pool.c)
+                if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead_pins(&pool.c):
+                    slot = mq_channel_take_free_slot(&pool.c)
+                now = mq_monotonic_ns()
                 if slot != MQ_CHANNEL_NO_SLOT or 0 <= deadline <= now:
                     break
                 until = now + SLOT_POLL_NS
@@ -337,8 +338,8 @@ cdef class Publisher:
         cdef uint64_t holders
         cdef PublisherPool pool = self._pool
         cdef list held = [0] * MQ_CHANNEL_VIEWERS
-        for i in range(mq_channel_used_count(&pool.c)):
-            holders = mq_pin_holders(&pool.c.slots, mq_channel_used_slot(&pool.c, i))
+        for i in range(mq_channel_used_slot_count(&pool.c)):
+            holders = mq_pool_pin_holders(&pool.c.slots, mq_channel_used_slot_at(&pool.c, i))
             for viewer in range(MQ_CHANNEL_VIEWERS):
                 held[viewer] += holders >> viewer & 1
         holder_texts = [f"{self._file.viewer(viewer)} holds {count}" for viewer, count in enumerate(held) if count]
@@ -356,11 +357,12 @@ cdef class Publisher:
         if size > self._max_bytes:  # what is computed below does not overflow then
             text = f"a message of {size} bytes does not fit: the pool may have {self._max_bytes} (max_bytes)"
             raise MessageTooLargeError(text, self.endpoint)
-        if (self._slots or PREFERRED_SLOTS) * mq_pool_stride(wanted) > self._max_bytes:
+        if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride(wanted) > self._max_bytes:
             wanted = size
-        if min_slots * mq_pool_stride(wanted) > self._max_bytes:
+        if min_slots * mq_pool_slot_stride(wanted) > self._max_bytes:
             text = (f"a message of {size} bytes does not fit: {min_slots} slots of it need "
-                    f"{min_slots * mq_pool_stride(size)} bytes, and the pool may have {self._max_bytes} (max_bytes)")
+                    f"{min_slots * mq_pool_slot_stride(size)} bytes, "
+                    f"and the pool may have {self._max_bytes} (max_bytes)")
             raise MessageTooLargeError(text, self.endpoint)
         self._use_state = BUSY
         try:
@@ -385,11 +387,11 @@ cdef class Publisher:
             self._rejoin_or_raise()
         if wanted > self._pool.c.slots.slot_bytes:
             self._grow(wanted)
-        slot = mq_channel_take_slot(&self._pool.c)
+        slot = mq_channel_take_free_slot(&self._pool.c)
         loan._slot = self._take_slot(timeout) if slot == MQ_CHANNEL_NO_SLOT else slot
         loan._publisher, loan._pool, loan._size, loan._generation = self, self._pool, wanted, fork_generation
         loan._pool.open_loans += 1
-        mq_channel_payload(&loan._pool.c, loan._slot)  # from now on its bytes may change
+        mq_channel_begin_slot_write(&loan._pool.c, loan._slot)  # from now on its bytes may change
         return loan
 
 
@@ -474,7 +476,7 @@ cdef class Loan:
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         self._check()
-        PyBuffer_FillInfo(buffer, self, mq_channel_payload(&self._pool.c, self._slot), self._size, 0, flags)
+        PyBuffer_FillInfo(buffer, self, mq_channel_begin_slot_write(&self._pool.c, self._slot), self._size, 0, flags)
         self._exports += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):

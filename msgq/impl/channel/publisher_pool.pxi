@@ -23,7 +23,7 @@ cdef class PublisherPool:
     def __dealloc__(self):
         if self.generation == fork_generation:
             self._leave_row()
-        mq_channel_publisher_end(&self.c)
+        mq_channel_publisher_free(&self.c)
 
     cdef void _leave_row(self) noexcept:
         if self.open:
@@ -103,12 +103,12 @@ cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uin
     offset = host_offset_ns()
     pool.pool_file = make_pool(file, slots, slot_bytes, identity.pid, node)
     pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number
-    pool.c.stamps = mq_channel_config_of(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
+    pool.c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
     pool.c.clock_offset, pool.c.liveness_file = offset, file.liveness_file()
     if not mq_channel_order(file.header, &pool.c.order):  # the capacity was set a moment ago
         raise CorruptSegmentError("its order makes no sense: foreign bytes; remove it (msgq clean)", file.name,
                                   file.path)
-    if not mq_channel_publisher_begin(&pool.c):
+    if not mq_channel_publisher_init(&pool.c):
         raise MemoryError()
     mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots,
                                   pool.pool_file.segment.size, pool.pool_file.segment.inode, name)
@@ -126,8 +126,8 @@ cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uin
 
 cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, uint64_t max_bytes) except 0:
     """How many slots: as asked, else one for each entry and a few, within the limits."""
-    cdef uint64_t stride = mq_pool_stride(slot_bytes)
-    cdef uint64_t wanted = mq_channel_config_of(mq_load_acquire_u64(&file.header.config)).capacity + SPARE_SLOTS
+    cdef uint64_t stride = mq_pool_slot_stride(slot_bytes)
+    cdef uint64_t wanted = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).capacity + SPARE_SLOTS
     if asked is None:
         wanted = max(min(wanted, <uint64_t> DEFAULT_POOL_BYTES // stride), <uint64_t> MIN_SLOTS)
     else:
@@ -143,7 +143,7 @@ cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, u
 
 cdef int _check_limit(ChannelFile file) except -1:
     """Refuse a publisher more than the channel may have; rows that stay for loans are of publishers that count once."""
-    cdef mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&file.header.config))
+    cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config))
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef int living = 0
     for i in range(MQ_CHANNEL_PUBLISHERS):

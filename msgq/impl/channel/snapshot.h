@@ -1,5 +1,5 @@
-/* A channel as others see it, for statistics. Each word is read on its own: a figure may be newer than its neighbour, which
- * harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index. */
+/* A channel as others see it, for statistics. Each word is read on its own: a figure may be newer than its neighbour,
+ * which harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index. */
 #ifndef MQ_CHANNEL_SNAPSHOT_H
 #define MQ_CHANNEL_SNAPSHOT_H
 
@@ -12,15 +12,16 @@
 typedef struct {
     uint64_t messages;
     uint64_t slots[MQ_POOL_SLOTS_MAX / 64];
-} mq_channel_slots_in_order;
+} mq_channel_published_slots;
 
-static inline void mq_channel_snapshot_order(const mq_index_ring *order, unsigned row, mq_channel_slots_in_order *out) {
+static inline void mq_channel_snapshot_slots(const mq_index_ring *order, unsigned row,
+                                             mq_channel_published_slots *out) {
     memset(out, 0, sizeof *out);
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
-        if (mq_entry_row(entry) != row)
+        if (mq_index_entry_pool_row(entry) != row)
             continue;
-        unsigned slot = mq_entry_slot(entry);
+        unsigned slot = mq_index_entry_pool_slot(entry);
         out->slots[slot / 64] |= 1ull << slot % 64;
         out->messages++;
     }
@@ -31,20 +32,20 @@ typedef struct {
     uint64_t views;
     uint64_t outdated;     /* of these, slots whose messages have left the order: their publishers lack them */
     uint64_t publish_time; /* of the oldest of the outdated, if it has one; else 0 */
-} mq_channel_views;
+} mq_channel_view_counts;
 
 /* Add what is held in a pool to what each viewer holds. */
-static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_slots_in_order *ordered,
-                                             mq_channel_views views_by_viewer[MQ_CHANNEL_VIEWERS]) {
+static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_published_slots *ordered,
+                                             mq_channel_view_counts views_by_viewer[MQ_CHANNEL_VIEWERS]) {
     for (uint32_t slot = 0; slot < pool->slots; slot++) {
-        uint64_t holders = mq_pin_holders(pool, slot);
+        uint64_t holders = mq_pool_pin_holders(pool, slot);
         if (!holders)
             continue;
         bool outdated = !(ordered->slots[slot / 64] >> slot % 64 & 1);
         /* relaxed: while the slot is held its message stays */
         uint64_t time = outdated ? mq_load_relaxed_u64(&mq_pool_slot_at(pool, slot)->publish_time) : 0;
         for (unsigned viewer = 0; viewer < MQ_CHANNEL_VIEWERS; viewer++) {
-            mq_channel_views *views = &views_by_viewer[viewer];
+            mq_channel_view_counts *views = &views_by_viewer[viewer];
             if (!(holders >> viewer & 1))
                 continue;
             views->views++;
@@ -80,27 +81,27 @@ static inline void mq_channel_snapshot_subscriber(const mq_channel_subscriber_ro
 }
 
 /* The position behind the newest message. A publisher may not have come to the tail. */
-static inline uint64_t mq_channel_snapshot_end(const mq_index_ring *order) {
-    uint64_t end = mq_index_ring_tail(order), entry;
-    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS && mq_index_ring_load(order, end, &entry) >= 0; i++)
+static inline uint64_t mq_channel_snapshot_tail(const mq_index_ring *order) {
+    uint64_t end = mq_index_ring_load_tail(order), entry;
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS && mq_index_ring_load_entry(order, end, &entry) >= 0; i++)
         end++;
     return end;
 }
 
 /* What a subscriber will find when it looks: what it has lost without having noticed it, and what is there for it. One
  * that conflates, goes on at the present, or is lapped again and again loses more of it. */
-static inline void mq_channel_snapshot_unread(const mq_index_ring *order, mq_channel_subscriber_copy *copy) {
-    uint64_t end = mq_channel_snapshot_end(order), entry;
+static inline void mq_channel_snapshot_unread_count(const mq_index_ring *order, mq_channel_subscriber_copy *copy) {
+    uint64_t end = mq_channel_snapshot_tail(order), entry;
     uint64_t at = copy->cursor ? copy->cursor : order->capacity; /* 0: it has not looked since the order began */
-    if (at < end && end > order->capacity && mq_index_ring_load(order, at, &entry) > 0) {
-        uint64_t oldest = end - order->capacity; /* where it goes on (mq_index_ring_oldest) */
+    if (at < end && end > order->capacity && mq_index_ring_load_entry(order, at, &entry) > 0) {
+        uint64_t oldest = end - order->capacity; /* where it goes on (mq_index_ring_oldest_position) */
         uint64_t from = at < copy->joined ? copy->joined : at;
         copy->lost += from < oldest ? oldest - from : 0;
         at = oldest;
     }
     for (uint64_t i = 0; i < order->capacity && at < end; i++, at++) {
-        int64_t ahead = mq_index_ring_load(order, at, &entry);
-        if (ahead == 0 && mq_entry_row(entry) != MQ_INDEX_RING_RETRACTED)
+        int64_t ahead = mq_index_ring_load_entry(order, at, &entry);
+        if (ahead == 0 && mq_index_entry_pool_row(entry) != MQ_INDEX_RING_RETRACTED)
             copy->lag++;
         else if (at >= copy->joined)
             copy->lost++;

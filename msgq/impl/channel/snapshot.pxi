@@ -15,12 +15,12 @@ cdef class _ChannelSnapshot:
     cdef object trust
     cdef mq_index_ring order
     cdef mq_liveness_probe probe
-    cdef mq_channel_views views_by_viewer[64]    # of viewers, by row
+    cdef mq_channel_view_counts views_by_viewer[64]    # of viewers, by row
     cdef dict files                 # bytes of pools, by uid
 
     cdef object publishers(self):
         cdef const mq_channel_publisher_row *row
-        cdef mq_channel_slots_in_order ordered
+        cdef mq_channel_published_slots ordered
         cdef uint64_t uid
         publishers = []
         for i in range(MQ_CHANNEL_PUBLISHERS):
@@ -28,7 +28,7 @@ cdef class _ChannelSnapshot:
             uid = mq_load_acquire_u64(&row.pool_uid)
             if not uid:
                 continue
-            mq_channel_snapshot_order(&self.order, i, &ordered)
+            mq_channel_snapshot_slots(&self.order, i, &ordered)
             has_left = mq_load_acquire_u64(&row.participant.uid) == 0
             process = participant_value(&row.participant, mq_channel_publisher_liveness(self.header, &self.probe, i))
             publishers.append(ChannelPublisher(
@@ -39,7 +39,7 @@ cdef class _ChannelSnapshot:
                 mq_load_relaxed_u64(&row.superseded) != 0))
         return tuple(publishers)
 
-    cdef object pool(self, uint64_t uid, const mq_channel_slots_in_order *ordered):
+    cdef object pool(self, uint64_t uid, const mq_channel_published_slots *ordered):
         """See who holds what in a pool; returns its bytes, or None when it cannot be read."""
         cdef struct_stat info
         cdef Segment segment
@@ -60,7 +60,7 @@ cdef class _ChannelSnapshot:
                     close(fd)
         except SegmentError:
             return None
-        if mq_pool_check(<mq_pool *> segment.address, segment.size, self.segment.inode, uid, &slots) != NULL:
+        if mq_pool_header_check(<mq_pool *> segment.address, segment.size, self.segment.inode, uid, &slots) != NULL:
             return None
         mq_channel_snapshot_views(&slots, ordered, self.views_by_viewer)
         return segment.size
@@ -78,7 +78,7 @@ cdef class _ChannelSnapshot:
             life = mq_participant_liveness(&self.probe, &row.participant, MQ_CHANNEL_SUBSCRIBER_BYTE + i)
             mq_channel_snapshot_subscriber(row, &copy)
             if life != MQ_DEAD and self.order.capacity:
-                mq_channel_snapshot_unread(&self.order, &copy)
+                mq_channel_snapshot_unread_count(&self.order, &copy)
             node = _text(row.node, MQ_NODE_NAME)
             nodes[copy.viewer] = node
             lag = None if life == MQ_DEAD else copy.lag
@@ -88,7 +88,7 @@ cdef class _ChannelSnapshot:
 
     cdef object viewers(self, dict nodes):
         cdef const mq_participant *owner
-        cdef mq_channel_views *views
+        cdef mq_channel_view_counts *views
         holders = []
         for i in range(MQ_CHANNEL_VIEWERS):
             owner = &self.header.viewers[i].participant
@@ -118,7 +118,7 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
     """Look at a channel, whose header is mapped and checked."""
     cdef _ChannelSnapshot snapshot = _ChannelSnapshot.__new__(_ChannelSnapshot)
     cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
-    cdef mq_channel_config g = mq_channel_config_of(mq_load_acquire_u64(&header.config))
+    cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header.config))
     snapshot.segment, snapshot.header, snapshot.trust = segment, header, trust
     snapshot.name, snapshot.in_prefix = name, in_prefix
     snapshot.files = pool_files(name, in_prefix)
@@ -134,7 +134,7 @@ cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schem
     finally:
         mq_liveness_probe_end(&snapshot.probe)
     kind = mq_load_relaxed_u64(&header.kind)
-    messages = mq_index_ring_tail(&snapshot.order) - snapshot.order.capacity if has_order else 0
+    messages = mq_index_ring_load_tail(&snapshot.order) - snapshot.order.capacity if has_order else 0
     return ChannelStats(
         name, in_prefix, segment.path, _KINDS[kind] if kind < <uint64_t> len(_KINDS) else "pubsub", g.capacity or None,
         g.publishers or None, None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers or None,
@@ -162,10 +162,10 @@ cdef object channel_counts(Segment segment):
             mq_channel_snapshot_subscriber(&header.subscribers[i], &copy)
             if has_order and mq_participant_liveness(&probe, &header.subscribers[i].participant,
                                                      MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
-                mq_channel_snapshot_unread(&order, &copy)
+                mq_channel_snapshot_unread_count(&order, &copy)
             lost += copy.lost
     mq_liveness_probe_end(&probe)
-    return EndpointCounts(mq_index_ring_tail(&order) - order.capacity if has_order else 0, size, lost)
+    return EndpointCounts(mq_index_ring_load_tail(&order) - order.capacity if has_order else 0, size, lost)
 
 
 cdef dict pool_files(str name, str in_prefix):

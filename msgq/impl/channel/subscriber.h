@@ -20,9 +20,9 @@ typedef struct {
     uint64_t joined_at; /* what is gone before this position is not lost: we joined later */
     mq_u64 cursor;      /* for the watcher, too; relaxed: this thread alone moves it */
     uint64_t received, lost, resets;
-    uint64_t margin, received_at_lap; /* mq_channel_margin: the last margin, and `received` at that lap */
-    uint64_t resets_at_nap;           /* mq_channel_nap_ns: `resets` at its last call */
-    int64_t behind_until;             /* mq_channel_nap_ns: end of the naps, CLOCK_MONOTONIC */
+    uint64_t margin, received_at_lap; /* mq_channel_lap_margin: the last margin, and `received` at that lap */
+    uint64_t resets_at_nap;           /* mq_channel_lapped_sleep_ns: `resets` at its last call */
+    int64_t behind_until;             /* mq_channel_lapped_sleep_ns: end of the naps, CLOCK_MONOTONIC */
     bool conflate, newest;            /* newest message only; after a lap, continue at the tail */
 } mq_channel_subscriber;
 
@@ -40,7 +40,7 @@ typedef struct {
     uint64_t length, publish_time, origin_time;
 } mq_channel_message;
 
-static inline uint64_t mq_channel_cursor(const mq_channel_subscriber *s) {
+static inline uint64_t mq_channel_load_cursor(const mq_channel_subscriber *s) {
     return mq_load_relaxed_u64(&s->cursor); /* relaxed: our own */
 }
 
@@ -48,8 +48,8 @@ static inline uint64_t mq_channel_cursor(const mq_channel_subscriber *s) {
 static inline bool mq_channel_order(const mq_channel_header *header, mq_index_ring *order) {
     mq_channel_header *at = (mq_channel_header *)(uintptr_t)header; /* subscribers do not write there */
     *order = (mq_index_ring){.tail = &at->tail, .entries = at->entries};
-    uint64_t capacity = mq_channel_config_of(mq_load_acquire_u64(&header->config)).capacity;
-    if (!mq_channel_capacity_is_valid(capacity) || !mq_index_ring_tail(order))
+    uint64_t capacity = mq_channel_config_unpack(mq_load_acquire_u64(&header->config)).capacity;
+    if (!mq_channel_capacity_is_valid(capacity) || !mq_index_ring_load_tail(order))
         return false;
     order->capacity = capacity;
     return true;
@@ -59,14 +59,14 @@ static inline bool mq_channel_order(const mq_channel_header *header, mq_index_ri
 static inline void mq_channel_store_stats(const mq_channel_subscriber *s) {
     if (!s->row)
         return;
-    mq_store_relaxed_u64(&s->row->cursor, mq_channel_cursor(s)); /* relaxed, all: counters */
+    mq_store_relaxed_u64(&s->row->cursor, mq_channel_load_cursor(s)); /* relaxed, all: counters */
     mq_store_relaxed_u64(&s->row->received, s->received);
     mq_store_relaxed_u64(&s->row->lost, s->lost);
     mq_store_relaxed_u64(&s->row->resets, s->resets);
 }
 
 /* The same for a row that was just taken. */
-static inline void mq_channel_store_joined(const mq_channel_subscriber *s) {
+static inline void mq_channel_store_join_position(const mq_channel_subscriber *s) {
     if (s->row)
         mq_store_relaxed_u64(&s->row->joined, s->joined_at); /* relaxed: for those who look on */
     mq_channel_store_stats(s);
@@ -78,7 +78,7 @@ static inline void mq_channel_set_cursor(mq_channel_subscriber *s, uint64_t curs
 
 /* Pass over positions up to `cursor`, which are lost but for what was gone before we joined. */
 static inline void mq_channel_skip_lost(mq_channel_subscriber *s, uint64_t cursor) {
-    uint64_t from = mq_channel_cursor(s);
+    uint64_t from = mq_channel_load_cursor(s);
     if (from < s->joined_at)
         from = cursor < s->joined_at ? cursor : s->joined_at;
     s->lost += cursor - from;
@@ -89,7 +89,7 @@ static inline void mq_channel_skip_lost(mq_channel_subscriber *s, uint64_t curso
 /* Distance from the oldest message to the position where a lapped subscriber continues. It is 0, unless the subscriber
  * received less than a sixteenth of the capacity since the previous lap: then it is a sixteenth, and doubles at each
  * further lap. Without it, a subscriber that copies more slowly than publishers overwrite would be lapped forever. */
-static inline uint64_t mq_channel_margin(mq_channel_subscriber *s) {
+static inline uint64_t mq_channel_lap_margin(mq_channel_subscriber *s) {
     uint64_t least = s->order.capacity / 16 ? s->order.capacity / 16 : 1, most = s->order.capacity / 2;
     bool again = s->resets > 1 && s->received - s->received_at_lap < least;
     uint64_t margin = s->margin ? 2 * s->margin : least;
@@ -103,36 +103,37 @@ static inline uint64_t mq_channel_margin(mq_channel_subscriber *s) {
  * A wake costs publisher and subscriber more than many messages. Without naps, a subscriber that was just lapped is woken
  * by the next message, receives it, and sleeps again, while later messages are overwritten. Messages gather during a nap,
  * and publishers make no wakes. */
-static inline int64_t mq_channel_nap_ns(mq_channel_subscriber *s, int64_t now_ns) {
+static inline int64_t mq_channel_lapped_sleep_ns(mq_channel_subscriber *s, int64_t now_ns) {
     if (s->resets != s->resets_at_nap)
         s->resets_at_nap = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
     return now_ns < s->behind_until && s->order.capacity >= MQ_CHANNEL_NAP_CAPACITY_MIN ? MQ_CHANNEL_NAP_NS : 0;
 }
 
 /* Take the place in the order that was asked for when we joined. False: it has not begun. */
-static inline bool mq_channel_join(mq_channel_subscriber *s, bool at_tail) {
+static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_tail) {
     if (!mq_channel_order(s->header, &s->order))
         return false;
-    uint64_t tail = mq_index_ring_tail(&s->order), first = s->order.capacity;
+    uint64_t tail = mq_index_ring_load_tail(&s->order), first = s->order.capacity;
     uint64_t back = s->history < first ? s->history : first;
     s->joined_at = at_tail ? tail : first;
     mq_channel_set_cursor(s, !at_tail || tail - first < back ? first : tail - back);
-    mq_channel_store_joined(s);
+    mq_channel_store_join_position(s);
     return true;
 }
 
 /* Go to the newest message that is wanted; what is passed over is lost. */
-static inline void mq_channel_conflate(mq_channel_subscriber *s) {
-    uint64_t cursor = mq_channel_cursor(s), tail = mq_index_ring_later(mq_index_ring_tail(&s->order), cursor), entry;
-    /* A publisher may have stored its entry and not yet the tail. Bound: the capacity, because corrupt entries could lead
-     * from one to the next forever. */
-    for (uint64_t i = 0; i < s->order.capacity && mq_index_ring_load(&s->order, tail, &entry) >= 0; i++)
-        tail += (uint64_t)mq_entry_ahead(entry, tail) + 1;
+static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
+    uint64_t cursor = mq_channel_load_cursor(s),
+             tail = mq_index_ring_later_position(mq_index_ring_load_tail(&s->order), cursor), entry;
+    /* A publisher may have stored its entry and not yet the tail. Bound: the capacity, because corrupt entries could
+     * lead from one to the next forever. */
+    for (uint64_t i = 0; i < s->order.capacity && mq_index_ring_load_entry(&s->order, tail, &entry) >= 0; i++)
+        tail += (uint64_t)mq_index_entry_distance_ahead(entry, tail) + 1;
     /* Bound: the capacity. */
     for (uint64_t at = tail; at > cursor + 1 && at + s->order.capacity > tail; at--) {
-        if (mq_index_ring_load(&s->order, at - 1, &entry) != 0)
+        if (mq_index_ring_load_entry(&s->order, at - 1, &entry) != 0)
             break;
-        unsigned row = mq_entry_row(entry);
+        unsigned row = mq_index_entry_pool_row(entry);
         bool is_excluded = row < MQ_CHANNEL_PUBLISHERS && s->excluded_pools && s->excluded_pools[row] &&
                            s->excluded_pools[row] == mq_load_acquire_u64(&s->header->publishers[row].pool_uid);
         if (row < MQ_CHANNEL_PUBLISHERS && !is_excluded) {
@@ -159,86 +160,88 @@ static inline mq_channel_status mq_channel_resolve_slot(const mq_channel_subscri
 }
 
 /* Find the message at the cursor, passing over what is lost, and one's own. To be validated after use
- * (mq_channel_accept). MQ_CHANNEL_UNMAPPED: map the pool of that row, or call mq_channel_skip. */
-static inline mq_channel_status mq_channel_next(mq_channel_subscriber *s, mq_channel_message *m) {
-    if (!s->order.capacity && !mq_channel_join(s, false))
+ * (mq_channel_accept_entry). MQ_CHANNEL_UNMAPPED: map the pool of that row, or call mq_channel_skip_message. */
+static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m) {
+    if (!s->order.capacity && !mq_channel_subscriber_join(s, false))
         return MQ_CHANNEL_EMPTY;
     if (s->conflate)
-        mq_channel_conflate(s);
-    uint64_t first = mq_channel_cursor(s), rounds = 0;
+        mq_channel_conflate_to_newest(s);
+    uint64_t first = mq_channel_load_cursor(s), rounds = 0;
     /* Bound: below. There may be a capacity of retracted messages, and as many may come during the loop. */
     do {
-        m->position = mq_channel_cursor(s);
-        int64_t ahead = mq_index_ring_load(&s->order, m->position, &m->entry);
+        m->position = mq_channel_load_cursor(s);
+        int64_t ahead = mq_index_ring_load_entry(&s->order, m->position, &m->entry);
         if (ahead < 0)
             return MQ_CHANNEL_EMPTY;
         if (ahead > 0) { /* lapped */
             s->resets++;
-            uint64_t oldest = mq_index_ring_oldest(&s->order, m->position, ahead, mq_channel_margin(s));
-            mq_channel_skip_lost(s, s->newest ? mq_index_ring_later(mq_index_ring_tail(&s->order), oldest) : oldest);
+            uint64_t oldest = mq_index_ring_oldest_position(&s->order, m->position, ahead, mq_channel_lap_margin(s));
+            mq_channel_skip_lost(s, s->newest ? mq_index_ring_later_position(mq_index_ring_load_tail(&s->order), oldest)
+                                              : oldest);
             continue;
         }
-        m->row = mq_entry_row(m->entry);
-        m->number = mq_entry_slot(m->entry);
+        m->row = mq_index_entry_pool_row(m->entry);
+        m->number = mq_index_entry_pool_slot(m->entry);
         if (m->row == MQ_INDEX_RING_RETRACTED) {
             mq_channel_skip_lost(s, m->position + 1);
             continue;
         }
-        /* EDGE pool: acquire. A row's next pool is only there when no entry of the former is. Partner: mq_channel_publisher_register */
+        /* EDGE pool: acquire. A row's next pool is only there when no entry of the former is. Partner:
+         * mq_channel_publisher_register */
         m->pool_uid = mq_load_acquire_u64(&s->header->publishers[m->row].pool_uid);
         bool is_excluded = s->excluded_pools && m->pool_uid && s->excluded_pools[m->row] == m->pool_uid;
         mq_channel_status status = is_excluded || !m->pool_uid ? MQ_CHANNEL_EMPTY : mq_channel_resolve_slot(s, m);
         if (status == MQ_CHANNEL_OK)
             return status;
-        if (!mq_index_ring_unchanged(&s->order, m->position, m->entry))
+        if (!mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry))
             continue; /* it has gone meanwhile, and what we saw was another's */
         if (!is_excluded)
             return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT;
         mq_channel_set_cursor(s, m->position + 1);
         mq_channel_store_stats(s);
     } while (++rounds < MQ_INDEX_RING_STUCK + 2 * s->order.capacity);
-    /* If the cursor moved, publishers are as fast as this loop, and the next call continues. If it did not move, or moved
-     * further than two entries can differ, the entries are corrupt. */
-    uint64_t passed = mq_channel_cursor(s) - first;
-    return passed && passed < MQ_INDEX_RING_FAR ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
+    /* If the cursor moved, publishers are as fast as this loop, and the next call continues. If it did not move, or
+     * moved further than two entries can differ, the entries are corrupt. */
+    uint64_t passed = mq_channel_load_cursor(s) - first;
+    return passed && passed < MQ_INDEX_RING_MAX_DISTANCE ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }
 
 /* Give up the message that was found, if it is still there: it is lost. */
-static inline void mq_channel_skip(mq_channel_subscriber *s, const mq_channel_message *m) {
-    if (mq_channel_cursor(s) == m->position && mq_index_ring_unchanged(&s->order, m->position, m->entry))
+static inline void mq_channel_skip_message(mq_channel_subscriber *s, const mq_channel_message *m) {
+    if (mq_channel_load_cursor(s) == m->position && mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry))
         mq_channel_skip_lost(s, m->position + 1);
 }
 
-static inline void mq_channel_advance(mq_channel_subscriber *s, const mq_channel_message *m) {
+static inline void mq_channel_advance_cursor(mq_channel_subscriber *s, const mq_channel_message *m) {
     mq_channel_set_cursor(s, m->position + 1);
     s->received++;
     mq_channel_store_stats(s);
 }
 
 /* The message was copied: was it whole? Then it is received. */
-static inline bool mq_channel_accept(mq_channel_subscriber *s, const mq_channel_message *m) {
-    /* EDGE slot: acquire. The bytes were read, then the entry is. Partner: mq_channel_payload */
+static inline bool mq_channel_accept_entry(mq_channel_subscriber *s, const mq_channel_message *m) {
+    /* EDGE slot: acquire. The bytes were read, then the entry is. Partner: mq_channel_begin_slot_write */
     mq_fence_acquire();
     /* relaxed: ordered by the fence */
-    if (mq_load_relaxed_u64(mq_index_ring_at(&s->order, m->position)) != m->entry)
+    if (mq_load_relaxed_u64(mq_index_ring_entry_at(&s->order, m->position)) != m->entry)
         return false;
-    mq_channel_advance(s, m);
+    mq_channel_advance_cursor(s, m);
     return true;
 }
 
-/* Receive messages of `size` bytes each that follow `last` and are of its publisher, up to `count`, into `out`. Returns how
- * many, the newest of which `last` is then. It ends before all that needs a closer look, as a loss. */
-static inline uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
-                                             mq_channel_message *last, const mq_u64 *not_truncated) {
+/* Receive messages of `size` bytes each that follow `last` and are of its publisher, up to `count`, into `out`. Returns
+ * how many, the newest of which `last` is then. It ends before all that needs a closer look, as a loss. */
+static inline uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
+                                                mq_channel_message *last, const mq_u64 *not_truncated) {
     mq_channel_message m;
     uint64_t lost = s->lost, done = 0;
     /* Bound: `count`. */
-    while (done < count && mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
+    while (done < count && mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
            m.pool_uid == last->pool_uid && m.length == size) {
-        mq_copy_out(out + done * size, mq_pool_slot_payload(m.slot), size);
-        if (mq_was_truncated(not_truncated))
+        mq_copy_from_shared(out + done * size, mq_pool_slot_payload(m.slot), size);
+        if (mq_mapping_was_truncated(not_truncated))
             break;
-        if (!mq_channel_accept(s, &m))
+        if (!mq_channel_accept_entry(s, &m))
             break;
         *last = m;
         done++;
@@ -247,14 +250,14 @@ static inline uint64_t mq_channel_take_batch(mq_channel_subscriber *s, uint8_t *
 }
 
 /* Hold the slot of the message, and receive it; its pool's head must be writable. False: it had gone. */
-static inline bool mq_channel_pin(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
+static inline bool mq_channel_pin_message(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
     const mq_pool_map *pool = &s->pools[m->row];
-    mq_pin_set(pool, m->number, viewer);
-    if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) {
-        mq_pin_clear(pool, m->number, viewer);
+    mq_pool_pin_set(pool, m->number, viewer);
+    if (!mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry)) {
+        mq_pool_pin_clear(pool, m->number, viewer);
         return false;
     }
-    mq_channel_advance(s, m);
+    mq_channel_advance_cursor(s, m);
     return true;
 }
 
@@ -271,10 +274,10 @@ static inline int mq_channel_is_readable(const void *state) {
     const mq_channel_poll_state *o = state;
     mq_index_ring order;
     uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
-    if (mq_was_truncated(o->not_truncated))
+    if (mq_mapping_was_truncated(o->not_truncated))
         return true;
     return mq_channel_order(o->header, &order) &&
-           mq_index_ring_load(&order, cursor ? cursor : order.capacity, &entry) >= 0;
+           mq_index_ring_load_entry(&order, cursor ? cursor : order.capacity, &entry) >= 0;
 }
 
 #endif

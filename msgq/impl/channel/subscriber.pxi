@@ -25,7 +25,7 @@ cdef class Subscriber(Waitable):
         self._acquire()
         try:
             self._join()
-            mq_channel_join(&self.c, True)
+            mq_channel_subscriber_join(&self.c, True)
             self._use_state = self._generation
         finally:
             if self._use_state != self._generation:
@@ -53,7 +53,7 @@ cdef class Subscriber(Waitable):
             self._rows.file = self._file
             self._rows.join(self.name)
             self.c.row = self._rows.row
-            mq_channel_store_joined(&self.c)
+            mq_channel_store_join_position(&self.c)
         return 0
 
     def _close_at_exit(self):
@@ -76,7 +76,7 @@ cdef class Subscriber(Waitable):
 
     @property
     def position(self):
-        return mq_channel_cursor(&self.c)
+        return mq_channel_load_cursor(&self.c)
 
     @property
     def views_held(self):
@@ -96,10 +96,10 @@ cdef class Subscriber(Waitable):
     def stats(self):
         cdef mq_channel_subscriber_copy copy
         memset(&copy, 0, sizeof(copy))
-        copy.cursor, copy.joined = mq_channel_cursor(&self.c), self.c.joined_at
+        copy.cursor, copy.joined = mq_channel_load_cursor(&self.c), self.c.joined_at
         copy.received, copy.lost, copy.resets = self.c.received, self.c.lost, self.c.resets
         if self.c.order.capacity:
-            mq_channel_snapshot_unread(&self.c.order, &copy)
+            mq_channel_snapshot_unread_count(&self.c.order, &copy)
         self._file.check_truncation()
         return ChannelSubscriber(this_participant(), self.name, copy.cursor, copy.lag, copy.received, copy.lost,
                                  copy.resets, self.views_held)
@@ -110,7 +110,7 @@ cdef class Subscriber(Waitable):
         """The message at the cursor; False: there is none, or too many in a row whose pools cannot be had."""
         cdef int _mapped
         for _mapped in range(MAPPED_MAX):
-            status = mq_channel_next(&self.c, message)
+            status = mq_channel_next_message(&self.c, message)
             if self._raise_on_lost and self.c.lost != self._lost_reported:
                 lost, self._lost_reported = self.c.lost - self._lost_reported, self.c.lost
                 error = LostMessagesError(f"{lost} messages were lost; the next call goes on behind them",
@@ -120,13 +120,13 @@ cdef class Subscriber(Waitable):
             if status == MQ_CHANNEL_OK:
                 return True
             if status == MQ_CHANNEL_EMPTY:
-                if mq_was_truncated(self._file.not_truncated):
+                if mq_mapping_was_truncated(self._file.not_truncated):
                     self._file.check_truncation()
                 return False
             if status == MQ_CHANNEL_UNMAPPED:
                 self._map_pool(message)
                 continue
-            mq_channel_skip(&self.c, message)  # so that the next call goes on
+            mq_channel_skip_message(&self.c, message)  # so that the next call goes on
             self._file.check_truncation()
             text = f"at position {message.position} is no message: another program wrote there"
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
@@ -141,14 +141,14 @@ cdef class Subscriber(Waitable):
             pool = open_pool(self._file, message.pool_uid, pins)
         except SegmentError as error:
             if error.errno not in (EMFILE, ENFILE, ENOMEM):  # these pass: then the next call finds the message again
-                mq_channel_skip(&self.c, message)
+                mq_channel_skip_message(&self.c, message)
             raise
         if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
             self._check_usable()
         if self._takes_views() != pins:  # it took its first view meanwhile, or a handler forked: map it as needed now
             return 0
         if pool is None:
-            mq_channel_skip(&self.c, message)
+            mq_channel_skip_message(&self.c, message)
             return 0
         mapped = MappedPool.__new__(MappedPool)
         mapped.pool_file, mapped.rows = pool, self._rows
@@ -167,14 +167,14 @@ cdef class Subscriber(Waitable):
             return False
         deadline = timeout_ns(timeout, self._endpoint)
         if deadline != FOR_EVER:
-            deadline += mq_now_ns()
+            deadline += mq_monotonic_ns()
         try:
-            self._nap = mq_channel_nap_ns(&self.c, mq_now_ns())
+            self._nap = mq_channel_lapped_sleep_ns(&self.c, mq_monotonic_ns())
             while wait_ready([self], deadline):
                 self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
                     return True
-                if 0 <= deadline <= mq_now_ns():  # the message of the wake was its own, or retracted
+                if 0 <= deadline <= mq_monotonic_ns():  # the message of the wake was its own, or retracted
                     break
         finally:
             self._nap = 0
@@ -183,10 +183,10 @@ cdef class Subscriber(Waitable):
     cdef bint _accept(self, const mq_channel_message *message) except -1:
         """The message was copied; False: it was overwritten meanwhile."""
         cdef MappedPool mapped = self._pools[message.row]
-        if mq_was_truncated(mapped.pool_file.not_truncated):
-            mq_channel_skip(&self.c, message)
+        if mq_mapping_was_truncated(mapped.pool_file.not_truncated):
+            mq_channel_skip_message(&self.c, message)
             mapped.pool_file.check_truncation(self._endpoint)
-        if not mq_channel_accept(&self.c, message):
+        if not mq_channel_accept_entry(&self.c, message):
             PyErr_CheckSignals()  # publishers that lap us again and again must not make us deaf
             self._check_usable()
             return False
@@ -204,11 +204,11 @@ cdef class Subscriber(Waitable):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.length)
         cdef char *target = PyBytes_AS_STRING(out)
         if message.length < LARGE_BYTES:
-            mq_copy_out(target, mq_pool_slot_payload(message.slot), message.length)
+            mq_copy_from_shared(target, mq_pool_slot_payload(message.slot), message.length)
             return out
         self._acquire()
         with nogil:
-            mq_copy_out(target, mq_pool_slot_payload(message.slot), message.length)
+            mq_copy_from_shared(target, mq_pool_slot_payload(message.slot), message.length)
         self._use_state = self._generation
         return out
 
@@ -241,7 +241,7 @@ cdef class Subscriber(Waitable):
                 if message.length > <uint64_t> view.len:
                     text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
-                mq_copy_out(view.buf, mq_pool_slot_payload(message.slot), message.length)
+                mq_copy_from_shared(view.buf, mq_pool_slot_payload(message.slot), message.length)
                 if self._accept(&message):
                     return message.length
                 if self._should_give_up(&torn, timeout):
@@ -257,18 +257,19 @@ cdef class Subscriber(Waitable):
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
         self._check_usable()
-        if not self.c.order.capacity and not mq_channel_join(&self.c, False):
+        if not self.c.order.capacity and not mq_channel_subscriber_join(&self.c, False):
             return 0
-        tail = mq_index_ring_tail(&self.c.order)
-        available = tail - min(mq_channel_cursor(&self.c), tail)
+        tail = mq_index_ring_load_tail(&self.c.order)
+        available = tail - min(mq_channel_load_cursor(&self.c), tail)
         if available == 0 and self._is_readable():
             available = 1  # its publisher has stopped before it came to the tail
         return available if limit is None else min(available, limit)
 
     def receive_many(self, limit=None):
         cdef list messages = []
-        cdef uint64_t lost_reported, max_count = self._max_count(limit), end = mq_channel_cursor(&self.c) + max_count
-        while mq_channel_cursor(&self.c) < end and <uint64_t> len(messages) < self.c.order.capacity:
+        cdef uint64_t lost_reported, max_count = self._max_count(limit)
+        cdef uint64_t end = mq_channel_load_cursor(&self.c) + max_count
+        while mq_channel_load_cursor(&self.c) < end and <uint64_t> len(messages) < self.c.order.capacity:
             lost_reported = self._lost_reported
             try:
                 message = self._receive(0)
@@ -320,7 +321,7 @@ cdef class Subscriber(Waitable):
                     break
                 text = f"the next message has {message.length} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
-            mq_copy_out(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
+            mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
             if self._accept(&message):
                 batch_count = 1 + self._take_batch(<uint8_t *> view.buf + (count + 1) * size, size,
                                                    max_count - count - 1)
@@ -332,8 +333,8 @@ cdef class Subscriber(Waitable):
 
     cdef uint64_t _take_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
         """Take up to so many messages of the publisher of the last one; what needs a closer look is left."""
-        return mq_channel_take_batch(&self.c, out, size, max_count, &self._last,
-                                     self._last_pool.pool_file.not_truncated)
+        return mq_channel_receive_batch(&self.c, out, size, max_count, &self._last,
+                                        self._last_pool.pool_file.not_truncated)
 
     def __iter__(self):
         return self
@@ -357,7 +358,7 @@ cdef class Subscriber(Waitable):
                 continue
             mapped = self._pools[message.row]
             mapped.pool_file.check_truncation(self._endpoint)
-            if not mq_channel_pin(&self.c, &message, self._rows.viewer):
+            if not mq_channel_pin_message(&self.c, &message, self._rows.viewer):
                 if self._should_give_up(&missed, timeout):
                     break
                 continue

@@ -22,7 +22,7 @@ cdef class SubscriberRows:
         identify(&identity, NULL)
         fd = self.file.lock()
         try:
-            g = mq_channel_config_of(mq_load_acquire_u64(&self.file.header.config))
+            g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
             if 0 < g.subscribers <= MQ_CHANNEL_SUBSCRIBERS:
                 subscribers = self.file.subscriber_names()  # in any row: some may have come before there was a limit
                 if len(subscribers) >= <int> g.subscribers:
@@ -50,7 +50,7 @@ cdef class SubscriberRows:
         try:
             row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), 0)
             while row != MQ_NO_ROW:
-                if mq_channel_viewer_died(self.file.header, row):
+                if mq_channel_viewer_row_is_stale(self.file.header, row):
                     _clear_pins(self.file, row)
                 self.viewer_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_VIEWER_BYTE + row, False)
                 if self.viewer_token != NULL or errno != EAGAIN:  # EAGAIN: its owner leaves now, or has a child
@@ -101,7 +101,7 @@ cdef int _clear_pins(ChannelFile file, int viewer) except -1:
             if uid and mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD:
                 pool = open_pool(file, uid, True)
                 if pool is not None:
-                    mq_channel_clear_pins(&pool.slots, viewer)
+                    mq_channel_clear_dead_viewer_pins(&pool.slots, viewer)
     finally:
         mq_liveness_probe_end(&probe)
     return 0
@@ -112,7 +112,7 @@ cdef class MappedPool(PinOwner):
     """See core.pxd."""
 
     cdef void _unpin(self, uint64_t slot) noexcept:
-        mq_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)
+        mq_pool_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)
         self.rows.change_views_held(-1)
         if self.rows.closed:
             self.rows.leave()

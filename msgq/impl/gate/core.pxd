@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_futex_many, mq_liveness, mq_liveness_file,
+    mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_futex_waitv_entry, mq_liveness, mq_liveness_file,
     mq_process_identity, Segment,
 )
 
@@ -12,37 +12,37 @@ cdef extern from "gate/layout.h" nogil:
     enum:
         MQ_GATE_VERSION
         MQ_GATE_BYTES
-        MQ_GATE_EVENT_ONE
-    ctypedef struct mq_gate_event:
+        MQ_FAKE_EVENT_ONE
+    ctypedef struct mq_fake_event:
         pass
-    ctypedef struct mq_gate:
+    ctypedef struct mq_event_gate:
         pass
 
 
 cdef extern from "gate/gate.h" nogil:
     enum:
         MQ_GATE_ROW
-        MQ_GATE_EVENT_WAS_CLEAR
-        MQ_GATE_EVENT_CLEARED_FIFO
-    void mq_gate_init(mq_gate *gate, const mq_process_identity *owner, bint held)
-    mq_file_check mq_gate_check(const mq_gate *gate)
-    uint64_t mq_gate_version(const mq_gate *gate)
-    uint64_t mq_gate_owner(const mq_gate *gate)
-    mq_liveness mq_gate_owner_liveness(const mq_gate *gate, const mq_liveness_file *liveness_file)
-    bint mq_gate_enabled(const mq_gate *gate)
-    void mq_gate_enable(mq_gate *gate, bint enabled)
-    bint mq_gate_closed(const mq_gate *gate)
-    void mq_gate_close(mq_gate *gate)
-    mq_gate_event *mq_gate_event_at(mq_gate *gate, int ready)
-    bint mq_gate_event_is_set(const mq_gate_event *event)
-    bint mq_gate_event_set(mq_gate_event *event)
-    int mq_gate_event_clear(mq_gate_event *event)
-    void mq_gate_event_sync_fifo(const mq_gate_event *event, int fifo)
-    void mq_gate_event_attach_fifo(mq_gate_event *event, uint64_t inode, int fifo)
-    uint64_t mq_gate_event_fifo(const mq_gate_event *event)
-    bint mq_gate_event_spin(const mq_futex_many *words, unsigned count, int64_t until_ns)
-    uint32_t *mq_gate_event_futex(mq_gate_event *event)
-    uint32_t mq_gate_event_prepare_wait(mq_gate_event *event)
+        MQ_FAKE_EVENT_WAS_CLEAR
+        MQ_FAKE_EVENT_CLEARED_FIFO
+    void mq_event_gate_init(mq_event_gate *gate, const mq_process_identity *owner, bint held)
+    mq_file_check_result mq_event_gate_check_header(const mq_event_gate *gate)
+    uint64_t mq_event_gate_layout_version(const mq_event_gate *gate)
+    uint64_t mq_event_gate_owner_pid(const mq_event_gate *gate)
+    mq_liveness mq_event_gate_owner_liveness(const mq_event_gate *gate, const mq_liveness_file *liveness_file)
+    bint mq_event_gate_is_enabled(const mq_event_gate *gate)
+    void mq_event_gate_set_enabled(mq_event_gate *gate, bint enabled)
+    bint mq_event_gate_is_closed(const mq_event_gate *gate)
+    void mq_event_gate_close(mq_event_gate *gate)
+    mq_fake_event *mq_fake_event_select(mq_event_gate *gate, int ready)
+    bint mq_fake_event_is_set(const mq_fake_event *event)
+    bint mq_fake_event_set(mq_fake_event *event)
+    int mq_fake_event_clear(mq_fake_event *event)
+    void mq_fake_event_sync_fifo(const mq_fake_event *event, int fifo)
+    void mq_fake_event_attach_fifo(mq_fake_event *event, uint64_t inode, int fifo)
+    uint64_t mq_fake_event_fifo_inode(const mq_fake_event *event)
+    bint mq_fake_event_spin_until_set(const mq_futex_waitv_entry *words, unsigned count, int64_t until_ns)
+    uint32_t *mq_fake_event_futex_word(mq_fake_event *event)
+    uint32_t mq_fake_event_prepare_wait(mq_fake_event *event)
 
 
 cdef class SocketEventHandle:
@@ -50,7 +50,7 @@ cdef class SocketEventHandle:
     cdef readonly str identifier
     cdef str _path
     cdef Segment _segment       # None: nobody manages the endpoint
-    cdef mq_gate *_gate
+    cdef mq_event_gate *_gate
     cdef int _fifos[2]          # open descriptors, or -1
     cdef bint _owner
     cdef void *_liveness_token  # the owner's life

@@ -22,39 +22,39 @@ cdef int64_t _spin_ns = SPIN_MAX_NS
 # ---- waiting ----
 
 
-cdef inline mq_gate_event *_shared_event(Event event):
-    return mq_gate_event_at(event._handle._gate, event._which)
+cdef inline mq_fake_event *_shared_event(Event event):
+    return mq_fake_event_select(event._handle._gate, event._which)
 
 
 cdef Py_ssize_t _first_set(list events) noexcept:
     cdef Py_ssize_t i
     for i in range(len(events)):
-        if mq_gate_event_is_set(_shared_event(<Event> events[i])):
+        if mq_fake_event_is_set(_shared_event(<Event> events[i])):
             return i
     return -1
 
 
-cdef Py_ssize_t _announce_sleep(list events, mq_futex_many *words) noexcept:
+cdef Py_ssize_t _announce_sleep(list events, mq_futex_waitv_entry *words) noexcept:
     """Have us woken by each event; returns the first that is set already, or -1."""
     cdef Py_ssize_t i
     cdef uint32_t expected
     for i in range(len(events)):
-        expected = mq_gate_event_prepare_wait(_shared_event(<Event> events[i]))
-        if expected >= MQ_GATE_EVENT_ONE:
+        expected = mq_fake_event_prepare_wait(_shared_event(<Event> events[i]))
+        if expected >= MQ_FAKE_EVENT_ONE:
             return i
-        if i < MQ_FUTEX_MANY:
+        if i < MQ_FUTEX_WAITV_MAX:
             words[i].expected = expected
     return -1
 
 
 cdef bint _any_closed(list events) noexcept:
     for event in events:
-        if mq_gate_closed((<Event> event)._handle._gate):
+        if mq_event_gate_is_closed((<Event> event)._handle._gate):
             return True
     return False
 
 
-cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate gate) except -2:
+cdef Py_ssize_t _sleep(list events, mq_futex_waitv_entry *words, int64_t deadline, Gate gate) except -2:
     """Do what await_one says, without spinning."""
     cdef int64_t until, nap = NAP_MIN_NS
     cdef unsigned count = len(events)
@@ -64,7 +64,7 @@ cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate
         i = _announce_sleep(events, words)
         if i >= 0 or _any_closed(events) or (gate is not None and not gate._is_blocking()):
             return i
-        until = mq_now_ns() + nap
+        until = mq_monotonic_ns() + nap
         if 0 <= deadline < until:
             until = deadline
         with nogil:
@@ -72,7 +72,7 @@ cdef Py_ssize_t _sleep(list events, mq_futex_many *words, int64_t deadline, Gate
         i = _first_set(events)
         for event in events:
             (<Event> event)._handle._check_truncation()
-        if i >= 0 or 0 <= deadline <= mq_now_ns():
+        if i >= 0 or 0 <= deadline <= mq_monotonic_ns():
             return i
         for event in events:
             (<Event> event)._handle._check_owner()
@@ -85,28 +85,28 @@ cdef Py_ssize_t _await_one(list events, int64_t deadline, Gate gate) except -2:
     -1: the deadline (CLOCK_MONOTONIC, negative: never) is over, a gate was closed, or `gate` (if any) does not hold us.
     """
     global _spin_ns
-    cdef mq_futex_many words[MQ_FUTEX_MANY]
-    cdef unsigned j, count = min(len(events), <Py_ssize_t> MQ_FUTEX_MANY)
+    cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
+    cdef unsigned j, count = min(len(events), <Py_ssize_t> MQ_FUTEX_WAITV_MAX)
     cdef int64_t until, started
     cdef Py_ssize_t i = _first_set(events)
     if i >= 0:
         return i
-    started = mq_now_ns()
+    started = mq_monotonic_ns()
     if 0 <= deadline <= started:
         return -1
-    memset(words, 0, count * sizeof(mq_futex_many))
+    memset(words, 0, count * sizeof(mq_futex_waitv_entry))
     for j in range(count):
-        words[j].address = <uint64_t> <size_t> mq_gate_event_futex(_shared_event(<Event> events[j]))
+        words[j].address = <uint64_t> <size_t> mq_fake_event_futex_word(_shared_event(<Event> events[j]))
         words[j].flags = MQ_FUTEX_32
     until = started + _spin_ns
     if 0 <= deadline < until:
         until = deadline
     with nogil:
-        mq_gate_event_spin(words, count, until)
+        mq_fake_event_spin_until_set(words, count, until)
     i = _first_set(events)
     if i < 0:
         i = _sleep(events, words, deadline, gate)
-    if mq_now_ns() - started < 2 * SPIN_MAX_NS:
+    if mq_monotonic_ns() - started < 2 * SPIN_MAX_NS:
         _spin_ns = min(2 * _spin_ns, <int64_t> SPIN_MAX_NS)
     else:
         _spin_ns = max(_spin_ns // 2, <int64_t> SPIN_MIN_NS)
@@ -127,7 +127,7 @@ cdef Py_ssize_t _wait(list events, timeout) except -2:
         if not 0 <= timeout <= INT32_MAX:
             text = f"a time-out of {timeout} s is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
             raise InvalidValueError(text, endpoint)
-        deadline = mq_now_ns() + <int64_t> (timeout * 1e9)
+        deadline = mq_monotonic_ns() + <int64_t> (timeout * 1e9)
     i = _await_one(events, deadline, None)
     if i < 0:
         for event in events:
@@ -170,7 +170,7 @@ cdef class Event:
 
     def peek(self):
         self._handle._check()
-        is_set = mq_gate_event_is_set(_shared_event(self))
+        is_set = mq_fake_event_is_set(_shared_event(self))
         self._handle._check_truncation()
         return is_set
 
@@ -201,7 +201,7 @@ cdef class SocketEventHandle:
 
     cdef int _map(self, Segment segment) except -1:
         self._segment = segment
-        self._gate = <mq_gate *> segment.address
+        self._gate = <mq_event_gate *> segment.address
         return 0
 
     def __del__(self):
@@ -215,13 +215,13 @@ cdef class SocketEventHandle:
             mq_liveness_unlock(self._liveness_token)
 
     def __repr__(self):
-        state = "not managed" if self._gate == NULL else "closed" if mq_gate_closed(self._gate) else "open"
+        state = "not managed" if self._gate == NULL else "closed" if mq_event_gate_is_closed(self._gate) else "open"
         return f"<msgq SocketEventHandle {self.endpoint!r}, {state}>"
 
     def close(self):
         if self._owner and self._generation == fork_generation:
             self._owner = False
-            mq_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
+            mq_event_gate_close(self._gate)  # also when its name is gone or belongs to another one by now
             remove_gate(self.endpoint, self._path, self._segment.inode)
             mq_liveness_unlock(self._liveness_token)
             self._liveness_token = NULL
@@ -237,14 +237,14 @@ cdef class SocketEventHandle:
 
     @property
     def enabled(self):
-        on = self._gate != NULL and not mq_gate_closed(self._gate) and mq_gate_enabled(self._gate)
+        on = self._gate != NULL and not mq_event_gate_is_closed(self._gate) and mq_event_gate_is_enabled(self._gate)
         self._check_truncation()
         return on
 
     @enabled.setter
     def enabled(self, bint value):
         self._check()
-        mq_gate_enable(self._gate, value)
+        mq_event_gate_set_enabled(self._gate, value)
         self._check_truncation()
 
     @property
@@ -259,7 +259,7 @@ cdef class SocketEventHandle:
         """Refuse when there is nothing to set or wait for."""
         if self._gate == NULL:
             raise EventError("is not managed: there was no handle with override when this one was made", self.endpoint)
-        if mq_gate_closed(self._gate):
+        if mq_event_gate_is_closed(self._gate):
             raise EventError("the handle that managed it was closed, or replaced by another one", self.endpoint)
         return self._check_truncation()
 
@@ -276,29 +276,30 @@ cdef class SocketEventHandle:
         self._check_truncation()
         if self._owner and self._generation == fork_generation:
             return 0
-        if mq_gate_owner_liveness(self._gate, &self._segment.liveness_file) == MQ_DEAD:
+        if mq_event_gate_owner_liveness(self._gate, &self._segment.liveness_file) == MQ_DEAD:
             self._check_truncation()
-            text = f"process {mq_gate_owner(self._gate)}, which made its handle, died; make a new one, with override"
+            owner = mq_event_gate_owner_pid(self._gate)
+            text = f"process {owner}, which made its handle, died; make a new one, with override"
             raise ControllerDiedError(text, self.endpoint)
         return 0
 
     cdef int _set(self, int which) except -1:
-        changed = mq_gate_event_set(mq_gate_event_at(self._gate, which))
+        changed = mq_fake_event_set(mq_fake_event_select(self._gate, which))
         self._check_truncation()
         if changed:
             self._sync_fifo(which)
         return 0
 
     cdef bint _clear(self, int which) except -1:
-        change = mq_gate_event_clear(mq_gate_event_at(self._gate, which))
+        change = mq_fake_event_clear(mq_fake_event_select(self._gate, which))
         self._check_truncation()
-        if change == MQ_GATE_EVENT_CLEARED_FIFO:
+        if change == MQ_FAKE_EVENT_CLEARED_FIFO:
             try:
                 self._sync_fifo(which)
             except BaseException:
-                mq_gate_event_set(mq_gate_event_at(self._gate, which))  # who gets an error has taken nothing
+                mq_fake_event_set(mq_fake_event_select(self._gate, which))  # who gets an error has taken nothing
                 raise
-        return change != MQ_GATE_EVENT_WAS_CLEAR
+        return change != MQ_FAKE_EVENT_WAS_CLEAR
 
     # ---- FIFOs ----
 
@@ -306,11 +307,11 @@ cdef class SocketEventHandle:
         """The event just became set, or ceased to be: bring its FIFO in line."""
         if self._fifos[which] < 0 and not self._open_fifo(which, False):
             return 0
-        mq_gate_event_sync_fifo(mq_gate_event_at(self._gate, which), self._fifos[which])
+        mq_fake_event_sync_fifo(mq_fake_event_select(self._gate, which), self._fifos[which])
         return 0
 
     cdef int _descriptor(self, int which) except -2:
-        if self._gate == NULL or mq_gate_closed(self._gate):
+        if self._gate == NULL or mq_event_gate_is_closed(self._gate):
             return -1
         if self._fifos[which] < 0:
             self._make_fifo(which)
@@ -320,20 +321,20 @@ cdef class SocketEventHandle:
         """Open the FIFO that was just made, or that the event names; 0: the gate was closed and its files removed."""
         cdef struct_stat found
         cdef str path = self._path + <str> FIFO_SUFFIX[which]
-        cdef mq_gate_event *event = mq_gate_event_at(self._gate, which)
+        cdef mq_fake_event *event = mq_fake_event_select(self._gate, which)
         cdef int fd = open_file(self.endpoint, path, O_RDWR)
         good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and file_permissions.trusts(found.st_uid)
-        if not good or (not fresh and found.st_ino != mq_gate_event_fifo(event)):
+        if not good or (not fresh and found.st_ino != mq_fake_event_fifo_inode(event)):
             if fd >= 0:
                 close(fd)
-            if mq_gate_closed(self._gate):
+            if mq_event_gate_is_closed(self._gate):
                 return 0
             raise CorruptSegmentError("is not the FIFO that was made for this event", self.endpoint, path)
         self._fifos[which] = fd
         if fresh:
-            mq_gate_event_attach_fifo(event, found.st_ino, fd)
+            mq_fake_event_attach_fifo(event, found.st_ino, fd)
         else:
-            mq_gate_event_sync_fifo(event, fd)  # its bytes are gone if nobody had it open meanwhile
+            mq_fake_event_sync_fifo(event, fd)  # its bytes are gone if nobody had it open meanwhile
         return 1
 
     cdef int _make_fifo(self, int which) except -1:
@@ -347,7 +348,7 @@ cdef class SocketEventHandle:
             check_file(fd, &found, self.endpoint, self._path)
             if not found.st_nlink or found.st_ino != self._segment.inode:
                 raise EventError("its gate was replaced by another one", self.endpoint)
-            fresh = mq_gate_event_fifo(mq_gate_event_at(self._gate, which)) == 0
+            fresh = mq_fake_event_fifo_inode(mq_fake_event_select(self._gate, which)) == 0
             if fresh:
                 path = self._path + FIFO_SUFFIX[which]
                 remove_file(self.endpoint, path)  # of one that died in between
@@ -391,7 +392,7 @@ cdef class Gate:
         """
         self._cancelled = cancelled
         while True:
-            if self._handle is None or mq_gate_closed(self._handle._gate):
+            if self._handle is None or mq_event_gate_is_closed(self._handle._gate):
                 self._find_gate()
             if self._handle is None or not self._is_enabled():
                 self._called = False
@@ -412,7 +413,7 @@ cdef class Gate:
 
     cdef bint _is_enabled(self) except -1:
         """Whether the gate is enabled. After a truncation, the next receive looks for the gate again."""
-        cdef bint enabled = mq_gate_enabled(self._handle._gate)
+        cdef bint enabled = mq_event_gate_is_enabled(self._handle._gate)
         cdef SocketEventHandle handle = self._handle
         if was_truncated(handle._segment.guard):
             self._handle, self._called = None, False
@@ -421,9 +422,11 @@ cdef class Gate:
 
     cdef bint _is_blocking(self) noexcept:
         """Whether there is still something to wait for."""
-        return not self._cancelled[0] and self._generation == fork_generation and mq_gate_enabled(self._handle._gate)
+        if self._cancelled[0] or self._generation != fork_generation:
+            return False
+        return mq_event_gate_is_enabled(self._handle._gate)
 
     cdef void wake(self) noexcept:
         """Have a thread that waits in `enter` look at `*cancelled`."""
         if self._handle is not None:
-            mq_futex_wake_all(mq_gate_event_futex(mq_gate_event_at(self._handle._gate, READY)))
+            mq_futex_wake_all(mq_fake_event_futex_word(mq_fake_event_select(self._handle._gate, READY)))

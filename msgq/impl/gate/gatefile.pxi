@@ -23,14 +23,14 @@ cdef Segment open_gate(str endpoint, str path):
         segment = map_file(fd, &found, True, endpoint, path)
     finally:
         close(fd)
-    state = mq_gate_check(<mq_gate *> segment.address)
+    state = mq_event_gate_check_header(<mq_event_gate *> segment.address)
     if state == MQ_FILE_OTHER_VERSION:
-        text = (f"has layout version {mq_gate_version(<mq_gate *> segment.address)}, this library has "
-                f"{MQ_GATE_VERSION}; use one version of msgq")
+        version = mq_event_gate_layout_version(<mq_event_gate *> segment.address)
+        text = f"has layout version {version}, this library has {MQ_GATE_VERSION}; use one version of msgq"
         raise LayoutVersionError(text, endpoint, path)
     if state != MQ_FILE_VALID:
         raise CorruptSegmentError("is not a gate of msgq; remove it", endpoint, path)
-    return None if mq_gate_closed(<mq_gate *> segment.address) else segment
+    return None if mq_event_gate_is_closed(<mq_event_gate *> segment.address) else segment
 
 
 cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
@@ -54,7 +54,8 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
             remove_file(endpoint, path + suffix)
     finally:
         unlock_file(fd)
-    return segment if segment is not None and mq_gate_check(<mq_gate *> segment.address) == MQ_FILE_VALID else None
+    return segment if segment is not None and mq_event_gate_check_header(<mq_event_gate *>
+                                                                         segment.address) == MQ_FILE_VALID else None
 
 
 cdef void *_lock_owner_byte(Segment segment, int fd) noexcept:
@@ -73,13 +74,13 @@ cdef Segment make_gate(str endpoint, str path, bint enable, void **liveness_toke
         check_file(fd, &found, endpoint, path)
         segment = map_file(fd, &found, True, endpoint, path)
         liveness_token[0] = _lock_owner_byte(segment, fd)
-        mq_gate_init(<mq_gate *> segment.address, this_process(), liveness_token[0] != NULL)
-        mq_gate_enable(<mq_gate *> segment.address, enable)
+        mq_event_gate_init(<mq_event_gate *> segment.address, this_process(), liveness_token[0] != NULL)
+        mq_event_gate_set_enabled(<mq_event_gate *> segment.address, enable)
         while True:
             former = remove_gate(endpoint, path, 0)
             named = name_file(fd, endpoint, path)
             if former is not None:  # now who waits there can go to the new one
-                mq_gate_close(<mq_gate *> former.address)
+                mq_event_gate_close(<mq_event_gate *> former.address)
             if named:
                 return segment
     finally:
@@ -90,8 +91,8 @@ def gate_owner(str path):
     cdef Segment segment = open_gate(naming.gate_names(path)[2], path)
     if segment is None:
         return None
-    alive = is_alive(mq_gate_owner_liveness(<mq_gate *> segment.address, &segment.liveness_file))
-    return mq_gate_owner(<mq_gate *> segment.address), alive, segment.inode
+    alive = is_alive(mq_event_gate_owner_liveness(<mq_event_gate *> segment.address, &segment.liveness_file))
+    return mq_event_gate_owner_pid(<mq_event_gate *> segment.address), alive, segment.inode
 
 
 def unlink_gate(str path, uint64_t inode):

@@ -12,10 +12,10 @@
 enum {
     MQ_GATE_VERSION = 1,
     MQ_GATE_BYTES = 192,
-    MQ_GATE_EVENT_SLEEPERS = 1, /* a flag of `count`: somebody may sleep */
-    MQ_GATE_EVENT_ONE = 2,      /* one set, in the count above the flag */
+    MQ_FAKE_EVENT_SLEEPERS = 1, /* a flag of `count`: somebody may sleep */
+    MQ_FAKE_EVENT_ONE = 2,      /* one set, in the count above the flag */
 };
-#define MQ_GATE_EVENT_MAX 0x80000000u /* the largest count: beyond it sets are not counted */
+#define MQ_FAKE_EVENT_MAX 0x80000000u /* the largest count: beyond it sets are not counted */
 
 #define MQ_GATE_MAGIC 0x3145544147515347ull /* "GSQGATE1" read as little-endian */
 
@@ -25,8 +25,8 @@ typedef struct {
     mq_u32 count_pad;
     mq_u64 fifo_inode; /* the FIFO beside the gate that is readable while the count is above 0; 0: nobody asked */
     mq_u64 reserved[6];
-} mq_gate_event;
-_Static_assert(sizeof(mq_gate_event) == 64, "bump MQ_GATE_VERSION");
+} mq_fake_event;
+_Static_assert(sizeof(mq_fake_event) == 64, "bump MQ_GATE_VERSION");
 
 typedef struct {
     /* Constant once the file has a name. */
@@ -40,10 +40,10 @@ typedef struct {
     mq_u32 enabled; /* whether receiving stops at the gate; any handle */
     mq_u32 closed;  /* 1: the owner closed it, or another handle replaced it; never 0 again */
     mq_u64 held;    /* 1: the owner holds a lock on byte 0. 0: its file system has no such locks */
-    mq_gate_event recv_called;
-    mq_gate_event recv_ready;
-} mq_gate;
-_Static_assert(offsetof(mq_gate, recv_called) == 64, "bump MQ_GATE_VERSION");
-_Static_assert(sizeof(mq_gate) == MQ_GATE_BYTES, "bump MQ_GATE_VERSION");
+    mq_fake_event recv_called;
+    mq_fake_event recv_ready;
+} mq_event_gate;
+_Static_assert(offsetof(mq_event_gate, recv_called) == 64, "bump MQ_GATE_VERSION");
+_Static_assert(sizeof(mq_event_gate) == MQ_GATE_BYTES, "bump MQ_GATE_VERSION");
 
 #endif

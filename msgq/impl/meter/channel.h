@@ -8,8 +8,8 @@
 
 enum { MQ_METER_BATCH = 8192 }; /* messages of one look: as many as stay in the largest channel */
 
-/* Counts a message that was whole, and the part of it that was wanted, NULL if it is too short for that. Returns whether
- * it is one of those whose periods are measured. */
+/* Counts a message that was whole, and the part of it that was wanted, NULL if it is too short for that. Returns
+ * whether it is one of those whose periods are measured. */
 typedef bool (*mq_meter_count)(mq_meter *m, const mq_channel_message *message, const uint8_t *part, int64_t wall_ns);
 
 /* Count what is there, with so many bytes of each message from `at` on. */
@@ -20,15 +20,15 @@ static inline int64_t mq_meter_channel_scan(mq_meter *m, mq_channel_subscriber *
     mq_channel_status status = MQ_CHANNEL_EMPTY;
     int64_t now = 0, wall_ns = 0;
     uint64_t found = 0, tail = 0;
-    for (int i = 0; i < MQ_METER_BATCH && (status = mq_channel_next(s, &message)) == MQ_CHANNEL_OK; i++) {
+    for (int i = 0; i < MQ_METER_BATCH && (status = mq_channel_next_message(s, &message)) == MQ_CHANNEL_OK; i++) {
         bool long_enough = bytes && message.length >= bytes && message.length - bytes >= at;
         if (long_enough)
-            mq_copy_out(part, mq_pool_slot_payload(message.slot) + at, bytes);
+            mq_copy_from_shared(part, mq_pool_slot_payload(message.slot) + at, bytes);
         if (message.position >= tail) { /* what is before the tail was published before now */
-            tail = mq_index_ring_later(mq_index_ring_tail(&s->order), message.position + 1);
-            now = mq_now_ns(), wall_ns = mq_meter_wall_ns(m);
+            tail = mq_index_ring_later_position(mq_index_ring_load_tail(&s->order), message.position + 1);
+            now = mq_monotonic_ns(), wall_ns = mq_meter_wall_ns(m);
         }
-        if (mq_channel_accept(s, &message))
+        if (mq_channel_accept_entry(s, &message))
             found += count(m, &message, long_enough ? part : NULL, wall_ns);
     }
     mq_meter_count_messages(m, now, found);

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from msgq.impl.channel.core cimport mq_channel_subscriber
-from msgq.impl.records.core cimport mq_record_parts
+from msgq.impl.records.core cimport mq_record_file_parts
 from msgq.impl.workqueue.core cimport mq_queue_parts
 
 
@@ -59,7 +59,7 @@ cdef extern from "meter/queue.h" nogil:
 
 cdef extern from "meter/records.h" nogil:
     ctypedef struct mq_meter_records:
-        const mq_record_parts *parts
+        const mq_record_file_parts *parts
         uint64_t *seen
         uint64_t lost
         bint board

@@ -7,7 +7,9 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
 
 from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.core cimport Context, MQ_FUTEX_32, MQ_FUTEX_MANY, mq_futex_many, mq_now_ns, sleep_on
+from msgq.impl.base.core cimport (
+    Context, MQ_FUTEX_32, MQ_FUTEX_WAITV_MAX, mq_futex_waitv_entry, mq_monotonic_ns, sleep_on,
+)
 from msgq.impl.channel.core cimport mq_channel_message, Subscriber
 from msgq.impl.records.core cimport record_file, RecordFile
 from msgq.impl.ring.core cimport check_usable, SubSocket

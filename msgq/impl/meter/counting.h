@@ -87,7 +87,7 @@ typedef struct {
 
 /* The present, by the clock that publish times are from. */
 static inline int64_t mq_meter_wall_ns(const mq_meter *m) {
-    return mq_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
+    return mq_read_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
 }
 
 static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {

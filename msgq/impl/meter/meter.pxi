@@ -23,7 +23,7 @@ cdef class Meter:
         if self.c.meter == NULL:
             raise MemoryError()
         self._set_timestamp_source(None, "host")
-        self._since_ns = mq_now_ns()
+        self._since_ns = mq_monotonic_ns()
 
     def __dealloc__(self):
         free(self.c.meter)
@@ -67,7 +67,7 @@ cdef class Meter:
         m.stamp_offset, m.stamp_clock, m.clock_offset_ns = offset, clock, ahead
         m.last_ns = m.first_ns = last_ns  # the next message's period begins there
         self._lost_before = self._lost() or 0
-        self._since_ns = mq_now_ns()
+        self._since_ns = mq_monotonic_ns()
 
     def reading(self):
         cdef const mq_meter *m = self.c.meter
@@ -75,7 +75,7 @@ cdef class Meter:
         lost = self._lost()
         return MeterReading(
             self.endpoint, m.messages, int(m.sizes.sum) if m.sizes.count or not m.messages else None,
-            None if lost is None else lost - self._lost_before, (mq_now_ns() - self._since_ns) / 1e9,
+            None if lost is None else lost - self._lost_before, (mq_monotonic_ns() - self._since_ns) / 1e9,
             (m.last_ns - m.first_ns) / 1e9, _distribution(&m.periods_ns, 1e-3), _distribution(&m.sizes, 1),
             _distribution(&m.delays_ns, 1e-3), m.without_timestamp, m.negative_delays, self._measured_until(),
         )
@@ -84,7 +84,7 @@ cdef class Meter:
 def watch(meters, double seconds, bint spin=False):
     cdef unsigned count = len(meters)
     cdef mq_meter_input *inputs = <mq_meter_input *> calloc(count + 1, sizeof(mq_meter_input))
-    cdef int64_t until = mq_now_ns() + <int64_t> (seconds * 1e9)
+    cdef int64_t until = mq_monotonic_ns() + <int64_t> (seconds * 1e9)
     cdef int64_t status = 0
     cdef unsigned recoveries = 0  # when the time was over
     cdef unsigned long slack_ns = prctl(PR_GET_TIMERSLACK)
@@ -94,12 +94,12 @@ def watch(meters, double seconds, bint spin=False):
         if inputs == NULL:
             raise MemoryError()
         while True:
-            status = _sample_for_a_while(meters, inputs, count, min(until, mq_now_ns() + SPIN_GIL_NS), spin)
+            status = _sample_for_a_while(meters, inputs, count, min(until, mq_monotonic_ns() + SPIN_GIL_NS), spin)
             PyErr_CheckSignals()
             if status < 0:
                 meter = meters[-1 - status]
                 meter._recover()
-            if mq_now_ns() < until:
+            if mq_monotonic_ns() < until:
                 continue
             # A recovered meter is sampled once more, but not if meters need recovery all the time.
             if status >= 0 or recoveries > count:
@@ -130,13 +130,13 @@ cdef int64_t _sample_for_a_while(object meters, mq_meter_input *inputs, unsigned
 
 
 cdef int64_t _sample_until(const mq_meter_input *inputs, unsigned count, int64_t until, bint spin) noexcept nogil:
-    cdef mq_futex_many words[MQ_FUTEX_MANY]
+    cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
     cdef unsigned i, slept
     memset(words, 0, sizeof(words))
     while True:
         slept = 0
         for i in range(count):  # before the look: a wake that comes between the two must end the nap
-            if inputs[i].futex_word != NULL and slept < <unsigned> MQ_FUTEX_MANY:
+            if inputs[i].futex_word != NULL and slept < <unsigned> MQ_FUTEX_WAITV_MAX:
                 words[slept].address = <uint64_t> <size_t> inputs[i].futex_word(inputs[i].reader)
                 words[slept].expected = inputs[i].prepare_wait(inputs[i].reader)
                 words[slept].flags = MQ_FUTEX_32
@@ -144,7 +144,7 @@ cdef int64_t _sample_until(const mq_meter_input *inputs, unsigned count, int64_t
         for i in range(count):
             if inputs[i].sample(inputs[i].meter, inputs[i].reader) < 0:
                 return -1 - <int64_t> i
-        if mq_now_ns() >= until:  # behind a look: a thread that had to wait for a core counts all the same
+        if mq_monotonic_ns() >= until:  # behind a look: a thread that had to wait for a core counts all the same
             return 0
         if not spin:
-            sleep_on(words, slept, min(until, mq_now_ns() + NAP_NS))
+            sleep_on(words, slept, min(until, mq_monotonic_ns() + NAP_NS))

@@ -17,7 +17,7 @@ static inline int64_t mq_meter_queue_sample(mq_meter *m, void *reader) {
     if (ready == q->ready_count)
         return 0;
     uint64_t sent = mq_peek_sent_count(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     q->ready_count = ready, q->sent = sent;
     mq_meter_count_messages(m, now, found);
     return (int64_t)found;

@@ -11,7 +11,7 @@ enum {
 };
 
 typedef struct {
-    const mq_record_parts *parts;
+    const mq_record_file_parts *parts;
     uint64_t *seen; /* how often each element was written */
     uint64_t lost;
     bool board;
@@ -19,7 +19,7 @@ typedef struct {
 } mq_meter_records;
 
 /* How often an element was written by now, when last, and how large it is. False: it was written all the time. */
-static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t index, mq_board_value *value) {
+static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t index, mq_board_value_copy *value) {
     if (!r->board) {
         uint8_t nothing; /* of the value */
         value->length = r->parts->config.item_bytes;
@@ -35,31 +35,31 @@ static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t ind
 
 static inline int64_t mq_meter_records_sample(mq_meter *m, void *reader) {
     mq_meter_records *r = reader;
-    int64_t began = mq_now_ns(), now = 0, wall_ns = 0;
+    int64_t began = mq_monotonic_ns(), now = 0, wall_ns = 0;
     uint64_t found = 0, length = r->parts->config.length;
-    mq_board_value value;
+    mq_board_value_copy value;
     if (began < r->next_ns)
         return 0;
     for (uint64_t i = mq_vector_next_changed(r->parts, r->seen, 0); i < length;
          i = mq_vector_next_changed(r->parts, r->seen, i + 1)) {
         if (!mq_meter_records_read(r, i, &value))
             continue;
-        now = mq_now_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
-        r->lost += mq_cell_writes(r->parts, r->seen[i], value.count) - 1;
+        now = mq_monotonic_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
+        r->lost += mq_cell_writes_between(r->parts, r->seen[i], value.count) - 1;
         r->seen[i] = value.count;
         mq_histogram_add(&m->sizes, value.length, 1);
         mq_meter_add_delay(m, wall_ns, (uint64_t)value.time_ns);
         found++;
     }
     mq_meter_count_messages(m, now, found);
-    r->next_ns = began + (MQ_METER_REST_FACTOR + 1) * (mq_now_ns() - began);
+    r->next_ns = began + (MQ_METER_REST_FACTOR + 1) * (mq_monotonic_ns() - began);
     return (int64_t)found;
 }
 
 /* Begin with what was written so far. */
 static inline void mq_meter_records_begin(const mq_meter_records *r) {
     for (uint64_t i = 0; i < r->parts->config.length; i++)
-        r->seen[i] = mq_cell_count(mq_cell_read_begin(mq_cell_version(r->parts, i)));
+        r->seen[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(r->parts, i)));
 }
 
 #endif

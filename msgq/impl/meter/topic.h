@@ -16,7 +16,7 @@ static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int6
     bool has_stamps = m->stamp_offset < 0 && s->stamps;
     bool has_timestamp = mq_meter_has_timestamp(m, message.size);
     if (has_timestamp)
-        mq_copy_out(&stamp, message.payload + m->stamp_offset, sizeof stamp);
+        mq_copy_from_shared(&stamp, message.payload + m->stamp_offset, sizeof stamp);
     if (has_stamps)
         mq_stamps_read(&stamps, message.payload);
     if (!mq_ring_subscriber_accept_copy(s, &message)) { /* overwritten while we looked: go on at the present */
@@ -38,7 +38,7 @@ static inline int64_t mq_meter_topic_sample(mq_meter *m, void *reader) {
     if (status != MQ_RING_OK)
         return status == MQ_RING_EMPTY ? 0 : -1;
     /* After the refresh: all that it shows was published before now. */
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     bool has_timestamps = m->stamp_offset >= 0 || s->stamps;
     int64_t wall_ns = has_timestamps ? mq_meter_wall_ns(m) : 0;
     /* Not beyond `published`, and so never for longer than a lap takes. */

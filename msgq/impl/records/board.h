@@ -10,9 +10,10 @@
 
 #define MQ_BOARD_NO_KEY UINT64_MAX
 
-/* The element of a key, of so many bytes without a NUL; MQ_BOARD_NO_KEY: nobody has named one so. `from`: those before it are
- * known not to be it. */
-static inline uint64_t mq_board_find(const mq_record_parts *parts, const char *key, size_t bytes, uint64_t from) {
+/* The element of a key, of so many bytes without a NUL; MQ_BOARD_NO_KEY: nobody has named one so. `from`: those before
+ * it are known not to be it. */
+static inline uint64_t mq_board_find_key(const mq_record_file_parts *parts, const char *key, size_t bytes,
+                                         uint64_t from) {
     for (uint64_t i = from; i < parts->config.length; i++) {
         const mq_record_key *at = &parts->keys[i];
         /* EDGE key: acquire. Partner: mq_board_add_key */
@@ -25,7 +26,7 @@ static inline uint64_t mq_board_find(const mq_record_parts *parts, const char *k
 }
 
 /* How many keys there are. */
-static inline uint64_t mq_board_key_count(const mq_record_parts *parts) {
+static inline uint64_t mq_board_key_count(const mq_record_file_parts *parts) {
     uint64_t i = 0;
     while (i < parts->config.length && mq_load_acquire_u64(&parts->keys[i].named))
         i++;
@@ -33,32 +34,32 @@ static inline uint64_t mq_board_key_count(const mq_record_parts *parts) {
 }
 
 /* Name the next element, under the lock; MQ_BOARD_NO_KEY: all have names. */
-static inline uint64_t mq_board_add_key(const mq_record_parts *parts, const char *key, size_t bytes) {
+static inline uint64_t mq_board_add_key(const mq_record_file_parts *parts, const char *key, size_t bytes) {
     uint64_t i = mq_board_key_count(parts);
     if (i == parts->config.length)
         return MQ_BOARD_NO_KEY;
     char name[MQ_RECORD_KEY_BYTES] = {0}; /* all of it: one that was killed here may have left a part of another name */
     memcpy(name, key, bytes);
-    mq_copy_in(parts->keys[i].name, name, sizeof name);
-    /* EDGE key: release. Who finds that it has a name finds the name. Partner: mq_board_find */
+    mq_copy_to_shared(parts->keys[i].name, name, sizeof name);
+    /* EDGE key: release. Who finds that it has a name finds the name. Partner: mq_board_find_key */
     mq_store_release_u64(&parts->keys[i].named, 1);
     return i;
 }
 
 /* The most bytes of a value. */
-static inline uint64_t mq_board_value_bytes(const mq_record_parts *parts) {
+static inline uint64_t mq_board_value_bytes(const mq_record_file_parts *parts) {
     return parts->config.item_bytes - sizeof(mq_u64);
 }
 
 /* Write a key's value, for its owner, and tell those who wait. The length was checked. */
 static inline void mq_board_write(mq_record_writer *w, uint64_t index, const void *from, uint64_t length,
                                   int64_t time) {
-    mq_u64 *version = mq_cell_version(&w->parts, index);
-    mq_u64 *value = mq_cell_begin(&w->parts, version, (uint64_t)time);
+    mq_u64 *version = mq_cell_version_word(&w->parts, index);
+    mq_u64 *value = mq_cell_begin_write(&w->parts, version, (uint64_t)time);
     mq_store_relaxed_u64(value, length); /* relaxed: released with the version */
-    mq_copy_in(value + 1, from, length);
+    mq_copy_to_shared(value + 1, from, length);
     mq_cell_commit_exclusive(&w->parts, version);
-    mq_record_notify(w, 1, true);
+    mq_record_notify_written(w, 1, true);
 }
 
 /* A value as it is read. */
@@ -66,29 +67,31 @@ typedef struct {
     uint64_t version, count, length;
     int64_t time_ns; /* of the write */
     bool is_corrupt; /* the length is larger than any: torn, or if the value stands, foreign bytes */
-} mq_board_value;
+} mq_board_value_copy;
 
 /* Begin to read a value: its length is bounded, and may be wrong until mq_board_read_valid. */
-static inline const uint8_t *mq_board_read_begin(const mq_record_parts *parts, uint64_t index, mq_board_value *value) {
-    mq_u64 *version = mq_cell_version(parts, index);
+static inline const uint8_t *mq_board_read_begin(const mq_record_file_parts *parts, uint64_t index,
+                                                 mq_board_value_copy *value) {
+    mq_u64 *version = mq_cell_version_word(parts, index);
     value->version = mq_cell_read_begin(version);
-    value->count = mq_cell_count(value->version);
-    const mq_u64 *copy = mq_cell_copy(parts, version, value->count);
+    value->count = mq_cell_write_count(value->version);
+    const mq_u64 *copy = mq_cell_copy_at(parts, version, value->count);
     value->time_ns = (int64_t)mq_load_relaxed_u64(copy); /* relaxed, both: validated with the value */
     uint64_t length = mq_load_relaxed_u64(copy + 1);
     value->is_corrupt = length > mq_board_value_bytes(parts);
     value->length = value->is_corrupt ? 0 : length;
     return (const uint8_t *)(copy + 2);
 }
-static inline bool mq_board_read_valid(const mq_record_parts *parts, uint64_t index, const mq_board_value *value) {
+static inline bool mq_board_read_valid(const mq_record_file_parts *parts, uint64_t index,
+                                       const mq_board_value_copy *value) {
     mq_cell_read_fence();
-    return mq_cell_read_valid(parts, mq_cell_version(parts, index), value->version);
+    return mq_cell_read_valid(parts, mq_cell_version_word(parts, index), value->version);
 }
 
 /* ---- one key, as the watcher thread knows it (base/poll_ops.h) ---- */
 
 typedef struct {
-    const mq_record_parts *parts;
+    const mq_record_file_parts *parts;
     char key[MQ_RECORD_KEY_BYTES];
     size_t bytes;
     uint64_t index; /* MQ_BOARD_NO_KEY: the key has no element so far */
@@ -98,14 +101,14 @@ typedef struct {
 
 static inline int mq_board_is_readable(const void *reader) {
     const mq_board_poll_state *state = reader;
-    if (mq_was_truncated(state->not_truncated))
+    if (mq_mapping_was_truncated(state->not_truncated))
         return 1;
     uint64_t index = state->index;
     if (index == MQ_BOARD_NO_KEY)
-        index = mq_board_find(state->parts, state->key, state->bytes, 0);
+        index = mq_board_find_key(state->parts, state->key, state->bytes, 0);
     if (index == MQ_BOARD_NO_KEY)
         return 0;
-    return mq_cell_count(mq_load_acquire_u64(mq_cell_version(state->parts, index))) != state->seen;
+    return mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(state->parts, index))) != state->seen;
 }
 
 #endif

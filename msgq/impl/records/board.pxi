@@ -12,12 +12,12 @@ def _reopen_board(name, prefix, trust, passive):
 
 cdef object _deadline(int64_t deadline, uint64_t index, str name):
     """Raise when a value was written again and again for too long; else let others run."""
-    if mq_now_ns() > deadline:
+    if mq_monotonic_ns() > deadline:
         raise options.restless_error(index, options.READ_LIMIT_S, name)
     PyErr_CheckSignals()
 
 
-cdef int _check_value(RecordFile file, const mq_board_value *value) except -1:
+cdef int _check_value(RecordFile file, const mq_board_value_copy *value) except -1:
     """Raise if what was read, and stands, is no value of ours."""
     file.check_truncation()
     if value.is_corrupt:
@@ -26,9 +26,9 @@ cdef int _check_value(RecordFile file, const mq_board_value *value) except -1:
     return 0
 
 
-cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value *value):
+cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value_copy *value):
     """A key's value; None: it was never written."""
-    cdef int64_t deadline = mq_now_ns() + READ_LIMIT_NS
+    cdef int64_t deadline = mq_monotonic_ns() + READ_LIMIT_NS
     cdef const uint8_t *at
     cdef bytes data
     cdef char *to
@@ -41,9 +41,9 @@ cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value *value):
         to = PyBytes_AS_STRING(data)
         if value.length >= LARGE_BYTES:
             with nogil:
-                mq_copy_out(to, at, value.length)
+                mq_copy_from_shared(to, at, value.length)
         else:
-            mq_copy_out(to, at, value.length)
+            mq_copy_from_shared(to, at, value.length)
         if mq_board_read_valid(&file.parts, index, value):
             _check_value(file, value)
             return data
@@ -61,15 +61,15 @@ cdef class _OwnerLookup:
         cdef uint64_t owner = mq_load_acquire_u64(&file.parts.keys[self._index].owner)
         cdef mq_liveness_probe probe
         cdef mq_liveness life
-        if not owner or mq_cell_row(owner) >= MQ_RECORD_ROWS:
+        if not owner or mq_cell_owner_row(owner) >= MQ_RECORD_ROWS:
             return None
         probe = mq_liveness_probe_begin(file.liveness_file())
         life = mq_record_owner_liveness(file.parts.header, &probe, owner)
         mq_liveness_probe_end(&probe)
-        return participant_value(&file.parts.header.rows[mq_cell_row(owner)].at.participant, life)
+        return participant_value(&file.parts.header.rows[mq_cell_owner_row(owner)].at.participant, life)
 
 
-cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value *value):
+cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value_copy *value):
     data = _copy_value(file, index, value)
     if data is None:
         return None
@@ -123,12 +123,12 @@ cdef class Board(Handle):
         fd = self._file.lock()
         try:
             self._ensure_row()  # a signal handler may have closed it, or forked
-            index = mq_board_find(&self._w.parts, name, len(name), 0)
+            index = mq_board_find_key(&self._w.parts, name, len(name), 0)
             if index == MQ_BOARD_NO_KEY:
                 index = mq_board_add_key(&self._w.parts, name, len(name))
             if index == MQ_BOARD_NO_KEY:
                 raise options.full_error(self._w.parts.config.length, self._endpoint)
-            if not mq_record_claim(&self._w, &self._w.parts.keys[index].owner):
+            if not mq_record_claim_owner_word(&self._w, &self._w.parts.keys[index].owner):
                 holder = self._owner_name(mq_load_acquire_u64(&self._w.parts.keys[index].owner))
                 raise options.key_taken_error(key, holder, self._endpoint)
         finally:
@@ -161,14 +161,14 @@ cdef class Board(Handle):
         if not isinstance(key, str):
             return False
         name = key.encode(errors="surrogatepass")
-        return b"\0" not in name and 0 < len(name) <= options.KEY_BYTES_MAX and mq_board_find(
+        return b"\0" not in name and 0 < len(name) <= options.KEY_BYTES_MAX and mq_board_find_key(
             &self._w.parts, name, len(name), 0) != MQ_BOARD_NO_KEY
 
     def __getitem__(self, key):
-        cdef mq_board_value value
+        cdef mq_board_value_copy value
         cdef bytes name = options.validate_key(key, self._endpoint)
         self._check_usable()
-        cdef uint64_t index = mq_board_find(&self._w.parts, name, len(name), 0)
+        cdef uint64_t index = mq_board_find_key(&self._w.parts, name, len(name), 0)
         data = None if index == MQ_BOARD_NO_KEY else _copy_value(self._file, index, &value)
         if data is None:
             self._file.check_truncation()
@@ -177,7 +177,7 @@ cdef class Board(Handle):
 
     def items(self):
         """Return (key, value) of all that were written."""
-        cdef mq_board_value value
+        cdef mq_board_value_copy value
         cdef uint64_t i
         self._check_usable()
         items = [(_key(self._file, i), _copy_value(self._file, i, &value))
@@ -212,9 +212,9 @@ cdef class Board(Handle):
             self._in_changes = False
 
     def _read_change(self, uint64_t index):
-        cdef mq_board_value value
+        cdef mq_board_value_copy value
         cdef int64_t at = index
-        current = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
+        current = _value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
         self._end_changes(&value.count, &at, 1)
         return _key(self._file, index), current
 
@@ -239,7 +239,7 @@ cdef class Board(Handle):
 
 cdef str _key(RecordFile file, uint64_t index):
     cdef char name[112]
-    mq_copy_out(name, file.parts.keys[index].name, sizeof(name))
+    mq_copy_from_shared(name, file.parts.keys[index].name, sizeof(name))
     return name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
 
@@ -285,7 +285,7 @@ cdef class Entry:
             if <uint64_t> view.len > mq_board_value_bytes(&board._w.parts):
                 raise options.too_large_error(view.len, mq_board_value_bytes(&board._w.parts), board._endpoint)
             if view.len < LARGE_BYTES:
-                mq_board_write(&board._w, index, view.buf, view.len, mq_now_ns() + board._clock_offset)
+                mq_board_write(&board._w, index, view.buf, view.len, mq_monotonic_ns() + board._clock_offset)
             else:
                 self._write_large(&view)
             board._file.check_truncation()
@@ -294,7 +294,7 @@ cdef class Entry:
 
     cdef int _write_large(self, const Py_buffer *view) except -1:
         cdef Board board = self._board
-        cdef int64_t now = mq_now_ns() + board._clock_offset
+        cdef int64_t now = mq_monotonic_ns() + board._clock_offset
         self._writing = True
         board._begin()
         with nogil:
@@ -311,7 +311,7 @@ cdef class Entry:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", board._endpoint)
         self._closed = True
         if board._use_state == fork_generation and board._w.row != NULL and board._uid == self._uid:
-            mq_record_release(&board._w, &board._w.parts.keys[self._index].owner)
+            mq_record_release_owner_word(&board._w, &board._w.parts.keys[self._index].owner)
 
     @property
     def closed(self):
@@ -374,7 +374,7 @@ cdef class KeyObserver(Waitable):
         """The element of the key; MQ_BOARD_NO_KEY: nobody has declared it."""
         self._check_usable()
         if self._o.index == MQ_BOARD_NO_KEY:
-            index = mq_board_find(&self._file.parts, self._o.key, self._o.bytes, 0)
+            index = mq_board_find_key(&self._file.parts, self._o.key, self._o.bytes, 0)
             watcher_lock()
             self._o.index = index
             watcher_unlock()
@@ -388,11 +388,11 @@ cdef class KeyObserver(Waitable):
         return self._rearm_fd()
 
     def read(self):
-        cdef mq_board_value value
+        cdef mq_board_value_copy value
         cdef uint64_t index = self._find()
         current = None
         if index != MQ_BOARD_NO_KEY:
-            current = _value(self._file, index, mq_now_ns() + self._clock_offset, &value)
+            current = _value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
         if current is None:
             self._rearm_fd()
         else:
@@ -400,7 +400,7 @@ cdef class KeyObserver(Waitable):
         return current
 
     def data(self):
-        cdef mq_board_value value
+        cdef mq_board_value_copy value
         cdef uint64_t index = self._find()
         data = None if index == MQ_BOARD_NO_KEY else _copy_value(self._file, index, &value)
         if data is not None:
@@ -409,7 +409,7 @@ cdef class KeyObserver(Waitable):
 
     def read_into(self, buffer):
         cdef Py_buffer view
-        cdef mq_board_value value
+        cdef mq_board_value_copy value
         cdef uint64_t index = self._find()
         if index == MQ_BOARD_NO_KEY:
             return None
@@ -422,8 +422,8 @@ cdef class KeyObserver(Waitable):
         self._mark_seen(value.count)
         return value.length
 
-    cdef bint _copy_into(self, uint64_t index, const Py_buffer *view, mq_board_value *value) except -1:
-        cdef int64_t deadline = mq_now_ns() + READ_LIMIT_NS
+    cdef bint _copy_into(self, uint64_t index, const Py_buffer *view, mq_board_value_copy *value) except -1:
+        cdef int64_t deadline = mq_monotonic_ns() + READ_LIMIT_NS
         cdef const uint8_t *at
         while True:
             at = mq_board_read_begin(&self._file.parts, index, value)
@@ -431,7 +431,7 @@ cdef class KeyObserver(Waitable):
                 self._file.check_truncation()
                 return False
             if <int64_t> value.length <= view.len:
-                mq_copy_out(view.buf, at, value.length)
+                mq_copy_from_shared(view.buf, at, value.length)
             if mq_board_read_valid(&self._file.parts, index, value):
                 _check_value(self._file, value)
                 if <int64_t> value.length > view.len:

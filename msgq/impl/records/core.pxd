@@ -3,9 +3,9 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file, mq_liveness_probe,
-    mq_participant, mq_poll_ops, mq_process_identity, mq_row_table, mq_schema, mq_u32, mq_u64, mq_versioned_row,
-    Waitable,
+    EndpointFile, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
+    mq_liveness_probe, mq_participant, mq_poll_ops, mq_process_identity, mq_row_table, mq_schema, mq_u32, mq_u64,
+    mq_versioned_row, Waitable,
 )
 
 
@@ -39,7 +39,7 @@ cdef extern from "records/layout.h" nogil:
         char schema_data[1]
     ctypedef struct mq_record_config:
         uint64_t length, item_bytes, copies, flags
-    ctypedef struct mq_record_parts:
+    ctypedef struct mq_record_file_parts:
         mq_record_header *header
         mq_record_key *keys
         mq_record_config config
@@ -47,52 +47,53 @@ cdef extern from "records/layout.h" nogil:
     uint64_t mq_record_file_bytes(const mq_record_config *config)
     void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                uint64_t pid, const char *creator)
-    mq_file_check mq_record_header_check(mq_record_header *header, uint64_t size, mq_record_parts *parts)
+    mq_file_check_result mq_record_header_check(mq_record_header *header, uint64_t size, mq_record_file_parts *parts)
 
 
 cdef extern from "records/cell.h" nogil:
-    uint64_t mq_cell_count(uint64_t version)
+    uint64_t mq_cell_write_count(uint64_t version)
     uint64_t mq_cell_owner(uint64_t version)
-    unsigned mq_cell_row(uint64_t who)
-    mq_u64 *mq_cell_version(const mq_record_parts *parts, uint64_t index)
+    unsigned mq_cell_owner_row(uint64_t who)
+    mq_u64 *mq_cell_version_word(const mq_record_file_parts *parts, uint64_t index)
 
 
 cdef extern from "records/writer.h" nogil:
     ctypedef struct mq_record_writer:
-        mq_record_parts parts
+        mq_record_file_parts parts
         mq_record_row *row
         uint64_t owner
         const mq_liveness_file *liveness_file
     mq_row_table mq_record_row_table(mq_record_header *header)
     mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe, uint64_t who)
-    void mq_record_join(mq_record_writer *w, unsigned row, const mq_process_identity *self, uint64_t uid, bint held)
-    bint mq_record_claim(mq_record_writer *w, mq_u64 *owner)
-    void mq_record_release(mq_record_writer *w, mq_u64 *owner)
-    void mq_record_leave(mq_record_writer *w, uint64_t uid, void **liveness_token)
+    void mq_record_register_writer(mq_record_writer *w, unsigned row, const mq_process_identity *self, uint64_t uid,
+                                   bint held)
+    bint mq_record_claim_owner_word(mq_record_writer *w, mq_u64 *owner)
+    void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner)
+    void mq_record_unregister_writer(mq_record_writer *w, uint64_t uid, void **liveness_token)
 
 
 cdef extern from "records/vector.h" nogil:
-    ctypedef struct mq_selection:
+    ctypedef struct mq_element_selection:
         const int64_t *list
         uint64_t first, count
-    ctypedef struct mq_read_info:
+    ctypedef struct mq_vector_read_info:
         uint64_t *count
         int64_t *time_ns
-    uint64_t mq_vector_read(const mq_record_parts *parts, const mq_selection *selection, uint8_t *to)
-    uint64_t mq_vector_read_with_info(const mq_record_parts *parts, const mq_selection *selection, uint8_t *to,
-                                      const mq_read_info *info)
-    bint mq_vector_indices_are_valid(const mq_record_parts *parts, const int64_t *list, uint64_t count)
-    uint64_t mq_vector_collect_changed(const mq_record_parts *parts, const uint64_t *seen, uint64_t first,
+    uint64_t mq_vector_read(const mq_record_file_parts *parts, const mq_element_selection *selection, uint8_t *to)
+    uint64_t mq_vector_read_with_info(const mq_record_file_parts *parts, const mq_element_selection *selection,
+                                      uint8_t *to, const mq_vector_read_info *info)
+    bint mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *list, uint64_t count)
+    uint64_t mq_vector_collect_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t first,
                                        int64_t *indices, uint64_t room)
-    bint mq_vector_snapshot_step(const mq_record_parts *parts, uint8_t *to, uint64_t *times)
+    bint mq_vector_snapshot_step(const mq_record_file_parts *parts, uint8_t *to, uint64_t *times)
     ctypedef enum mq_vector_status:
         MQ_VECTOR_WRITTEN
         MQ_VECTOR_LOCKED
         MQ_VECTOR_CORRUPT
-    mq_vector_status mq_vector_write(mq_record_writer *w, const mq_selection *selection, const uint8_t *source,
+    mq_vector_status mq_vector_write(mq_record_writer *w, const mq_element_selection *selection, const uint8_t *source,
                                      int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done)
     ctypedef struct mq_vector_poll_state:
-        const mq_record_parts *parts
+        const mq_record_file_parts *parts
         const uint64_t *seen
         const mq_u64 *not_truncated
     int mq_vector_is_readable(const void *reader)
@@ -100,19 +101,19 @@ cdef extern from "records/vector.h" nogil:
 
 cdef extern from "records/board.h" nogil:
     uint64_t MQ_BOARD_NO_KEY
-    uint64_t mq_board_find(const mq_record_parts *parts, const char *key, size_t size, uint64_t first)
-    uint64_t mq_board_key_count(const mq_record_parts *parts)
-    uint64_t mq_board_add_key(const mq_record_parts *parts, const char *key, size_t size)
-    uint64_t mq_board_value_bytes(const mq_record_parts *parts)
+    uint64_t mq_board_find_key(const mq_record_file_parts *parts, const char *key, size_t size, uint64_t first)
+    uint64_t mq_board_key_count(const mq_record_file_parts *parts)
+    uint64_t mq_board_add_key(const mq_record_file_parts *parts, const char *key, size_t size)
+    uint64_t mq_board_value_bytes(const mq_record_file_parts *parts)
     void mq_board_write(mq_record_writer *w, uint64_t index, const void *source, uint64_t length, int64_t time)
-    ctypedef struct mq_board_value:
+    ctypedef struct mq_board_value_copy:
         uint64_t count, length
         int64_t time_ns
         bint is_corrupt
-    const uint8_t *mq_board_read_begin(const mq_record_parts *parts, uint64_t index, mq_board_value *value)
-    bint mq_board_read_valid(const mq_record_parts *parts, uint64_t index, const mq_board_value *value)
+    const uint8_t *mq_board_read_begin(const mq_record_file_parts *parts, uint64_t index, mq_board_value_copy *value)
+    bint mq_board_read_valid(const mq_record_file_parts *parts, uint64_t index, const mq_board_value_copy *value)
     ctypedef struct mq_board_poll_state:
-        const mq_record_parts *parts
+        const mq_record_file_parts *parts
         char key[112]
         size_t bytes
         uint64_t index, seen
@@ -128,8 +129,8 @@ cdef extern from "records/snapshot.h" nogil:
     ctypedef struct mq_record_summary:
         uint64_t elements_written, locked, orphaned, last_time_ns, last_index
         mq_record_row_summary rows[128]
-    unsigned mq_record_row_of(const mq_record_header *header, uint64_t who)
-    void mq_record_summarize(const mq_record_parts *parts, mq_record_summary *out)
+    unsigned mq_record_find_owner_row(const mq_record_header *header, uint64_t who)
+    void mq_record_summarize(const mq_record_file_parts *parts, mq_record_summary *out)
 
 
 cdef extern from "base/atomics.h" nogil:
@@ -143,7 +144,7 @@ cdef extern from "sched.h" nogil:
 cdef class RecordFile(EndpointFile):
     """The file of a vector or board; its lock. Without a name: private memory, which has neither."""
     cdef object wanted  # options.Opening or BoardOpening: what it shall be; None for who looks on
-    cdef mq_record_parts parts
+    cdef mq_record_file_parts parts
     cdef mq_record_config _shape(self) except *
     cdef bint is_board(self) noexcept
 

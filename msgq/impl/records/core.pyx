@@ -15,12 +15,12 @@ from posix.unistd cimport usleep
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
 from msgq.impl.base.core cimport (
-    close_at_exit, CLOSED, write_full_schema, read_full_schema, FOR_EVER, LARGE_BYTES, mq_copy_out,
+    close_at_exit, CLOSED, write_full_schema, read_full_schema, FOR_EVER, LARGE_BYTES, mq_copy_from_shared,
     mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin, mq_liveness_probe_end,
-    mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_now_ns, MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness,
-    mq_poll_prepare_wait_mp, mq_row_table_reserve, mq_schema_parts, mq_schema_parts_of, participant_value,
-    refuse_in_simulation, remove_file, require_time, Segment, segment_error, unlock_file, usage_error, wait_ready,
-    watcher_lock, watcher_unlock,
+    mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S,
+    mq_participant_liveness, mq_poll_prepare_wait_mp, mq_row_table_reserve, mq_schema_parts, mq_schema_parts_from_block,
+    participant_value, refuse_in_simulation, remove_file, require_time, Segment, segment_error, unlock_file,
+    usage_error, wait_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, identify, new_uid, text, this_process
 from msgq.impl.base.origin cimport change_origin, current_origin, new_origin, prepare_origins

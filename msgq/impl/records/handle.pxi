@@ -36,7 +36,7 @@ cdef bint wait_for(Waitable waitable, RecordFile file, timeout) except -1:
     """Wait until there is something that was not told; False: the time is over."""
     cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
     waitable._check_usable()
-    cdef int64_t until = FOR_EVER if patience < 0 else mq_now_ns() + patience
+    cdef int64_t until = FOR_EVER if patience < 0 else mq_monotonic_ns() + patience
     while not waitable._is_readable():
         if not patience or not wait_ready([waitable], until):
             return False
@@ -50,7 +50,7 @@ cdef class Handle(Waitable):
     """An open vector or board, and the row of who writes with it."""
     cdef RecordFile _file
     cdef mq_record_writer _w
-    cdef mq_record_parts _view       # of those elements that are meant
+    cdef mq_record_file_parts _view       # of those elements that are meant
     cdef mq_vector_poll_state _poll_state  # the watcher's
     cdef uint64_t *_seen_counts             # how often each element was written when `changes` told of it last
     cdef uint64_t _uid               # of the row
@@ -161,14 +161,14 @@ cdef class Handle(Waitable):
         if row == MQ_NO_ROW:
             raise options.writers_error(self._endpoint)
         self._uid = new_uid()
-        mq_record_join(&self._w, row, &identity, self._uid, self._row_token != NULL)
+        mq_record_register_writer(&self._w, row, &identity, self._uid, self._row_token != NULL)
         if self._w.parts.config.flags & MQ_RECORD_EXCLUSIVE:
             self._claim_exclusive()
 
     cdef int _claim_exclusive(self) except -1:
         """Be the one handle that writes."""
-        if not mq_record_claim(&self._w, &self._w.parts.header.owner):
-            mq_record_leave(&self._w, self._uid, &self._row_token)
+        if not mq_record_claim_owner_word(&self._w, &self._w.parts.header.owner):
+            mq_record_unregister_writer(&self._w, self._uid, &self._row_token)
             holder = self._owner_name(mq_load_relaxed_u64(&self._w.parts.header.owner))
             raise options.exclusive_error(holder, self._endpoint)
         return 0
@@ -176,9 +176,9 @@ cdef class Handle(Waitable):
     cdef object _owner_name(self, uint64_t owner):
         """Who is named in a word, for people."""
         cdef mq_record_row *row
-        if mq_cell_row(owner) >= MQ_RECORD_ROWS:
+        if mq_cell_owner_row(owner) >= MQ_RECORD_ROWS:
             return "nobody that is known"
-        row = &self._w.parts.header.rows[mq_cell_row(owner)]
+        row = &self._w.parts.header.rows[mq_cell_owner_row(owner)]
         name = text(row.at.participant.name, sizeof(row.at.participant.name))
         return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 
@@ -204,7 +204,7 @@ cdef class Handle(Waitable):
 
     cdef int _detach(self) except -1:
         if self._w.row != NULL:
-            mq_record_leave(&self._w, self._uid, &self._row_token)
+            mq_record_unregister_writer(&self._w, self._uid, &self._row_token)
         return 0
 
     def _close_at_exit(self):

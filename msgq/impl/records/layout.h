@@ -88,7 +88,7 @@ typedef struct {
     uint8_t *elements;
     mq_record_config config;
     uint64_t stride, copy_stride;
-} mq_record_parts;
+} mq_record_file_parts;
 
 static inline bool mq_record_config_is_valid(const mq_record_config *config) {
     return config->length - 1 < MQ_RECORD_LENGTH_MAX && config->item_bytes - 1 < MQ_RECORD_ITEM_MAX &&
@@ -97,8 +97,8 @@ static inline bool mq_record_config_is_valid(const mq_record_config *config) {
 }
 
 /* Lay out what makes sense, from `record` on; returns the bytes of its file. */
-static inline uint64_t mq_record_layout(mq_record_parts *parts, mq_record_header *header,
-                                        const mq_record_config *config) {
+static inline uint64_t mq_record_set_file_parts(mq_record_file_parts *parts, mq_record_header *header,
+                                                const mq_record_config *config) {
     uint64_t copy = sizeof(mq_u64) + ((config->item_bytes + 7) & ~(uint64_t)7), all = config->copies * copy;
     /* Several copies share a line if all do; else one that fits into a line, with the word before it, lies in one. */
     bool own_line = sizeof(mq_u64) + all > MQ_RECORD_LINE && sizeof(mq_u64) + copy <= MQ_RECORD_LINE;
@@ -106,27 +106,27 @@ static inline uint64_t mq_record_layout(mq_record_parts *parts, mq_record_header
     uint64_t end = sizeof(mq_u64) + (config->copies - 1) * copy_stride + copy;
     uint64_t keys = config->flags & MQ_RECORD_BOARD ? config->length * sizeof(mq_record_key) : 0;
     uint8_t *base = (uint8_t *)header;
-    *parts = (mq_record_parts){.header = header,
-                               .keys = (mq_record_key *)(void *)(base + sizeof(mq_record_header)),
-                               .elements = base + sizeof(mq_record_header) + keys,
-                               .config = *config,
-                               .stride = (end + MQ_RECORD_LINE - 1) & ~(uint64_t)(MQ_RECORD_LINE - 1),
-                               .copy_stride = copy_stride};
+    *parts = (mq_record_file_parts){.header = header,
+                                    .keys = (mq_record_key *)(void *)(base + sizeof(mq_record_header)),
+                                    .elements = base + sizeof(mq_record_header) + keys,
+                                    .config = *config,
+                                    .stride = (end + MQ_RECORD_LINE - 1) & ~(uint64_t)(MQ_RECORD_LINE - 1),
+                                    .copy_stride = copy_stride};
     return sizeof(mq_record_header) + keys + config->length * parts->stride;
 }
 
 /* The bytes of a file for this shape; 0: there is no such file. */
 static inline uint64_t mq_record_file_bytes(const mq_record_config *config) {
-    mq_record_parts parts;
-    uint64_t bytes = mq_record_config_is_valid(config) ? mq_record_layout(&parts, NULL, config) : 0;
+    mq_record_file_parts parts;
+    uint64_t bytes = mq_record_config_is_valid(config) ? mq_record_set_file_parts(&parts, NULL, config) : 0;
     return bytes <= MQ_RECORD_BYTES_MAX ? bytes : 0;
 }
 
 /* Fill a new file of zeros, which has no name so far. */
 static inline void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                          uint64_t pid, const char *creator) {
-    mq_record_parts parts; /* relaxed, all: nobody else has it so far */
-    mq_store_relaxed_u64(&header->total_bytes, mq_record_layout(&parts, header, config));
+    mq_record_file_parts parts; /* relaxed, all: nobody else has it so far */
+    mq_store_relaxed_u64(&header->total_bytes, mq_record_set_file_parts(&parts, header, config));
     mq_store_relaxed_u64(&header->version, (uint64_t)MQ_RECORD_MAJOR << 32 | MQ_RECORD_MINOR);
     mq_store_relaxed_u64(&header->header_bytes, sizeof(mq_record_header));
     mq_store_relaxed_u64(&header->created_ns, created_ns);
@@ -137,12 +137,13 @@ static inline void mq_record_header_init(mq_record_header *header, const mq_reco
     mq_store_relaxed_u64(&header->stride, parts.stride);
     mq_store_relaxed_u64(&header->copy_stride, parts.copy_stride);
     mq_store_relaxed_u64(&header->flags, config->flags);
-    mq_copy_in(header->creator, creator, strnlen(creator, MQ_RECORD_CREATOR_BYTES - 1));
+    mq_copy_to_shared(header->creator, creator, strnlen(creator, MQ_RECORD_CREATOR_BYTES - 1));
     mq_store_release_u64(&header->magic, MQ_RECORD_MAGIC);
 }
 
 /* Check a mapped file of so many bytes, and say where its parts are. */
-static inline mq_file_check mq_record_header_check(mq_record_header *header, uint64_t bytes, mq_record_parts *parts) {
+static inline mq_file_check_result mq_record_header_check(mq_record_header *header, uint64_t bytes,
+                                                          mq_record_file_parts *parts) {
     if (bytes < sizeof(mq_record_header) || mq_load_acquire_u64(&header->magic) != MQ_RECORD_MAGIC)
         return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&header->version) >> 32 !=
@@ -155,7 +156,7 @@ static inline mq_file_check mq_record_header_check(mq_record_header *header, uin
     uint64_t needed = mq_record_file_bytes(&config);
     if (!needed || needed > bytes || mq_load_relaxed_u64(&header->header_bytes) != sizeof(mq_record_header))
         return MQ_FILE_NOT_OURS;
-    mq_record_layout(parts, header, &config);
+    mq_record_set_file_parts(parts, header, &config);
     bool same = mq_load_relaxed_u64(&header->stride) == parts->stride &&
                 mq_load_relaxed_u64(&header->copy_stride) == parts->copy_stride;
     return same ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;

@@ -45,7 +45,7 @@ cdef class RecordFile(EndpointFile):
         cdef char creator[MQ_RECORD_CREATOR_BYTES]
         cdef mq_record_header *header = <mq_record_header *> self.segment.address
         cdef mq_record_config config = self._shape()
-        cdef mq_schema_parts at = mq_schema_parts_of(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
         memset(creator, 0, sizeof(creator))
         memcpy(creator, this_process().name, sizeof(this_process().name))
         schema = self.wanted.schema if config.flags & MQ_RECORD_BOARD else struct_schema(self.wanted.new()[0])
@@ -80,7 +80,7 @@ cdef class RecordFile(EndpointFile):
     @property
     def schema(self):
         cdef mq_record_header *header = self.parts.header
-        cdef mq_schema_parts at = mq_schema_parts_of(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
         return read_full_schema(&at)
 
 

@@ -33,7 +33,7 @@ cdef dict _writers(RecordFile file, const mq_record_summary *summary):
     return writers
 
 
-cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value *value):
+cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value_copy *value):
     """Look at a value; False: it changed all the time, or has a length that none can have."""
     cdef int _again
     for _again in range(MQ_RECORD_READ_TRIES):
@@ -44,12 +44,12 @@ cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value *value):
 
 
 cdef object _key_info(RecordFile file, uint64_t index, dict writers, uint64_t now):
-    cdef mq_board_value value
+    cdef mq_board_value_copy value
     cdef char name[MQ_RECORD_KEY_BYTES]
     cdef uint64_t owner_word = mq_load_acquire_u64(&file.parts.keys[index].owner)
-    mq_copy_out(name, file.parts.keys[index].name, sizeof(name))
+    mq_copy_from_shared(name, file.parts.keys[index].name, sizeof(name))
     key = name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
-    writer = writers.get(mq_record_row_of(file.parts.header, owner_word)) if owner_word else None
+    writer = writers.get(mq_record_find_owner_row(file.parts.header, owner_word)) if owner_word else None
     owner = writer and writer.participant
     if not _read_value(file, index, &value):
         return RecordKeyInfo(key, owner, value.count)

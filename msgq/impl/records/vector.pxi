@@ -25,14 +25,14 @@ cdef class _ArrayMemory:
         PyBuffer_Release(&self.view)
 
 
-cdef mq_selection _range(uint64_t first, uint64_t count) noexcept:
-    cdef mq_selection elements
+cdef mq_element_selection _range(uint64_t first, uint64_t count) noexcept:
+    cdef mq_element_selection elements
     elements.list, elements.first, elements.count = NULL, first, count
     return elements
 
 
-cdef mq_selection _list(_ArrayMemory indices) noexcept:
-    cdef mq_selection elements
+cdef mq_element_selection _list(_ArrayMemory indices) noexcept:
+    cdef mq_element_selection elements
     elements.list, elements.first, elements.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
     return elements
 
@@ -119,7 +119,8 @@ cdef class Vector(Handle):
 
     # ---- reading ----
 
-    cdef int _read(self, mq_selection *elements, uint8_t *to, mq_read_info *info, int64_t limit_ns) except -1:
+    cdef int _read(self, mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info,
+                   int64_t limit_ns) except -1:
         """Read until all is read. What `reading` is NULL for is read faster. `limit_ns`: how long to try."""
         cdef uint64_t done
         cdef int64_t deadline = 0
@@ -135,26 +136,27 @@ cdef class Vector(Handle):
             if done == elements.count:
                 self._file.check_truncation()
                 return 0
-            if deadline and mq_now_ns() > deadline:
+            if deadline and mq_monotonic_ns() > deadline:
                 raise options.restless_error(self._at(elements, done), limit_ns / MQ_NS_PER_S, self._endpoint)
-            deadline = deadline or mq_now_ns() + limit_ns
+            deadline = deadline or mq_monotonic_ns() + limit_ns
             to = _advance(elements, to, info, done, self._view.config.item_bytes)
             with nogil:
                 sched_yield()
             PyErr_CheckSignals()
             self._check_usable()
 
-    cdef uint64_t _read_some(self, const mq_selection *elements, uint8_t *to, const mq_read_info *info) noexcept nogil:
+    cdef uint64_t _read_some(self, const mq_element_selection *elements, uint8_t *to,
+                             const mq_vector_read_info *info) noexcept nogil:
         if info == NULL:
             return mq_vector_read(&self._view, elements, to)
         return mq_vector_read_with_info(&self._view, elements, to, info)
 
-    cdef uint64_t _at(self, const mq_selection *elements, uint64_t i) noexcept:
+    cdef uint64_t _at(self, const mq_element_selection *elements, uint64_t i) noexcept:
         return elements.list[i] if elements.list != NULL else elements.first + i
 
-    cdef object _read_one(self, uint64_t index, mq_read_info *info):
+    cdef object _read_one(self, uint64_t index, mq_vector_read_info *info):
         """The value of one element, a copy of its own."""
-        cdef mq_selection elements = _range(index, 1)
+        cdef mq_element_selection elements = _range(index, 1)
         cdef _ArrayMemory to
         cdef Py_ssize_t row
         self._check_usable()
@@ -173,7 +175,7 @@ cdef class Vector(Handle):
         return 0
 
     cdef object _read_many(self, selection, out):
-        cdef mq_selection elements
+        cdef mq_element_selection elements
         cdef _ArrayMemory index_memory
         if selection is None:
             elements = _range(0, self._length)
@@ -215,8 +217,8 @@ cdef class Vector(Handle):
         return _ArrayMemory(arrays.indices(selection, self._length, self._endpoint), False)
 
     def snapshot(self, atomic=False, out=None, timeout=1.0):
-        cdef mq_selection elements = _range(0, self._length)
-        cdef mq_read_info info
+        cdef mq_element_selection elements = _range(0, self._length)
+        cdef mq_vector_read_info info
         cdef int64_t limit = timeout_ns(timeout, self._endpoint)
         limit = limit if limit >= 0 else 1 << 62
         cdef _ArrayMemory to = self._output(out, self._length)
@@ -232,14 +234,14 @@ cdef class Vector(Handle):
 
     cdef int _read_atomic(self, uint8_t *to, uint64_t *times, int64_t limit_ns) except -1:
         """Read again what was written meanwhile, until all is of one instant."""
-        cdef int64_t deadline = mq_now_ns() + limit_ns
+        cdef int64_t deadline = mq_monotonic_ns() + limit_ns
         cdef bint is_atomic = False
         while not is_atomic:
             self._begin()
             with nogil:
                 is_atomic = mq_vector_snapshot_step(&self._view, to, times)
             self._end()
-            if not is_atomic and mq_now_ns() > deadline:
+            if not is_atomic and mq_monotonic_ns() > deadline:
                 raise options.no_instant_error(limit_ns / MQ_NS_PER_S, self._endpoint)
             PyErr_CheckSignals()
             self._check_usable()
@@ -247,8 +249,8 @@ cdef class Vector(Handle):
 
     cdef object _read_info(self, selection, bint of_times):
         """How often elements were written, or when they were last."""
-        cdef mq_selection elements
-        cdef mq_read_info info
+        cdef mq_element_selection elements
+        cdef mq_vector_read_info info
         cdef _ArrayMemory index_memory = self._resolve_indices(selection)
         elements = _list(index_memory)
         cdef _ArrayMemory to = _ArrayMemory(self._empty_array(elements.count, "i8" if of_times else "u8"), True)
@@ -269,7 +271,7 @@ cdef class Vector(Handle):
 
     cdef int _write_one(self, uint64_t index, value, timeout) except -1:
         """Write one element."""
-        cdef mq_selection elements = _range(index, 1)
+        cdef mq_element_selection elements = _range(index, 1)
         cdef bytes copied
         cdef _ArrayMemory source
         cdef const uint8_t *scalar = self._scalar_address(value)
@@ -325,21 +327,21 @@ cdef class Vector(Handle):
             self._converting = False
             raise
 
-    cdef bint _try_write(self, const mq_selection *elements, const uint8_t *source) except -1:
+    cdef bint _try_write(self, const mq_element_selection *elements, const uint8_t *source) except -1:
         """Write at once; False: another writer has the element, or it takes longer."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
         cdef int64_t time
         if self._writing:
             return False
-        time = mq_now_ns() + self._clock_offset
+        time = mq_monotonic_ns() + self._clock_offset
         status = mq_vector_write(&self._w, elements, source, time, self._stamps(time, &stamps), 0, &done)
         self._file.check_truncation()
         if status == MQ_VECTOR_CORRUPT:
             raise self._corrupt_error()
         return status == MQ_VECTOR_WRITTEN
 
-    cdef int _write(self, mq_selection *elements, const uint8_t *source, timeout) except -1:
+    cdef int _write(self, mq_element_selection *elements, const uint8_t *source, timeout) except -1:
         """Write all that is selected, one after the other."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
@@ -348,12 +350,12 @@ cdef class Vector(Handle):
         if self._writing:
             text = "another thread is in the middle of a write; an exclusive vector takes one at a time"
             raise ConcurrentUseError(text, self._endpoint)
-        time = mq_now_ns() + self._clock_offset
+        time = mq_monotonic_ns() + self._clock_offset
         self._write_until(elements, source, self._stamps(time, &stamps), time, patience, &done)
         return self._file.check_truncation()
 
-    cdef int _write_until(self, mq_selection *elements, const uint8_t *source, const mq_stamps *stamps, int64_t time,
-                          int64_t patience, uint64_t *done) except -1:
+    cdef int _write_until(self, mq_element_selection *elements, const uint8_t *source, const mq_stamps *stamps,
+                          int64_t time, int64_t patience, uint64_t *done) except -1:
         cdef int64_t now = 0, began = 0
         cdef int64_t until = 0  # at first nobody is waited for: who waits for what we wrote is told before
         cdef uint64_t before = 0
@@ -374,7 +376,7 @@ cdef class Vector(Handle):
             if status == MQ_VECTOR_CORRUPT:
                 self._file.check_truncation()
                 raise self._corrupt_error()
-            now = mq_now_ns()
+            now = mq_monotonic_ns()
             began = now if done[0] != before or not began else began
             before = done[0]
             if until and 0 <= patience <= now - began:
@@ -384,7 +386,7 @@ cdef class Vector(Handle):
             self._ensure_row()
 
     cdef object _locked_error(self, uint64_t index, double waited_s):
-        holder = self._owner_name(mq_cell_owner(mq_load_acquire_u64(mq_cell_version(&self._view, index))))
+        holder = self._owner_name(mq_cell_owner(mq_load_acquire_u64(mq_cell_version_word(&self._view, index))))
         return options.locked_error(index, holder, waited_s, self._endpoint)
 
     cdef object _corrupt_error(self):
@@ -392,7 +394,7 @@ cdef class Vector(Handle):
         return CorruptSegmentError(text, self._endpoint, self._file.path)
 
     cdef int _write_many(self, selection, values, timeout) except -1:
-        cdef mq_selection elements
+        cdef mq_element_selection elements
         cdef _ArrayMemory index_memory
         elements = _range(0, self._length)
         if selection is not None:
@@ -417,8 +419,8 @@ cdef class Vector(Handle):
 
     def changes(self, limit=None):
         cdef uint64_t room = options.change_limit(limit, self._length, self._endpoint)
-        cdef mq_selection elements
-        cdef mq_read_info info
+        cdef mq_element_selection elements
+        cdef mq_vector_read_info info
         cdef _ArrayMemory index_memory, rows, times, counts
         self._begin_changes()
         try:
@@ -451,7 +453,7 @@ cdef class Vector(Handle):
         return Watch(self, timeout)
 
 
-cdef uint8_t *_advance(mq_selection *elements, uint8_t *to, mq_read_info *info, uint64_t done,
+cdef uint8_t *_advance(mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info, uint64_t done,
                        uint64_t item_bytes) noexcept:
     """Pass over what is read."""
     if elements.list != NULL:
@@ -519,8 +521,8 @@ cdef class Seqlock(Vector):
         self._use(wanted)
 
     def read(self, out=None):
-        cdef mq_selection elements = _range(0, 1)
-        cdef mq_read_info info
+        cdef mq_element_selection elements = _range(0, 1)
+        cdef mq_vector_read_info info
         cdef uint64_t times = 0
         cdef _ArrayMemory to
         info.count, info.time_ns = &times, NULL

@@ -24,7 +24,7 @@ enum {
 };
 
 typedef struct {
-    mq_record_parts parts;
+    mq_record_file_parts parts;
     mq_record_row *row; /* NULL: it has none, and cannot write */
     uint64_t owner;     /* the row's name in words */
     const mq_liveness_file *liveness_file;
@@ -38,16 +38,17 @@ static inline mq_row_table mq_record_row_table(mq_record_header *header) {
 /* Whether it lives who is named, by somebody who is not that. Of names that nobody has: no. */
 static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe,
                                                    uint64_t holder) {
-    unsigned row = mq_cell_row(holder);
+    unsigned row = mq_cell_owner_row(holder);
     if (row >= MQ_RECORD_ROWS)
         return MQ_DEAD;
-    return mq_row_liveness(probe, &header->rows[row].at, mq_cell_generation(holder), MQ_RECORD_ROW_BYTE + (int)row);
+    return mq_row_liveness(probe, &header->rows[row].at, mq_cell_owner_generation(holder),
+                           MQ_RECORD_ROW_BYTE + (int)row);
 }
 
 /* ---- taking an element ---- */
 
 /* Take it from its holder if that is dead. False: it is alive, or the element has changed. */
-static inline bool mq_record_steal(mq_record_writer *w, mq_u64 *version) {
+static inline bool mq_record_steal_element(mq_record_writer *w, mq_u64 *version) {
     /* Anew, and with acquire: who is named here has taken its row before. */
     uint64_t held = mq_load_acquire_u64(version), holder = mq_cell_owner(held);
     if (!holder)
@@ -61,16 +62,16 @@ static inline bool mq_record_steal(mq_record_writer *w, mq_u64 *version) {
 }
 
 /* Take an element, whoever has it; false: its holder lives, and has not finished by the deadline (CLOCK_MONOTONIC). */
-static inline bool mq_record_acquire(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
-    struct timespec nap = mq_timespec(MQ_RECORD_NAP_NS);
+static inline bool mq_record_acquire_element(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
+    struct timespec nap = mq_timespec_from_ns(MQ_RECORD_NAP_NS);
     for (unsigned tries = 0;; tries++) {
         if (mq_cell_try_acquire(version, w->owner) == 0)
             return true;
         if (tries < MQ_RECORD_SPINS)
             continue;
-        if (mq_record_steal(w, version))
+        if (mq_record_steal_element(w, version))
             return true;
-        if (mq_now_ns() >= deadline_ns)
+        if (mq_monotonic_ns() >= deadline_ns)
             return false;
         if (tries < MQ_RECORD_SPINS + MQ_RECORD_YIELDS)
             sched_yield();
@@ -82,7 +83,7 @@ static inline bool mq_record_acquire(mq_record_writer *w, mq_u64 *version, int64
 /* ---- telling ---- */
 
 /* So many elements were written. With `alone`, by stores. */
-static inline void mq_record_notify(mq_record_writer *w, uint64_t elements, bool exclusive) {
+static inline void mq_record_notify_written(mq_record_writer *w, uint64_t elements, bool exclusive) {
     mq_u64 *written = &w->row->written;
     mq_u32 *eventcount = &w->parts.header->eventcount;
     mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for those who look on */
@@ -95,37 +96,37 @@ static inline void mq_record_notify(mq_record_writer *w, uint64_t elements, bool
 /* ---- coming and going, under the file's lock ---- */
 
 /* Nobody has the elements and keys any more that name a dead owner's row, whatever the generation. */
-static inline void mq_record_reclaim_row(const mq_record_parts *parts, unsigned row) {
+static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsigned row) {
     bool is_board = parts->config.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; i < parts->config.length; i++) {
-        mq_u64 *version = mq_cell_version(parts, i);
+        mq_u64 *version = mq_cell_version_word(parts, i);
         uint64_t held = mq_load_acquire_u64(version);
         if (mq_cell_owner(held) &&
-            mq_cell_row(mq_cell_owner(held)) == row) /* or a living writer has just taken it away */
-            mq_compare_exchange_u64(version, held, mq_cell_count(held) << MQ_CELL_COUNT_SHIFT);
+            mq_cell_owner_row(mq_cell_owner(held)) == row) /* or a living writer has just taken it away */
+            mq_compare_exchange_u64(version, held, mq_cell_write_count(held) << MQ_CELL_COUNT_SHIFT);
         mq_u64 *owner = is_board ? &parts->keys[i].owner : NULL;
         if (is_board && mq_load_relaxed_u64(owner) &&
-            mq_cell_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
+            mq_cell_owner_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
             mq_store_release_u64(owner, 0);
     }
     uint64_t owner = mq_load_relaxed_u64(&parts->header->owner); /* relaxed: under the lock */
-    if (owner && mq_cell_row(owner) == row)
+    if (owner && mq_cell_owner_row(owner) == row)
         mq_store_release_u64(&parts->header->owner, 0);
 }
 
 /* Take a row that was found. */
-static inline void mq_record_join(mq_record_writer *w, unsigned row, const mq_process_identity *self, uint64_t uid,
-                                  bool held) {
+static inline void mq_record_register_writer(mq_record_writer *w, unsigned row, const mq_process_identity *self,
+                                             uint64_t uid, bool held) {
     mq_record_row *mine = &w->parts.header->rows[row];
     if (mq_load_relaxed_u64(
             &mine->at.participant.uid)) /* relaxed: under the lock. Who left in order has given back all */
         mq_record_reclaim_row(&w->parts, row);
-    w->owner = mq_cell_owner_of(row, mq_row_table_occupy(&mine->at, self, uid, held));
+    w->owner = mq_cell_pack_owner(row, mq_row_table_occupy(&mine->at, self, uid, held));
     w->row = mine;
 }
 
 /* Own a word that names an owner. False: its owner lives, or that cannot be told; `us` counts as one that does. */
-static inline bool mq_record_claim(mq_record_writer *w, mq_u64 *owner) {
+static inline bool mq_record_claim_owner_word(mq_record_writer *w, mq_u64 *owner) {
     uint64_t holder = mq_load_acquire_u64(owner);
     if (holder == w->owner)
         return false;
@@ -141,15 +142,15 @@ static inline bool mq_record_claim(mq_record_writer *w, mq_u64 *owner) {
 }
 
 /* Own it no more. The last values that were written are there before. */
-static inline void mq_record_release(mq_record_writer *w, mq_u64 *owner) {
+static inline void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner) {
     mq_compare_exchange_u64(owner, w->owner, 0);
 }
 
-static inline void mq_record_leave(mq_record_writer *w, uint64_t uid, void **liveness_token) {
+static inline void mq_record_unregister_writer(mq_record_writer *w, uint64_t uid, void **liveness_token) {
     bool is_board = w->parts.config.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; is_board && i < w->parts.config.length; i++)
-        mq_record_release(w, &w->parts.keys[i].owner);
-    mq_record_release(w, &w->parts.header->owner);
+        mq_record_release_owner_word(w, &w->parts.keys[i].owner);
+    mq_record_release_owner_word(w, &w->parts.header->owner);
     mq_participant_leave(&w->row->at.participant, uid, liveness_token);
     w->row = NULL;
 }

@@ -25,7 +25,7 @@ static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_st
         if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) /* relaxed: as in mq_ring_publisher_owns_ring */
             return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
         mq_store_relaxed_u64((mq_u64 *)message, size); /* relaxed: published by commit */
-        mq_copy_in(message + 8, rows, size);
+        mq_copy_to_shared(message + 8, rows, size);
     }
     p->head += many * need;
     p->pending += many;
@@ -63,7 +63,7 @@ static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_siz
     while (count < max && mq_ring_distance(published, at) > 0) {
         uint64_t found = mq_ring_message_size(data, at), offset = mq_ring_offset(at);
         if (found == size + stamps && offset + need <= lap_end) {
-            mq_copy_out(out + (uint64_t)count++ * size, data + offset + 8 + stamps, size);
+            mq_copy_from_shared(out + (uint64_t)count++ * size, data + offset + 8 + stamps, size);
             at += need;
         } else if (found == (uint64_t)MQ_RING_WRAP_MARK && offset != 0)
             at = mq_ring_next_lap(at);

@@ -7,7 +7,7 @@ a socket has fields.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
+    mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
     mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, Segment, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -224,7 +224,7 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
                            uint64_t created_ns, bint tracked)
     bint mq_ring_side_was_tracked(const mq_ring_side *side, uint64_t inode)
-    mq_file_check mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
+    mq_file_check_result mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
     bint mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes)
     void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes)
     void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)

@@ -125,7 +125,7 @@ cdef class PubConnection:
     cdef int _wait_for_previous_send(self, uint64_t uid) except -1:
         """Let a send of the former publisher end; it sees write_uid and starts no other."""
         cdef const mq_ring_publisher_row *former
-        cdef int64_t deadline = mq_now_ns() + SEND_IN_PROGRESS_NS
+        cdef int64_t deadline = mq_monotonic_ns() + SEND_IN_PROGRESS_NS
         cdef bint late = False  # read once a turn: the question and what is made of its answer must agree
         stock_publisher_lives = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
         if stock_publisher_lives or self._publisher.unordered:
@@ -141,7 +141,7 @@ cdef class PubConnection:
             with nogil:
                 usleep(50)
             PyErr_CheckSignals()
-            late = mq_now_ns() > deadline
+            late = mq_monotonic_ns() > deadline
         return 0
 
     def unlink(self):

@@ -103,7 +103,7 @@ static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uin
     /* EDGE send-done: release. Who sees sent == begun also sees the write_pointer above. Partner:
      * mq_ring_publisher_is_sending. */
     mq_store_release_u64(&row->sent, messages);
-    bool eventcount = mq_eventcount_flags(&side->eventcount);
+    bool eventcount = mq_eventcount_load_flags(&side->eventcount);
     /* relaxed: only compared. */
     bool joined = mq_load_relaxed_u64(&ring->num_readers) != p->readers_seen;
     return mq_unlikely(eventcount || joined || p->stock_count || p->slot_polls_left) ? MQ_RING_NOTIFY : MQ_RING_OK;
@@ -319,16 +319,16 @@ static inline bool mq_ring_publisher_stock_readers_may_differ(const mq_ring_publ
 }
 
 /* May a stock subscriber be there, or just be joining, that will read what was published already? Behind the fence of
- * mq_eventcount_flags, and who joins later reads only what is published later. */
+ * mq_eventcount_load_flags, and who joins later reads only what is published later. */
 static inline bool mq_ring_publisher_may_have_stock_readers(const mq_ring_publisher *p) {
     /* relaxed: ordered by that fence, and only compared. */
     return p->stock_count || p->slot_polls_left || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
 }
 
 /* Does it sleep, perhaps, although there is a message? It goes to sleep only when it finds its cursor at write_pointer,
- * and stays there until it is awake. We look at its cursor behind the fence of mq_eventcount_flags, and it stores its
- * cursor before it looks at write_pointer, both in one order for all: so the first message that it does not find there
- * finds it at what was signalled_at last (or beyond, at a wrap mark), and each later one where it was. */
+ * and stays there until it is awake. We look at its cursor behind the fence of mq_eventcount_load_flags, and it stores
+ * its cursor before it looks at write_pointer, both in one order for all: so the first message that it does not find
+ * there finds it at what was signalled_at last (or beyond, at a wrap mark), and each later one where it was. */
 static inline bool mq_ring_publisher_reader_may_sleep(const mq_ring_publisher *p, mq_stock_reader *reader) {
     uint64_t before = reader->cursor;
     reader->cursor = mq_load_relaxed_u64(&p->ring->read_pointers[reader->slot]); /* relaxed: ordered by the fence */
@@ -392,7 +392,7 @@ static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const 
     mq_ring_status status = mq_ring_publisher_begin_message(p, size, &payload);
     if (mq_unlikely(status != MQ_RING_OK))
         return status;
-    mq_copy_in(payload, bytes, size);
+    mq_copy_to_shared(payload, bytes, size);
     return mq_ring_publisher_publish(p, p->head + mq_ring_frame_bytes(size + p->stamps), 1, size);
 }
 
@@ -404,7 +404,7 @@ static inline mq_ring_status mq_ring_publisher_send_tracked(mq_ring_publisher *p
     if (mq_unlikely(status != MQ_RING_OK))
         return status;
     mq_stamps_write(payload, stamps);
-    mq_copy_in(payload, bytes, size);
+    mq_copy_to_shared(payload, bytes, size);
     return mq_ring_publisher_publish(p, p->head + mq_ring_frame_bytes(size + p->stamps), 1, size);
 }
 

@@ -100,7 +100,7 @@ cdef class PubSocket(PubConnection):
 
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1:
         """What a message begins with that is published now, on a tracked topic."""
-        stamps.publish_time = mq_now_ns() + self._clock_offset_ns
+        stamps.publish_time = mq_monotonic_ns() + self._clock_offset_ns
         stamps.origin_time = origin_time or current_origin()
         if not stamps.origin_time:  # it is one itself
             stamps.publish_time = stamps.origin_time = new_origin(stamps.publish_time)
@@ -174,7 +174,7 @@ cdef class PubSocket(PubConnection):
         with nogil:
             status = mq_ring_publisher_begin_message(&self._publisher, size, payload)
             if status == MQ_RING_OK and data != NULL:
-                mq_copy_in(payload[0], data, size)
+                mq_copy_to_shared(payload[0], data, size)
         self._use_state = self._generation
         return self._handle_status(status, size)
 
@@ -269,7 +269,7 @@ cdef class PubSocket(PubConnection):
         if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
             self._flush()
         self._handle_status(mq_ring_publisher_begin_message(&self._publisher, size, &payload), size)
-        mq_copy_in(payload, data, size)
+        mq_copy_to_shared(payload, data, size)
         return self._finish(payload, size, origin_time)
 
     cdef int _flush(self) except -1:

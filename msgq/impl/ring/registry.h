@@ -59,7 +59,7 @@ static inline void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *r
 }
 
 /* May this file be used with this ring? Stale: it belongs to a ring that was removed, or made smaller since. */
-static inline mq_file_check mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes) {
+static inline mq_file_check_result mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes) {
     if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
         return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&side->version) != MQ_SIDE_VERSION) /* relaxed, all: constant since before magic */

@@ -22,7 +22,7 @@ static inline void mq_ring_snapshot_participant(const mq_participant *participan
     out->thread_id = mq_load_relaxed_u64(&participant->thread_id);
     out->start_time = mq_load_relaxed_u64(&participant->start_time);
     out->pid_namespace = mq_load_relaxed_u64(&participant->pid_namespace);
-    mq_copy_out(out->name, participant->name, MQ_NAME);
+    mq_copy_from_shared(out->name, participant->name, MQ_NAME);
 }
 
 static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row, mq_participant_snapshot *participant,

@@ -38,10 +38,10 @@ static inline uint32_t mq_ring_side_decide_tracking(mq_ring_side *side, mq_track
 
 /* The stamps before a payload in the ring. */
 static inline void mq_stamps_write(uint8_t *payload, const mq_stamps *stamps) {
-    mq_copy_in(payload - sizeof *stamps, stamps, sizeof *stamps);
+    mq_copy_to_shared(payload - sizeof *stamps, stamps, sizeof *stamps);
 }
 static inline void mq_stamps_read(mq_stamps *stamps, const uint8_t *payload) {
-    mq_copy_out(stamps, payload - sizeof *stamps, sizeof *stamps);
+    mq_copy_from_shared(stamps, payload - sizeof *stamps, sizeof *stamps);
 }
 
 #endif

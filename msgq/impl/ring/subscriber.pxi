@@ -22,7 +22,7 @@ cdef inline bytes copy_message(SubSocket self, const mq_ring_message *message):
     if message.size >= LARGE_BYTES:
         return self._copy_large(message)
     out = PyBytes_FromStringAndSize(NULL, message.size)
-    mq_copy_out(PyBytes_AS_STRING(out), message.payload, message.size)
+    mq_copy_from_shared(PyBytes_AS_STRING(out), message.payload, message.size)
     return out
 
 
@@ -160,13 +160,13 @@ cdef class SubSocket(SubConnection):
         cdef char *target = PyBytes_AS_STRING(out)
         self._acquire()
         with nogil:
-            mq_copy_out(target, message.payload, message.size)
+            mq_copy_from_shared(target, message.payload, message.size)
         self._use_state = self._generation
         return out
 
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1:
         """The message at the cursor, waiting for it if wanted; False: there is none."""
-        cdef int64_t deadline = wait_ns if wait_ns <= 0 else mq_now_ns() + wait_ns
+        cdef int64_t deadline = wait_ns if wait_ns <= 0 else mq_monotonic_ns() + wait_ns
         cdef mq_ring_status status
         while True:
             status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, message)
@@ -287,7 +287,7 @@ cdef class SubSocket(SubConnection):
                         continue
                     text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
-                mq_copy_out(view.buf, message.payload, message.size)
+                mq_copy_from_shared(view.buf, message.payload, message.size)
                 if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
                     return message.size
                 self._skip_torn()

@@ -31,7 +31,7 @@ cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except
     """Make the ring's file as large as it is to be, with its last page. It never becomes smaller so."""
     cdef size_t start = 0
     if not _populates_at_open():
-        if mq_free_memory() < size + MQ_SIDE_BYTES:
+        if mq_shm_free_bytes() < size + MQ_SIDE_BYTES:
             raise segment_error(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
         start = size - 8
     return allocate(fd, size, topic.endpoint, path, start)

@@ -13,10 +13,10 @@ typedef struct {
 } mq_channel_source;
 
 static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
-    mq_channel_status status = mq_channel_next(&c->from, &c->at);
+    mq_channel_status status = mq_channel_next_message(&c->from, &c->at);
     if (mq_likely(status == MQ_CHANNEL_OK))
         return MQ_SOURCE_OK;
-    if (mq_was_truncated(c->from.not_truncated))
+    if (mq_mapping_was_truncated(c->from.not_truncated))
         return MQ_SOURCE_CORRUPT;
     return status == MQ_CHANNEL_EMPTY      ? MQ_SOURCE_EMPTY
            : status == MQ_CHANNEL_UNMAPPED ? MQ_SOURCE_UNMAPPED
@@ -32,15 +32,16 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
         if (status != MQ_SOURCE_OK)
             return status;
         if (mq_unlikely(room->all_or_nothing && m->length > room->bytes)) {
-            if (!mq_index_ring_unchanged(&c->from.order, m->position, m->entry))
+            if (!mq_index_ring_entry_is_unchanged(&c->from.order, m->position, m->entry))
                 continue; /* and the length is that of another message */
             message->size = m->length;
             return MQ_SOURCE_FULL;
         }
         mq_source_buffer_fill(room, mq_pool_slot_payload(m->slot), m->length);
-        if (mq_unlikely(mq_was_truncated(c->from.not_truncated) || mq_was_truncated(c->pool_not_truncated[m->row])))
+        if (mq_unlikely(mq_mapping_was_truncated(c->from.not_truncated) ||
+                        mq_mapping_was_truncated(c->pool_not_truncated[m->row])))
             return MQ_SOURCE_CORRUPT;
-        if (mq_unlikely(!mq_channel_accept(&c->from, m)))
+        if (mq_unlikely(!mq_channel_accept_entry(&c->from, m)))
             continue;
         *message = (mq_source_message){.size = m->length,
                                        .sequence = m->position,
@@ -65,7 +66,7 @@ static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
     mq_index_ring order;
     if (!mq_channel_order(c->from.header, &order))
         return 0;
-    uint64_t cursor = mq_channel_cursor(&c->from), tail = mq_index_ring_tail(&order);
+    uint64_t cursor = mq_channel_load_cursor(&c->from), tail = mq_index_ring_load_tail(&order);
     cursor = cursor ? cursor : order.capacity;
     return tail > cursor ? tail - cursor : 0;
 }
@@ -73,8 +74,8 @@ static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
 /* Pass over the messages that are there: they are lost. */
 static inline void mq_channel_source_skip_pending(mq_channel_source *c) {
     uint64_t pending = mq_channel_source_pending(c);
-    if (pending && (c->from.order.capacity || mq_channel_join(&c->from, false)))
-        mq_channel_skip_lost(&c->from, mq_channel_cursor(&c->from) + pending);
+    if (pending && (c->from.order.capacity || mq_channel_subscriber_join(&c->from, false)))
+        mq_channel_skip_lost(&c->from, mq_channel_load_cursor(&c->from) + pending);
 }
 
 /* Would a nap cost messages? */

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from msgq.impl.channel.core cimport mq_channel_message, mq_channel_subscriber
 from msgq.impl.base.core cimport mq_u32, mq_u64
-from msgq.impl.records.core cimport mq_record_parts
+from msgq.impl.records.core cimport mq_record_file_parts
 from msgq.impl.ring.core cimport mq_ring_subscriber
 
 
@@ -42,7 +42,7 @@ cdef extern from "sources/records.h" nogil:
         MQ_RECORD_SCAN
         MQ_RECORD_CHANGE_HEADER
     ctypedef struct mq_record_source:
-        mq_record_parts parts
+        mq_record_file_parts parts
         const mq_u64 *not_truncated
         uint64_t *seen
         uint64_t elements_left

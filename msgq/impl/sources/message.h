@@ -36,10 +36,10 @@ typedef enum {
 /* Copy what is wanted of a payload of `size` bytes; a whole one was found to fit. */
 static inline void mq_source_buffer_fill(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
     if (mq_likely(room->all_or_nothing))
-        mq_copy_out(room->data, payload, size);
+        mq_copy_from_shared(room->data, payload, size);
     else if (room->skip < size)
-        mq_copy_out(room->data, payload + room->skip,
-                    size - room->skip < room->bytes ? size - room->skip : room->bytes);
+        mq_copy_from_shared(room->data, payload + room->skip,
+                            size - room->skip < room->bytes ? size - room->skip : room->bytes);
 }
 
 #endif

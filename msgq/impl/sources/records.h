@@ -16,7 +16,7 @@ enum {
 };
 
 typedef struct {
-    mq_record_parts parts;
+    mq_record_file_parts parts;
     const mq_u64 *not_truncated; /* not 1: the file was cut by others; NULL: nobody tells */
     uint64_t *seen;              /* how often each element was written when it was taken last */
     uint64_t end;                /* elements that there are: of a board, those with a name */
@@ -35,7 +35,7 @@ static inline bool mq_record_source_is_board(const mq_record_source *r) {
 static inline bool mq_record_source_begin(mq_record_source *r) {
     if (r->next_index)
         return true;
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     if (now < r->next_scan_ns)
         return false;
     r->scan_started_ns = now;
@@ -54,7 +54,7 @@ static inline bool mq_record_source_has_scanned_since(const mq_record_source *r,
 
 /* Go to the next element that changed. False: this turn's elements, or all, were looked at. */
 static inline bool mq_record_source_find(mq_record_source *r) {
-    mq_record_parts window = r->parts;
+    mq_record_file_parts window = r->parts;
     if (!mq_record_source_begin(r))
         return false;
     window.config.length = r->end - r->next_index < r->elements_left ? r->end : r->next_index + r->elements_left;
@@ -66,7 +66,7 @@ static inline bool mq_record_source_find(mq_record_source *r) {
     r->elements_left = MQ_RECORD_SCAN;
     if (r->next_index >= r->end) {
         r->next_index = 0;
-        r->next_scan_ns = mq_now_ns() + MQ_RECORD_SCAN_INTERVAL_NS;
+        r->next_scan_ns = mq_monotonic_ns() + MQ_RECORD_SCAN_INTERVAL_NS;
     }
     return false;
 }
@@ -102,12 +102,12 @@ static inline mq_source_status mq_vector_source_take(mq_record_source *r, const 
 
 static inline mq_source_status mq_board_source_take(mq_record_source *r, const mq_source_buffer *room,
                                                     mq_source_message *message) {
-    mq_board_value value;
+    mq_board_value_copy value;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
         const uint8_t *at = mq_board_read_begin(&r->parts, r->next_index, &value);
         bool fits = !room->all_or_nothing || value.length <= room->bytes;
         if (room->all_or_nothing && fits)
-            mq_copy_out(room->data, at, value.length);
+            mq_copy_from_shared(room->data, at, value.length);
         if (!mq_board_read_valid(&r->parts, r->next_index, &value))
             continue;
         message->size = value.length;
@@ -134,12 +134,12 @@ static inline mq_source_status mq_record_source_take(mq_record_source *r, const 
         if (status == MQ_SOURCE_FULL)
             return status;
         mq_record_source_next(r); /* what is written again and again is for the next look */
-        if (mq_was_truncated(r->not_truncated))
+        if (mq_mapping_was_truncated(r->not_truncated))
             return MQ_SOURCE_CORRUPT;
         if (status != MQ_SOURCE_EMPTY)
             return status;
     }
-    return mq_was_truncated(r->not_truncated) ? MQ_SOURCE_CORRUPT : MQ_SOURCE_EMPTY;
+    return mq_mapping_was_truncated(r->not_truncated) ? MQ_SOURCE_CORRUPT : MQ_SOURCE_EMPTY;
 }
 
 #endif

@@ -6,10 +6,12 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from msgq.impl.channel.core cimport MQ_CHANNEL_PUBLISHERS, mq_channel_join, mq_channel_skip, mq_channel_has_publisher
+from msgq.impl.channel.core cimport (
+    MQ_CHANNEL_PUBLISHERS, mq_channel_has_publisher, mq_channel_skip_message, mq_channel_subscriber_join,
+)
 from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.channel.core cimport PoolFile, open_pool
-from msgq.impl.base.core cimport Context, mq_copy_out, mq_schema_parts, override_open_files, read_schema
+from msgq.impl.base.core cimport Context, mq_copy_from_shared, mq_schema_parts, override_open_files, read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
 from msgq.impl.records.core cimport RecordFile, record_file
 from msgq.impl.ring.core cimport check_usable
@@ -19,8 +21,9 @@ from msgq.impl.ring.core cimport (
 )
 from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
-    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending, MQ_SOURCE_RING, mq_channel_source_skip_pending,
-    mq_channel_source_has_pending, mq_record_source_has_scanned_since, mq_source_schema_seq,
+    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending,
+    MQ_SOURCE_RING, mq_channel_source_skip_pending, mq_channel_source_has_pending, mq_record_source_has_scanned_since,
+    mq_source_schema_seq,
 )
 
 from array import array
@@ -230,8 +233,9 @@ cdef class ChannelSource(Source):
         mq_channel_source_skip_pending(&self._from)
 
     def is_finished(self, int64_t since_ns):
-        return not (mq_channel_has_publisher(self._channel_file.header,
-                                             self._channel_file.liveness_file()) or mq_channel_source_has_pending(&self._from))
+        if mq_channel_has_publisher(self._channel_file.header, self._channel_file.liveness_file()):
+            return False
+        return not mq_channel_source_has_pending(&self._from)
 
     def origin_names(self, origin_id):
         return self._publishers[origin_id], ""
@@ -255,7 +259,7 @@ cdef class ChannelSource(Source):
         return 0
 
     cdef int _skip_message(self) except -1:
-        mq_channel_skip(&self._from.from_, &self._from.at)
+        mq_channel_skip_message(&self._from.from_, &self._from.at)
         return 0
 
     cdef int repair(self) except -1:
@@ -280,7 +284,7 @@ cdef object _open_channel(str endpoint, str kind, str channel, str in_prefix, bi
     source._channel_file, source.inode = channel_file, channel_file.inode
     source._from.from_.header, source._from.from_.not_truncated = channel_file.header, channel_file.not_truncated
     source._pools, source._publishers, source._origin_ids = [None] * MQ_CHANNEL_PUBLISHERS, [], {}
-    mq_channel_join(&source._from.from_, not whole)
+    mq_channel_subscriber_join(&source._from.from_, not whole)
     source.c.kind, source.c.channel = MQ_SOURCE_CHANNEL, &source._from
     return _set_endpoint(source, endpoint, kind, in_prefix)
 
@@ -309,7 +313,7 @@ cdef class RecordSource(Source):
             facts = {"form": "board", "keys": config.length, "value_bytes": mq_board_value_bytes(&self._from.parts)}
         else:
             facts = {"form": "vector", "length": config.length, "copies": config.copies,
-                    "exclusive": config.flags & MQ_RECORD_EXCLUSIVE != 0}
+                     "exclusive": config.flags & MQ_RECORD_EXCLUSIVE != 0}
         return json.dumps(facts)
 
     def origin_names(self, origin_id):
@@ -317,7 +321,7 @@ cdef class RecordSource(Source):
         cdef uint64_t index = origin_id
         if not self._file.is_board() or index >= self._from.parts.config.length:
             return "", ""
-        mq_copy_out(name, self._from.parts.keys[index].name, sizeof(name))
+        mq_copy_from_shared(name, self._from.parts.keys[index].name, sizeof(name))
         return "", name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
     def is_finished(self, int64_t since_ns):
@@ -346,7 +350,8 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
         raise file.missing_error()
     memset(&source._from, 0, sizeof(source._from))
     source._file, source.inode = file, file.segment.inode
-    source._from.parts, source._from.not_truncated, source._from.elements_left = file.parts, file.not_truncated, MQ_RECORD_SCAN
+    source._from.parts, source._from.not_truncated = file.parts, file.not_truncated
+    source._from.elements_left = MQ_RECORD_SCAN
     source._from.seen = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
     if source._from.seen == NULL:
         raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.config.length} elements")

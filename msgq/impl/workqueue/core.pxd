@@ -3,9 +3,10 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_file_check, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file, mq_liveness_probe,
-    mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant, mq_participant_liveness, mq_process_identity,
-    mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts, mq_u32, mq_u64, mq_versioned_row, Waitable,
+    EndpointFile, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
+    mq_liveness_probe, mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant, mq_participant_liveness,
+    mq_process_identity, mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts, mq_u32, mq_u64,
+    mq_versioned_row, Waitable,
 )
 
 
@@ -59,7 +60,7 @@ cdef extern from "workqueue/layout.h" nogil:
     uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size)
     void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t created_ns,
                         uint64_t pid, const char *creator, mq_queue_events events)
-    mq_file_check mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
+    mq_file_check_result mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
 
 
 cdef extern from "workqueue/slot_state.h" nogil:

@@ -53,7 +53,7 @@ typedef struct {
 } mq_queue_event_buffer;
 
 static inline int64_t mq_queue_event_time(const mq_queue_event_buffer *buffer) {
-    return mq_now_ns() + buffer->clock_offset;
+    return mq_monotonic_ns() + buffer->clock_offset;
 }
 
 /* Events that nobody gets, for all who look on. */
@@ -61,7 +61,8 @@ static inline void mq_queue_count_lost_events(const mq_queue_event_buffer *buffe
     mq_fetch_add_u64(&buffer->row->events_lost, n); /* the watcher's thread does this, too */
 }
 
-/* Of messages with the same order, which concurrent sends may get, each has another slot. Never 0, which is no message. */
+/* Of messages with the same order, which concurrent sends may get, each has another slot. Never 0, which is no message.
+ * */
 static inline uint64_t mq_queue_event_number(uint64_t key, uint64_t slot) {
     uint64_t number = (mq_slot_state_order(key) << 16 | (slot & 0xFFFF)) + 1;
     return number ? number : 1; /* the last slot of the last order */
@@ -120,8 +121,8 @@ static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_e
 /* By its taker, behind the exchange. */
 static inline void mq_queue_set_taken_time(mq_queue_slot_header *header, uint64_t taken, int64_t now) {
     mq_store_relaxed_u64(&header->taken_time, (uint64_t)now); /* relaxed: released with the next word */
-    /* EDGE taken-time: release. The time is stored, then whose it is. Partner: mq_queue_make_returned_event. If weaker: a message that
-     * comes back is said to have been taken when an earlier taker had it. */
+    /* EDGE taken-time: release. The time is stored, then whose it is. Partner: mq_queue_make_returned_event. If weaker:
+     * a message that comes back is said to have been taken when an earlier taker had it. */
     mq_store_release_u64(&header->taken_by, taken);
 }
 

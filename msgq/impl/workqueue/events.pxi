@@ -71,16 +71,16 @@ cdef class EventPublisher:
             return True
         if self._publisher is not None and (self._has_payload_slots or not (sends and self._payload)):
             return True
-        return mq_now_ns() < self._retry_ns
+        return mq_monotonic_ns() < self._retry_ns
 
     cdef int open(self, bint sends) except -1:
         """Open the channel, for events of sending or only for the others. If it cannot be had, events are lost."""
-        cdef int64_t started = mq_now_ns()
+        cdef int64_t started = mq_monotonic_ns()
         self._busy = True
         try:
             self._open(sends)
         except (MsgqError, MemoryError):
-            self._retry_ns = mq_now_ns() + max(<int64_t> RETRY_NS, RETRY_FACTOR * (mq_now_ns() - started))
+            self._retry_ns = mq_monotonic_ns() + max(<int64_t> RETRY_NS, RETRY_FACTOR * (mq_monotonic_ns() - started))
         finally:
             self._busy = False
         return self._send_deferred()
@@ -145,10 +145,10 @@ cdef class EventPublisher:
             room = PyBytes_AS_STRING(message)
             memcpy(room, &record.event, sizeof(mq_queue_event))
             if size < LARGE_BYTES:
-                mq_copy_in(room + sizeof(mq_queue_event), payload.buf if size else NULL, size)
+                mq_copy_to_shared(room + sizeof(mq_queue_event), payload.buf if size else NULL, size)
             else:
                 with nogil:
-                    mq_copy_in(room + sizeof(mq_queue_event), payload.buf, size)
+                    mq_copy_to_shared(room + sizeof(mq_queue_event), payload.buf, size)
             self._publish_or_defer(message, record.origin_time)
         except (MsgqError, MemoryError):
             mq_queue_count_lost_events(&self.buffer.c, 1)

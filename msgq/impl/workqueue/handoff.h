@@ -90,8 +90,9 @@ static inline void mq_queue_handoff_request(const mq_queue_handle *h, mq_queue_r
     }
 }
 
-/* End the handoff, if this ticket has it; then notify. A call that yielded notified no process of the message that it left, and
- * a process that receives when it is notified may have yielded itself. Until then the notification is a debt of `row`. */
+/* End the handoff, if this ticket has it; then notify. A call that yielded notified no process of the message that it
+ * left, and a process that receives when it is notified may have yielded itself. Until then the notification is a debt
+ * of `row`. */
 static inline void mq_queue_handoff_end(const mq_queue_parts *parts, mq_queue_row *row, mq_queue_role role,
                                         uint64_t ticket) {
     mq_queue_debt_add(row, 1);
@@ -106,14 +107,15 @@ static inline void mq_queue_handoff_end(const mq_queue_parts *parts, mq_queue_ro
     mq_queue_debt_clear(row, 1);
 }
 
-/* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_HANDOFF_NS, and its handoff was ended. */
+/* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_HANDOFF_NS, and its handoff was
+ * ended. */
 static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_queue_yield_state *yields = &h->yields[role];
     if (!mq_queue_has_message_or_slot(&h->parts, role)) {
         yields->ticket = 0;
         return true;
     }
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     if (yields->ticket != ticket)
         *yields = (mq_queue_yield_state){.ticket = ticket, .until_ns = now + MQ_QUEUE_HANDOFF_NS};
     if (now < yields->until_ns)

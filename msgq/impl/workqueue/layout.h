@@ -50,8 +50,8 @@ typedef struct {
     mq_u64 pad[2];
     mq_u64 take_count; /* messages taken so far; TAKEN words have its low half */
     mq_queue_counts counts;
-    /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that, others
-     * tell them (recovery.h). The first is for sends, the second counts all else. */
+    /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that,
+     * others tell them (recovery.h). The first is for sends, the second counts all else. */
     mq_u64 notify_debt[2];
     mq_u32 eventcounts[MQ_QUEUE_ROLES]; /* eventcount.h, several writers: the futex words of this handle's sleepers */
     mq_u32 pad1[1];
@@ -195,12 +195,12 @@ static inline void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64
     mq_store_relaxed_u64(&queue->max_message_size, max_message_size);
     mq_store_relaxed_u64(&queue->stride, mq_queue_round_up_to_line(max_message_size));
     mq_store_relaxed_u64(&queue->events, events);
-    mq_copy_in(queue->creator, creator, strnlen(creator, MQ_QUEUE_CREATOR - 1));
+    mq_copy_to_shared(queue->creator, creator, strnlen(creator, MQ_QUEUE_CREATOR - 1));
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
 }
 
 /* Check a mapped file of so many bytes, and say where its parts are. */
-static inline mq_file_check mq_queue_check(mq_queue *queue, uint64_t bytes, mq_queue_parts *parts) {
+static inline mq_file_check_result mq_queue_check(mq_queue *queue, uint64_t bytes, mq_queue_parts *parts) {
     if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
         return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */

@@ -27,8 +27,8 @@ typedef struct {
 /* Is it there as it was? What was copied before is of this message then. */
 static inline bool mq_peek_is_unchanged(const mq_queue_parts *parts, const mq_queue_pending_message *message) {
     mq_fence_acquire(); /* what was copied is loaded before the word; partner: the exchanges of mq_queue_claim_slot */
-    /* EDGE message: acquire. Partner: mq_queue_commit. If weaker: an equal word of the next message goes with the time of
-     * this one, and half of each passes for a whole. */
+    /* EDGE message: acquire. Partner: mq_queue_commit. If weaker: an equal word of the next message goes with the time
+     * of this one, and half of each passes for a whole. */
     if (mq_load_acquire_u64(&parts->slot_states[message->slot]) != message->word)
         return false;
     /* relaxed: acquired with the word */
@@ -49,10 +49,10 @@ static inline bool mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_q
     return mq_peek_is_unchanged(parts, message) && message->length <= parts->max_message_size;
 }
 
-/* Copy the payload of a message that was looked at into `room`, of its length. False: it is gone, and half of another may be
- * there. */
+/* Copy the payload of a message that was looked at into `room`, of its length. False: it is gone, and half of another
+ * may be there. */
 static inline bool mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room) {
-    mq_copy_out(room, parts->payloads + message->slot * parts->stride, message->length);
+    mq_copy_from_shared(room, parts->payloads + message->slot * parts->stride, message->length);
     return mq_peek_is_unchanged(parts, message);
 }
 

@@ -34,7 +34,7 @@ static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_handle *h = &((mq_queue_poll_state *)(uintptr_t)reader)->h;
     if (mq_queue_has_ready(&h->parts))
         return 1;
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     if (!mq_queue_reclaim_due(h, now))
         return 0;
     mq_queue_recover(h, now);
@@ -72,7 +72,7 @@ static inline bool mq_queue_notification_is_due(const mq_queue_notification *not
 /* What comes back from the dead comes to an empty queue, perhaps. */
 static inline int mq_queue_notification_has_more(const void *reader) {
     mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
-    int64_t now = mq_now_ns();
+    int64_t now = mq_monotonic_ns();
     if (!mq_queue_notification_is_due(notification) && now - notification->h.recovered_ns >= MQ_QUEUE_RECOVER_NS)
         mq_queue_recover(&notification->h, now);
     return mq_queue_notification_is_due(notification);

@@ -136,7 +136,7 @@ cdef class MessageQueue(Handle):
                 self._publish_refused_event(view, rank, origin or current_origin())
             return False
         self._copy_in(slot, view.buf, view.len)
-        sent_time, origin = mq_now_ns() + self._h.clock_offset, origin or current_origin()
+        sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
         key = mq_queue_commit(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
         if self._h.event_buffer != NULL:
@@ -197,7 +197,7 @@ cdef class MessageQueue(Handle):
             in_time = wait is not None and self._sleep(wait, give_up_ns)
             self._check_usable()
             if not in_time:
-                self._recover(mq_now_ns())
+                self._recover(mq_monotonic_ns())
             has_room = mq_queue_has_free(&self._h.parts)
             if not in_time:
                 break
@@ -214,7 +214,7 @@ cdef class MessageQueue(Handle):
         while self._take_or_wait(&delivery, timeout, deadline):
             data = self._copy_out(&delivery)
             message = new_message(data, mq_slot_state_priority(delivery.key), delivery.deliveries, delivery.sent_time,
-                               delivery.origin_time)
+                                  delivery.origin_time)
             if mq_queue_free_slot(&self._h, &delivery):  # last, for has_room may be no memory for the others
                 if self._h.event_buffer != NULL:
                     self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
@@ -233,7 +233,7 @@ cdef class MessageQueue(Handle):
                 if delivery.length > <uint64_t> view.len:
                     self._put_back_untouched(delivery)
                     raise options.too_small_error(delivery.length, view.len, self._endpoint)
-                mq_copy_out(view.buf, mq_queue_slot_payload(&self._h, delivery.slot), delivery.length)
+                mq_copy_from_shared(view.buf, mq_queue_slot_payload(&self._h, delivery.slot), delivery.length)
                 self._file.check_truncation()
                 if mq_queue_free_slot(&self._h, &delivery):
                     if self._h.event_buffer != NULL:
@@ -285,7 +285,7 @@ cdef class MessageQueue(Handle):
             job = new_job(self, &delivery)
             self._check_usable()  # a finalizer may have closed it just now: then the message is back
             if lease_ns:
-                self._lease(&delivery, mq_now_ns() + lease_ns)
+                self._lease(&delivery, mq_monotonic_ns() + lease_ns)
         if self._fd >= 0:
             self._rearm_fd()
         return job

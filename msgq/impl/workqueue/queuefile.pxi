@@ -54,13 +54,13 @@ cdef class QueueFile(EndpointFile):
     @property
     def schema(self):
         cdef mq_queue *queue = self.parts.queue
-        cdef mq_schema_parts at = mq_schema_parts_of(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
         return read_full_schema(&at)
 
     def describe(self, schema):
         """Set the schema, unless there is one."""
         cdef mq_queue *queue = self.parts.queue
-        cdef mq_schema_parts at = mq_schema_parts_of(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
         cdef int fd = self.lock()
         try:
             if read_full_schema(&at) is None:

@@ -55,7 +55,8 @@ static inline int64_t mq_queue_reclaim(mq_queue_handle *h, int64_t now_ns) {
         mq_slot_state state = mq_slot_state_of(word);
         if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN)
             continue;
-        /* EDGE lease-end: acquire. Partner: mq_queue_set_lease. If weaker: the next sender writes while its taker copies. */
+        /* EDGE lease-end: acquire. Partner: mq_queue_set_lease. If weaker: the next sender writes while its taker
+         * copies. */
         uint64_t lease = mq_load_acquire_u64(&h->parts.slot_headers[slot].lease);
         bool leased = state == MQ_SLOT_TAKEN && mq_job_lease_belongs_to(lease, word);
         int64_t left = leased ? (int64_t)mq_job_lease_ticks_left(lease, tick) * MQ_JOB_LEASE_TICK_NS : next;
@@ -152,7 +153,7 @@ static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_i
                                  bool held) {
     mq_queue_row *own_row = &h->parts.queue->rows[row];
     mq_queue_recover_row(&h->parts, (unsigned)row);
-    mq_copy_in(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);
+    mq_copy_to_shared(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);
     h->row = own_row, h->number = (unsigned)row;
     h->take_count = mq_load_relaxed_u64(&own_row->take_count); /* relaxed: under the lock */
     h->generation = mq_row_table_occupy(&own_row->at, self, uid, held);

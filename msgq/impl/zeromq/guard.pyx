@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
-    BUSY, check_open, CLOSED, Context, deadline_after, FOR_EVER, mq_now_ns, MQ_NS_PER_MS, RESERVED, usage_error,
+    BUSY, check_open, CLOSED, Context, deadline_after, FOR_EVER, mq_monotonic_ns, MQ_NS_PER_MS, RESERVED, usage_error,
 )
 from msgq.impl.base.process cimport fork_generation
 
@@ -156,7 +156,7 @@ cdef class SocketGuard:
         cdef pollfd *waited
         self._run_handlers()
         if deadline_ns >= 0:
-            max_sleep_ms = min(max_sleep_ms, (deadline_ns - mq_now_ns() + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS)
+            max_sleep_ms = min(max_sleep_ms, (deadline_ns - mq_monotonic_ns() + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS)
             if max_sleep_ms <= 0:
                 return False
         waited = <pollfd *> PyMem_Malloc(count * sizeof(pollfd))

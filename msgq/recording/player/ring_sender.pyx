@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t
 
 import numpy as np
 
-from msgq.impl.base.core cimport mq_now_ns
+from msgq.impl.base.core cimport mq_monotonic_ns
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.ring.core cimport PubSocket
 
@@ -98,4 +98,4 @@ cdef inline int64_t _origin(PubSocket socket, int64_t age):
     """When that came about which is so old now; 0: nobody knows, or there is no place for it."""
     if age == INT64_MIN or not socket._publisher.stamps:
         return 0
-    return max(1, mq_now_ns() + socket._clock_offset_ns - age)
+    return max(1, mq_monotonic_ns() + socket._clock_offset_ns - age)

@@ -217,7 +217,7 @@ static inline __attribute__((always_inline)) mq_capture_end mq_capture_read_kind
             mq_capture_skip_unnumbered(tap);
             continue;
         }
-        mq_capture_commit_message(chunk, tap, &taken, (uint64_t)(mq_now_ns() + c->clock_offset_ns));
+        mq_capture_commit_message(chunk, tap, &taken, (uint64_t)(mq_monotonic_ns() + c->clock_offset_ns));
         tap->stored_losses = mq_source_lost(&source) + tap->skipped_count;
     }
     return MQ_CAPTURE_TIME;
@@ -250,7 +250,7 @@ static inline bool mq_capture_near_overrun(const mq_capture *c) {
 static inline bool mq_capture_sleep(const mq_capture *c, int64_t max_sleep_ns) {
     struct pollfd on[2] = {{.fd = c->interrupt, .events = POLLIN},
                            {.fd = c->watcher ? c->watcher->fd : -1, .events = POLLIN}};
-    struct timespec nap = mq_timespec(max_sleep_ns);
+    struct timespec nap = mq_timespec_from_ns(max_sleep_ns);
     if (ppoll(on, 2, &nap, NULL) <= 0)
         return false;
     return (on[1].revents && mq_file_watcher_poll_burst(c->watcher)) || on[0].revents;
@@ -278,7 +278,7 @@ static inline mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, 
     bool roused = c->watcher && mq_file_watcher_has_pending(c->watcher);
     for (;;) {
         mq_capture_end end = mq_capture_read_sources(c, chunk); /* once more when roused: for what was there before */
-        int64_t now = mq_now_ns(), left = until_ns - now;
+        int64_t now = mq_monotonic_ns(), left = until_ns - now;
         if (end != MQ_CAPTURE_TIME || left <= 0)
             return end;
         if (roused)

@@ -104,17 +104,17 @@ cdef class Capture:
         return self._capture.channel_count
 
     def now(self):
-        return mq_now_ns() + self._capture.clock_offset_ns
+        return mq_monotonic_ns() + self._capture.clock_offset_ns
 
     def run(self, ChunkBuffer chunk not None, double seconds):
-        cdef int64_t until = mq_now_ns() + <int64_t> (min(max(seconds, 0.0), 3600.0) * 1e9)
+        cdef int64_t until = mq_monotonic_ns() + <int64_t> (min(max(seconds, 0.0), 3600.0) * 1e9)
         cdef mq_capture_end end = MQ_CAPTURE_UNMAPPED
         cdef int mapped = 0
         cdef eventfd_t interrupts
         for source in self._sources:
             if source is not None:
                 (<Source> source).prepare()
-        while end == MQ_CAPTURE_UNMAPPED and (mapped < MAPPED_MAX or mq_now_ns() < until):
+        while end == MQ_CAPTURE_UNMAPPED and (mapped < MAPPED_MAX or mq_monotonic_ns() < until):
             with nogil:
                 end = mq_capture_run(&self._capture, &chunk._chunk, until)
             if end == MQ_CAPTURE_UNMAPPED:

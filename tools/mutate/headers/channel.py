@@ -32,14 +32,16 @@ MUTANTS = [
     ),
     subscriber(
         "a failed hold keeps its pin",
-        "mq_pin_clear(pool, m->number, viewer);",
+        "mq_pool_pin_clear(pool, m->number, viewer);",
         "",
         "hold_of_a_message_that_has_gone_takes_its_pin_back",
     ),
     subscriber(
         "hold looks at the entry, then pins",
-        "mq_pin_set(pool, m->number, viewer); if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) {",
-        "bool stands = mq_index_ring_unchanged(&s->order, m->position, m->entry); mq_pin_set(pool, m->number, "
+        "mq_pool_pin_set(pool, m->number, viewer); if (!mq_index_ring_entry_is_unchanged(&s->order, "
+        "m->position, m->entry)) {",
+        "bool stands = mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry); "
+        "mq_pool_pin_set(pool, m->number, "
         "viewer); if (!stands) {",
         "hold_pins_before_it_looks_at_the_entry",
         "hold_of_a_message_that_has_gone_takes_its_pin_back",
@@ -52,31 +54,31 @@ MUTANTS = [
     ),
     header(
         "a joiner takes the pins of all viewers of a slot",
-        "if (mq_pin_holders(slots, slot) >> viewer & 1) mq_pin_clear(slots, slot, (unsigned)viewer);",
-        "if (mq_pin_holders(slots, slot) >> viewer & 1) mq_fetch_and_u64(&slots->pool->pins[slot].holders, 0);",
+        "if (mq_pool_pin_holders(slots, slot) >> viewer & 1) mq_pool_pin_clear(slots, slot, (unsigned)viewer);",
+        "if (mq_pool_pin_holders(slots, slot) >> viewer & 1) mq_fetch_and_u64(&slots->pool->pins[slot].holders, 0);",
         "clear_pins_takes_the_pins_of_one_viewer_alone",
     ),
     header(
         "a joiner leaves the pins of the last slot",
-        "for (uint32_t slot = 0; slot < slots->slots; slot++) if (mq_pin_holders",
-        "for (uint32_t slot = 0; slot + 1 < slots->slots; slot++) if (mq_pin_holders",
+        "for (uint32_t slot = 0; slot < slots->slots; slot++) if (mq_pool_pin_holders",
+        "for (uint32_t slot = 0; slot + 1 < slots->slots; slot++) if (mq_pool_pin_holders",
         "clear_pins_takes_the_pins_of_one_viewer_alone",
     ),
     publisher(
         "a slot that is held is taken for free",
-        "if (!mq_pin_holders(&p->slots, slot)) return (int)slot;",
+        "if (!mq_pool_pin_holders(&p->slots, slot)) return (int)slot;",
         "return (int)slot;",
         "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
     ),
     publisher(
         "slots in limbo stay there",
-        "if (slot == MQ_CHANNEL_NO_SLOT) slot = mq_channel_take_from_limbo(p);",
+        "if (slot == MQ_CHANNEL_NO_SLOT) slot = mq_channel_take_slot_from_limbo(p);",
         "",
         "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
     ),
     publisher(
         "messages are retracted though all slots are held",
-        "if (!mq_channel_may_evict(p)) break;",
+        "if (!mq_channel_may_evict_message(p)) break;",
         "if (!p->published_count) break;",
         "publisher_evicts_nothing_when_all_its_messages_are_held",
     ),
@@ -94,8 +96,8 @@ MUTANTS = [
     ),
     publisher(
         "all rows of a batch are its first one",
-        "mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows + done * size, size);",
-        "mq_copy_in(mq_channel_payload(p, (uint32_t)slot), rows, size);",
+        "mq_copy_to_shared(mq_channel_begin_slot_write(p, (uint32_t)slot), rows + done * size, size);",
+        "mq_copy_to_shared(mq_channel_begin_slot_write(p, (uint32_t)slot), rows, size);",
         "publish_batch_gives_each_row_its_own_slot_and_position",
     ),
     publisher(
@@ -106,7 +108,7 @@ MUTANTS = [
     ),
     subscriber(
         "an unmapped slot is not checked again",
-        "if (!mq_index_ring_unchanged(&s->order, m->position, m->entry)) continue;",
+        "if (!mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry)) continue;",
         "if (0) continue;",
         "next_asks_for_no_pool_of_a_message_that_has_gone",
         "next_reports_no_corruption_of_a_message_that_has_gone",
@@ -125,8 +127,8 @@ MUTANTS = [
     ),
     subscriber(
         "a batch continues across a loss",
-        "mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost == lost &&",
-        "mq_channel_next(s, &m) == MQ_CHANNEL_OK && s->lost >= lost &&",
+        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost == lost &&",
+        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost >= lost &&",
         "take_batch_ends_before_a_loss",
     ),
     subscriber(
@@ -143,7 +145,7 @@ MUTANTS = [
     ),
     subscriber(
         "a copy is not validated",
-        "if (mq_load_relaxed_u64(mq_index_ring_at(&s->order, m->position)) != m->entry) return false;",
+        "if (mq_load_relaxed_u64(mq_index_ring_entry_at(&s->order, m->position)) != m->entry) return false;",
         "",
         "accept_of_a_message_that_was_overwritten_fails",
     ),
@@ -225,8 +227,8 @@ MUTANTS = [
     ),
     header(
         "messages of others are retracted with those of a dead row",
-        "if (mq_entry_row(entry) == row)",
-        "if (mq_entry_row(entry) >= row)",
+        "if (mq_index_entry_pool_row(entry) == row)",
+        "if (mq_index_entry_pool_row(entry) >= row)",
         "retract_all_of_a_dead_row_leaves_the_messages_of_others",
     ),
     header(
@@ -243,8 +245,8 @@ MUTANTS = [
     ),
     order(
         "an entry is stored without an exchange",
-        "mq_compare_exchange_u64(at, entry, mq_entry(position, row, slot))) {",
-        "(mq_store_release_u64(at, mq_entry(position, row, slot)), true)) {",
+        "mq_compare_exchange_u64(at, entry, mq_index_entry_pack(position, row, slot))) {",
+        "(mq_store_release_u64(at, mq_index_entry_pack(position, row, slot)), true)) {",
         "publish_that_another_one_overtakes_gets_the_next_position",
     ),
     header(
@@ -279,7 +281,7 @@ MUTANTS = [
     ),
     pool(
         "slots lie over pins",
-        "offset < sizeof(mq_pool) + count * sizeof(mq_pin) ||",
+        "offset < sizeof(mq_pool) + count * sizeof(mq_pool_pin) ||",
         "",
         "pool_that_does_not_fit_into_its_file_is_rejected",
     ),

@@ -21,14 +21,14 @@ MUTANTS = [
     ),
     guard(
         "the partner of a mapping stays",
-        "mq_guard *partner = replaced ? mq_guard_acquire_partner(guard) : NULL;",
-        "mq_guard *partner = NULL;",
+        "mq_sigbus_guard *partner = replaced ? mq_sigbus_guard_pin_partner(guard) : NULL;",
+        "mq_sigbus_guard *partner = NULL;",
         "fault_replaces_the_partner_as_well",
     ),
     guard(
         "a partner stays held",
-        "mq_guard_zero(partner); mq_fetch_add_u32(&partner->inside, (uint32_t)-1);",
-        "mq_guard_zero(partner);",
+        "mq_sigbus_guard_map_zeros(partner); mq_fetch_add_u32(&partner->inside, (uint32_t)-1);",
+        "mq_sigbus_guard_map_zeros(partner);",
         "fault_replaces_the_partner_as_well",
     ),
     guard(
@@ -43,11 +43,13 @@ MUTANTS = [
         "mq_store_release_u64(&guard->start, 0);",
         "removed_guard_is_used_again_without_its_partner",
     ),
-    # Equivalent: mq_guard_acquire without `start > 1`. No mapping is as large as the distance from there to an address.
+    # Equivalent: mq_sigbus_guard_pin_address without `start > 1`. No mapping is as large as the distance
+    # from there to an address.
     guard(
         "signals of others are dropped",
-        "if (!address || !mq_guard_replace(address)) mq_guard_forward(number, info, context);",
-        "if (address) mq_guard_replace(address); else (void)number, (void)context;",
+        "if (!address || !mq_sigbus_guard_replace_mapping(address)) mq_sigbus_guard_forward_signal(number, "
+        "info, context);",
+        "if (address) mq_sigbus_guard_replace_mapping(address); else (void)number, (void)context;",
         "signal_without_a_guard_is_passed_on",
     ),
 ]

@@ -131,8 +131,9 @@ MUTANTS = [
     ),
     channel_source(
         "a pool that was cut is read",
-        "if (mq_unlikely(mq_was_truncated(c->from.not_truncated) || mq_was_truncated(c->pool_not_truncated[m->row])))",
-        "if (mq_unlikely(mq_was_truncated(c->from.not_truncated)))",
+        "if (mq_unlikely(mq_mapping_was_truncated(c->from.not_truncated) || "
+        "mq_mapping_was_truncated(c->pool_not_truncated[m->row])))",
+        "if (mq_unlikely(mq_mapping_was_truncated(c->from.not_truncated)))",
         "channel_source_of_a_file_that_was_cut_is_corrupt",
     ),
     channel_source(

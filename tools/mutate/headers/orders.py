@@ -59,14 +59,14 @@ MUTANTS = [
     relaxed(
         "msgq/impl/channel/index_ring.h",
         "order",
-        "mq_load_acquire_u64(mq_index_ring_at(order, cursor));",
-        "mq_load_relaxed_u64(mq_index_ring_at(order, cursor));",
+        "mq_load_acquire_u64(mq_index_ring_entry_at(order, cursor));",
+        "mq_load_relaxed_u64(mq_index_ring_entry_at(order, cursor));",
     ),
     relaxed(
         "msgq/impl/channel/index_ring.h",
         "pin",
-        "return mq_load_seq_cst_u64(mq_index_ring_at(order, cursor)) == entry;",
-        "return mq_load_acquire_u64(mq_index_ring_at(order, cursor)) == entry;",
+        "return mq_load_seq_cst_u64(mq_index_ring_entry_at(order, cursor)) == entry;",
+        "return mq_load_acquire_u64(mq_index_ring_entry_at(order, cursor)) == entry;",
     ),
     relaxed(
         "msgq/impl/channel/index_ring.h",
@@ -83,8 +83,8 @@ MUTANTS = [
     relaxed(
         "msgq/impl/records/cell.h",
         "value",
-        "mq_store_release_u64(version, mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT);",
-        "mq_store_relaxed_u64(version, mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT);",
+        "mq_store_release_u64(version, mq_cell_next_write_count(parts, count) << MQ_CELL_COUNT_SHIFT);",
+        "mq_store_relaxed_u64(version, mq_cell_next_write_count(parts, count) << MQ_CELL_COUNT_SHIFT);",
     ),
     relaxed(
         "msgq/impl/records/board.h",

@@ -50,13 +50,13 @@ MUTANTS = [
     ),
     writer(
         "a joining writer releases elements of others",
-        "if (mq_cell_owner(held) && mq_cell_row(mq_cell_owner(held)) == row)",
+        "if (mq_cell_owner(held) && mq_cell_owner_row(mq_cell_owner(held)) == row)",
         "if (mq_cell_owner(held))",
         "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
         "a file is owned by a row's next owner",
-        "if (owner && mq_cell_row(owner) == row) mq_store_release_u64(&parts->header->owner, 0);",
+        "if (owner && mq_cell_owner_row(owner) == row) mq_store_release_u64(&parts->header->owner, 0);",
         "(void)owner;",
         "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
@@ -75,8 +75,8 @@ MUTANTS = [
     ),
     writer(
         "a leaving writer keeps its last key",
-        "for (uint64_t i = 0; is_board && i < w->parts.config.length; i++) mq_record_release",
-        "for (uint64_t i = 0; is_board && i + 1 < w->parts.config.length; i++) mq_record_release",
+        "for (uint64_t i = 0; is_board && i < w->parts.config.length; i++) mq_record_release_owner_word",
+        "for (uint64_t i = 0; is_board && i + 1 < w->parts.config.length; i++) mq_record_release_owner_word",
         "leave_lets_go_of_the_keys_of_its_owner_alone",
     ),
     cell(
@@ -99,8 +99,8 @@ MUTANTS = [
     ),
     cell(
         "the copy that is read is filled",
-        "mq_u64 *copy = mq_cell_copy(parts, version, count + 1);",
-        "mq_u64 *copy = mq_cell_copy(parts, version, count);",
+        "mq_u64 *copy = mq_cell_copy_at(parts, version, count + 1);",
+        "mq_u64 *copy = mq_cell_copy_at(parts, version, count);",
         "element_has_the_old_or_the_new_value_at_each_step",
     ),
     cell(
@@ -117,15 +117,17 @@ MUTANTS = [
     ),
     cell(
         "an element that another writer took is committed",
-        "return mq_compare_exchange_u64(version, count << MQ_CELL_COUNT_SHIFT | owner, mq_cell_next(parts, count) "
+        "return mq_compare_exchange_u64(version, count << MQ_CELL_COUNT_SHIFT | owner, "
+        "mq_cell_next_write_count(parts, count) "
         "<< MQ_CELL_COUNT_SHIFT);",
-        "return owner && (mq_store_release_u64(version, mq_cell_next(parts, count) << MQ_CELL_COUNT_SHIFT), true);",
+        "return owner && (mq_store_release_u64(version, mq_cell_next_write_count(parts, count) << "
+        "MQ_CELL_COUNT_SHIFT), true);",
         "turn_of_an_element_that_was_wrested_reports_it",
     ),
     cell(
         "wresting counts as a write",
         "(current & ~(uint64_t)((1u << MQ_CELL_COUNT_SHIFT) - 1)) | owner);",
-        "((mq_cell_count(current) + 1) << MQ_CELL_COUNT_SHIFT) | owner);",
+        "((mq_cell_write_count(current) + 1) << MQ_CELL_COUNT_SHIFT) | owner);",
         "write_to_an_element_that_another_one_holds_fails",
     ),
     cell(
@@ -179,8 +181,8 @@ MUTANTS = [
     ),
     board(
         "a key is named before its name is there",
-        "mq_copy_in(parts->keys[i].name, name, sizeof name); mq_store_release_u64(&parts->keys[i].named, 1);",
-        "mq_store_release_u64(&parts->keys[i].named, 1); mq_copy_in(parts->keys[i].name, name, sizeof name);",
+        "mq_copy_to_shared(parts->keys[i].name, name, sizeof name); mq_store_release_u64(&parts->keys[i].named, 1);",
+        "mq_store_release_u64(&parts->keys[i].named, 1); mq_copy_to_shared(parts->keys[i].name, name, sizeof name);",
         "board_key_is_named_after_its_name_is_whole",
     ),
     board(

@@ -177,7 +177,7 @@ MUTANTS = [
     ),
     publisher(
         "sleepers are not checked",
-        "bool eventcount = mq_eventcount_flags(&side->eventcount);",
+        "bool eventcount = mq_eventcount_load_flags(&side->eventcount);",
         "bool eventcount = !side;",
         "send_stores_begun_then_the_message_then_its_position",
     ),

@@ -68,7 +68,7 @@ MUTANTS = [
     ),
     watcher(
         "a reader beyond the limit of the futex is not polled",
-        "watch->polled = no_waitv || count == MQ_FUTEX_MANY;",
+        "watch->polled = no_waitv || count == MQ_FUTEX_WAITV_MAX;",
         "watch->polled = no_waitv;",
         "readers_beyond_the_limit_of_the_futex_are_polled",
     ),
