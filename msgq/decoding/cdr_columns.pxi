@@ -11,7 +11,8 @@ _STEP_FIELDS = sizeof(mq_cdr_step) // sizeof(int64_t)
 _SLOT_FIELDS = sizeof(mq_column_buffer) // sizeof(int64_t)
 
 
-def unpack_columns(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1] data, const int32_t[::1] borders):
+def unpack_columns(const int64_t[:, ::1] steps, are_ends, bint is_cdr, const uint8_t[::1] data,
+                   const int32_t[::1] borders):
     cdef int64_t rows = borders.shape[0] - 1
     cdef int64_t row
     cdef mq_cdr_plan plan

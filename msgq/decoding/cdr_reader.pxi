@@ -47,7 +47,8 @@ cdef inline int _cdr_need(CdrPayload *p, Py_ssize_t count, Py_ssize_t size) exce
     if p.at > p.size or count > (p.size - p.at) // size:
         if count == 1:
             raise MalformedPayloadError(f"it ends after {p.size + p.offset} bytes")
-        raise MalformedPayloadError(f"{count} elements of {size} bytes are not in the {max(p.size - p.at, 0)} bytes that are left")
+        left = max(p.size - p.at, 0)
+        raise MalformedPayloadError(f"{count} elements of {size} bytes are not in the {left} bytes that are left")
     return 0
 
 

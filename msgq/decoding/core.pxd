@@ -24,4 +24,4 @@ cdef extern from "decoding/cdr_columns.h" nogil:
         int64_t slots
         int is_cdr
     void mq_cdr_unpack_messages(const mq_cdr_plan *plan, const uint8_t *data, const int32_t *borders, int64_t rows,
-                   mq_column_buffer *slots, mq_column_buffer *kept, uint8_t *failed)
+                                mq_column_buffer *slots, mq_column_buffer *kept, uint8_t *failed)

@@ -5,7 +5,7 @@ RECORD_HEADER = MQ_LOG_MESSAGE_HEADER
 ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"), ("origin_time", "<i8")]
 
 ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
-                ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content", "<u2")])
+                      ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content", "<u2")])
 CHANNEL_IDS = MQ_LOG_CHANNEL_IDS
 
 cdef enum:
@@ -100,7 +100,8 @@ cdef class ChunkBuffer:
                 places[i].size = one.shape[0]
                 places[i].bytes = &one[0] if one.shape[0] else NULL
             with nogil:
-                start = mq_log_chunk_append_rows(&self._chunk, <const mq_log_row *> &data[0], start, size, places, count)
+                start = mq_log_chunk_append_rows(&self._chunk, <const mq_log_row *> &data[0], start, size, places,
+                                                 count)
         finally:
             free(places)
         if start < 0:

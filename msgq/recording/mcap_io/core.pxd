@@ -31,7 +31,7 @@ cdef extern from "mcap_io/chunk_buffer.h" nogil:
     bint mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
                              uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size)
     int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_row *rows, int64_t start, int64_t count,
-                              const mq_log_content *contents, int64_t content_count)
+                                     const mq_log_content *contents, int64_t content_count)
     uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts)
     uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, uint32_t count)
     void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places)

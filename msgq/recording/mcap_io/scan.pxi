@@ -23,13 +23,13 @@ cdef extern from "mcap_io/scan.h" nogil:
         int64_t *publish_time
         int64_t *offset
         int64_t *length
-    int mq_scan_messages(const uint8_t *data, int64_t size, const mq_scan_filter *wanted, const mq_scan_columns *columns,
-                int64_t rows, int64_t *position, int64_t *row)
+    int mq_scan_messages(const uint8_t *data, int64_t size, const mq_scan_filter *wanted,
+                         const mq_scan_columns *columns, int64_t rows, int64_t *position, int64_t *row)
     int64_t mq_scan_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows)
-    int64_t mq_scan_copy_payloads(const uint8_t *data, int64_t size, const mq_scan_columns *columns, int64_t row, int64_t rows,
-                      uint8_t *into, int64_t used, int32_t *ends)
+    int64_t mq_scan_copy_payloads(const uint8_t *data, int64_t size, const mq_scan_columns *columns, int64_t row,
+                                  int64_t rows, uint8_t *into, int64_t used, int32_t *ends)
     void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
-                  const int32_t *numberings)
+                                const int32_t *numberings)
 
 cdef extern from "mcap_io/crc.h" nogil:
     bint mq_crc_can_fold()
@@ -45,7 +45,7 @@ CODE_UNKNOWN = MQ_CODE_UNKNOWN
 CODE_UNWANTED = MQ_CODE_UNWANTED
 TIME_MAX = 2**63 - 1
 TALLY_DTYPE = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following",
-                                            "first_sequence", "largest")])
+                                                  "first_sequence", "largest")])
 
 
 cdef class ScanColumns:
@@ -114,7 +114,8 @@ cdef class ScanColumns:
             ends[first:self.rows] = <int32_t> used
             return used
         with nogil:
-            used = mq_scan_copy_payloads(&data[0], data.shape[0], &self._columns, first, self.rows, &into[0], used, &ends[0])
+            used = mq_scan_copy_payloads(&data[0], data.shape[0], &self._columns, first, self.rows, &into[0], used,
+                                         &ends[0])
         if used < 0:
             raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
         return used

@@ -6,8 +6,8 @@ cdef enum:
 
 
 CAPTURE_BATCH_MAX = MQ_CAPTURE_BATCH_MAX
-NO_CHANNEL_REASON = (f"{MQ_CAPTURE_CHANNELS - 1} endpoints, publishers, keys and epochs are all that MCAP can number; begin "
-              "another recording")
+NO_CHANNEL_REASON = (f"{MQ_CAPTURE_CHANNELS - 1} endpoints, publishers, keys and epochs are all that MCAP can number; "
+                     "begin another recording")
 
 
 cdef class Capture:
