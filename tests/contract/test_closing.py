@@ -37,7 +37,8 @@ INTERNAL = (
 #: Classes there are none of in users' programs: parts of the public ones, protocols, files.
 PARTS = {
     "AsyncReceiver", "Capture", "ChannelSide", "FrameClient", "PlayerClock", "Pollable", "PythonPoller",
-    "PyzmqPoller", "PyzmqReceiver", "Readable", "Receiver", "Replay", "Reserving", "Side", "Spans", "StreamReceiver", "TopicSide", "Waitable",
+    "PyzmqPoller", "PyzmqReceiver", "Readable", "Receiver", "Replay", "Reserving", "Side", "Spans", "StreamReceiver",
+    "TopicSide", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.
 BASES = {"Vector": ("SeqlockVector", "Seqlock"), "Handle": ("SeqlockVector", "Seqlock", "Board")}
