@@ -38,6 +38,8 @@ def _send_request(name: str, request: bytes, within: float) -> tuple[bytes, list
         return None
     except TimeoutError as error:
         raise WaitTimeoutError(f"the server at {path} does not answer; is it stopped?", name) from error
+    except IpcError:  # some of ours are OSErrors as well
+        raise
     except OSError as error:
         hint = file_permissions.access_hint(path) if isinstance(error, PermissionError) else ""
         raise IpcError(f"cannot ask the server at {path}: {error.strerror}{hint}", name, error.errno) from error

@@ -64,6 +64,8 @@ class Claim:
             else:
                 listener = _listen_at_port(endpoint, self._address)
             self._write_claim(listener, json.dumps(claim_record).encode())
+        except IpcError:  # some of ours are OSErrors as well
+            raise
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _address_in_use_error(
