@@ -253,13 +253,15 @@ def forked_options(endpoint: str) -> dict[str, Any]:
 
 def forked_daemon(endpoint: str) -> None:
     """Connect, become a daemon by two forks, and send when both parents are gone."""
+    pipes = [os.pipe()]  # each is at its end when no parent has the other side any more
     pub = connect("zmq", "PubSocket", endpoint)
-    alive, gone = os.pipe()  # at its end when no parent has the other side any more
+    pipes.append(os.pipe())  # kernels close files in ascending or descending order; the claim lies between the pipes
     for _ in range(2):
         if os.fork():
             os._exit(0)
-    os.close(gone)
-    assert os.read(alive, 1) == b""
+    for read_end, write_end in pipes:
+        os.close(write_end)
+        assert os.read(read_end, 1) == b""
     say("daemon")
     hear()
     pub.wait_for_readers(DEADLINE, n=1)
