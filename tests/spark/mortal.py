@@ -82,7 +82,7 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     from msgq.spark.lake import ingest
     from msgq.spark.lake.store import LakeStore
 
-    vars(ingest).update(cores=lambda _: 2)
+    vars(ingest).update(count_cores=lambda _: 2)
     if isinstance(until, int):
         Mortal.clock = clock = Clock(until)
         open_path = directory.open_path
