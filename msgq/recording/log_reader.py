@@ -21,7 +21,8 @@ from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
-from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
+from msgq.recording.mcap_io.data_block import DataBlock
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata

@@ -15,7 +15,8 @@ import msgq
 from msgq import stats
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
+from msgq.recording.mcap_io.data_block import DataBlock
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.player import log_index
 from msgq.recording.player.log_index import LogIndex
 from tests.recording.logs import FOREIGN, write_foreign, write_log

@@ -1,8 +1,4 @@
-"""One MCAP file, ours or anybody's, whole or truncated: where its messages are, and what describes them.
-
-The summary at the end says where the chunks are. Whatever it does not cover is walked record by record, which is all of
-a file without one; so that a file that nobody closed opens as any other.
-"""
+"""One MCAP file, ours or anybody's, whole or truncated: reads its blocks of messages, and what describes them."""
 
 from __future__ import annotations
 
@@ -11,10 +7,9 @@ import os
 import struct
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from mcap import records
@@ -22,55 +17,26 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, Channel, ChannelRegistry
+from msgq.recording.mcap_io.block_mapper import BlockMapper
+from msgq.recording.mcap_io.channel_registry import Channel, ChannelRegistry
 from msgq.recording.mcap_io.core import CODE_UNWANTED, SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
-from msgq.recording.mcap_io.crc import DataCrc
+from msgq.recording.mcap_io.data_block import DataBlock, ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.message_compression import decompress_payloads, starts_with_compressed_payload
-from msgq.recording.mcap_io.origins import Origins, is_origins
+from msgq.recording.mcap_io.origins import Origins
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import (
     CHUNK_BYTES_MAX,
-    DAMAGE_OPCODE,
     ChunkTooLargeError,
-    RecordScanner,
     decompress_chunk,
 )
 from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, RECORD_HEAD
 from msgq.recording.mcap_io.rosbag2 import not_mcap_error
-from msgq.recording.mcap_io.summary import Summary, find_chunk_end, read_summary
-from msgq.recording.mcap_io.unknown_records import is_foreign_record
 from msgq.recording.mcap_io.wall_time import WallTimes
 
 #: Schemas, channels and strange messages in a row: no chunk describes more, as ids are 16 bits.
 NON_MESSAGES_MAX = 2 << 16
-EXTRA_RECORDS_MAX = 1 << 20
 _BLOCK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class DataBlock:
-    """A chunk, or messages outside of chunks that follow each other. Times and size are what the file says; the times
-    are by the clock of the `McapFile`.
-    """
-
-    offset: int
-    length: int
-    size: int  # in bytes, before compression
-    start: int
-    end: int
-    channels: set[int] | None  # ids; None: any
-    is_chunk: bool
-    origins: tuple[int, int] | None = None  # from where to where the record with its messages' origins is
-
-
-class ExtraRecord(NamedTuple):
-    """Location of an attachment, metadata, or a record that MCAP does not define."""
-
-    opcode: int
-    offset: int
-    length: int
-    in_summary: bool = False
 
 
 class McapFile:
@@ -128,8 +94,6 @@ class McapFile:
         self.registry = ChannelRegistry(assign_code, self._report_problem)
         self._full_map: McapFile | None = None  # the same, of which chunks are left where no description was looked for
         self._prologue = (0, b"")  # what a chunk began with, all of which is known, after so many changes
-        self._crc: DataCrc | None = DataCrc()  # of the data, once there is a message outside of chunks; None: damaged
-        self._origins = (0, 0)  # the last record of them, from where to where
         with self.source.open() as fd:
             self.size = os.fstat(fd).st_size
             if self.source.damage:
@@ -161,30 +125,10 @@ class McapFile:
     def _map_file(self, fd: int, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
         if (begin := os.pread(fd, 16, 0))[: len(MCAP_MAGIC)] != MCAP_MAGIC:
             raise not_mcap_error(self.path, begin)
-        position = self._read_header(fd)
-        if span is not None and self.registry.header.profile == metadata_keys.PROFILE:  # each chunk has its channels
-            if use_wall_clock:  # what was noted before
-                self._map_records(fd, position, span[0])
-                self.blocks.clear()
-            self._map_records(fd, max(position, span[0]), min(span[1], self.size))
-            return self._distrust_index()
-        known = len(self.extra_records)
-        summary = read_summary(fd, self.size, self._max_chunk_bytes, self._report_problem) or Summary(
-            self.size, is_whole=False
-        )
-        if not self._map_by_summary(fd, position, summary):
-            self.blocks.clear()
-            del self.extra_records[known:]
-            self.statistics, self._crc = None, DataCrc()
-            self._map_records(fd, position, self.size)
-        for opcode, start, end in summary.unknown:
-            self._add_extra_record(opcode, start, end, in_summary=True)
-        if not self.complete:
-            self._distrust_index()
-        if span is not None:
-            self.statistics = None
-            self.blocks = [clipped for block in self.blocks if (clipped := _clip_block(block, *span)) is not None]
-        return None
+        mapper = BlockMapper(fd, self.size, self.registry, self._max_chunk_bytes, self._report_problem)
+        mapper.map_file(span, needs_clock_records=use_wall_clock)
+        self.blocks, self.extra_records = mapper.blocks, mapper.extra_records
+        self.complete, self.statistics = mapper.is_complete, mapper.statistics
 
     def _use_wall_clock(self) -> None:
         try:
@@ -199,28 +143,6 @@ class McapFile:
                 start, end = wall.bounds(block.start, block.end)
                 self.blocks[number] = replace(block, start=start, end=end)
 
-    def _map_by_summary(self, fd: int, position: int, summary: Summary) -> bool:
-        """Note the blocks as the summary says; return whether what is between its chunks makes sense."""
-        self.complete = summary.is_whole
-        for opcode, content, offset in summary.definitions:
-            self.registry.learn_record(opcode, content, offset)
-        self.statistics = summary.statistics
-        good = True
-        for index in summary.chunks:
-            good &= self._map_records(fd, position, index.chunk_start_offset)
-            place = (index.chunk_start_offset, index.chunk_length, index.uncompressed_size)
-            times = (index.message_start_time, index.message_end_time)
-            chunk = DataBlock(*place, *times, set(index.message_index_offsets) or None, True)
-            self.blocks.append(self._attach_origins(chunk))
-            position = find_chunk_end(index)
-        good &= self._map_records(fd, position, summary.start)
-        return good or not summary.chunks
-
-    def _distrust_index(self) -> None:
-        """Let the last chunk have messages of any channel: its index may be cut, or not be written yet."""
-        if self.blocks:
-            self.blocks[-1] = replace(self.blocks[-1], channels=None)
-
     def select_blocks(
         self, blocks: list[DataBlock], assign_code: Callable[[Channel], int], note: Callable[[Problem], None]
     ) -> McapFile:
@@ -231,105 +153,6 @@ class McapFile:
         piece._full_map = None
         piece.registry = self.registry.copy(assign_code, piece._report_problem)
         return piece
-
-    def _read_header(self, fd: int) -> int:
-        """Read the header, and what a recorder of ours says behind it; return where that ends."""
-        scanner = RecordScanner(fd, len(MCAP_MAGIC), self.size, self._max_chunk_bytes)
-        for opcode, record in zip((Opcode.HEADER, Opcode.METADATA), scanner, strict=False):
-            if record.opcode != opcode or record.end - record.start > _BLOCK_BYTES:
-                return record.start
-            content = os.pread(fd, record.end - record.start, record.start)[RECORD_HEAD.size :]
-            self.registry.learn_record(opcode, content, record.start)
-            if opcode == Opcode.METADATA:
-                self._add_extra_record(opcode, record.start, record.end)
-        return scanner.position
-
-    def _map_records(self, fd: int, position: int, end: int) -> bool:
-        """Note the blocks between two places, and learn from what is between them; return whether all made sense."""
-        sound = True
-        scanner = RecordScanner(fd, position, end, self._max_chunk_bytes)
-        for opcode, start, following, head, reason in scanner:
-            length = following - start - RECORD_HEAD.size
-            if opcode == DAMAGE_OPCODE:
-                self._report_problem(start, reason)
-                self._distrust_index()
-                self._crc, sound = None, False
-            elif opcode == Opcode.MESSAGE:
-                scanner.position = self._map_messages(fd, start, end)
-            elif opcode == Opcode.CHUNK and length >= CHUNK_HEAD.size:
-                first, last, size, *_ = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)
-                chunk = DataBlock(start, following - start, size, first, last, None, True)
-                self.blocks.append(self._attach_origins(chunk))
-            elif is_origins(head):
-                self._origins = (start, following)
-            elif opcode == Opcode.DATA_END:
-                self._check_data_crc(fd, start, head)
-            elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.blocks:
-                self._add_channel(struct.unpack_from("<H", head, RECORD_HEAD.size)[0])
-            elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
-                length = min(length, METADATA_BYTES_MAX)  # of which nothing is taken
-                self.registry.learn_record(opcode, os.pread(fd, length, start + RECORD_HEAD.size), start)
-            elif opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
-                self._report_problem(
-                    start, f"a record (opcode {opcode:#x}) of {length} bytes is too short, or has no chunk"
-                )
-            if opcode in (Opcode.ATTACHMENT, Opcode.METADATA) or is_foreign_record(head):
-                self._add_extra_record(opcode, start, following)
-        return sound
-
-    def _add_extra_record(self, opcode: int, start: int, end: int, in_summary: bool = False) -> None:
-        if len(self.extra_records) < EXTRA_RECORDS_MAX:
-            self.extra_records.append(ExtraRecord(opcode, start, end - start, in_summary))
-        else:
-            self._report_problem(
-                start, f"{EXTRA_RECORDS_MAX} records beside the messages are all that is kept; not this one"
-            )
-
-    def _attach_origins(self, chunk: DataBlock) -> DataBlock:
-        """Return a chunk with the record of its origins, if that ends where the chunk begins."""
-        return replace(chunk, origins=self._origins) if self._origins[1] == chunk.offset else chunk
-
-    def _add_channel(self, number: int) -> None:
-        """Note that the chunk before has messages of a channel."""
-        last = self.blocks[-1]
-        if last.channels is not None:
-            last.channels.add(number)
-        elif last.is_chunk:
-            self.blocks[-1] = replace(last, channels={number})
-
-    def _map_messages(self, fd: int, position: int, end: int) -> int:
-        """Note a block of messages outside of chunks; return where it ends."""
-        buffer = os.pread(fd, min(_BLOCK_BYTES, end - position), position)
-        length = RECORD_HEAD.unpack_from(buffer)[1]
-        if len(buffer) < RECORD_HEAD.size + length <= self._max_chunk_bytes:
-            buffer = os.pread(fd, RECORD_HEAD.size + length, position)
-        elif RECORD_HEAD.size + length > self._max_chunk_bytes:
-            self._report_problem(
-                position, f"a message was skipped: {ChunkTooLargeError(length, self._max_chunk_bytes)}"
-            )
-            return position + RECORD_HEAD.size + int(length)
-        columns = ScanColumns(len(buffer) // (RECORD_HEAD.size + 22) + 1)
-        size = columns.scan(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
-        if size == 0:
-            self._report_problem(position, "a message that is too short or long, or has an impossible time")
-            return position + RECORD_HEAD.size + int(length)
-        if self._crc is not None:  # no other one covers such messages, and all of them are read here
-            self._crc.add(fd, memoryview(buffer)[:size], position)
-        times = columns.log_time[: columns.rows]
-        channels = None  # their order is the file's, so that all of them may be in any block
-        self.blocks.append(DataBlock(position, size, size, int(times.min()), int(times.max()), channels, False))
-        return position + size
-
-    def _check_data_crc(self, fd: int, end: int, head: bytes) -> None:
-        """Compare the data section, if messages are in it outside of chunks, with the CRC that its end says."""
-        opcode, length = RECORD_HEAD.unpack_from(head)
-        said = int.from_bytes(head[RECORD_HEAD.size : RECORD_HEAD.size + 4], "little") if length >= 4 else 0
-        if self._crc is None or not self._crc.position or opcode != Opcode.DATA_END or not said:
-            return
-        self._crc.advance(fd, end)
-        if self._crc.value != said:
-            text = "messages outside of chunks, descriptions or attachments are not as they were written"
-            self._report_problem(end, f"the data section's CRC is wrong: {text}")
 
     def _report_problem(self, offset: int, reason: str, code: int | None = None) -> None:
         """Note what is wrong. code : the errno, where it is not the file."""
@@ -515,11 +338,3 @@ class McapFile:
 
 def _ignore_problem(_: Problem) -> None:
     """Say nothing: who reads the file says it."""
-
-
-def _clip_block(block: DataBlock, begin: int, end: int) -> DataBlock | None:
-    """Return what of a block is between two places; a chunk is there if it begins there."""
-    if block.is_chunk:
-        return block if begin <= block.offset < end else None
-    first, last = max(begin, block.offset), min(end, block.offset + block.length)
-    return replace(block, offset=first, length=last - first, size=last - first) if first < last else None

@@ -10,7 +10,7 @@ import numpy as np
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.core import TIME_MAX
-from msgq.recording.mcap_io.mcap_file import DataBlock
+from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MESSAGE_INDEX_HEAD, RECORD_HEAD
 
 _COMPRESSIONS = ("", "zstd", "lz4")

@@ -16,8 +16,9 @@ from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.attachments import read_attachment_index, read_metadata
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
 from msgq.recording.mcap_io.core import TIME_MAX, ChunkWriter
+from msgq.recording.mcap_io.data_block import ExtraRecord
 from msgq.recording.mcap_io.log_writer import create_atomically
-from msgq.recording.mcap_io.mcap_file import ExtraRecord, McapFile
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
 from msgq.recording.merge.channel_mapping import ChannelMapping

@@ -10,7 +10,8 @@ import numpy as np
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.core import CODE_UNKNOWN, ROW_DTYPE, TIME_MAX, ScanColumns
-from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
+from msgq.recording.mcap_io.data_block import DataBlock
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
 from msgq.recording.merge.channel_mapping import ChannelMapping
 from msgq.recording.reader.log_view import LogView

@@ -15,7 +15,8 @@ from msgq.errors import RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.core import ScanColumns
-from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
+from msgq.recording.mcap_io.data_block import DataBlock
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 from msgq.recording.reader.totals import read_statistics
 from msgq.topic.playback import RING_BYTES, ring_bytes

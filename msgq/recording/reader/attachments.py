@@ -13,8 +13,8 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.attachments import CRC_BYTES, find_crc_offset, read_attachment_index, read_metadata
 from msgq.recording.mcap_io.core import TIME_MAX, crc32
+from msgq.recording.mcap_io.data_block import ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
-from msgq.recording.mcap_io.mcap_file import ExtraRecord
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD
 from msgq.recording.reader.log_view import LogView

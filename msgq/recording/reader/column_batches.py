@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from msgq.recording.mcap_io.core import ScanColumns
-from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
+from msgq.recording.mcap_io.data_block import DataBlock
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.time_order import BlockMessages

@@ -16,7 +16,8 @@ from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import Channel
 from msgq.recording.mcap_io.core import CODE_UNWANTED, TIME_MAX, ScanColumns
-from msgq.recording.mcap_io.mcap_file import DataBlock, McapFile
+from msgq.recording.mcap_io.data_block import DataBlock
+from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 
 HOST_CLOCK, WALL_CLOCK = CLOCK_CHOICES = ("host", "wall")
