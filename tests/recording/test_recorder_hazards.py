@@ -290,6 +290,17 @@ def test_a_camera_with_impossible_times_does_not_end_the_recording(camera: Any, 
     assert abs(found.publish_time - found.log_time) < 60e9
 
 
+def test_log_time_of_a_frame_is_the_time_of_its_receipt(camera: Any, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameStream(camera.name)], chunk_seconds=60)
+    wait_until(lambda: camera.stats(0).clients)
+    camera.send(0, bytes(32))
+    wait_until(lambda: recorder._receivers[0][0]._waiting)
+    before_fetch = recorder._capture.now()
+    recorder.stop()
+    (recorded,) = LogReader(tmp_path / "log")
+    assert recorded.publish_time <= recorded.log_time < before_fetch
+
+
 def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     busy, go_on = threading.Event(), threading.Event()
 

@@ -11,12 +11,12 @@ from typing import Any
 from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
-from msgq.impl.base import clock
 from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, image_messages
 from visionipc.image_messages import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, image
 
 RAW, JPEG = "raw", "jpeg"
 _POLL_MS = 100.0
+_RATE_TOLERANCE = 0.25  # periods that a frame may come too early
 _WAITING_FRAMES_MAX = 8  # frames; a recorder that does not come for them has trouble enough
 
 
@@ -86,10 +86,18 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RecordedFrame:
-    """A frame on its way into a chunk. Times in ns since the epoch."""
+    """A frame on its way into a chunk.
+
+    Attributes
+    ----------
+    data : encoded message.
+    received_ns : time of receipt by CLOCK_MONOTONIC. The recorder fetches the frame up to `chunk_seconds` later.
+    latency_ns : time from publishing to receipt; 0 if the frame has no valid timestamp.
+    """
 
     data: bytes
-    publish_time: int
+    received_ns: int
+    latency_ns: int
 
 
 class FrameReceiver:
@@ -129,29 +137,31 @@ class FrameReceiver:
     def _run(self) -> None:
         try:
             with naming.overrides(self._prefix):
-                self._receive_frame()
+                self._receive_frames()
         except Exception as error:  # OpenCV's, too; the recorder shows it
             self.error = error
 
-    def _receive_frame(self) -> None:
-        period = 0.0 if self.stream.rate is None else 1 / self.stream.rate
-        following = time.monotonic()
-        with VisionIpcClient(self.stream.server, self.stream.stream, period > 0) as client:
+    def _receive_frames(self) -> None:
+        period_s = 0.0 if self.stream.rate is None else 1 / self.stream.rate
+        next_frame_s = time.monotonic()
+        with VisionIpcClient(self.stream.server, self.stream.stream, period_s > 0) as client:
             while not self._stopping and not _try_connect(client):
                 time.sleep(_POLL_MS / 1000)
             while not self._stopping:
-                if (delay := following - time.monotonic()) > 0:
-                    time.sleep(min(delay, _POLL_MS / 1000))
-                    continue
                 frame = client.recv(_POLL_MS)
-                if not period:
+                if not period_s:
                     self._count_passed_over(client.lost)
                 if frame is None:
                     continue
-                following = max(following + period, time.monotonic())
                 with frame:
-                    stamp = frame.timestamp_eof or frame.timestamp_sof
-                    self._keep_frame(RecordedFrame(encode_frame(frame, self.stream), _convert_boot_time(stamp)))
+                    received_ns = time.monotonic_ns()
+                    received_s = received_ns / 1e9
+                    # A frame that waited for its time would look late. Cameras with jitter need the tolerance.
+                    if received_s < next_frame_s - period_s * _RATE_TOLERANCE:
+                        continue
+                    next_frame_s = max(next_frame_s + period_s, received_s)
+                    latency_ns = _compute_latency_ns(frame.timestamp_eof or frame.timestamp_sof)
+                    self._keep_frame(RecordedFrame(encode_frame(frame, self.stream), received_ns, latency_ns))
 
     def _count_passed_over(self, passed_over: int | None) -> None:
         if passed_over is None or self._missed is None:
@@ -175,11 +185,9 @@ class FrameReceiver:
         self._thread.join()
 
 
-def _convert_boot_time(stamp: int) -> int:
-    """Return a time of CLOCK_BOOTTIME in ns since the epoch; now, if it is none or cannot be one."""
-    now = clock.time_ns()
-    time_ns = stamp + now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return time_ns if stamp and time_ns < 1 << 64 else now
+def _compute_latency_ns(timestamp: int) -> int:
+    """Return the time since a timestamp of CLOCK_BOOTTIME; 0 if the timestamp is missing or in the future."""
+    return max(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - timestamp, 0) if timestamp else 0
 
 
 def _try_connect(client: VisionIpcClient) -> bool:

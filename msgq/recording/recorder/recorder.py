@@ -376,9 +376,11 @@ class Recorder:
         return full
 
     def _append_frames(self) -> None:
+        clock_offset_ns = self._capture.now() - time.monotonic_ns()
         for receiver, number in self._receivers:
             for frame in receiver.fetch():
-                fields = (number, self._recorded[number], self._capture.now(), frame.publish_time, frame.data)
+                log_time = frame.received_ns + clock_offset_ns
+                fields = (number, self._recorded[number], log_time, log_time - frame.latency_ns, frame.data)
                 if not self._chunk.append(*fields):
                     self._submit_chunk(len(frame.data))
                     self._chunk.append(*fields)
