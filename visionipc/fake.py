@@ -57,7 +57,7 @@ class _FakeStream:
         self.busy = False
         self.socket = PubSocket()
         self.socket.connect(Context(), endpoint, RING_BYTES, schema=IMAGE)
-        self.bus.topic(endpoint, 0, None).picture = image_part
+        self.bus.open_topic(endpoint, 0, None).extract_picture = image_part
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int, valid: bool = True) -> bool:
         """Publish a frame."""
@@ -138,7 +138,7 @@ class FakeServer(VisionIpcServer):
     def start_listener(self) -> None:
         """Let clients find it."""
         self._check_open()
-        if self._bus.frames.setdefault(self._key, self) is not self:
+        if self._bus.frame_servers.setdefault(self._key, self) is not self:
             raise MultiplePublishersError("another server has this name; close it first", self._name)
 
     def frame(self, type: int) -> OutgoingFrame:
@@ -159,8 +159,8 @@ class FakeServer(VisionIpcServer):
 
     def close(self) -> None:
         """Stop."""
-        if self._bus.frames.get(self._key) is self:
-            del self._bus.frames[self._key]
+        if self._bus.frame_servers.get(self._key) is self:
+            del self._bus.frame_servers[self._key]
         super().close()
 
 
@@ -229,11 +229,13 @@ class FakeClient(VisionIpcClient):
             socket: Any = SubSocket()
             socket.connect(Context(), self._endpoint, conflate=self._conflate, segment_size=RING_BYTES)
             self._subscriber = socket
-        if blocking and key not in bus.frames:
-            bus.wait(lambda: key in bus.frames or self._closed.is_set(), None, f"the server of frames {self._name!r}")
+        if blocking and key not in bus.frame_servers:
+            bus.wait_until(
+                lambda: key in bus.frame_servers or self._closed.is_set(), None, f"the server of frames {self._name!r}"
+            )
             if self._closed.is_set():
                 raise EndpointClosedError("the client was closed while it connected", self._endpoint)
-        server: FakeServer | None = bus.frames.get(key)
+        server: FakeServer | None = bus.frame_servers.get(key)
         self._layout_there = None if server is None else server.layout(self._type)
         if self._layout_there is None:
             if blocking:
@@ -253,7 +255,7 @@ class FakeClient(VisionIpcClient):
 
     def _wait_disconnected(self, timeout_ms: float) -> None:
         limit_ns = check_timeout_ms(timeout_ms, self._endpoint) * NS_PER_MS
-        current_bus().wait(self._closed.is_set, limit_ns, f"frames of {self._endpoint!r}")
+        current_bus().wait_until(self._closed.is_set, limit_ns, f"frames of {self._endpoint!r}")
 
     def _accept(self, packet: bytes) -> VisionBuf | bytes | None:
         frame = FakeBuf(packet, self._type)
@@ -270,7 +272,7 @@ class FakeClient(VisionIpcClient):
     @property
     def num_buffers(self) -> int:
         """How many the server said; 0 without a stream."""
-        server: FakeServer | None = current_bus().frames.get((naming.prefix(), self._name))
+        server: FakeServer | None = current_bus().frame_servers.get((naming.prefix(), self._name))
         if server is None or self._layout_there is None:
             return 0
         return with_spare(server.stats(self._type).buffers)
@@ -281,9 +283,9 @@ def fake_streams(name: str, block: bool) -> set[int]:
     bus, key = current_bus(), (naming.prefix(), name)
 
     def there() -> set[int]:
-        server: FakeServer | None = bus.frames.get(key)
+        server: FakeServer | None = bus.frame_servers.get(key)
         return set() if server is None else set(server.types())
 
     if block and not there():
-        bus.wait(lambda: bool(there()), None, f"streams of the server of frames {name!r}")
+        bus.wait_until(lambda: bool(there()), None, f"streams of the server of frames {name!r}")
     return there()

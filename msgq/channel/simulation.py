@@ -10,9 +10,9 @@ from msgq.channel.channel import Channel
 from msgq.channel.names import KIND
 from msgq.common.message_source import MessageSource
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
 from msgq.impl.fake.channel import Subscriber
-from msgq.impl.fake.channel_order import ChannelState
+from msgq.impl.fake.channel_state import ChannelState
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 
@@ -25,14 +25,16 @@ def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> Playbac
     return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
 
 
-def _describe_sent(time_ns: int, node: str, channel: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+def _describe_sent(
+    time_ns: int, node: str, channel: EndpointState[Any], bus_message: BusMessage
+) -> Iterator[SentMessage]:
     if isinstance(channel, ChannelState):
-        source = _channel_source(channel, entry, node)
-        yield SentMessage(time_ns, node, channel.endpoint, entry[1], source, channel.schema)
+        source = _channel_source(channel, bus_message, node)
+        yield SentMessage(time_ns, node, channel.endpoint, bus_message[1], source, channel.schema)
 
 
-def _channel_source(channel: ChannelState, entry: Entry, node: str) -> MessageSource:
-    pool = channel.order.at(entry[0]).pool
+def _channel_source(channel: ChannelState, bus_message: BusMessage, node: str) -> MessageSource:
+    pool = channel.index_ring.read_entry(bus_message[0]).pool
     name = "" if pool is None else pool.node
     options = {
         "capacity": channel.config["capacity"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
-from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class KindSimulation:
     """
 
     to_playback: Callable[[int, str, bytes, Bus], PlaybackMessage]
-    describe_sent: Callable[[int, str, EndpointState[Any], Entry], Iterator[SentMessage]]
+    describe_sent: Callable[[int, str, EndpointState[Any], BusMessage], Iterator[SentMessage]]
     subscribe: Callable[[str, str], SubSocket | Subscriber] | None = None
     follow: Callable[[str, Bus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
     faults: tuple[FaultKind, ...] = FAULT_KINDS

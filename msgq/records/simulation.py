@@ -8,7 +8,7 @@ from typing import Any
 
 from msgq.common import naming, record_changes
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
 from msgq.impl.fake.records import Board, SeqlockVector
 from msgq.impl.fake.records_store import BoardStore, VectorStore
 from msgq.kinds.playback import PlaybackMessage
@@ -41,18 +41,20 @@ def _to_playback(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> Playback
     return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name, key=key.decode()))
 
 
-def _describe_sent(time_ns: int, node: str, store: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+def _describe_sent(
+    time_ns: int, node: str, store: EndpointState[Any], bus_message: BusMessage
+) -> Iterator[SentMessage]:
     if isinstance(store, BoardStore):
-        key, data, _ = store.pending(entry)
+        key, data, _ = store.pending(bus_message)
         form = {"form": "board", "keys": store.capacity, "value_bytes": store.value_bytes}
         source = MessageSource(KIND.name, key=key, options=json.dumps(form))
         yield SentMessage(time_ns, node, store.endpoint, data, source, store.schema)
     elif isinstance(store, VectorStore):
-        yield from _changes(time_ns, node, store, entry)
+        yield from _changes(time_ns, node, store, bus_message)
 
 
-def _changes(time_ns: int, node: str, store: VectorStore, entry: Entry) -> Iterator[SentMessage]:
-    indices, rows, _ = store.pending(entry)
+def _changes(time_ns: int, node: str, store: VectorStore, bus_message: BusMessage) -> Iterator[SentMessage]:
+    indices, rows, _ = store.pending(bus_message)
     form = {"form": "vector", "length": len(store.items), "copies": store.copies, "exclusive": store.exclusive}
     said = MessageSource(KIND.name, options=json.dumps(form))
     schema = record_changes.change_schema(store.dtype)

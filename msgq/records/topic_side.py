@@ -282,7 +282,7 @@ def unlink_topic(backend: ModuleType, name: str, prefix: str) -> None:
             removed: bool = import_module("msgq.impl.ring.core").unlink_topic(name, prefix)
         elif backend.__name__ == FAKE:
             bus = import_module("msgq.impl.fake.bus").current_bus()
-            removed = bus.remove_topic(bus.existing_topic(name))
+            removed = bus.remove_topic(bus.find_topic(name))
         else:
             raise StateError("is a ZMQ endpoint, which has no file to remove", name)
     if not removed:
@@ -300,4 +300,4 @@ def read_topic(backend: ModuleType, name: str, prefix: str) -> Any:
         return read(get_kind("topic"), name, prefix)
     if backend.__name__ != FAKE:
         return None
-    return import_module("msgq.impl.fake.bus").current_bus().existing_topic(name)
+    return import_module("msgq.impl.fake.bus").current_bus().find_topic(name)

@@ -18,7 +18,7 @@ from typing import Any
 from msgq.common import naming
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
-from msgq.impl.fake.bus import Bus, BusMember, Delivery, EndpointState, Entry, Inbox, Sink
+from msgq.impl.fake.bus import Bus, BusMember, BusMessage, EndpointState, Inbox, MessageHandler, PendingDelivery
 from msgq.kinds import kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
@@ -57,18 +57,18 @@ class Engine(Bus):
 
     # ---- who is there ----
 
-    def on_open(self, socket: BusMember) -> None:
+    def on_member_opened(self, socket: BusMember) -> None:
         """Note whose socket this is."""
         self._current.sockets.append(weakref.ref(socket))
 
-    def notify(self, handle: BusMember, call: Callable[[], object]) -> None:
+    def run_notification(self, handle: BusMember, call: Callable[[], object]) -> None:
         """Call it in the name of the node that has the handle. At the end there is nobody to tell."""
         if self._ended:
             return
         nodes = (self.main, *self._programs)
         self._run_as_node(next((node for node in nodes if node.owns(lambda socket: socket is handle)), self.main), call)
 
-    def check_descriptor(self, endpoint: str) -> None:
+    def check_descriptor_allowed(self, endpoint: str) -> None:
         """Refuse to wait by asyncio or select: that takes real time, in which no other node does anything."""
         text = f"node {self._current.name!r} waits for it by asyncio or by its descriptor, in real time, which would"
         raise DeadlockError(f"{text} last for ever; let it call receive or poll, or be a generator", endpoint)
@@ -128,58 +128,62 @@ class Engine(Bus):
 
     # ---- messages ----
 
-    def route(self, source: EndpointState[Any]) -> Sink:
+    def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
         """Give each message to the simulation."""
-        return lambda entry: self._publish(source, entry)
+        return lambda message: self._publish(source, message)
 
-    def _publish(self, source: EndpointState[Any], entry: Entry) -> None:
+    def _publish(self, source: EndpointState[Any], message: BusMessage) -> None:
         now_ns = self.clock.now_ns
-        if not source.derived:  # what it tells of was said, and it has ids of this process
+        if not source.reports_queue_events:  # what it tells of was said, and it has ids of this process
             self.sent_messages.extend(
-                self._find_kind_simulation(source.endpoint).describe_sent(now_ns, self._current.name, source, entry)
+                self._find_kind_simulation(source.endpoint).describe_sent(now_ns, self._current.name, source, message)
             )
-        if source.exact:
-            self._send_exact(source, entry, self._find_kind_simulation(source.endpoint).faults)
+        if source.delivers_exactly_once:
+            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).faults)
             return
-        if source.shared:
-            self._send_exact(source, entry, self._find_kind_simulation(source.endpoint).faults)
+        if source.is_shared_state:
+            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).faults)
             self._restart_sender(
-                source, self._injector.find_scheduled_faults(source.endpoint, source.messages, now_ns, ("restart",))
+                source,
+                self._injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, ("restart",)),
             )
             return
-        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.messages, now_ns)
+        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns)
         for inbox in source.inboxes:
-            faults = {**({} if source.derived else self._injector.choose_random_faults(restart=False)), **scheduled}
+            faults = {
+                **({} if source.reports_queue_events else self._injector.choose_random_faults(restart=False)),
+                **scheduled,
+            }
             if "drop" in faults:
-                inbox.drop(entry)
+                inbox.drop_message(message)
             else:
-                delivery = Delivery(now_ns + faults.get("delay", 0), "reorder" in faults, entry)
-                inbox.coming.extend([delivery] * (2 if "duplicate" in faults else 1))
+                delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message)
+                inbox.undelivered.extend([delivery] * (2 if "duplicate" in faults else 1))
                 if inbox not in self._busy:
                     self._busy.append(inbox)
             if "lap" in faults:
                 inbox.overwrite_unread()
         self._restart_sender(source, scheduled)
 
-    def _send_exact(self, source: EndpointState[Any], entry: Entry, kinds: tuple[FaultKind, ...]) -> None:
+    def _send_exact(self, source: EndpointState[Any], message: BusMessage, kinds: tuple[FaultKind, ...]) -> None:
         """Put a message into a queue, or a write into records: at once, unless it is late or behind one that is."""
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
         asked = tuple(kind for kind in kinds if kind != "restart")
-        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.messages, now_ns, asked)
+        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, asked)
         faults = {**self._injector.choose_random_faults(restart=False), **scheduled}
         if "drop" in faults and "drop" in kinds:
-            inbox.drop(entry)
+            inbox.drop_message(message)
             return
-        if not inbox.coming and faults.keys().isdisjoint(kinds):
-            inbox.sink(entry)
+        if not inbox.undelivered and faults.keys().isdisjoint(kinds):
+            inbox.message_handler(message)
             return
-        inbox.coming.append(Delivery(now_ns + faults.get("delay", 0), "reorder" in faults, entry))
+        inbox.undelivered.append(PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message))
         if inbox not in self._busy:
             self._busy.append(inbox)
 
-    def on_taken(self, source: EndpointState[Any], number: int) -> None:
-        """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.on_taken`."""
+    def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
+        """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.on_message_taken`."""
         scheduled = self._injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
         if not scheduled and not self._injector.choose_random_faults(restart=True):
             return
@@ -196,9 +200,9 @@ class Engine(Bus):
     def _restart_sender(self, source: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
         """Restart whoever sent the newest message there, if a fault says so."""
         must = "restart" in scheduled
-        if not must and (source.derived or not self._injector.choose_random_faults(restart=True)):
+        if not must and (source.reports_queue_events or not self._injector.choose_random_faults(restart=True)):
             return
-        owners = [program for program in self._programs if program.owns(lambda socket: socket._is_sender(source))]
+        owners = [program for program in self._programs if program.owns(lambda socket: socket._is_last_sender(source))]
         if must and not owners:
             text = f"node {self._current.name!r} publishes it, which cannot be restarted; programs that were added can"
             raise InvalidValueError(text, source.endpoint)
@@ -212,17 +216,17 @@ class Engine(Bus):
         """
         handler = self._handlers.get(inbox)
         self._skipped = [] if handler else self._busy[: self._busy.index(inbox)]
-        delivery = inbox.coming.popleft()
+        delivery = inbox.undelivered.popleft()
         if handler:
-            inbox.is_ready()  # it waits for messages all the time, so it has seen that it was lapped
-        inbox.sink(delivery.entry)
+            inbox.can_receive()  # it waits for messages all the time, so it has seen that it was lapped
+        inbox.message_handler(delivery.message)
         if handler:
             self._run_as_node(handler, handler.react)
 
     # ---- the scheduler ----
 
-    def wait(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
-        """Let the others go on until `ready`, or so long. See `Bus.wait`."""
+    def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
+        """Let the others go on until `ready`, or so long. See `Bus.wait_until`."""
         deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
         wait = NodeWait(ready, deadline_ns, subject)
         if self._current is not self.main:
@@ -278,15 +282,15 @@ class Engine(Bus):
     def _find_actions(self) -> list[SimulatedProgram | Inbox]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""
         now_ns = self.clock.now_ns
-        self._busy = [inbox for inbox in self._busy if inbox.coming]
-        due = [inbox for inbox in self._busy if inbox.coming[0].due_ns <= now_ns]
-        first = [inbox for inbox in due if not inbox.coming[0].last]
+        self._busy = [inbox for inbox in self._busy if inbox.undelivered]
+        due = [inbox for inbox in self._busy if inbox.undelivered[0].due_ns <= now_ns]
+        first = [inbox for inbox in due if not inbox.undelivered[0].runs_last]
         programs = [program for program in self._programs if program.runnable(now_ns)]
         return [*programs, *(inbox for inbox in first if inbox not in self._skipped)] or [*(first or due)]
 
     def _next_times(self) -> list[int]:
         """Return when something becomes possible: all times."""
-        times = [inbox.coming[0].due_ns for inbox in self._busy]
+        times = [inbox.undelivered[0].due_ns for inbox in self._busy]
         times += [
             program.wait.deadline_ns
             for program in self._programs

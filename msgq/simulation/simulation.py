@@ -15,7 +15,7 @@ from msgq.errors import InvalidValueError, StateError
 from msgq.impl import backend, fake
 from msgq.impl.base.core import watch_connects
 from msgq.impl.fake.bus import pop_bus, push_bus
-from msgq.impl.fake.clock import Clock
+from msgq.impl.fake.clock import VirtualClock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage
 from msgq.kinds.simulation import SentMessage
 from msgq.simulation.choices import ChoiceSequence
@@ -70,7 +70,7 @@ class Simulation:
         return f"Simulation(seed={self.seed})"
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> VirtualClock:
         """The virtual time of all nodes."""
         return self._engine.clock
 

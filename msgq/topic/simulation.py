@@ -7,7 +7,7 @@ from typing import Any
 
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.impl.base.core import Context
-from msgq.impl.fake.bus import Bus, EndpointState, Entry, TopicState
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState, TopicState
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.kinds import recorded_kind
 from msgq.kinds.playback import PlaybackMessage
@@ -24,15 +24,17 @@ def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> Playbac
     return PlaybackMessage(time_ns, endpoint, data)
 
 
-def _describe_sent(time_ns: int, node: str, topic: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+def _describe_sent(
+    time_ns: int, node: str, topic: EndpointState[Any], bus_message: BusMessage
+) -> Iterator[SentMessage]:
     if not isinstance(topic, TopicState):
         return
-    if topic.picture is None:
-        yield SentMessage(time_ns, node, topic.endpoint, entry[1], TOPIC, topic.schema)
+    if topic.extract_picture is None:
+        yield SentMessage(time_ns, node, topic.endpoint, bus_message[1], TOPIC, topic.schema)
     else:  # it announces a frame
         image = f"{topic.endpoint}/image"
         source = MessageSource(recorded_kind(image).name)
-        yield SentMessage(time_ns, node, image, topic.picture(entry[1]), source, topic.schema)
+        yield SentMessage(time_ns, node, image, topic.extract_picture(bus_message[1]), source, topic.schema)
 
 
 SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent, subscribe=_subscribe)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
 from msgq.impl.fake.workqueue import MessageQueue
 from msgq.impl.fake.workqueue_store import Queue
 from msgq.kinds.playback import PlaybackMessage
@@ -28,12 +28,14 @@ def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> Playbac
     return PlaybackMessage(time_ns, endpoint, encode_sent_event(data, 0, 0, time_ns), source=MessageSource(KIND.name))
 
 
-def _describe_sent(time_ns: int, node: str, queue: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
+def _describe_sent(
+    time_ns: int, node: str, queue: EndpointState[Any], bus_message: BusMessage
+) -> Iterator[SentMessage]:
     if isinstance(queue, Queue):
         sizes = {"max_messages": queue.max_messages, "max_message_size": queue.max_message_size}
         source = MessageSource(KIND.name, node, options=json.dumps(sizes))
-        priority = queue.delayed_message(entry).priority
-        yield SentMessage(time_ns, node, queue.endpoint, entry[1], source, queue.schema, priority)
+        priority = queue.delayed_message(bus_message).priority
+        yield SentMessage(time_ns, node, queue.endpoint, bus_message[1], source, queue.schema, priority)
 
 
 SIMULATION = KindSimulation(

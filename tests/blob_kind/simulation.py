@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus, EndpointState, Entry
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from tests.blob_kind.names import KIND
@@ -16,8 +16,8 @@ def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> Playbac
     return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
 
 
-def _describe_sent(time_ns: int, node: str, blob: EndpointState[Any], entry: Entry) -> Iterator[SentMessage]:
-    yield SentMessage(time_ns, node, blob.endpoint, entry[1], MessageSource(KIND.name))
+def _describe_sent(time_ns: int, node: str, blob: EndpointState[Any], bus_message: BusMessage) -> Iterator[SentMessage]:
+    yield SentMessage(time_ns, node, blob.endpoint, bus_message[1], MessageSource(KIND.name))
 
 
 SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent)

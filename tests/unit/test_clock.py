@@ -21,7 +21,7 @@ from msgq import stats
 from msgq.cli.app import app
 from msgq.common import naming
 from msgq.impl.base import clock
-from msgq.impl.fake.clock import Clock
+from msgq.impl.fake.clock import VirtualClock
 from tests.support import ROOT, SHM, Child, run_child
 from tests.unit import clock_children
 
@@ -253,7 +253,7 @@ class TestUse:
         assert abs(clock.wall_offset_ns() - (time.time_ns() - time.monotonic_ns())) < 10**9
 
     def test_stamps_are_virtual_in_virtual_time(self) -> None:
-        virtual = Clock(lambda ns: None)
+        virtual = VirtualClock(lambda ns: None)
         with virtual.patch_time():
             assert clock.time_ns() == 0
         assert clock.time_ns() > HOUR

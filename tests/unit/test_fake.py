@@ -18,7 +18,7 @@ from msgq.errors import (
 )
 from msgq.impl import fake, ring
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.fake.clock import Clock
+from msgq.impl.fake.clock import VirtualClock
 from tests.support import DEADLINE, Task, run_child
 from tests.unit import children
 
@@ -98,7 +98,7 @@ class TestVirtualTime:
 
     def test_threads_that_are_there_already_sleep_in_real_time(self) -> None:
         slept: list[int] = []
-        clock, begin, ended = Clock(slept.append), threading.Event(), threading.Event()
+        clock, begin, ended = VirtualClock(slept.append), threading.Event(), threading.Event()
 
         def work() -> None:
             begin.wait(DEADLINE)
@@ -155,7 +155,7 @@ class TestSizes:
     def test_a_lapped_subscriber_keeps_no_messages(self, endpoint: str) -> None:
         source, socket = pub(endpoint, segment_size=1024), sub(endpoint)
         source.send_many(np.zeros((100_000, 8)))
-        assert len(socket._inbox.queue) == 0  # type: ignore[union-attr]
+        assert len(socket._inbox.unread_messages) == 0  # type: ignore[union-attr]
         assert socket.receive(True) is None
         assert socket.lost == 100_000
 
@@ -163,7 +163,7 @@ class TestSizes:
         source, socket = pub(endpoint, segment_size=1024), sub(endpoint, conflate=True)
         for i in range(100_000):
             source.send(b"%d" % i)
-        assert len(socket._inbox.queue) < 100  # type: ignore[union-attr]
+        assert len(socket._inbox.unread_messages) < 100  # type: ignore[union-attr]
         assert socket.receive() == b"99999"
         assert socket.lost == 99_999
 

@@ -14,7 +14,7 @@ import pytest
 from msgq.common import naming
 from msgq.errors import InvalidValueError
 from msgq.impl.base import clock, origin
-from msgq.impl.fake.clock import Clock
+from msgq.impl.fake.clock import VirtualClock
 from tests.support import SHM, Child, Task, in_fork, run_child
 from tests.unit import origin_children
 from tests.unit.test_clock import leave, needs_root
@@ -123,7 +123,7 @@ class TestUnique:
             assert found["made"][-1] <= found["after"] + HOUR / 3600
 
     def test_in_virtual_time_they_are_virtual(self) -> None:
-        virtual = Clock(lambda ns: None)
+        virtual = VirtualClock(lambda ns: None)
         with virtual.patch_time():
             assert [origin.new_origin_time() for _ in range(3)] == [0, 1, 2]
             virtual.now_ns = 100

@@ -17,7 +17,7 @@ from msgq.cli.demo.roles import publish_topic, run_subscriber
 from msgq.cli.demo.run import ReportCollector
 from msgq.cli.demo.summary import RunSummary, summarize_run
 from msgq.cli.demo.telemetry import SAMPLE_FUNCTIONS
-from msgq.impl.fake.clock import Clock
+from msgq.impl.fake.clock import VirtualClock
 from msgq.simulation import Fault, Simulation
 
 _RECORDED_DURATION_S = 1.0
@@ -44,7 +44,7 @@ def record_telemetry(stop: threading.Event) -> TelemetryRecording:
 class VirtualStop:
     """Tells roles of a simulation when to end, as a `threading.Event` tells processes."""
 
-    def __init__(self, clock: Clock, end_s: float) -> None:
+    def __init__(self, clock: VirtualClock, end_s: float) -> None:
         self._clock, self.end_s = clock, end_s
 
     def is_set(self) -> bool:

@@ -13,11 +13,11 @@ from typing import cast
 from msgq.common import file_permissions, naming
 from msgq.common.stats.channel import ChannelStats
 from msgq.errors import SegmentError
-from msgq.impl.fake import channel_order
+from msgq.impl.fake import channel_state
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.fake.channel_order import ChannelState
 from msgq.impl.fake.channel_publisher import Loan, Publisher
-from msgq.impl.fake.channel_stats import channel_stats
+from msgq.impl.fake.channel_state import ChannelState
+from msgq.impl.fake.channel_stats import read_channel_stats
 from msgq.impl.fake.channel_subscriber import Sample, Subscriber
 
 __all__ = [
@@ -34,12 +34,12 @@ __all__ = [
 open_publisher, open_subscriber = Publisher, Subscriber
 
 
-class ChannelFile(channel_order.ChannelFile):
+class ChannelFile(channel_state.ChannelFile):
     """One object's view of a channel, which can also describe it."""
 
     def stats(self) -> ChannelStats:
         """Return who takes part, and who holds which views."""
-        return channel_stats(self)
+        return read_channel_stats(self)
 
 
 def open_channel_file(
@@ -61,5 +61,5 @@ def open_channel_file(
         raise SegmentError("the channel is there already", name, errno=errno.EEXIST)
     if channel is None:
         naming.mode(mode, name)
-        channel = bus.channels[in_prefix, name] = ChannelState(bus, name, (creator, os.getpid()), bus.route)
+        channel = bus.channels[in_prefix, name] = ChannelState(bus, name, (creator, os.getpid()), bus.choose_route)
     return ChannelFile(cast("ChannelState", channel), in_prefix, writable)

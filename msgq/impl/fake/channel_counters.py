@@ -7,19 +7,19 @@ import threading
 
 from msgq.common.stats import Participant
 from msgq.common.stats.channel import ChannelPublisher, ChannelSubscriber
-from msgq.impl.fake.channel_cursor import Cursor
-from msgq.impl.fake.channel_order import Pool
+from msgq.impl.fake.channel_cursor import ChannelCursor
+from msgq.impl.fake.channel_state import PublisherPool
 
 
-def participant(node: str, alive: bool = True) -> Participant:
+def make_participant(node: str, alive: bool = True) -> Participant:
     """Return this process, under the name of a node."""
     return Participant(os.getpid(), threading.get_native_id(), 0, node, alive)
 
 
-def publisher_stats(pool: Pool) -> ChannelPublisher:
+def read_publisher_stats(pool: PublisherPool) -> ChannelPublisher:
     """Return the counters of one pool of a publisher."""
     return ChannelPublisher(
-        participant(pool.node, pool.living),
+        make_participant(pool.node, pool.is_living),
         pool.node,
         len(pool.slots),
         pool.slot_bytes,
@@ -27,15 +27,15 @@ def publisher_stats(pool: Pool) -> ChannelPublisher:
         pool.bytes,
         pool.refused,
         pool.evicted,
-        len(pool.channel.order.of_pool(pool)),
-        pool_bytes=None if pool.removed else pool.size,
-        left=not pool.living,
-        superseded=pool.superseded,
+        len(pool.channel.index_ring.find_pool_entries(pool)),
+        pool_bytes=None if pool.is_removed else pool.file_bytes,
+        left=not pool.is_living,
+        superseded=pool.is_superseded,
     )
 
 
-def subscriber_stats(node: str, cursor: Cursor, views_held: int) -> ChannelSubscriber:
+def read_subscriber_stats(node: str, cursor: ChannelCursor, views_held: int) -> ChannelSubscriber:
     """Return the counters of a subscriber. `lost` includes what its next receive will report."""
     lag, lost = cursor.count_unread()
     counts = cursor.position, lag, cursor.received, cursor.lost + lost, cursor.resets, views_held
-    return ChannelSubscriber(participant(node), node, *counts)
+    return ChannelSubscriber(make_participant(node), node, *counts)

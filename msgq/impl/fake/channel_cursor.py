@@ -11,19 +11,21 @@ from collections.abc import Callable
 
 from msgq.errors import LostMessagesError
 from msgq.impl.fake import bus
-from msgq.impl.fake.channel_order import ChannelFile, ChannelState, Entry, Pool
+from msgq.impl.fake.channel_state import ChannelFile, ChannelState, IndexEntry, PublisherPool
 
 
-class Cursor(bus.Inbox):
+class ChannelCursor(bus.Inbox):
     """Where a subscriber is.
 
     Attributes
     ----------
     position : of the next message to read; 0 before the order begins.
-    arrived : what is before this position was delivered; in the order, at the tail, but for a simulation.
+    arrived_position : what is before this position was delivered; in the order, at the tail, but for a simulation.
     lost, received, resets : as in `Subscriber`.
-    lost_reported : what was lost when that was raised last.
-    conflate, newest, raises : wants the newest message only; goes to the present when lapped; an error for each loss.
+    reported_lost : what was lost when that was raised last.
+    conflate : receive the newest message only.
+    resumes_at_newest : continue at the newest message after a lap.
+    raises_on_loss : raise an error for each loss.
     """
 
     def __init__(
@@ -31,103 +33,105 @@ class Cursor(bus.Inbox):
         channel: ChannelState,
         history: int,
         conflate: bool,
-        newest: bool,
-        raises: bool,
-        without: ChannelFile | None,
+        resumes_at_newest: bool,
+        raises_on_loss: bool,
+        excluded_file: ChannelFile | None,
     ) -> None:
-        super().__init__(self._arrive)
-        self.channel, self.conflate, self.newest, self.raises = channel, conflate, newest, raises
-        self._without = without  # whose messages are left out
-        self._history = history
-        self.position = self.arrived = self.lost = self.received = self.resets = self.lost_reported = 0
-        self._margin = self._received_at_lap = 0  # where it went on when it was lapped, and what was received then
-        self._joined_at = 0  # what is gone before this position is not lost: we joined later
-        self._overwritten = 0  # by a fault, before this position
-        self._dropped: set[int] = set()  # by faults; as if they were retracted
-        self._repeats: deque[int] = deque()  # positions that arrived once more, by faults
-        self._mapped: dict[int, Pool] = {}  # by row: pools that are found even when their channel was removed
+        super().__init__(self._record_arrival)
+        self.channel, self.conflate = channel, conflate
+        self.resumes_at_newest, self.raises_on_loss = resumes_at_newest, raises_on_loss
+        self._excluded_file = excluded_file  # whose messages are left out
+        self._history_count = history
+        self.position = self.arrived_position = self.lost = self.received = self.resets = self.reported_lost = 0
+        self._resume_margin = 0  # entries after the oldest one, at which a lapped cursor continues
+        self._received_at_lap = 0
+        self._joined_position = 0  # what is gone before this position is not lost: we joined later
+        self._overwritten_position = 0  # by a fault, before this position
+        self._dropped_positions: set[int] = set()  # by faults; as if they were retracted
+        self._repeated_positions: deque[int] = deque()  # positions that arrived once more, by faults
+        self._mapped_pools: dict[int, PublisherPool] = {}  # by row; they are found even in a removed channel
         self.closed = True  # so far
 
-    def join(self) -> None:
+    def join_channel(self) -> None:
         """Take part from now on, at the present less the history; or when the order begins."""
-        self.begin(True)
+        self.set_start_position(True)
         self.closed = False
-        self.channel.join(self)
+        self.channel.add_inbox(self)
 
-    def begin(self, present: bool = False) -> bool:
+    def set_start_position(self, at_newest: bool = False) -> bool:
         """Take the place that was asked for. False: the order has not begun."""
-        order = self.channel.order
-        if self.position or not order.tail:
+        index_ring = self.channel.index_ring
+        if self.position or not index_ring.tail:
             return bool(self.position)
-        back = min(self._history, order.capacity)
-        far = present and order.tail - order.capacity >= back
-        self.position = order.tail - back if far else order.capacity
-        self._joined_at = order.tail if present else order.capacity
-        if present:
-            self.arrived = order.tail
+        history_count = min(self._history_count, index_ring.capacity)
+        has_history = at_newest and index_ring.tail - index_ring.capacity >= history_count
+        self.position = index_ring.tail - history_count if has_history else index_ring.capacity
+        self._joined_position = index_ring.tail if at_newest else index_ring.capacity
+        if at_newest:
+            self.arrived_position = index_ring.tail
         return True
 
     def close(self) -> None:
         """Leave, for good."""
         self.closed = True
-        self.coming.clear()
-        self.channel.leave(self)
+        self.undelivered.clear()
+        self.channel.remove_inbox(self)
 
-    def unmap(self) -> None:
+    def forget_mapped_pools(self) -> None:
         """Forget which pools were found."""
-        self._mapped.clear()
+        self._mapped_pools.clear()
 
     # ---- what comes ----
 
-    def _arrive(self, entry: bus.Entry) -> None:
-        if entry[0] < self.arrived:
-            self._repeats.append(entry[0])
+    def _record_arrival(self, message: bus.BusMessage) -> None:
+        if message[0] < self.arrived_position:
+            self._repeated_positions.append(message[0])
         else:
-            self.arrived = entry[0] + 1
+            self.arrived_position = message[0] + 1
 
-    def on_arrival(self, callback: Callable[[], object]) -> None:
+    def set_arrival_callback(self, callback: Callable[[], object]) -> None:
         """See `Inbox`."""
 
-        def arrive(entry: bus.Entry) -> None:
-            self._arrive(entry)
+        def receive_and_notify(message: bus.BusMessage) -> None:
+            self._record_arrival(message)
             callback()
 
-        if self.has_pending():
+        if self.has_pending_messages():
             callback()
-        self.sink = arrive
-        self.channel.rewire()
+        self.message_handler = receive_and_notify
+        self.channel.update_route()
 
-    def has_pending(self) -> bool:
+    def has_pending_messages(self) -> bool:
         """See `Inbox`."""
-        seen = max(self.arrived, self._overwritten)
-        return seen > self.position or bool(self._repeats) or self.position in self._dropped
+        seen = max(self.arrived_position, self._overwritten_position)
+        return seen > self.position or bool(self._repeated_positions) or self.position in self._dropped_positions
 
-    def drop(self, entry: bus.Entry) -> None:
+    def drop_message(self, message: bus.BusMessage) -> None:
         """See `Inbox`."""
-        self._dropped.add(entry[0])
+        self._dropped_positions.add(message[0])
 
     def overwrite_unread(self) -> None:
         """See `Inbox`. Who conflates is at the newest message, which is never overwritten."""
         if not self.conflate:
-            self.arrived = self._overwritten = self.channel.order.tail
-            self.coming.clear()
+            self.arrived_position = self._overwritten_position = self.channel.index_ring.tail
+            self.undelivered.clear()
 
     # ---- finding ----
 
-    def is_ready(self) -> bool:
+    def can_receive(self) -> bool:
         """See `Inbox`."""
-        return self._next() is not None or (self.raises and self.lost != self.lost_reported)
+        return self._seek_next_entry() is not None or (self.raises_on_loss and self.lost != self.reported_lost)
 
-    def find(self) -> Entry | None:
+    def find_message(self) -> IndexEntry | None:
         """Return the message at the cursor, passing over what is lost, and one's own. None: there is none.
 
         Raises
         ------
         LostMessagesError : messages were lost since it was raised last, and this was to be an error.
         """
-        entry = self._next()
-        if self.raises and self.lost != self.lost_reported:
-            lost, self.lost_reported = self.lost - self.lost_reported, self.lost
+        entry = self._seek_next_entry()
+        if self.raises_on_loss and self.lost != self.reported_lost:
+            lost, self.reported_lost = self.lost - self.reported_lost, self.lost
             error = LostMessagesError(
                 f"{lost} messages were lost; the next call goes on behind them", self.channel.name
             )
@@ -135,93 +139,105 @@ class Cursor(bus.Inbox):
             raise error
         return entry
 
-    def _next(self) -> Entry | None:
-        if not self.begin():
+    def _seek_next_entry(self) -> IndexEntry | None:
+        if not self.set_start_position():
             return None
-        if self._overwritten > self.position:
+        if self._overwritten_position > self.position:
             self.resets += 1
-            self._lose(self._overwritten)
+            self._skip_as_lost(self._overwritten_position)
         if self.conflate:
             self._skip_to_newest()
-        order = self.channel.order
+        index_ring = self.channel.index_ring
         while True:
-            repeat = self._repeat()
-            if repeat is not None:
-                return repeat
-            if self.position in self._dropped:
-                self._lose(self.position + 1)
+            repeated_entry = self._find_repeated_entry()
+            if repeated_entry is not None:
+                return repeated_entry
+            if self.position in self._dropped_positions:
+                self._skip_as_lost(self.position + 1)
                 continue
-            if self.position >= self.arrived:
+            if self.position >= self.arrived_position:
                 return None
-            entry = order.at(self.position)
+            entry = index_ring.read_entry(self.position)
             if entry.position != self.position:  # lapped
                 self.resets += 1
-                self._lose(order.tail if self.newest else order.oldest() + self._next_margin())
-            elif entry.pool is not None and entry.pool.file is self._without:
+                oldest = index_ring.oldest_position()
+                self._skip_as_lost(index_ring.tail if self.resumes_at_newest else oldest + self._update_resume_margin())
+            elif entry.pool is not None and entry.pool.file is self._excluded_file:
                 self.position += 1
             elif entry.pool is None:
-                self._lose(self.position + 1)
-            elif self._mapped.get(entry.pool.row) is entry.pool:
+                self._skip_as_lost(self.position + 1)
+            elif self._mapped_pools.get(entry.pool.row) is entry.pool:
                 return entry
-            elif self.raises and self.lost != self.lost_reported:
+            elif self.raises_on_loss and self.lost != self.reported_lost:
                 return None  # that is lost_reported before the pool is looked for
-            elif entry.pool.removed:
-                self._lose(self.position + 1)
+            elif entry.pool.is_removed:
+                self._skip_as_lost(self.position + 1)
             else:
-                self._mapped[entry.pool.row] = entry.pool
+                self._mapped_pools[entry.pool.row] = entry.pool
                 return entry
 
-    def _next_margin(self) -> int:
+    def _update_resume_margin(self) -> int:
         """Return how far behind the oldest message to go on: further, if it was lapped a moment ago."""
-        capacity = self.channel.order.capacity
-        least = max(capacity // 16, 1)
-        again = self.resets > 1 and self.received - self._received_at_lap < least
-        self._margin = min(2 * self._margin or least, capacity // 2) if again else 0
+        capacity = self.channel.index_ring.capacity
+        min_received = max(capacity // 16, 1)
+        lapped_again = self.resets > 1 and self.received - self._received_at_lap < min_received
+        self._resume_margin = min(2 * self._resume_margin or min_received, capacity // 2) if lapped_again else 0
         self._received_at_lap = self.received
-        return self._margin
+        return self._resume_margin
 
-    def _repeat(self) -> Entry | None:
-        while self._repeats and self._repeats[0] < self.position:
-            entry = self.channel.order.at(self._repeats[0])
-            if entry.position == self._repeats[0] and entry.pool is not None and entry.pool.file is not self._without:
+    def _find_repeated_entry(self) -> IndexEntry | None:
+        while self._repeated_positions and self._repeated_positions[0] < self.position:
+            entry = self.channel.index_ring.read_entry(self._repeated_positions[0])
+            if (
+                entry.position == self._repeated_positions[0]
+                and entry.pool is not None
+                and entry.pool.file is not self._excluded_file
+            ):
                 return entry
-            self._repeats.popleft()
+            self._repeated_positions.popleft()
         return None
 
     def _skip_to_newest(self) -> None:
         """Go to the newest message that is wanted; what is passed over is lost."""
-        order, tail = self.channel.order, self.arrived
+        index_ring, tail = self.channel.index_ring, self.arrived_position
         if tail > self.position:
-            self._repeats.clear()
-        for position in range(tail - 1, max(self.position, tail - order.capacity - 1), -1):
-            entry = order.at(position)
+            self._repeated_positions.clear()
+        for position in range(tail - 1, max(self.position, tail - index_ring.capacity - 1), -1):
+            entry = index_ring.read_entry(position)
             if entry.position != position:
                 return
-            if entry.pool is not None and entry.pool.file is not self._without and position not in self._dropped:
-                self._lose(position)
+            if (
+                entry.pool is not None
+                and entry.pool.file is not self._excluded_file
+                and position not in self._dropped_positions
+            ):
+                self._skip_as_lost(position)
                 return
 
-    def _lose(self, cursor: int) -> None:
+    def _skip_as_lost(self, cursor: int) -> None:
         """Pass over positions up to `cursor`, which are lost but for what was gone before we joined."""
-        self.lost += max(cursor - max(self.position, self._joined_at), 0)
+        self.lost += max(cursor - max(self.position, self._joined_position), 0)
         self.position = cursor
-        self._dropped = {position for position in self._dropped if position >= cursor}
-        self._repeats = deque(position for position in self._repeats if position >= cursor)
+        self._dropped_positions = {position for position in self._dropped_positions if position >= cursor}
+        self._repeated_positions = deque(position for position in self._repeated_positions if position >= cursor)
 
     def count_unread(self) -> tuple[int, int]:
         """Return how many messages are there for it, and how many it has lost without having noticed it."""
-        order = self.channel.order
-        at = max(self.position, order.capacity)
-        lost = max(order.oldest() - max(at, self._joined_at), 0) if order.tail - at > order.capacity else 0
-        at = order.oldest() if order.tail - at > order.capacity else at
-        retracted = sum(order.at(position).pool is None for position in range(max(at, self._joined_at), order.tail))
-        unread = sum(order.at(position).pool is not None for position in range(at, order.tail))
+        index_ring = self.channel.index_ring
+        start, oldest, lost = max(self.position, index_ring.capacity), index_ring.oldest_position(), 0
+        if oldest > start:
+            lost, start = max(oldest - max(start, self._joined_position), 0), oldest
+        counted_from = max(start, self._joined_position)
+        retracted = sum(
+            index_ring.read_entry(position).pool is None for position in range(counted_from, index_ring.tail)
+        )
+        unread = sum(index_ring.read_entry(position).pool is not None for position in range(start, index_ring.tail))
         return unread, lost + retracted
 
-    def accept(self, entry: Entry) -> None:
+    def accept_message(self, entry: IndexEntry) -> None:
         """The message that was found is received."""
         if entry.position < self.position:
-            self._repeats.popleft()
+            self._repeated_positions.popleft()
         else:
             self.position += 1
         self.received += 1

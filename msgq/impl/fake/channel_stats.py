@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import cast
 
 from msgq.common.stats.channel import ChannelStats, ChannelSubscriber, ViewHolder
-from msgq.impl.fake.channel_counters import participant, publisher_stats, subscriber_stats
-from msgq.impl.fake.channel_order import ChannelFile, ChannelState, Slot
+from msgq.impl.fake.channel_counters import make_participant, read_publisher_stats, read_subscriber_stats
+from msgq.impl.fake.channel_state import ChannelFile, ChannelState, PoolSlot
 from msgq.impl.fake.channel_subscriber import SubscriberRows
 
 
-def channel_stats(file: ChannelFile) -> ChannelStats:
+def read_channel_stats(file: ChannelFile) -> ChannelStats:
     """Return who takes part, and who holds which views."""
     channel = file.channel
     capacity, publishers, subscribers, stamps = file.config
-    pools = [pool for pool in channel.rows if pool is not None]
+    pools = [pool for pool in channel.publisher_pools if pool is not None]
     return ChannelStats(
         channel.name,
         file.prefix,
@@ -27,34 +27,38 @@ def channel_stats(file: ChannelFile) -> ChannelStats:
         creator=file.creator,
         created_ns=file.created_ns,
         schema=file.schema,
-        pool_bytes=sum(pool.size for pool in pools),
-        publishers=tuple(map(publisher_stats, pools)),
-        subscribers=_subscribers(channel),
-        viewers=tuple(_viewer(channel, row) for row, name in enumerate(channel.viewers) if name is not None),
+        pool_bytes=sum(pool.file_bytes for pool in pools),
+        publishers=tuple(map(read_publisher_stats, pools)),
+        subscribers=_read_subscribers(channel),
+        viewers=tuple(
+            _read_view_holder(channel, row) for row, name in enumerate(channel.viewer_names) if name is not None
+        ),
         opened=None,
     )
 
 
-def _subscribers(channel: ChannelState) -> tuple[ChannelSubscriber, ...]:
+def _read_subscribers(channel: ChannelState) -> tuple[ChannelSubscriber, ...]:
     """Return those that are listed."""
     subscribers = []
-    for member in _members(channel):
-        subscribers.append(subscriber_stats(member.node, member.cursor, member.views_held))
+    for subscriber in _find_registered_subscribers(channel):
+        subscribers.append(read_subscriber_stats(subscriber.node, subscriber.cursor, subscriber.views_held))
     return tuple(subscribers)
 
 
-def _members(channel: ChannelState) -> list[SubscriberRows]:
-    return [cast("SubscriberRows", member) for member in channel.subscribers if member is not None]
+def _find_registered_subscribers(channel: ChannelState) -> list[SubscriberRows]:
+    return [
+        cast("SubscriberRows", subscriber) for subscriber in channel.registered_subscribers if subscriber is not None
+    ]
 
 
-def _viewer(channel: ChannelState, row: int) -> ViewHolder:
-    name = channel.viewers[row] or ""
-    held: list[tuple[Slot, bool]] = []  # and whether it is outdated
-    for pool in channel.rows:
-        if pool is not None and not pool.removed:
-            in_order = {entry.slot for entry in channel.order.of_pool(pool)}
-            held += [(slot, i not in in_order) for i, slot in enumerate(pool.slots) if row in slot.holders]
+def _read_view_holder(channel: ChannelState, row: int) -> ViewHolder:
+    name = channel.viewer_names[row] or ""
+    held: list[tuple[PoolSlot, bool]] = []  # and whether it is outdated
+    for pool in channel.publisher_pools:
+        if pool is not None and not pool.is_removed:
+            in_order = {entry.slot for entry in channel.index_ring.find_pool_entries(pool)}
+            held += [(slot, i not in in_order) for i, slot in enumerate(pool.slots) if row in slot.viewer_rows]
     outdated = [slot.publish_time for slot, is_outdated in held if is_outdated]
-    nodes = [member.node for member in _members(channel) if member.viewer == row]
+    nodes = [subscriber.node for subscriber in _find_registered_subscribers(channel) if subscriber.viewer_row == row]
     oldest = min((time for time in outdated if time), default=None)
-    return ViewHolder(participant(name), "".join(nodes), len(held), len(outdated), oldest)
+    return ViewHolder(make_participant(name), "".join(nodes), len(held), len(outdated), oldest)

@@ -19,9 +19,9 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
 from msgq.impl.fake.bus import fork_error
-from msgq.impl.fake.channel_counters import subscriber_stats
-from msgq.impl.fake.channel_cursor import Cursor
-from msgq.impl.fake.channel_order import ChannelFile, Entry, Pool, Slot
+from msgq.impl.fake.channel_counters import read_subscriber_stats
+from msgq.impl.fake.channel_cursor import ChannelCursor
+from msgq.impl.fake.channel_state import ChannelFile, IndexEntry, PoolSlot, PublisherPool
 from msgq.impl.fake.memory import Memory
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.fake.waiting import Waitable, wait_ready
@@ -35,49 +35,49 @@ if TYPE_CHECKING:
 class SubscriberRows:
     """The rows of a subscriber; they stay until its last view is let go."""
 
-    def __init__(self, file: ChannelFile, node: str, cursor: Cursor) -> None:
+    def __init__(self, file: ChannelFile, node: str, cursor: ChannelCursor) -> None:
         file.lock()
-        self._file, self.node, self.cursor = file, node, cursor
-        self._row = file.channel.listen(self)
-        self.viewer = -1  # it takes no views so far
+        self._channel_file, self.node, self.cursor = file, node, cursor
+        self._subscriber_row = file.channel.register_subscriber(self)
+        self.viewer_row = -1  # it takes no views so far
         self.views_held = 0
         self._closed = False
 
-    def become_viewer(self) -> None:
+    def register_viewer(self) -> None:
         """Take a viewer's row."""
-        self._file.lock()
-        self.viewer = self._file.channel.view(f"{self.node} {os.getpid()}")
+        self._channel_file.lock()
+        self.viewer_row = self._channel_file.channel.register_viewer(f"{self.node} {os.getpid()}")
 
-    def pin(self, slot: Slot) -> None:
+    def pin_slot(self, slot: PoolSlot) -> None:
         """Keep the slot's publisher from writing it."""
-        slot.holders.append(self.viewer)
+        slot.viewer_rows.append(self.viewer_row)
         self.views_held += 1
 
-    def unpin(self, slot: Slot) -> None:
+    def unpin_slot(self, slot: PoolSlot) -> None:
         """End a pin."""
-        slot.holders.remove(self.viewer)
+        slot.viewer_rows.remove(self.viewer_row)
         self.views_held -= 1
         if self._closed:
-            self.leave()
+            self.release_rows()
 
-    def leave(self) -> None:
+    def release_rows(self) -> None:
         """Give the rows back, now or when the last view is let go."""
         self._closed = True
         if self.views_held:
             return
-        channel = self._file.channel
-        if self._row is not None:
-            channel.subscribers[self._row] = None
-            self._row = None
-        if self.viewer >= 0:
-            channel.viewers[self.viewer] = None
-            self.viewer = -1
+        channel = self._channel_file.channel
+        if self._subscriber_row is not None:
+            channel.registered_subscribers[self._subscriber_row] = None
+            self._subscriber_row = None
+        if self.viewer_row >= 0:
+            channel.viewer_names[self.viewer_row] = None
+            self.viewer_row = -1
 
 
 class Subscriber(Waitable):
     """Receives the messages of a channel."""
 
-    __slots__ = ("_cursor", "_file", "_last", "_rows", "max_views", "name")
+    __slots__ = ("_channel_file", "_cursor", "_last_message", "_rows", "max_views", "name")
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class Subscriber(Waitable):
     ) -> None:
         super().__init__()
         self._bus, self._endpoint, self.name = file.channel.bus, file.name, name
-        self._file, self.max_views = file, max_views
-        self._last: ChannelMessage | None = None
-        self._cursor = Cursor(file.channel, history, conflate, newest, raises, None if own else file)
+        self._channel_file, self.max_views = file, max_views
+        self._last_message: ChannelMessage | None = None
+        self._cursor = ChannelCursor(file.channel, history, conflate, newest, raises, None if own else file)
         naming.spin_us(spin_us, file.name)
         self._rows = SubscriberRows(file, name, self._cursor) if file.writable else None
-        self._cursor.join()
-        self._bus.on_open(self)
+        self._cursor.join_channel()
+        self._bus.on_member_opened(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.received} messages received"
@@ -145,54 +145,56 @@ class Subscriber(Waitable):
     @property
     def last(self) -> ChannelMessage | None:
         """What is known of the message that was received last."""
-        return self._last
+        return self._last_message
 
     def stats(self) -> ChannelSubscriber:
         """Return its counters."""
-        return subscriber_stats(self.name, self._cursor, self.views_held)
+        return read_subscriber_stats(self.name, self._cursor, self.views_held)
 
     def close(self) -> None:
         """Leave. Views stay valid."""
         if not self.closed:
             self._cursor.close()
             if self._rows is not None:
-                self._rows.leave()
+                self._rows.release_rows()
             self._end_waits()
 
     # ---- finding ----
 
-    def _check_usable(self) -> Cursor:
+    def _check_usable(self) -> ChannelCursor:
         if self.closed:
             raise not_connected_error(self._endpoint)
-        if self._file.channel.inherited:
+        if self._channel_file.channel.inherited_by_fork:
             raise fork_error(self._endpoint)
         self._check_not_in_use()
         return self._cursor
 
-    def _find(self, timeout: float | None) -> Entry | None:
+    def _find_message(self, timeout: float | None) -> IndexEntry | None:
         """Return the message at the cursor, waiting for it for so many seconds."""
         cursor = self._check_usable()
         timeout_ns(timeout, self._endpoint)
-        entry = cursor.find()
+        entry = cursor.find_message()
         if entry is not None or timeout == 0:
             return entry
         limit = timeout_ns(timeout, self._endpoint)
         wait_ready([self], None if limit < 0 else limit)
-        return cursor.find()
+        return cursor.find_message()
 
-    def _take(self, entry: Entry) -> Slot:
+    def _receive_entry(self, entry: IndexEntry) -> PoolSlot:
         """Receive the message that was found."""
-        slot, pool = slot_of(entry), cast("Pool", entry.pool)
-        self._cursor.accept(entry)
-        self._last = ChannelMessage(entry.position, slot.publish_time, slot.origin_time, publisher_of(pool))
+        slot, pool = find_message_slot(entry), cast("PublisherPool", entry.pool)
+        self._cursor.accept_message(entry)
+        self._last_message = ChannelMessage(
+            entry.position, slot.publish_time, slot.origin_time, make_publisher_info(pool)
+        )
         return slot
 
     # ---- receiving copies ----
 
     def receive(self, timeout: float | None = None) -> bytes | None:
         """Take the next message."""
-        entry = self._find(timeout)
-        data = None if entry is None else self._take(entry).data
+        entry = self._find_message(timeout)
+        data = None if entry is None else self._receive_entry(entry).data
         self._rearm_fd()
         return data
 
@@ -202,51 +204,51 @@ class Subscriber(Waitable):
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: float | None = None) -> int | None:
         """Take the next message into memory of the caller's."""
         fill(buffer, b"")  # refuses what is not writable or not contiguous
-        room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+        buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         try:
-            entry = self._find(timeout)
+            entry = self._find_message(timeout)
             if entry is None:
                 return None
-            size = len(slot_of(entry).data)
-            if size > room:
-                text = f"the message has {size} bytes, the buffer {room}; it stays for the next call"
+            size = len(find_message_slot(entry).data)
+            if size > buffer_bytes:
+                text = f"the message has {size} bytes, the buffer {buffer_bytes}; it stays for the next call"
                 raise MessageTooLargeError(text, self._endpoint)
-            return fill(buffer, self._take(entry).data)
+            return fill(buffer, self._receive_entry(entry).data)
         finally:
             self._rearm_fd()
 
-    def _most(self, limit: int | None) -> int:
+    def _limit_to_available(self, limit: int | None) -> int:
         """Return how many messages to take at most: as asked, and no more than are there now."""
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
         cursor = self._check_usable()
-        if not cursor.begin():
+        if not cursor.set_start_position():
             return 0
-        available = max(cursor.arrived - cursor.position, 0)
+        available = max(cursor.arrived_position - cursor.position, 0)
         return available if limit is None else min(available, limit)
 
     def receive_many(self, limit: int | None = None) -> list[bytes]:
         """Take the messages that are there."""
         messages: list[bytes] = []
-        cursor, end = self._cursor, self._most(limit)
+        cursor, end = self._cursor, self._limit_to_available(limit)
         end += cursor.position
         while cursor.position < end:
-            entry = self._find_more(bool(messages))
+            entry = self._find_next_of_batch(bool(messages))
             if entry is None:
                 break
-            messages.append(self._take(entry).data)
+            messages.append(self._receive_entry(entry).data)
         self._rearm_fd()
         return messages
 
-    def _find_more(self, after_others: bool) -> Entry | None:
+    def _find_next_of_batch(self, after_others: bool) -> IndexEntry | None:
         """Return the next message. A loss after others ends the call, which the next call reports."""
-        lost_reported = self._cursor.lost_reported
+        reported_lost = self._cursor.reported_lost
         try:
-            return self._cursor.find()
+            return self._cursor.find_message()
         except LostMessagesError:
             if not after_others:
                 raise
-            self._cursor.lost_reported = lost_reported
+            self._cursor.reported_lost = reported_lost
             return None
 
     def receive_array(
@@ -265,24 +267,24 @@ class Subscriber(Waitable):
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self._endpoint)
-        most = self._most(limit)
-        if not most and limit != 0 and timeout != 0 and self._find(timeout) is not None:
-            most = self._most(limit)
+        message_limit = self._limit_to_available(limit)
+        if not message_limit and limit != 0 and timeout != 0 and self._find_message(timeout) is not None:
+            message_limit = self._limit_to_available(limit)
         lost = self.lost
         messages: list[bytes] = []
-        while len(messages) < most and (entry := self._find_more(bool(messages))) is not None:
+        while len(messages) < message_limit and (entry := self._find_next_of_batch(bool(messages))) is not None:
             if messages and self.lost != lost:
                 break
             lost = self.lost
-            size = len(slot_of(entry).data)
+            size = len(find_message_slot(entry).data)
             if size != element.itemsize:
                 if messages:
                     break
                 text = f"the next message has {size} bytes, the dtype {element.itemsize}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
-            messages.append(self._take(entry).data)
-            if publishers is not None and self._last is not None:
-                publishers.append(self._last.publisher)
+            messages.append(self._receive_entry(entry).data)
+            if publishers is not None and self._last_message is not None:
+                publishers.append(self._last_message.publisher)
         self._rearm_fd()
         array = numpy.empty(len(messages), element)
         fill(array, b"".join(messages))
@@ -313,11 +315,15 @@ class Subscriber(Waitable):
         if rows.views_held >= self.max_views:
             text = f"keeps {rows.views_held} views, as many as it may (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
-        if rows.viewer < 0:
-            rows.become_viewer()
-            cursor.unmap()
-        entry = self._find(timeout)
-        sample = None if entry is None else Sample(rows, self._take(entry), cast("ChannelMessage", self._last))
+        if rows.viewer_row < 0:
+            rows.register_viewer()
+            cursor.forget_mapped_pools()
+        entry = self._find_message(timeout)
+        sample = (
+            None
+            if entry is None
+            else Sample(rows, self._receive_entry(entry), cast("ChannelMessage", self._last_message))
+        )
         self._rearm_fd()
         return sample
 
@@ -330,16 +336,16 @@ class Sample(Memory):
     position, publish_time, origin_time, publisher : as in `ChannelMessage`.
     """
 
-    def __init__(self, rows: SubscriberRows, slot: Slot, message: ChannelMessage) -> None:
+    def __init__(self, rows: SubscriberRows, slot: PoolSlot, message: ChannelMessage) -> None:
         super().__init__(slot.data)
         self.position, self.publisher = message.position, message.publisher
         self.publish_time, self.origin_time = message.publish_time, message.origin_time
         self._rows: SubscriberRows | None = rows
         self._slot = slot
-        rows.pin(slot)
+        rows.pin_slot(slot)
 
     def __del__(self) -> None:  # each buffer keeps it, so none is left
-        self._let_go()
+        self._release_slot()
 
     def __enter__(self) -> Self:
         return self
@@ -357,19 +363,19 @@ class Sample(Memory):
         if self.exports:
             text = f"{self.exports} buffers still look through this view (a memoryview, an array)"
             raise BufferError(f"{text}; release or delete them first")
-        self._let_go()
+        self._release_slot()
 
-    def _let_go(self) -> None:
+    def _release_slot(self) -> None:
         rows, self._rows = self._rows, None
         if rows is not None:
-            rows.unpin(self._slot)
+            rows.unpin_slot(self._slot)
 
 
-def slot_of(entry: Entry) -> Slot:
+def find_message_slot(entry: IndexEntry) -> PoolSlot:
     """Return where the message of an entry is that was found, and so has not been retracted."""
-    return cast("Pool", entry.pool).slots[entry.slot]
+    return cast("PublisherPool", entry.pool).slots[entry.slot]
 
 
-def publisher_of(pool: Pool) -> PublisherInfo:
+def make_publisher_info(pool: PublisherPool) -> PublisherInfo:
     """Return whose pool it is."""
     return PublisherInfo(pool.node, os.getpid())

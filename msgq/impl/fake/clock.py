@@ -12,10 +12,10 @@ from msgq.impl.base import clock as host
 from msgq.impl.base import origin
 
 #: Waits so many nanoseconds of virtual time: the bus knows who else may go on meanwhile.
-Sleep = Callable[[int], None]
+SleepFunction = Callable[[int], None]
 
 
-class Clock:
+class VirtualClock:
     """A virtual clock: all of `time`, without time passing.
 
     It starts at 0, and goes to the time of a recording as soon as one is played. All of a bus read the same clock.
@@ -26,11 +26,11 @@ class Clock:
     alarms : what happens at a time, in ns, unless somebody takes it out before; by what it is for.
     """
 
-    def __init__(self, sleep: Sleep) -> None:
+    def __init__(self, sleep_ns: SleepFunction) -> None:
         self.now_ns = 0
         self.alarms: dict[object, tuple[int, Callable[[], object]]] = {}
-        self._sleep = sleep
-        self._last_origin = -1
+        self._sleep_ns = sleep_ns
+        self._last_origin_ns = -1
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
@@ -47,8 +47,8 @@ class Clock:
 
     def new_origin_time(self, count: int = 1) -> int:
         """Return the virtual time in nanoseconds as an origin that nothing else here has; `count`: so many follow."""
-        first = max(self.now_ns, self._last_origin + 1)
-        self._last_origin = first + count - 1
+        first = max(self.now_ns, self._last_origin_ns + 1)
+        self._last_origin_ns = first + count - 1
         return first
 
     def sleep(self, seconds: float) -> None:
@@ -60,16 +60,16 @@ class Clock:
         """
         if not seconds >= 0:
             raise ValueError(f"sleep length must be non-negative, not {seconds}")
-        self._sleep(round(seconds * NS_PER_S))
+        self._sleep_ns(round(seconds * NS_PER_S))
 
     def run_next_alarm(self, until_ns: int | None) -> bool:
         """Go to the next alarm and let it happen; False: there is none up to then (None: ever)."""
-        next_alarm = min(self.alarms, key=lambda each: self.alarms[each][0], default=None)
+        next_alarm = min(self.alarms, key=lambda alarm: self.alarms[alarm][0], default=None)
         if next_alarm is None or (until_ns is not None and self.alarms[next_alarm][0] > until_ns):
             return False
-        time_ns, happen = self.alarms.pop(next_alarm)
+        time_ns, callback = self.alarms.pop(next_alarm)
         self.now_ns = max(self.now_ns, time_ns)
-        happen()
+        callback()
         return True
 
     @contextmanager
@@ -86,7 +86,7 @@ class Clock:
         def sleep(seconds: float) -> None:
             (real_sleep if threading.current_thread() in other_threads else self.sleep)(seconds)
 
-        virtual = {
+        virtual_functions = {
             (time, "time"): self.time,
             (time, "monotonic"): self.time,
             (time, "perf_counter"): self.time,
@@ -97,11 +97,11 @@ class Clock:
             (host, "time_ns"): self.time_ns,
             (origin, "new_origin_time"): self.new_origin_time,
         }
-        real = {place: getattr(*place) for place in virtual}
+        real_functions = {location: getattr(*location) for location in virtual_functions}
         try:
-            for place, function in virtual.items():
-                setattr(*place, function)
+            for location, function in virtual_functions.items():
+                setattr(*location, function)
             yield
         finally:
-            for place, function in real.items():
-                setattr(*place, function)
+            for location, function in real_functions.items():
+                setattr(*location, function)

@@ -24,9 +24,9 @@ from msgq.impl.base.core import Context
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import (
     STAMPS_BYTES,
-    WRITERS_MAX,
+    TOPIC_PUBLISHERS_MAX,
+    BusMessage,
     EndpointState,
-    Entry,
     PublisherClaim,
     TopicState,
     current_bus,
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 SEND_IN_PROGRESS_NS = NS_PER_S
 
-# What `_claim` is while the socket may not send: no topic ever has these for its writer.
+# What `_active_claim` is while the socket may not send: no topic ever has these for its writer.
 _CLOSED = PublisherClaim()
-_CLOSED.counts = (0, 0)
+_CLOSED.final_counts = (0, 0)
 _RESERVED = PublisherClaim()
 
 
-def _discard(_entry: Entry) -> None:
+def _discard(_entry: BusMessage) -> None:
     """Take what nobody can send."""
 
 
@@ -63,25 +63,26 @@ def _copy_bytes(data: Any) -> bytes:
 
 def _decide_tracking(topic: TopicState, wanted: bool | None) -> None:
     """Let a topic be tracked from its first message on, or never."""
-    if wanted is not None and bool(wanted) != bool(topic.stamps):
-        if not wanted or topic.position:
+    if wanted is not None and bool(wanted) != bool(topic.stamp_bytes):
+        if not wanted or topic.write_position:
             raise tracking_mismatch_error(topic.endpoint, bool(wanted))
-        topic.stamps = STAMPS_BYTES
+        topic.stamp_bytes = STAMPS_BYTES
 
 
 class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     """Publishes messages on one endpoint. See the ring's core.pyi for the contract of each method.
 
-    One comparison of `_claim` with the topic's writer finds a socket that is closed, reserved, or was taken over.
+    One comparison of `_active_claim` with the topic's `current_claim` finds a socket that is closed, has a reservation
+    open, or was taken over by another publisher.
     """
 
-    __slots__ = ("_bus", "_claim", "_topic", "_writer")
+    __slots__ = ("_active_claim", "_bus", "_own_claim", "_topic")
 
     def __init__(self) -> None:
         super().__init__()
         self._bus = current_bus()
         self._topic = _NOWHERE
-        self._writer = self._claim = _CLOSED
+        self._own_claim = self._active_claim = _CLOSED
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.stats().messages} messages published"
@@ -90,12 +91,12 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     @property
     def closed(self) -> bool:
         """Whether the socket is closed, or was never connected."""
-        return self._claim is _CLOSED
+        return self._active_claim is _CLOSED
 
     @property
     def tracked(self) -> bool:
         """Whether each message carries its publish and origin time."""
-        return not self.closed and self._topic.stamps != 0
+        return not self.closed and self._topic.stamp_bytes != 0
 
     def connect(
         self,
@@ -114,27 +115,27 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         if schema is not None:
             require_schema(schema)
         bus = current_bus()
-        topic = bus.topic(name, segment_size, mode, prefix)
-        if topic.writers == WRITERS_MAX:
-            text = f"{WRITERS_MAX} publishers of it are open; close those that were taken over"
+        topic = bus.open_topic(name, segment_size, mode, prefix)
+        if topic.open_publishers == TOPIC_PUBLISHERS_MAX:
+            text = f"{TOPIC_PUBLISHERS_MAX} publishers of it are open; close those that were taken over"
             raise MultiplePublishersError(text, name)
-        former = topic.writer
-        if former is not None and former.reserved:
-            bus.wait(lambda: not former.reserved, SEND_IN_PROGRESS_NS, f"the end of a send on {name!r}")
-            if former.reserved:
+        former = topic.current_claim
+        if former is not None and former.has_reservation:
+            bus.wait_until(lambda: not former.has_reservation, SEND_IN_PROGRESS_NS, f"the end of a send on {name!r}")
+            if former.has_reservation:
                 text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", name)
         _decide_tracking(topic, tracked)
         self._bus, self._topic, self._endpoint = bus, topic, name
-        self._writer = self._claim = PublisherClaim()
-        topic.writers += 1
+        self._own_claim = self._active_claim = PublisherClaim()
+        topic.open_publishers += 1
         topic.schema = topic.schema if schema is None else schema
-        topic.claim(self._writer)
-        bus.on_open(self)
+        topic.set_publisher(self._own_claim)
+        bus.on_member_opened(self)
 
     def unlink(self) -> bool:
         """Remove the topic: sockets that connect later make another one. Return whether it was there."""
-        if self._claim is _CLOSED:
+        if self._active_claim is _CLOSED:
             raise not_connected_error(self._endpoint)
         return self._bus.remove_topic(self._topic)
 
@@ -144,25 +145,25 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
             check_linger(linger, self._endpoint)
         if self.closed:
             return
-        if self._claim is _RESERVED and not self._topic.inherited:
-            raise self._use_error()
-        self._claim = _CLOSED
-        self._topic.writers -= 1
-        if self._topic.writer is self._writer:
-            self._topic.release()
+        if self._active_claim is _RESERVED and not self._topic.inherited_by_fork:
+            raise self._make_use_error()
+        self._active_claim = _CLOSED
+        self._topic.open_publishers -= 1
+        if self._topic.current_claim is self._own_claim:
+            self._topic.clear_publisher()
 
     def _check(self) -> None:
-        if self._topic.writer is not self._claim:
-            raise self._use_error()
+        if self._topic.current_claim is not self._active_claim:
+            raise self._make_use_error()
 
-    def _use_error(self) -> Exception:
-        if self._claim is _CLOSED:
+    def _make_use_error(self) -> Exception:
+        if self._active_claim is _CLOSED:
             return not_connected_error(self._endpoint)
-        if self._topic.inherited:
+        if self._topic.inherited_by_fork:
             return fork_error(self._endpoint)
-        if self._claim is _RESERVED:
+        if self._active_claim is _RESERVED:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
-        successor = f"process {os.getpid()}" if self._topic.writer else "nobody any more"
+        successor = f"process {os.getpid()}" if self._topic.current_claim else "nobody any more"
         text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
         return MultiplePublishersError(text, self._endpoint)
 
@@ -172,22 +173,22 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         """Publish one message."""
         if flags:
             check_send_flags(flags, self._endpoint)
-        if origin_time or self._topic.stamps:
+        if origin_time or self._topic.stamp_bytes:
             self._send_tracked(data, origin_time)
             return
         message = data if type(data) is bytes else _copy_bytes(data)
         topic = self._topic
-        if topic.writer is not self._claim:
-            raise self._use_error()
+        if topic.current_claim is not self._active_claim:
+            raise self._make_use_error()
         size = len(message)
-        cursor = topic.position
+        cursor = topic.write_position
         position = cursor + (size + 15 & ~7)
-        if position > topic.granted:
-            position = topic.extend(size)
-        topic.position = position
-        topic.messages += 1
-        topic.bytes += size
-        topic.deliver((cursor, message))
+        if position > topic.granted_position:
+            position = topic.extend_grant(size)
+        topic.write_position = position
+        topic.published_count += 1
+        topic.published_bytes += size
+        topic.deliver_message((cursor, message))
 
     def _send_tracked(self, data: ReadableBuffer | npt.NDArray[Any], origin_time: int) -> None:
         self._check()
@@ -195,18 +196,18 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         message = data if type(data) is bytes else _copy_bytes(data)
         self._check()
         topic, clock = self._topic, self._bus.clock
-        cursor, size = topic.position, len(message)
+        cursor, size = topic.write_position, len(message)
         position = cursor + frame_bytes(size + STAMPS_BYTES)
-        topic.position = topic.extend(size) if position > topic.granted else position
-        topic.messages += 1
-        topic.bytes += size
+        topic.write_position = topic.extend_grant(size) if position > topic.granted_position else position
+        topic.published_count += 1
+        topic.published_bytes += size
         origin = origin_time or thread_origin()
         publish_time = clock.now_ns if origin else clock.new_origin_time()
-        topic.deliver((cursor, message, publish_time, origin or publish_time))
+        topic.deliver_message((cursor, message, publish_time, origin or publish_time))
 
     def _check_origin(self, origin_time: int) -> None:
         if origin_time:
-            if not self._topic.stamps:
+            if not self._topic.stamp_bytes:
                 raise not_tracked_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
 
@@ -234,18 +235,18 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
 
     def _begin_reservation(self, size: int) -> None:
         self._check()
-        self._topic.check_size(size)
-        self._writer.reserved = True
-        self._claim = _RESERVED
+        self._topic.check_message_size(size)
+        self._own_claim.has_reservation = True
+        self._active_claim = _RESERVED
 
     def _end_reservation(self) -> None:
-        self._writer.reserved = False
-        self._claim = self._writer
+        self._own_claim.has_reservation = False
+        self._active_claim = self._own_claim
 
     def all_readers_updated(self) -> bool:
         """Tell whether every living subscriber has read all that was published. False when there is none."""
         self._check_open()
-        attached, updated = self._topic.readers()
+        attached, updated = self._topic.count_readers()
         return 0 < attached == updated
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
@@ -254,26 +255,26 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         self._check_open()
 
         def readers_ready() -> bool:
-            return has_enough_readers(*self._topic.readers(), n)
+            return has_enough_readers(*self._topic.count_readers(), n)
 
         if not readers_ready() and timeout != 0:
             timeout_ns = None if timeout is None or math.isinf(timeout) else round(timeout * NS_PER_S)
-            self._bus.wait(lambda: self.closed or readers_ready(), timeout_ns, f"readers of {self._endpoint!r}")
+            self._bus.wait_until(lambda: self.closed or readers_ready(), timeout_ns, f"readers of {self._endpoint!r}")
             self._check_open()
         if not readers_ready():
-            raise missing_readers_error(*self._topic.readers(), timeout, n, self._endpoint)
+            raise missing_readers_error(*self._topic.count_readers(), timeout, n, self._endpoint)
 
     def _check_open(self) -> None:
         """As `_check`, but who was taken over may still look."""
-        if self._claim is _CLOSED or self._claim is _RESERVED or self._topic.inherited:
-            raise self._use_error()
+        if self._active_claim is _CLOSED or self._active_claim is _RESERVED or self._topic.inherited_by_fork:
+            raise self._make_use_error()
 
     def stats(self) -> PublisherStats:
         """Return how much was published on this endpoint by this publisher and its forerunners."""
-        counts = self._writer.counts
-        messages, size = (self._topic.messages, self._topic.bytes) if counts is None else counts
+        counts = self._own_claim.final_counts
+        messages, size = (self._topic.published_count, self._topic.published_bytes) if counts is None else counts
         return PublisherStats(self._endpoint, messages, size)
 
-    def _is_sender(self, source: EndpointState[Any]) -> bool:
+    def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
-        return not self.closed and isinstance(source, TopicState) and self._writer is source.writer
+        return not self.closed and isinstance(source, TopicState) and self._own_claim is source.current_claim

@@ -49,7 +49,7 @@ class Board(Handle):
             wanted.check(self._store.capacity, self._store.value_bytes)
         self._row = BoardRow(self._store)
         self._observers = weakref.WeakSet[KeyObserver]()
-        self._bus.on_open(self)
+        self._bus.on_member_opened(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} of {self.capacity} keys"
@@ -187,7 +187,7 @@ class KeyObserver(Watcher):
         self._endpoint, self._bus = store.name, store.bus
         self._store, self._key = store, key
         self._row = KeyRow(store, key)
-        self._bus.on_open(self)
+        self._bus.on_member_opened(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a KeyObserver cannot be pickled or copied: pickle its board, and observe the key there")
@@ -203,7 +203,7 @@ class KeyObserver(Watcher):
     @property
     def changed(self) -> bool:
         """Whether it was written since it was read last."""
-        return self._use().is_ready()
+        return self._use().can_receive()
 
     def _slot(self) -> Slot | None:
         """Return the value; None: nobody ever wrote it."""
@@ -230,12 +230,12 @@ class KeyObserver(Watcher):
     def read_into(self, buffer: WriteableBuffer) -> int | None:
         """Copy the value into memory of the caller's; return its length."""
         fill(buffer, b"")  # refuses what is not writable or not contiguous
-        room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+        buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         slot = self._slot()
         if slot is None:
             return None
-        if len(slot.data) > room:
-            raise options.too_small_error(len(slot.data), room, self._endpoint)
+        if len(slot.data) > buffer_bytes:
+            raise options.too_small_error(len(slot.data), buffer_bytes, self._endpoint)
         self._mark_seen()
         return fill(buffer, slot.data)
 

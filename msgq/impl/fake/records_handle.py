@@ -42,7 +42,7 @@ class Watcher(Waitable):
         row = self._row
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
-        if row.store.inherited:
+        if row.store.inherited_by_fork:
             raise fork_error(self._endpoint)
         return row
 
@@ -63,7 +63,7 @@ class Watcher(Waitable):
     def fileno(self) -> int:
         """Return a descriptor that is readable while there is a change. In a simulation: `DeadlockError`."""
         row = self._use()
-        self._bus.check_descriptor(self._endpoint)
+        self._bus.check_descriptor_allowed(self._endpoint)
         if self._fd < 0:
             self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             row.update_descriptor()
@@ -73,12 +73,12 @@ class Watcher(Waitable):
         """Wait for a change; tell whether there is one."""
         patience = timeout_ns(timeout, self._endpoint)
         row = self._use()
-        if not row.is_ready() and patience:
+        if not row.can_receive() and patience:
             limit = None if patience < 0 else patience
-            self._bus.wait(lambda: row.closed or row.is_ready(), limit, f"a change of {self._endpoint!r}")
+            self._bus.wait_until(lambda: row.closed or row.can_receive(), limit, f"a change of {self._endpoint!r}")
             if row.closed:
                 raise EndpointClosedError("was closed while it was waited for", self._endpoint)
-        return row.is_ready()
+        return row.can_receive()
 
     def receive(self, timeout: float | None = None) -> Any:
         """Return what is new, waiting for so many seconds; None: nothing is."""
@@ -118,7 +118,7 @@ class Handle(Watcher):
             file_permissions.trusted_users(name)
         naming.spin_us(spin_us, name)
 
-    def _is_sender(self, source: EndpointState[Any]) -> bool:
+    def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
         return source is self._store and self._store.sender is self._row
 

@@ -18,7 +18,7 @@ from msgq.common.dtypes import struct_schema
 from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.schema import Schema
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import Bus, EndpointState, Entry, Inbox
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState, Inbox
 from msgq.impl.records import options
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ class Row(Inbox):
         self.descriptor = -1
         store.rows.append(self)
 
-    def has_pending(self) -> bool:
+    def has_pending_messages(self) -> bool:
         """See `Inbox`."""
-        return self.is_ready()
+        return self.can_receive()
 
     def update_descriptor(self) -> None:
         """Make the descriptor readable, or not."""
         if self.descriptor < 0:
             return
-        if self.is_ready():
+        if self.can_receive():
             os.eventfd_write(self.descriptor, 1)
         else:
             with contextlib.suppress(BlockingIOError):
@@ -75,13 +75,13 @@ class _PendingWrites(Inbox):
         super().__init__(store.arrive)
         self._store = store
 
-    def is_ready(self) -> bool:
+    def can_receive(self) -> bool:
         return False
 
-    def has_pending(self) -> bool:
+    def has_pending_messages(self) -> bool:
         return False
 
-    def drop(self, entry: Entry) -> None:
+    def drop_message(self, entry: BusMessage) -> None:
         self._store.forget(entry)
 
 
@@ -95,11 +95,11 @@ class Store(EndpointState[Inbox]):
     sender : whose the newest write is.
     """
 
-    shared = True
+    is_shared_state = True
 
     def __init__(self, bus: Bus, name: str, mode: int, schema: Schema | None) -> None:
-        private = partial(Bus.route, bus)  # no simulation sees it
-        super().__init__(f"{RECORDS_NAME_PREFIX}{name}", bus.route if name else private)
+        private = partial(Bus.choose_route, bus)  # no simulation sees it
+        super().__init__(f"{RECORDS_NAME_PREFIX}{name}", bus.choose_route if name else private)
         self.bus, self.name, self.mode, self.schema = bus, name, mode, schema
         self.identity = (0, next(_numbers))
         self.created_ns = bus.clock.now_ns
@@ -107,27 +107,27 @@ class Store(EndpointState[Inbox]):
         self.rows: list[Row] = []
         self.sender: Row | None = None
         self._pending: dict[int, Any] = {}  # by number: written, and not there so far
-        self.join(_PendingWrites(self))
+        self.add_inbox(_PendingWrites(self))
 
     def write(self, row: Row, change: Any, count: int = 1) -> None:
         """Write `count` elements, in the name of a handle."""
-        self.messages += 1
+        self.published_count += 1
         row.written += count
         self.sender = row
-        self._pending[self.messages] = change
-        self.deliver((self.messages, b""))
+        self._pending[self.published_count] = change
+        self.deliver_message((self.published_count, b""))
 
-    def pending(self, entry: Entry) -> Any:
+    def pending(self, entry: BusMessage) -> Any:
         """Return what a write writes that is not there so far."""
         return self._pending[entry[0]]
 
-    def arrive(self, entry: Entry) -> None:
+    def arrive(self, entry: BusMessage) -> None:
         """A write is there."""
         self.put(self._pending.pop(entry[0]))
         for row in self.rows:
             row.update_descriptor()
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: BusMessage) -> None:
         """A write will never be there."""
         del self._pending[entry[0]]
 
@@ -150,9 +150,9 @@ class Store(EndpointState[Inbox]):
         """A handle was closed: nothing is its own any more."""
         raise NotImplementedError
 
-    def mark_inherited(self) -> None:
+    def mark_inherited_by_fork(self) -> None:
         """See `EndpointState`."""
-        super().mark_inherited()
+        super().mark_inherited_by_fork()
         for row in self.rows:
             row.descriptor = -1
 
@@ -167,7 +167,7 @@ class VectorRow(Row):
         self._seen = store.counts[:length] * 0
         self._next_index = 0  # where a limited batch continues
 
-    def is_ready(self) -> bool:
+    def can_receive(self) -> bool:
         """See `Inbox`."""
         return bool((self.store.counts[: len(self._seen)] != self._seen).any())
 
@@ -269,7 +269,7 @@ class BoardRow(Row):
     def _unseen_keys(self) -> list[str]:
         return [key for key, slot in self.store.slots.items() if slot.count != self._seen.get(key, 0)]
 
-    def is_ready(self) -> bool:
+    def can_receive(self) -> bool:
         """See `Inbox`."""
         return bool(self._unseen_keys())
 
@@ -300,7 +300,7 @@ class KeyRow(Row):
         """Return the key as it is; an empty one if nobody has declared it."""
         return self.store.slots.get(self._key) or Slot()
 
-    def is_ready(self) -> bool:
+    def can_receive(self) -> bool:
         """See `Inbox`."""
         return self.slot().count != self._seen
 

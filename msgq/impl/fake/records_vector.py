@@ -38,7 +38,7 @@ class Elements(Handle):
         self._length = parameters[1] if made else wanted.check(*parameters)
         self._tracked = arrays.is_tracked(store.dtype)
         self._row = VectorRow(store, self._length)
-        self._bus.on_open(self)
+        self._bus.on_member_opened(self)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -96,7 +96,7 @@ class Elements(Handle):
     @property
     def changed(self) -> bool:
         """Whether `changes` would return something."""
-        return self._use().is_ready()
+        return self._use().can_receive()
 
     def changes(self, limit: int | None = None) -> Changes:
         """Return what was written since the last call."""

@@ -50,6 +50,6 @@ class Socket:
         """Leave."""
         raise NotImplementedError
 
-    def _is_sender(self, _source: EndpointState[Any]) -> bool:
+    def _is_last_sender(self, _source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
         return False

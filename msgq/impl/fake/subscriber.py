@@ -22,7 +22,7 @@ from msgq.impl.base.argument_checks import (
     timeout_ns,
 )
 from msgq.impl.base.core import Context
-from msgq.impl.fake.bus import Entry, Inbox, TopicInbox, current_bus, fork_error, frame_bytes
+from msgq.impl.fake.bus import BusMessage, Inbox, TopicInbox, current_bus, fork_error, frame_bytes
 from msgq.impl.fake.socket import check_connect
 from msgq.impl.fake.waiting import Waitable, wait_ready
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 # The queue of a socket whose messages a plain receive may not take.
-_NOTHING: deque[Entry] = deque(maxlen=0)
+_NOTHING: deque[BusMessage] = deque(maxlen=0)
 
 
 def fill(buffer: Any, data: bytes) -> int:
@@ -83,7 +83,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     @property
     def tracked(self) -> bool:
         """Whether each message carries its publish and origin time; settled with the first message at the latest."""
-        return self._inbox is not None and not self._inbox.closed and self._inbox.topic.stamps != 0
+        return self._inbox is not None and not self._inbox.closed and self._inbox.topic.stamp_bytes != 0
 
     def stats(self) -> SubscriberStats:
         """Return what this socket has received and lost since it connected."""
@@ -112,17 +112,17 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         naming.spin_us(spin_us, name)
         bus = current_bus()
-        topic = bus.existing_topic(name, prefix) if passive else bus.topic(name, segment_size, mode, prefix)
+        topic = bus.find_topic(name, prefix) if passive else bus.open_topic(name, segment_size, mode, prefix)
         self._bus, self._endpoint = bus, name
         self._conflate = bool(conflate) or self._conflate_default
         self._inbox = TopicInbox(topic, self._conflate, bool(passive))
         self._in_use = False
         self._enable_fast_path()
-        bus.on_open(self)
+        bus.on_member_opened(self)
 
     def _set_record_bytes(self, _size: int) -> None:
         """Go on at the oldest message that is left when it is lapped."""
-        self._check_usable().keeps = True
+        self._check_usable().resumes_at_oldest = True
         self._enable_fast_path()
 
     def close(self, linger: int | None = None) -> None:
@@ -149,7 +149,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         inbox = self._find(non_blocking, timeout)
         if inbox is None:
             return None
-        data = inbox.take()
+        data = inbox.take_message()
         self._rearm_fd()
         return data
 
@@ -167,11 +167,11 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         inbox = self._find(non_blocking)
         if inbox is None:
             return None
-        if not inbox.topic.stamps:
+        if not inbox.topic.stamp_bytes:
             raise not_tracked_error(self._endpoint)
-        inbox.peek()
-        _, _, publish_time, origin_time = inbox.queue[0]  # type: ignore[misc]  # there are four
-        message = Tracked(inbox.take(), publish_time, origin_time)
+        inbox.peek_message()
+        _, _, publish_time, origin_time = inbox.unread_messages[0]  # type: ignore[misc]  # there are four
+        message = Tracked(inbox.take_message(), publish_time, origin_time)
         self._rearm_fd()
         return message
 
@@ -179,7 +179,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         """Return the inbox, if this socket may be used now."""
         if self._inbox is None or self._inbox.closed:
             raise not_connected_error(self._endpoint)
-        if self._inbox.topic.inherited:
+        if self._inbox.topic.inherited_by_fork:
             raise fork_error(self._endpoint)
         self._check_not_in_use()
         return self._inbox
@@ -189,17 +189,17 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         check_non_blocking(non_blocking, self._endpoint)
         wait_ns = self._default_timeout_ns() if timeout is None else timeout_ns(timeout, self._endpoint)
         inbox = self._check_usable()
-        if inbox.is_ready():
+        if inbox.can_receive():
             return inbox
         if non_blocking or wait_ns == 0:
             return None
         wait_ready([self], wait_ns)
-        return inbox if inbox.is_ready() else None
+        return inbox if inbox.can_receive() else None
 
     def _enable_fast_path(self) -> None:
         inbox = self._inbox
-        direct = inbox is not None and not (inbox.conflate or inbox.keeps or inbox.closed) and self._fd < 0
-        self._queue = inbox.queue if inbox is not None and direct else _NOTHING
+        direct = inbox is not None and not (inbox.conflate or inbox.resumes_at_oldest or inbox.closed) and self._fd < 0
+        self._queue = inbox.unread_messages if inbox is not None and direct else _NOTHING
 
     @property
     def rcvtimeo(self) -> int:
@@ -249,11 +249,11 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first."""
-        most = self._batch_limit(limit)
-        inbox = self._check_usable() if not wait_for_one or most == 0 else self._find(False)
+        message_limit = self._batch_limit(limit)
+        inbox = self._check_usable() if not wait_for_one or message_limit == 0 else self._find(False)
         messages: list[bytes] = []
-        while inbox is not None and len(messages) < most and inbox.is_ready():
-            messages.append(inbox.take())
+        while inbox is not None and len(messages) < message_limit and inbox.can_receive():
+            messages.append(inbox.take_message())
         self._rearm_fd()
         return messages
 
@@ -267,15 +267,15 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's."""
         fill(buffer, b"")  # refuses what is not writable or not contiguous
-        room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+        buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         inbox = self._find(non_blocking)
         if inbox is None:
             return None
-        size = len(inbox.peek())
-        if size > room:
-            text = f"the message has {size} bytes, the buffer {room}; it stays for the next call"
+        size = len(inbox.peek_message())
+        if size > buffer_bytes:
+            text = f"the message has {size} bytes, the buffer {buffer_bytes}; it stays for the next call"
             raise MessageTooLargeError(text, self._endpoint)
-        data = inbox.take()
+        data = inbox.take_message()
         self._rearm_fd()
         return fill(buffer, data)
 
@@ -285,27 +285,27 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         """Take the pending messages, each of which is one element, as an array."""
         import numpy  # the only method that needs it
 
-        most = self._batch_limit(limit)
+        message_limit = self._batch_limit(limit)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self._endpoint)
-        inbox = self._find(False) if wait_for_one and most else self._check_usable()
+        inbox = self._find(False) if wait_for_one and message_limit else self._check_usable()
         messages: list[bytes] = []
         if inbox is not None and inbox.is_newly_lapped():
-            most = 0  # as the ring's: the call that finds a lap returns nothing
+            message_limit = 0  # as the ring's: the call that finds a lap returns nothing
         end = 0  # where the next message begins, if none is dropped
-        while inbox is not None and len(messages) < most and inbox.is_ready():
-            pending, size = len(inbox.peek()), element.itemsize
-            if messages and not inbox.conflate and inbox.cursor() != inbox.topic.start(end, pending):
+        while inbox is not None and len(messages) < message_limit and inbox.can_receive():
+            pending, size = len(inbox.peek_message()), element.itemsize
+            if messages and not inbox.conflate and inbox.find_cursor() != inbox.topic.find_message_start(end, pending):
                 break  # what was between the two was dropped
-            end = inbox.cursor() + frame_bytes(pending + inbox.topic.stamps)
+            end = inbox.find_cursor() + frame_bytes(pending + inbox.topic.stamp_bytes)
             if pending != size and not messages:
                 text = f"the next message has {pending} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
             if pending != size:
                 break
-            messages.append(inbox.take())
+            messages.append(inbox.take_message())
         self._rearm_fd()
         array = numpy.empty(len(messages), element)
         fill(array, b"".join(messages))

@@ -76,16 +76,16 @@ class Waitable(AsyncReceiver, Socket):
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
         inbox = self._check_usable()
-        self._bus.check_descriptor(self._endpoint)
+        self._bus.check_descriptor_allowed(self._endpoint)
         if self._fd < 0:
             self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            inbox.on_arrival(partial(os.eventfd_write, self._fd, 1))
+            inbox.set_arrival_callback(partial(os.eventfd_write, self._fd, 1))
         self._rearm_fd()
         return self._fd
 
     def _rearm_fd(self) -> None:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
-        if self._fd >= 0 and not self.closed and not self._check_usable().has_pending():
+        if self._fd >= 0 and not self.closed and not self._check_usable().has_pending_messages():
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._fd)
 
@@ -97,7 +97,9 @@ def wait_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
     for subscriber in subscribers:
         subscriber._acquire()
     try:
-        subscribers[0]._bus.wait(lambda: any(map(would_return, inbox)), timeout_ns, _describe_awaited(subscribers))
+        subscribers[0]._bus.wait_until(
+            lambda: any(map(would_return, inbox)), timeout_ns, _describe_awaited(subscribers)
+        )
     finally:
         for subscriber, each in zip(subscribers, inbox, strict=True):
             subscriber._release(each)
@@ -108,7 +110,7 @@ def wait_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
 
 def would_return(inbox: Inbox) -> bool:
     """Tell whether a receive would return, or raise, at once."""
-    return inbox.closed or inbox.is_ready()
+    return inbox.closed or inbox.can_receive()
 
 
 def wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
@@ -136,7 +138,7 @@ class _Poller(PythonPoller):
         return ready
 
     def _ready(self) -> list[Waitable]:
-        return [socket for socket in self._sockets if socket._check_usable().is_ready()]
+        return [socket for socket in self._sockets if socket._check_usable().can_receive()]
 
 
 class Poller(PyzmqPoller[Waitable], _Poller):

@@ -82,7 +82,7 @@ class MessageQueue(Waitable):
             self._row.publisher = self._event_publisher.publish
         if self._queue.schema is None:
             self._queue.schema = schema
-        self._bus.on_open(self)
+        self._bus.on_member_opened(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.current_messages} of {self.max_messages} messages"
@@ -196,7 +196,7 @@ class MessageQueue(Waitable):
         row = self._row
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
-        if self._queue.inherited:
+        if self._queue.inherited_by_fork:
             raise fork_error(self._endpoint)
         if (right == "read" and not self._read) or (right == "write" and not self._write):
             raise options.access_error(right, self._endpoint)
@@ -225,7 +225,7 @@ class MessageQueue(Waitable):
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is queue. In a simulation: `DeadlockError`."""
         row = self._check_usable()
-        self._bus.check_descriptor(self._endpoint)
+        self._bus.check_descriptor_allowed(self._endpoint)
         if self._fd < 0:
             self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._queue.update_descriptors()
@@ -250,7 +250,7 @@ class MessageQueue(Waitable):
         """Wait until `ready`, or so long; -1: for ever."""
         row = self._use()
         limit = None if patience_ns < 0 else patience_ns
-        self._bus.wait(lambda: row.closed or ready(), limit, f"{what} of the queue {self._endpoint!r}")
+        self._bus.wait_until(lambda: row.closed or ready(), limit, f"{what} of the queue {self._endpoint!r}")
         if row.closed:
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
 
@@ -317,9 +317,9 @@ class MessageQueue(Waitable):
     def _put(self, data: bytes, priority: int, origin_time: int, patience_ns: int) -> None:
         row = self._use("write")  # an exporter may run any code
         queue, origin_time = self._queue, origin_time or thread_origin()
-        if not queue.has_room() and patience_ns:
+        if not queue.has_free_slot() and patience_ns:
             self._wait_in_turn(queue.senders, queue.room, patience_ns, "room for a message")
-        if not queue.has_room():
+        if not queue.has_free_slot():
             row.publish_event(Event.REFUSED, Item(data, priority, 0, 0, origin_time))
             raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
         row.publish_event(Event.SENT, queue.send(data, priority, origin_time))
@@ -328,9 +328,9 @@ class MessageQueue(Waitable):
         """Wait until queue is room for a message; tell whether queue is."""
         self._use("write")
         timeout_ns = self._timeout_ns(timeout, deadline)
-        if not self._queue.has_room() and timeout_ns:
-            self._wait(self._queue.has_room, timeout_ns, "room for a message")
-        return self._queue.has_room()
+        if not self._queue.has_free_slot() and timeout_ns:
+            self._wait(self._queue.has_free_slot, timeout_ns, "room for a message")
+        return self._queue.has_free_slot()
 
     # ---- receiving ----
 
@@ -338,25 +338,25 @@ class MessageQueue(Waitable):
         """Wait for a message, and tell whether queue is one."""
         row = self._check_usable()
         timeout_ns = self._timeout_ns(timeout, deadline)
-        if not row.is_ready() and timeout_ns:
+        if not row.can_receive() and timeout_ns:
             row.receiving += 1
             try:
                 waiting = self._queue
                 self._wait_in_turn(waiting.receivers, lambda: len(waiting.ready), timeout_ns, "a message")
             except BaseException:
                 row.receiving -= 1
-                if row.is_ready():
+                if row.can_receive():
                     self._queue.notify_if_idle()  # who was told before was we
                 raise
             row.receiving -= 1
-        return row.is_ready()
+        return row.can_receive()
 
     def _receive_first(self) -> Item:
         """Receive the first message; queue must be one."""
         row, item = self._use(), self._queue.take()
         self._queue.in_flight -= 1
         row.publish_event(Event.RECEIVED, item, self._bus.clock.now_ns)
-        self._bus.on_taken(self._queue, item.number)
+        self._bus.on_message_taken(self._queue, item.number)
         return item
 
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
@@ -377,7 +377,7 @@ class MessageQueue(Waitable):
         most = options.check_limit(limit, self._endpoint)
         row = self._check_usable()
         messages: list[Message] = []
-        while len(messages) < most and row.is_ready():
+        while len(messages) < most and row.can_receive():
             messages.append(to_message(self._receive_first()))
         return messages
 
@@ -390,12 +390,12 @@ class MessageQueue(Waitable):
     ) -> tuple[int, int] | None:
         """Take the next message into memory of the caller's; return its length and priority."""
         fill(buffer, b"")  # refuses what is not writable or not contiguous
-        room = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+        buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         if not self._wait_for_message(timeout, deadline):
             return None
         size = len(self._queue.ready[0][2].data)
-        if size > room:
-            raise options.too_small_error(size, room, self._endpoint)
+        if size > buffer_bytes:
+            raise options.too_small_error(size, buffer_bytes, self._endpoint)
         item = self._receive_first()
         return fill(buffer, item.data), item.priority
 
@@ -407,7 +407,7 @@ class MessageQueue(Waitable):
         if not self._wait_for_message(timeout, deadline):
             return None
         claim = Claim(self._use(), self._queue.take(), lease_ns)
-        self._bus.on_taken(self._queue, claim.item.number)
+        self._bus.on_message_taken(self._queue, claim.item.number)
         return Job(self, self._queue, claim)
 
     def peek(self, limit: int | None = None) -> list[Message]:
@@ -464,7 +464,7 @@ def _notify(handle: weakref.ref[MessageQueue], target: Any, action: options.Noti
     if once:
         queue._row.notify = None
     if action.function is not None:
-        queue._bus.notify(queue, partial(action.function, queue))
+        queue._bus.run_notification(queue, partial(action.function, queue))
     elif action.signal is not None:
         os.kill(os.getpid(), action.signal)
     elif action.descriptor is not None:

@@ -22,7 +22,7 @@ class Job:
 
     def __del__(self) -> None:
         claim = vars(self).get("_claim")  # none: it was not made by take()
-        if claim is not None and not self._queue.inherited:
+        if claim is not None and not self._queue.inherited_by_fork:
             claim.revoke()
 
     def __repr__(self) -> str:
@@ -40,7 +40,7 @@ class Job:
         self._claim.end(False)
 
     def _check(self) -> None:
-        if self._queue.inherited:
+        if self._queue.inherited_by_fork:
             raise fork_error(self._queue.name)
         self._claim.check()
 
@@ -51,7 +51,7 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._claim.over or self._queue.inherited:
+        if self._claim.over or self._queue.inherited_by_fork:
             return
         if kind is None:
             self.ack()

@@ -19,7 +19,7 @@ from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.queue_events import Event
 from msgq.common.schema import Schema
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import Bus, EndpointState, Entry, Inbox
+from msgq.impl.fake.bus import Bus, BusMessage, EndpointState, Inbox
 from msgq.impl.workqueue import options
 
 _numbers = itertools.count(1)
@@ -146,13 +146,13 @@ class Row(Inbox):
         if self.publisher is not None:
             self.publisher(event, item, taken_time)
 
-    def is_ready(self) -> bool:
+    def can_receive(self) -> bool:
         """See `Inbox`."""
         return bool(self.queue.ready)
 
-    def has_pending(self) -> bool:
+    def has_pending_messages(self) -> bool:
         """See `Inbox`."""
-        return self.is_ready()
+        return self.can_receive()
 
     def leave(self) -> None:
         """Close the handle; what it has taken comes back."""
@@ -166,11 +166,11 @@ class Row(Inbox):
 class DelayedInbox(Inbox):
     """Messages that were sent to a queue and have not arrived, because a simulation delays them."""
 
-    def is_ready(self) -> bool:
+    def can_receive(self) -> bool:
         """See `Inbox`."""
         return False
 
-    def has_pending(self) -> bool:
+    def has_pending_messages(self) -> bool:
         """See `Inbox`."""
         return False
 
@@ -188,10 +188,10 @@ class Queue(EndpointState[Inbox]):
     receivers, senders : calls that wait, in the order in which they began.
     """
 
-    exact = True
+    delivers_exactly_once = True
 
     def __init__(self, bus: Bus, request: options.OpenRequest) -> None:
-        super().__init__(f"{QUEUE_NAME_PREFIX}{request.name}", bus.route)
+        super().__init__(f"{QUEUE_NAME_PREFIX}{request.name}", bus.choose_route)
         self.bus, self.name, self.mode = bus, request.name, request.mode
         self.identity = (0, next(_numbers))
         self.max_messages, self.max_message_size = request.new_sizes()
@@ -206,29 +206,29 @@ class Queue(EndpointState[Inbox]):
         self.senders: list[object] = []
         self._became_ready = 0
         self._delayed: dict[int, Item] = {}  # by number: sent, and not there so far
-        self.join(DelayedInbox(self._arrive))
+        self.add_inbox(DelayedInbox(self._arrive))
 
     def room(self) -> int:
         """Return how many messages can be sent."""
         return self.max_messages - len(self.ready) - self.in_flight - len(self._delayed)
 
-    def has_room(self) -> bool:
+    def has_free_slot(self) -> bool:
         """Tell whether a message can be sent."""
         return self.room() > 0
 
     def send(self, data: bytes, priority: int, origin_time: int) -> Item:
         """Put a message in, and return it; there must be room."""
-        self.messages += 1
-        item = Item(data, priority, self.messages, self.bus.clock.now_ns, origin_time)
+        self.published_count += 1
+        item = Item(data, priority, self.published_count, self.bus.clock.now_ns, origin_time)
         self._delayed[item.number] = item
-        self.deliver((item.number, data))
+        self.deliver_message((item.number, data))
         return item
 
-    def delayed_message(self, entry: Entry) -> Item:
+    def delayed_message(self, entry: BusMessage) -> Item:
         """Return a message that is sent and not there so far."""
         return self._delayed[entry[0]]
 
-    def _arrive(self, entry: Entry) -> None:
+    def _arrive(self, entry: BusMessage) -> None:
         item = self._delayed.pop(entry[0])
         item.order = self._became_ready
         self._put(item)
@@ -270,9 +270,9 @@ class Queue(EndpointState[Inbox]):
             for notify in [row.notify for row in self.rows if row.notify is not None]:
                 notify()
 
-    def mark_inherited(self) -> None:
+    def mark_inherited_by_fork(self) -> None:
         """See `EndpointState`."""
-        super().mark_inherited()
+        super().mark_inherited_by_fork()
         self.ready.clear()
         for row in self.rows:
             row.notify = None

@@ -1,0 +1,429 @@
+"""A channel in this process: one order of messages, and the pools that they lie in.
+
+It does setting the headers of msgq/impl/channel do, step by step, so that the same messages are lost: index_ring.h,
+pool.h, file.h, and of publisher.h how a slot is taken. A row has its pool here, and an entry the pool instead of the
+row.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from msgq.common.naming import CHANNEL_NAME_PREFIX
+from msgq.common.schema import Schema
+from msgq.errors import (
+    ChannelMismatchError,
+    SegmentError,
+    StateError,
+    TooManyPublishersError,
+    TooManySubscribersError,
+)
+from msgq.impl.fake.bus import Bus, EndpointState, Inbox, fork_error
+
+ROWS = VIEWER_ROWS = SUBSCRIBER_ROWS = 64
+PUBLISHER_ROWS = 63
+UNLIMITED_SUBSCRIBERS = 255
+DEFAULT_CONFIG = {"capacity": 64, "publishers": PUBLISHER_ROWS, "subscribers": UNLIMITED_SUBSCRIBERS, "stamps": True}
+KEPT_DEAD_POOLS = 8  # that stay for those who have not read their messages yet
+KEPT_DEAD_BYTES = 1 << 28
+CACHE_LINE_BYTES = 64
+PAGE_BYTES = 4096
+POOL_HEADER_BYTES = 192
+
+
+class IndexEntry(NamedTuple):
+    """What the order has at a position. No pool: the message was retracted, or there was none."""
+
+    position: int
+    pool: PublisherPool | None
+    slot: int
+
+
+class PoolSlot:
+    """Room for a message.
+
+    Attributes
+    ----------
+    viewer_rows : the viewers that look at it.
+    """
+
+    __slots__ = ("data", "origin_time", "publish_time", "viewer_rows")
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.publish_time = self.origin_time = 0
+        self.viewer_rows: list[int] = []
+
+
+class IndexRing:
+    """The messages of all publishers. `capacity` and `tail` are 0 before it begins."""
+
+    def __init__(self) -> None:
+        self.capacity = self.tail = 0
+        self._entries: list[IndexEntry] = []
+
+    def allocate_entries(self, capacity: int) -> None:
+        """Begin, once; later calls do nothing."""
+        if not self.tail:
+            self._entries = [IndexEntry(i, None, 0) for i in range(capacity)]
+            self.capacity = self.tail = capacity
+
+    def read_entry(self, position: int) -> IndexEntry:
+        """Return the entry at the place of a position; it may be of an earlier or a later one."""
+        return self._entries[position & self.capacity - 1]
+
+    def append_entry(self, pool: PublisherPool, slot: int) -> int:
+        """Give the message in a slot its position."""
+        position = self.tail
+        self._entries[position & self.capacity - 1] = IndexEntry(position, pool, slot)
+        self.tail += 1
+        return position
+
+    def retract_entry(self, entry: IndexEntry) -> None:
+        """Take a message out, which is there."""
+        self._entries[entry.position & self.capacity - 1] = IndexEntry(entry.position, None, 0)
+
+    def find_pool_entries(self, pool: PublisherPool) -> list[IndexEntry]:
+        """Return the entries that a pool's messages have."""
+        return [entry for entry in self._entries if entry.pool is pool]
+
+    def oldest_position(self) -> int:
+        """Return the position of the oldest message that is there."""
+        return self.tail - self.capacity
+
+
+class PublisherPool:
+    """The slots of one publisher, and which of them is written next.
+
+    Attributes
+    ----------
+    file : the object that its publisher was made with.
+    is_living : its publisher publishes from it, or a loan of it is open.
+    is_superseded : its publisher has another one, and counts there.
+    leaves_after_loans : it is left when the last loan of it is over.
+    open_loan_count : loans that are open.
+    is_removed : its file would be gone, and who has not mapped it would not find it.
+    sent, bytes, refused, evicted : as in `Publisher`.
+    """
+
+    def __init__(self, file: ChannelFile, row: int, node: str, slots: int, slot_bytes: int) -> None:
+        self.file, self.channel, self.row, self.node = file, file.channel, row, node
+        self.slot_bytes = slot_bytes
+        self.file_bytes = pool_file_bytes(slots, slot_bytes)
+        self.slots = [PoolSlot() for _ in range(slots)]
+        self.is_living, self.is_superseded, self.leaves_after_loans, self.is_removed = True, False, False, False
+        self.open_loan_count = self.sent = self.bytes = self.refused = self.evicted = 0
+        self._free_slots = list(range(slots - 1, -1, -1))
+        self._held_slots: list[int] = []
+        self._published_slots: deque[tuple[int, int]] = deque()  # position, slot
+
+    def acquire_slot(self) -> int | None:
+        """Return a slot to write; None: each is held or lent. Messages are retracted only if that frees a slot."""
+        if self._free_slots:
+            return self._free_slots.pop()
+        index_ring = self.channel.index_ring
+        while True:
+            slot = self._reclaim_evicted_slot()
+            if slot is None:
+                slot = self._reclaim_released_slot()
+            if slot is not None or all(self.slots[slot].viewer_rows for _, slot in self._published_slots):
+                return slot
+            index_ring.retract_entry(IndexEntry(self._published_slots[0][0], self, self._published_slots[0][1]))
+            self.evicted += 1
+
+    def _reclaim_evicted_slot(self) -> int | None:
+        """Return the slot of a message that has left the order, unless it is held."""
+        while self._published_slots:
+            position, slot = self._published_slots[0]
+            if self.channel.index_ring.read_entry(position) == (position, self, slot):
+                return None
+            self._published_slots.popleft()
+            if not self.slots[slot].viewer_rows:
+                return slot
+            self._held_slots.append(slot)
+        return None
+
+    def _reclaim_released_slot(self) -> int | None:
+        slot = next((slot for slot in self._held_slots if not self.slots[slot].viewer_rows), None)
+        if slot is not None:
+            self._held_slots.remove(slot)
+        return slot
+
+    def has_free_slot(self) -> bool:
+        """Tell whether `acquire_slot` would return a slot."""
+        return bool(self._free_slots) or any(not self.slots[slot].viewer_rows for slot in self._find_slots_in_use())
+
+    def _find_slots_in_use(self) -> list[int]:
+        """Return the slots that have a message, or had one that is held."""
+        return [*self._held_slots, *(slot for _, slot in self._published_slots)]
+
+    def return_slot(self, slot: int) -> None:
+        """A slot that was taken has no message."""
+        self._free_slots.append(slot)
+
+    def publish_slot(self, number: int, data: bytes, publish_time: int, origin_time: int) -> int:
+        """Give a message its position."""
+        slot = self.slots[number]
+        slot.data, slot.publish_time, slot.origin_time = data, publish_time, origin_time
+        position = self.channel.index_ring.append_entry(self, number)
+        self._published_slots.append((position, number))
+        self.sent += 1
+        self.bytes += len(data)
+        return position
+
+    def describe_holders(self) -> list[str]:
+        """Return who holds the slots, as texts."""
+        slot_counts: dict[int, int] = {}
+        for slot in self._find_slots_in_use():
+            for viewer in set(self.slots[slot].viewer_rows):
+                slot_counts[viewer] = slot_counts.get(viewer, 0) + 1
+        texts = [f"{self.channel.viewer_names[viewer]} holds {slot_counts[viewer]}" for viewer in sorted(slot_counts)]
+        return texts + [f"{self.open_loan_count} are lent here"] * (self.open_loan_count > 0)
+
+    def end_loan(self, removes_pool: bool) -> None:
+        """A loan is over."""
+        self.open_loan_count -= 1
+        if self.leaves_after_loans:
+            self.retire_pool(removes_pool)
+
+    def retire_pool(self, removes_pool: bool) -> None:
+        """Publish no more from here. Messages that are in the order stay, and the pool with them.
+
+        `removes_pool`: remove it now if there are none; else (as garbage) the next one who joins does.
+        """
+        if self.is_living and not self.open_loan_count:
+            self.is_living = False
+            if removes_pool and not self.channel.is_removed:
+                self.channel.remove_dead_pools()
+
+
+class RegisteredSubscriber(Protocol):
+    """A subscriber that is listed, for as long as it holds its row."""
+
+    node: str
+
+
+class ChannelState(EndpointState[Inbox]):
+    """What a channel file has: the order, the configuration, and the participants.
+
+    Attributes
+    ----------
+    config : capacity, publishers, subscribers (255: any number), stamps (a bool); None: nobody has said it.
+    publisher_pools : by row; None: the row is free.
+    viewer_names : by row; names of the subscribers that take views.
+    registered_subscribers : by row.
+    is_removed : nobody can join any more.
+    last_sender : the mark of who sent the newest message.
+    """
+
+    def __init__(
+        self, bus: Bus, name: str, creator: tuple[str, int], choose_route: Callable[[EndpointState[Any]], Any]
+    ) -> None:
+        super().__init__(f"{CHANNEL_NAME_PREFIX}{name}", choose_route)
+        self.bus, self.name, self.creator = bus, name, creator
+        self.created_ns = bus.clock.now_ns
+        self.index_ring = IndexRing()
+        self.config: dict[str, Any] = dict.fromkeys(("capacity", "publishers", "subscribers", "stamps"))
+        self.schema: Schema | None = None
+        self.publisher_pools: list[PublisherPool | None] = [None] * PUBLISHER_ROWS
+        self.viewer_names: list[str | None] = [None] * VIEWER_ROWS
+        self.registered_subscribers: list[RegisteredSubscriber | None] = [None] * SUBSCRIBER_ROWS
+        self.is_removed = False
+        self.last_sender: object = None
+
+    # ---- publishers ----
+
+    def find_living_pools(self) -> list[PublisherPool]:
+        """Return the pools of living publishers."""
+        return [pool for pool in self.publisher_pools if pool is not None and pool.is_living]
+
+    def remove_dead_pools(self, kept_count_max: int = KEPT_DEAD_POOLS) -> int:
+        """Remove the pools of the dead: those out of reach, and the oldest of too many. Returns how many stay."""
+        dead_pools = []
+        for row, pool in enumerate(self.publisher_pools):
+            if pool is not None and not pool.is_living:
+                dead_pools.append(
+                    (
+                        max((entry.position + 1 for entry in self.index_ring.find_pool_entries(pool)), default=0),
+                        row,
+                        pool,
+                    )
+                )
+        dead_pools.sort(key=lambda dead_pool: dead_pool[:2])
+        dead_count, dead_bytes = len(dead_pools), sum(pool.file_bytes for *_, pool in dead_pools)
+        for newest, row, pool in dead_pools:
+            if newest and dead_count <= kept_count_max and dead_bytes <= KEPT_DEAD_BYTES:
+                break
+            for entry in self.index_ring.find_pool_entries(pool):
+                self.index_ring.retract_entry(entry)
+            pool.is_removed, self.publisher_pools[row] = True, None
+            dead_count, dead_bytes = dead_count - 1, dead_bytes - pool.file_bytes
+        return dead_count
+
+    def check_publisher_limit(self) -> None:
+        """Refuse a publisher more than there may be. Pools that stay for loans are of publishers that count once."""
+        limit = self.config["publishers"]
+        if sum(not pool.is_superseded for pool in self.find_living_pools()) >= limit:
+            raise TooManyPublishersError(
+                f"has as many publishers as it may ({limit}): {self._describe_publishers()}", self.name
+            )
+
+    def find_free_publisher_row(self, dead_count: int) -> int:
+        """Return a free row; `dead_count` pools are of publishers that left."""
+        while None not in self.publisher_pools:
+            if not dead_count:
+                text = f"all {PUBLISHER_ROWS} rows of publishers are in use: {self._describe_publishers()}"
+                raise TooManyPublishersError(text, self.name)
+            dead_count = self.remove_dead_pools(dead_count - 1)
+        return self.publisher_pools.index(None)
+
+    def _describe_publishers(self) -> str:
+        row_counts: dict[str, int] = {}
+        for pool in self.find_living_pools():
+            row_counts[pool.node] = row_counts.get(pool.node, 0) + 1
+        return ", ".join(f"{node} ({rows} rows)" if rows > 1 else node for node, rows in row_counts.items())
+
+    # ---- subscribers ----
+
+    def register_subscriber(self, subscriber: RegisteredSubscriber) -> int | None:
+        """Return a row for a subscriber; None: it goes on without one."""
+        limit = self.config["subscribers"]
+        limited = limit is not None and limit <= SUBSCRIBER_ROWS
+        rows = self.registered_subscribers[:limit] if limited else self.registered_subscribers
+        if None in rows:
+            row = rows.index(None)
+            self.registered_subscribers[row] = subscriber
+            return row
+        if limited:
+            names = ", ".join(subscriber.node for subscriber in self.registered_subscribers if subscriber is not None)
+            raise TooManySubscribersError(f"has as many subscribers as it may ({limit}): {names}", self.name)
+        return None
+
+    def register_viewer(self, node: str) -> int:
+        """Return a row for a subscriber that takes views."""
+        if None not in self.viewer_names:
+            text = f"has {VIEWER_ROWS} subscribers that take views, and no room for more: receive() copies instead"
+            raise TooManySubscribersError(text, self.name)
+        row = self.viewer_names.index(None)
+        self.viewer_names[row] = node
+        return row
+
+
+class ChannelFile:
+    """One object's view of a channel."""
+
+    path = ""
+
+    def __init__(self, channel: ChannelState, prefix: str, writable: bool) -> None:
+        self.channel, self.name, self.prefix, self.writable = channel, channel.name, prefix, writable
+
+    def lock(self) -> None:
+        """Whoever joins or changes something does this first; nobody else is in the way here.
+
+        Raises
+        ------
+        SegmentError : the channel was removed. ForkedSocketError : it is the parent's.
+        """
+        if self.channel.inherited_by_fork:
+            raise fork_error(self.name)
+        if self.channel.is_removed:
+            text = "the channel was removed, and perhaps made anew; what is open goes on, but nobody can join"
+            raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)
+
+    def close(self) -> None:
+        """Nothing here keeps a channel from being removed."""
+
+    # ---- configuration ----
+
+    @property
+    def config(self) -> tuple[int | None, int | None, int | None, bool | None]:
+        """Capacity, most publishers, most subscribers (None also for any number), stamps; None: nobody has said it."""
+        config = self.channel.config
+        subscribers_max = None if config["subscribers"] == UNLIMITED_SUBSCRIBERS else config["subscribers"]
+        return config["capacity"], config["publishers"], subscribers_max, config["stamps"]
+
+    def configure(
+        self,
+        capacity: int | None = None,
+        publishers: int | None = None,
+        subscribers: int | None = None,
+        stamps: bool | None = None,
+        publishes: bool = False,
+    ) -> None:
+        """Agree on a configuration; with a publisher all that nobody has said gets its default."""
+        asked = {"capacity": capacity, "publishers": publishers, "subscribers": subscribers}
+        asked["stamps"] = None if stamps is None else bool(stamps)
+        merged = {setting: self._merge_setting(setting, value) for setting, value in asked.items()}
+        if publishes:
+            merged = {setting: DEFAULT_CONFIG[setting] if value is None else value for setting, value in merged.items()}
+        if merged == self.channel.config:
+            return
+        if not self.writable:
+            raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
+        self.lock()
+        self.channel.config = merged
+        if merged["capacity"]:
+            self.channel.index_ring.allocate_entries(merged["capacity"])
+
+    def _merge_setting(self, setting: str, asked: Any) -> Any:
+        current = self.channel.config[setting]
+        if asked is not None and current not in (None, asked):
+            shown = "any number" if current == UNLIMITED_SUBSCRIBERS and setting == "subscribers" else current
+            text = f"has {setting}={shown}, and {setting}={asked} was asked for"
+            raise ChannelMismatchError(
+                f"{text}; leave it out to accept the existing value, or remove the channel", self.name
+            )
+        return current if asked is None else asked
+
+    @property
+    def messages(self) -> int:
+        """How many were published so far, of all publishers."""
+        return self.channel.index_ring.tail - self.channel.index_ring.capacity
+
+    @property
+    def creator(self) -> tuple[str, int]:
+        """Name and pid of who made it."""
+        return self.channel.creator
+
+    @property
+    def created_ns(self) -> int:
+        """When it was made, in virtual time."""
+        return self.channel.created_ns
+
+    @property
+    def schema(self) -> Schema | None:
+        """What describes the messages."""
+        return self.channel.schema
+
+    def describe(self, schema: Schema, replace: bool) -> Schema:
+        """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
+        if not self.writable:
+            raise StateError("was opened passive, and cannot describe the messages", self.name)
+        self.lock()
+        if self.channel.schema is None or replace:
+            self.channel.schema = schema
+        return self.channel.schema
+
+    def unlink(self) -> None:
+        """Remove the channel; who has it open goes on."""
+        self.lock()
+        for pool in self.channel.publisher_pools:
+            if pool is not None:
+                pool.is_removed = True
+        self.channel.is_removed = True
+        del self.channel.bus.channels[self.prefix, self.name]
+
+
+def slot_stride_bytes(slot_bytes: int) -> int:
+    """Return the bytes of a slot with its header."""
+    return CACHE_LINE_BYTES + (slot_bytes + CACHE_LINE_BYTES - 1 & -CACHE_LINE_BYTES)
+
+
+def pool_file_bytes(slots: int, slot_bytes: int) -> int:
+    """Return the bytes that a pool's file would have."""
+    return (POOL_HEADER_BYTES + slots * CACHE_LINE_BYTES + PAGE_BYTES - 1 & -PAGE_BYTES) + slots * slot_stride_bytes(
+        slot_bytes
+    )
