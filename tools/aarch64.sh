@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles the core for AArch64 and lists, function by function, the instructions that order memory, with the shared
-# stores and loads around them. Ends with 1 when one that docs/aarch64.md relies on is missing, with 2 without a compiler.
+# stores and loads around them. Ends with 1 when one that docs/internals/aarch64.md relies on is missing, with 2 without a compiler.
 # Usage: tools/aarch64.sh [--all]   (--all: every instruction)
 set -eu
 

@@ -1,4 +1,4 @@
-"""Checks the plan of docs/scaling.md by simulation: ``python -m tools.scale``.
+"""Checks the plan of docs/internals/scaling.md by simulation: ``python -m tools.scale``.
 
 What one machine can do for real it does with the project's own code: planning over the files of a host and day; what an
 ingest, a refresh and a reader find of the tables of a lake after a day of ingests. What needs thousands of cores is

@@ -16,6 +16,6 @@ KIND = Kind(
     names_senders=False,
     announced_by=re.compile(r"visionipc_.+_\d+", re.DOTALL),  # stock's: server, stream
     recorded_as=re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL),
-    # docs/visionipc.md: where the message has it; since boot, by default
+    # docs/guides/frames.md: where the message has it; since boot, by default
     delay_hint="of frames --offset 32 --clock monotonic: from their timestamp_eof, where it is of the system's clock",
 )

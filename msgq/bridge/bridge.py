@@ -1,4 +1,4 @@
-"""The bridge itself: which endpoints cross, and the loop that forwards them (docs/bridge.md).
+"""The bridge itself: which endpoints cross, and the loop that forwards them (docs/guides/bridge.md).
 
 An endpoint goes one hop: no bridge takes out again what a bridge publishes here. A bridge says beside the ring that
 it is one, for as long as it is the publisher, and in a channel by the name of its node. So there are no loops, however

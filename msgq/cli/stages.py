@@ -175,7 +175,7 @@ def _print_view(view: LatencyView, as_json: bool) -> None:
         expected = (
             "topic with stamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.StageTracer`"
         )
-        echo(f"msgq: no {expected} found (docs/tracking.md)", err=True)
+        echo(f"msgq: no {expected} found (docs/guides/tracking.md)", err=True)
 
 
 def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:

@@ -10,7 +10,7 @@
 ``MSGQ_PREALLOC``       when set (to anything), whole segments have their memory, and are mapped, at once
 ``MSGQ_SIGBUS``         0: no handler of SIGBUS, which a file that others make smaller raises; 1 by default
 ``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; by default 0, of work queues 10
-``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/zmq.md for this and what follows
+``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/guides/zmq.md for this and what follows
 ``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
 ``MSGQ_ZMQ_STOCK``      anything but 0: ports and binding as stock has them, whatever the prefix
 ``MSGQ_ZMQ_MAP``        a TOML file: endpoint = "address"

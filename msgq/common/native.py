@@ -1,4 +1,4 @@
-"""Where C and C++ programs find what they are compiled with (docs/c.md)."""
+"""Where C and C++ programs find what they are compiled with (docs/guides/c.md)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from msgq.common.schema import Schema
 
 EVENTS_SUFFIX = ":events"
-#: Of a head, in its order, without padding; times are ns of the host's clock (docs/clock.md).
+#: Of a head, in its order, without padding; times are ns of the host's clock (docs/internals/clock.md).
 #: `handle` is the number of the handle that did it, `pid` its process. `number` is the message's in the order of the
 #: queue: the same in all its events. `deliveries` is how often it was taken so far, `publish_time` when this happened,
 #: `taken_time` when it was taken; 0: it was not, or nobody knows.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: Of a head, in its order, without padding. `count` is the number of writes of this element, this one included;
-#: `publish_time` is in ns of the host's clock (docs/clock.md).
+#: `publish_time` is in ns of the host's clock (docs/internals/clock.md).
 HEAD = (("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"))
 VALUE = "value"
 _HEAD_STRUCT = struct.Struct("<IQq")

@@ -11,7 +11,7 @@ import json
 from msgq.common.schema import Schema
 
 TIMING_TOPIC_PREFIX = "timing:"
-#: Of a record, in its order, each 8 bytes, little-endian and signed: ns of the host's clock (docs/clock.md).
+#: Of a record, in its order, each 8 bytes, little-endian and signed: ns of the host's clock (docs/internals/clock.md).
 #: `publish_time` is when the stage was through with the message, `received` when it took it. `sent` is the message's
 #: publish_time, and `origin_time` that of which it is a consequence; 0: nobody told.
 TIMING_FIELDS = ("publish_time", "origin_time", "received", "sent")

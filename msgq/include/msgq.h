@@ -1,4 +1,4 @@
-/* msgq for C and C++: publish and subscribe between the processes of one machine. See docs/c.md. */
+/* msgq for C and C++: publish and subscribe between the processes of one machine. See docs/guides/c.md. */
 #ifndef MSGQ_H
 #define MSGQ_H
 

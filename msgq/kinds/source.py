@@ -16,7 +16,7 @@ from msgq.impl.sources import Source
 class PayloadTime(NamedTuple):
     """Where payloads have their publish time: byte offset of a u64 of nanoseconds, and its clock.
 
-    The clock is "host" (docs/clock.md), "realtime" or "monotonic".
+    The clock is "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 
     offset: int

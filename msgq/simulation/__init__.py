@@ -1,4 +1,4 @@
-"""Several nodes on one bus inside a process, in virtual time, in an order that a seed decides (docs/simulation.md)."""
+"""Run several nodes in one process and in virtual time. A seed decides their order (docs/guides/simulation.md)."""
 
 from msgq.common.message_source import MessageSource
 from msgq.kinds.playback import PlaybackMessage

@@ -1,1 +1,1 @@
-"""Topics: one publisher, many subscribers, messages in a ring (protocol.md)."""
+"""Topics: one publisher, many subscribers, messages in a ring (docs/internals/topic-protocol.md)."""

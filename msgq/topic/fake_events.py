@@ -1,4 +1,4 @@
-"""Event-gated receiving, as stock msgq has it for deterministic replay: docs/fake-events.md."""
+"""Event-gated receiving, as stock msgq has it for deterministic replay: docs/guides/fake-events.md."""
 
 from __future__ import annotations
 

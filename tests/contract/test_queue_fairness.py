@@ -67,7 +67,7 @@ def is_in_turn(order: list[int]) -> bool:
 
     In a full queue each sleeper scans every 10 ms, else once a second. If another one was just woken, it may be faster.
     """
-    overtaken = 2 + WAITERS - 1  # at most, as docs/queue-protocol.md says
+    overtaken = 2 + WAITERS - 1  # at most, as docs/internals/queue-protocol.md says
     last = dict.fromkeys(range(WAITERS), -1)
     ends = [*enumerate(order), *((len(order), number) for number in range(WAITERS))]
     for at, number in ends:

@@ -74,5 +74,5 @@ def test_no_handler_for_sigusr2_is_installed(backend: Backend, endpoint: str) ->
         wait_asleep(child.pid)
         pub.send(b"x")
         before, after = (int(mask, 16) for mask in child.result())
-        sigbus = 1 << signal.SIGBUS - 1  # the one exception: docs/protocol.md, "Another size"
+        sigbus = 1 << signal.SIGBUS - 1  # the one exception: docs/internals/topic-protocol.md, "Another size"
         assert after & ~sigbus == before & ~sigbus

@@ -26,7 +26,7 @@ SCENES = {
     "close": (SMALL, "claim send:16:6 join announce arm close"),
 }
 
-#: The steps of docs/protocol.md that must be among the points, or this test has lost its subject.
+#: The steps of docs/internals/topic-protocol.md that must be among the points, or this test has lost its subject.
 NAMED = {
     "first start": [
         "claim: holds lock",

@@ -21,7 +21,7 @@ SCENES = {
     "leave": "join arm leave",
 }
 
-#: The steps of docs/protocol.md that must be among the points, or this test has lost its subject.
+#: The steps of docs/internals/topic-protocol.md that must be among the points, or this test has lost its subject.
 NAMED = {
     "join": [
         "join: holds lock",

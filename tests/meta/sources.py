@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+INTERNALS = ROOT / "docs" / "internals"
 PACKAGES = [ROOT / "msgq", ROOT / "visionipc"]
 
 _IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|[^#\n]+)|c?import\s+([\w., ]+))", re.MULTILINE)

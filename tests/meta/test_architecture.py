@@ -1,13 +1,13 @@
-"""docs/architecture.md begins with the picture, names each folder, and names no file that is not there."""
+"""docs/internals/architecture.md begins with the picture, names each folder, and names no file that is not there."""
 
 from __future__ import annotations
 
 import re
 
-from tests.meta.sources import PACKAGES, ROOT
+from tests.meta.sources import INTERNALS, PACKAGES, ROOT
 from tests.meta.test_imports import LAYERS
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (INTERNALS / "architecture.md").read_text()
 PICTURE = PAGE.split("```")[1]
 
 

@@ -1,4 +1,4 @@
-"""The bytes of a channel's files, pinned as those of topics are (test_layout.py): docs/channel-protocol.md shows them.
+"""The bytes of a channel's files, fixed like those of topics (test_layout.py), and docs/internals/channel-protocol.md.
 
 A failure means that other versions of this library would misread the files: raise MQ_CHANNEL_MAJOR or MQ_POOL_VERSION.
 """
@@ -132,7 +132,7 @@ CONSTANTS = {
     "MQ_POOL_SLOTS_MAX": 16384,
     "MQ_NODE_NAME": 48,
 }
-# Sections of docs/channel-protocol.md, and the struct that each has a table of.
+# Sections of docs/internals/channel-protocol.md, and the struct that each has a table of.
 SECTIONS = {
     "The channel file": "mq_channel_header",
     "A publisher's row": "mq_channel_publisher_row",

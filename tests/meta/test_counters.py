@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests.meta.sources import INTERNALS
 from tests.meta.test_loops import PAGES
 from tests.support import ROOT
 from tools.fuzz import build
@@ -51,7 +52,7 @@ def rows() -> list[tuple[list[str], str, int]]:
     """Return the fields of each row (``struct.field``), all that its first cell says, and its bits."""
     found = []
     for page in PAGES:
-        text = (ROOT / "docs" / page).read_text().partition("\n## Counters\n")[2].partition("\n## ")[0]
+        text = (INTERNALS / page).read_text().partition("\n## Counters\n")[2].partition("\n## ")[0]
         for cell, bits in re.findall(r"^\| ([^|]+) \| (\d+) \|", text, re.MULTILINE):
             struct, fields = "", []
             for name in re.findall(r"`(\w+(?:\.\w+)?)`", cell):

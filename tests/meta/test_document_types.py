@@ -65,7 +65,7 @@ def test_readme_passes_mypy_strict(tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_guides_pass_mypy_strict_but_for_brevity(tmp_path: Path, version: str) -> None:
-    assert complaints(tmp_path, sorted((ROOT / "docs").glob("*.md")), version, *BRIEF) == []
+    assert complaints(tmp_path, sorted((ROOT / "docs").rglob("*.md")), version, *BRIEF) == []
 
 
 def test_wrong_block_is_reported_with_its_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The bytes of all files, pinned: by the compiler, by what the library writes, and in docs/layout.md.
+"""The bytes of all files, pinned: by the compiler, by what the library writes, and in docs/internals/layout.md.
 
 A failure means that other processes would misread the files: stock programs the ring, other versions of this library
 the side segment or the gate (which then need another MQ_SIDE_VERSION or MQ_GATE_VERSION). Those of channels are in
@@ -20,6 +20,7 @@ import pytest
 import msgq
 from msgq.impl.base import clock, origin
 from msgq.impl.ring import PubSocket
+from tests.meta.sources import INTERNALS
 from tools.fuzz.build import ROOT, compile_program
 
 # struct, field: offset, size
@@ -152,7 +153,7 @@ CONSTANTS = {
     "MQ_FAKE_EVENT_SLEEPERS": 1,
     "MQ_FAKE_EVENT_ONE": 2,
 }
-# Sections of docs/layout.md, and the struct that each has a table of.
+# Sections of docs/internals/layout.md, and the struct that each has a table of.
 SECTIONS = {
     "The ring's header": "mq_ring_header",
     "Stamps": "mq_stamps",
@@ -209,7 +210,7 @@ def check_complete(headers: tuple[str, ...], golden: Golden, own: frozenset[str]
 
 def documented(page: str, section: str) -> dict[str, tuple[int, int | None]]:
     """Return the offsets and sizes of a section's table."""
-    text = (ROOT / "docs" / page).read_text()
+    text = (INTERNALS / page).read_text()
     body = re.search(rf"^##+ {section}$(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
     assert body, f"docs/{page} has no section {section!r}"
     rows = re.findall(r"^\| (\d+) \| (\d+|rest) \| `(\w+)` \|", body[1], re.MULTILINE)
@@ -217,7 +218,7 @@ def documented(page: str, section: str) -> dict[str, tuple[int, int | None]]:
 
 
 def documented_constants(page: str) -> dict[str, int]:
-    rows = re.findall(r"^\| `(MQ_\w+)` \| (\w+) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(MQ_\w+)` \| (\w+) \|", (INTERNALS / page).read_text(), re.MULTILINE)
     return {name: int(value, 0) for name, value in rows}
 
 

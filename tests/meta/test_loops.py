@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.meta.sources import INTERNALS
 from tests.support import ROOT
 
-PAGES = ("protocol.md", "channel-protocol.md", "record-protocol.md", "queue-protocol.md")
+PAGES = ("topic-protocol.md", "channel-protocol.md", "record-protocol.md", "queue-protocol.md")
 HEADERS = sorted([*ROOT.glob("msgq/impl/*/*.h"), *ROOT.glob("visionipc/impl/*.h")])
 _FUNCTION = re.compile(r"^[a-z][^\n;{}#]*?\b(mq_\w+)\([^{};]*\)\s*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -31,7 +32,7 @@ def _is_counted(condition: str) -> bool:
 
 
 def rows(page: str) -> set[str]:
-    section = (ROOT / "docs" / page).read_text().partition("\n## Bounds of loops\n")[2].partition("\n## ")[0]
+    section = (INTERNALS / page).read_text().partition("\n## Bounds of loops\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`(mq_\w+)`", cell)}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.meta.sources import ROOT, Function, functions, head_comment, headers, without_comments
+from tests.meta.sources import INTERNALS, Function, functions, head_comment, headers, without_comments
 
 # What a side says about its order, or about the order that the other side makes for it.
 RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
@@ -70,9 +70,9 @@ def test_each_side_names_its_partner(edge: Any) -> None:
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_edge_is_explained(edge: Any) -> None:
-    pages = list((ROOT / "docs").glob("*protocol.md"))
+    pages = list(INTERNALS.glob("*protocol.md"))
     assert any(f"EDGE {edge}" in page.read_text() for page in pages)
-    assert re.search(rf"\b{edge}\b", (ROOT / "docs" / "aarch64.md").read_text())
+    assert re.search(rf"\b{edge}\b", (INTERNALS / "aarch64.md").read_text())
 
 
 @pytest.mark.parametrize("header", [path for path in headers() if path.name != "atomics.h"], ids=lambda path: path.name)

@@ -50,7 +50,7 @@ QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not
 @pytest.mark.parametrize("schedules", CLEAN_SCHEDULES)
 @pytest.mark.parametrize("scenario", BY_SCENARIO)
 def test_protocol_violates_no_property(scenario: str, schedules: int) -> None:
-    """Failure would mean: docs/protocol.md is wrong. `python -m tools.model --scenario` prints the trace."""
+    """A failure proves docs/internals/topic-protocol.md wrong. `python -m tools.model --scenario` prints the trace."""
     finding = search(scenario, schedules)
     assert finding is None, f"seed {finding.seed}: {finding.text}"
 

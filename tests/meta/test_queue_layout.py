@@ -1,4 +1,4 @@
-"""The bytes of a work queue's file, pinned as those of topics are (test_layout.py): docs/queue-protocol.md shows them.
+"""The bytes of a queue's file, fixed like those of topics (test_layout.py), and docs/internals/queue-protocol.md.
 
 A failure means that other versions of this library would misread the file: raise MQ_QUEUE_MAJOR.
 """
@@ -21,7 +21,7 @@ from msgq.impl.base import clock
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.core import QueueNotification
 from msgq.workqueue import MessageQueue
-from tests.meta.sources import ROOT
+from tests.meta.sources import INTERNALS, ROOT
 from tests.meta.test_channel_layout import process_words
 from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
 
@@ -111,7 +111,7 @@ CONSTANTS = {
     "MQ_QUEUE_ROLES": 3,
     "MQ_JOB_LEASE_TICK_NS": 10_000_000,
 }
-# Sections of docs/queue-protocol.md, and the struct that each has a table of.
+# Sections of docs/internals/queue-protocol.md, and the struct that each has a table of.
 SECTIONS = {
     "The header": "mq_queue",
     "A row": "mq_queue_row",
@@ -149,7 +149,7 @@ def test_limits_are_the_same_in_headers_and_arguments() -> None:
 
 def test_limits_are_the_same_in_texts() -> None:
     """What the page on the protocol says, and what help(MessageQueue) shows."""
-    limits = (ROOT / "docs" / "queue-protocol.md").read_text().partition("## Limits")[2]
+    limits = (INTERNALS / "queue-protocol.md").read_text().partition("## Limits")[2]
     assert f"| 1 to {options.MESSAGES_MAX}, {options.DEFAULT_MAX_MESSAGES} by default |" in limits
     assert options.MESSAGE_SIZE_MAX == 2**30
     assert f"which is 1 to 2^30, {options.DEFAULT_MESSAGE_SIZE} by default |" in limits

@@ -1,5 +1,4 @@
-"""The bytes of a vector's and a board's file, pinned as those of topics are (test_layout.py): docs/record-protocol.md
-shows them.
+"""The bytes of vectors and boards, fixed like those of topics (test_layout.py), and docs/internals/record-protocol.md.
 
 A failure means that other versions of this library would misread the file: raise MQ_RECORD_MAJOR.
 """
@@ -20,7 +19,7 @@ import msgq
 from msgq.impl.base import clock
 from msgq.impl.records import options
 from msgq.records import Board, Seqlock, SeqlockVector
-from tests.meta.sources import ROOT
+from tests.meta.sources import INTERNALS
 from tests.meta.test_channel_layout import process_words
 from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
 from tools.fuzz.build import compile_program
@@ -92,7 +91,7 @@ CELLS = {
     (200, 4): (208, 896),
     (4096, 4): (4104, 16448),
 }
-# Sections of docs/record-protocol.md, and the struct that each has a table of.
+# Sections of docs/internals/record-protocol.md, and the struct that each has a table of.
 SECTIONS = {"The header": "mq_record_header", "A row": "mq_record_row", "A key": "mq_record_key"}
 ELEMENTS = 32768  # where they begin, in a vector
 KEY_BYTES = 128
@@ -168,7 +167,7 @@ def test_copies_lie_apart_in_few_lines(tmp_path: Path) -> None:
 
 # ---- the documentation ----
 
-PAGE = ROOT / "docs" / "record-protocol.md"
+PAGE = INTERNALS / "record-protocol.md"
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -110,9 +110,9 @@ def test_each_verb_and_option_has_a_help_text() -> None:
 def test_each_verb_has_its_rows_in_the_documents() -> None:
     missing = {
         "README.md": undocumented(app, (ROOT / "README.md").read_text(), groups=False),
-        "docs/cli.md": undocumented(app, (ROOT / "docs/cli.md").read_text(), groups=True),
+        "docs/guides/cli.md": undocumented(app, (ROOT / "docs/guides/cli.md").read_text(), groups=True),
     }
-    assert missing == {"README.md": [], "docs/cli.md": []}
+    assert missing == {"README.md": [], "docs/guides/cli.md": []}
 
 
 @click.group()

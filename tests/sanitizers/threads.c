@@ -12,7 +12,7 @@
  * say: whether the orders are strong enough. GCC's does not model needs_fence at all (EDGE grant, sleep, schema), nor
  * membarrier (EDGE takeover), and it runs on the machine's own order, which on x86-64 is stronger than the code
  * asks for. With all accesses atomic it has nothing to object to in a missing fence. Those edges are argued in
- * docs/protocol.md and docs/aarch64.md, searched by the model (tools/model), and tried here by the same program without
+ * docs/internals/topic-protocol.md and docs/internals/aarch64.md, searched by the model (tools/model), and tried here by the same program without
  * a sanitizer, where the checksums count. EDGE sleep runs for real in both builds: a sleeper that missed its wake-up
  * is found out.
  */

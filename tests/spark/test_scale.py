@@ -1,4 +1,4 @@
-"""The simulation behind docs/scaling.md goes on with the code that it calls."""
+"""The simulation behind docs/internals/scaling.md goes on with the code that it calls."""
 
 from __future__ import annotations
 

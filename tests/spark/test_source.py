@@ -122,7 +122,7 @@ def test_sql_finds_the_source_by_itself(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_one_load_answers_several_queries(spark: SparkSession, tmp_path: Path) -> None:
-    """With `pushFilters` the filter of the first one would act in the others: see docs/spark.md."""
+    """With `pushFilters` the filter of the first one would act in the others: see docs/guides/spark.md."""
     table = spark.read.format("msgq").load(str(write_foreign(tmp_path / "a.mcap")))
     one = table.where("endpoint = 'topic1'")
     assert (one.count(), table.count(), one.union(table).count()) == (100, 300, 400)

@@ -1,6 +1,6 @@
 /* What every stock process of the tests does: the ring as stock has it, and taking commands.
  *
- * Written from this project's own notes on the stock protocol (the bytes are in docs/layout.md, the behaviour is told
+ * Written from this project's own notes on the stock protocol (docs/internals/layout.md has the bytes, the behaviour is
  * below) and the public README of the stock project, not from its source. It is naive on purpose, because it stands for
  * the real thing: it believes the validity flag, calls a ring empty when the low halves of two positions agree, looks
  * at write_uid only when a send begins, evicts everybody when the fifteen slots are taken, sets the size of the file at

@@ -1,4 +1,4 @@
-/* What docs/c.md promises of calls, asked of one process. Ends with 0, or prints the first line that was not so. */
+/* What docs/guides/c.md promises of calls, asked of one process. Ends with 0, or prints the first line that was not so. */
 #include <msgq.h>
 
 #include <signal.h>

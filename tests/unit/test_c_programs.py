@@ -358,8 +358,9 @@ def test_pkg_config_says_where_headers_and_sources_are() -> None:
 
 
 def block(language: str, beginning: str) -> str:
-    """Return a block of docs/c.md."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / "c.md").read_text(), re.DOTALL | re.MULTILINE)
+    """Return a block of docs/guides/c.md."""
+    page = (ROOT / "docs" / "guides" / "c.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     found: list[str] = [text for kind, text in blocks if kind == language and text.startswith(beginning)]
     assert len(found) == 1
     return found[0]

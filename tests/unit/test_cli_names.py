@@ -1,4 +1,4 @@
-"""Names and patterns that select nothing: one rule for every verb and option that takes them (docs/cli.md)."""
+"""Names and patterns that select nothing: one rule for every verb and option that takes them (docs/guides/cli.md)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@
 #endif
 
 /* Steps of one call, which are shared loads and exchanges: a call that takes more hangs. A program defines its own number,
- * which follows from the bounds of its loops (docs/protocol.md, "Bounds of loops"). */
+ * which follows from the bounds of its loops (docs/internals/topic-protocol.md, "Bounds of loops"). */
 #ifndef FUZZ_STEPS_MAX
 #error "define FUZZ_STEPS_MAX before this file is included"
 #endif

@@ -1,4 +1,4 @@
-"""Random-schedule models for `python -m tools.model`: the ring protocol (docs/protocol.md) with frames' leases,
+"""Random-schedule models for `python -m tools.model`: topics (docs/internals/topic-protocol.md) with frames' leases,
 eventcount among several publishers (eventcount.py), channels (channel.py), work queues (workqueue.py), and records
 (cell.py).
 

@@ -1,4 +1,4 @@
-"""Our publisher while it owns the ring: docs/protocol.md "Sending"; the numbers in comments are the steps there."""
+"""Our publisher while it owns the ring. Comments have the numbers of docs/internals/topic-protocol.md, "Sending"."""
 
 from collections.abc import Sequence
 from random import Random

@@ -7,7 +7,7 @@ from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One protocol: docs/protocol.md, or something that misses a piece of it."""
+    """One protocol: docs/internals/topic-protocol.md, or something that misses a piece of it."""
 
     # EDGE commit: payload before the write_pointer that announces it.
     commit_store: Order = RELEASE

@@ -1,4 +1,4 @@
-"""Starting and closing a publisher of ours: docs/protocol.md "Starting a publisher"; the numbers are its steps."""
+"""Start and close our publisher. Numbers are the steps of docs/internals/topic-protocol.md, "Starting a publisher"."""
 
 from collections.abc import Mapping
 from typing import Any

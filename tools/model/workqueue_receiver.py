@@ -1,6 +1,6 @@
 """Receiving from a work queue: the scan with its memory, taking, acknowledging, sleeping.
 
-The numbers are those of the steps in docs/workqueue-protocol.md.
+The numbers are those of the steps in docs/internals/queue-protocol.md.
 """
 
 from functools import partial

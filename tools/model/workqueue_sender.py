@@ -1,4 +1,4 @@
-"""Sending to a work queue. The numbers are those of the steps in docs/workqueue-protocol.md."""
+"""Sending to a work queue. The numbers are those of the steps in docs/internals/queue-protocol.md."""
 
 from .ops import fence, load, store
 from .oracle import Violation

@@ -29,7 +29,7 @@ class EndpointStats:
     lost : messages that its subscribers have lost by now, all together; None when unknown, and of records, whose
         values are replaced by design. A queue loses none.
     schema : of its messages.
-    created_ns : by the host's clock (docs/clock.md); None when it is not known.
+    created_ns : by the host's clock (docs/internals/clock.md); None when it is not known.
     stats : what is known of it as its kind, see there.
     """
 

@@ -17,7 +17,7 @@ class PublisherStats:
     ----------
     messages, bytes : on the ZMQ backend, of this publisher since it connected.
     dropped : messages that a subscriber's full queue had no room for, on the ZMQ backend. Exact with one subscriber;
-        with several at least so many, see docs/zmq.md. On the ring subscribers count what they lose, and this is 0.
+        with several a lower bound (docs/guides/zmq.md). On the ring it is 0, because subscribers count their losses.
     """
 
     endpoint: str
@@ -71,7 +71,7 @@ class Tracked(NamedTuple):
     Attributes
     ----------
     data : the payload.
-    publish_time : when it was published, nanoseconds of the host's clock (docs/clock.md).
+    publish_time : when it was published, nanoseconds of the host's clock (docs/internals/clock.md).
     origin_time : when that came about which it was made from; the same, if its publisher had nothing to make it from.
     """
 
@@ -93,9 +93,9 @@ class TopicStats:
     messages, bytes : published by this library so far; None when there is no side segment.
     write_position : cycle and offset, as in the ring's header.
     stock_subscribers : slots held by living threads that this library knows nothing of.
-    created_ns : by the host's clock (docs/clock.md); None when there is no side segment.
+    created_ns : by the host's clock (docs/internals/clock.md); None when there is no side segment.
     unlisted : whether there are living subscribers besides `subscribers`, which has room for 128.
-    tracked : whether each message carries its publish and origin time (docs/tracking.md).
+    tracked : whether each message carries its publish and origin time (docs/guides/tracking.md).
     """
 
     endpoint: str

@@ -1,7 +1,8 @@
 /* Every access to shared memory goes through here, so that its order is part of its name.
  *
  * The shared structures are made of the types below; plain C (and Cython) cannot touch their fields by accident.
- * Where two places form a release/acquire pair, both carry a comment "EDGE name"; docs/protocol.md explains the names.
+ * Where two places form a release/acquire pair, both carry a comment "EDGE name".
+ * docs/internals/topic-protocol.md explains the names.
  */
 #ifndef MQ_ATOMICS_H
 #define MQ_ATOMICS_H

@@ -1,7 +1,7 @@
 """The host's clock: nanoseconds since the epoch that never step, and are the same for all processes of this host.
 
 It is CLOCK_MONOTONIC plus one offset, which the first process after a boot takes from the wall clock and leaves in a
-file (docs/clock.md). Any thread may ask; a forked child goes on by its parent's.
+file (docs/internals/clock.md). Any thread may ask; a forked child goes on by its parent's.
 """
 
 def time_ns() -> int:

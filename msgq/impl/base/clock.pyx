@@ -1,4 +1,4 @@
-"""The host's clock: CLOCK_MONOTONIC plus one offset. See clock.pyi, and docs/clock.md for the file."""
+"""The host's clock: CLOCK_MONOTONIC plus one offset. See clock.pyi, and docs/internals/clock.md for the file."""
 
 from libc.stdint cimport int64_t
 from posix.fcntl cimport O_RDONLY

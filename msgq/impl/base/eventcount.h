@@ -3,7 +3,8 @@
  *
  * A sleeper announces itself, looks once more at what it waits for, and sleeps as long as the word is what the
  * announcement returned. A publisher stores first, and then asks whether somebody is due to be woken. So either the
- * publisher sees the flag, or the sleeper sees what was published. See docs/protocol.md, "Sleeping and waking".
+ * publisher sees the flag, or the sleeper sees what was published.
+ * See docs/internals/topic-protocol.md, "Sleeping and waking".
  *
  * The functions that end in _many are for words that several writers wake; a word is used by these or by the others.
  * There a writer may be stopped at any step while the rest go on, so the flag stands until somebody has woken. The

@@ -71,7 +71,7 @@ typedef struct {
 } mq_stamps;
 _Static_assert(sizeof(mq_stamps) == 16, "bump MQ_SIDE_VERSION");
 
-/* ---- the host's clock: /dev/shm/msgqclock, ours (docs/clock.md). Constant once the file has a name ---- */
+/* ---- the host's clock: /dev/shm/msgqclock, ours (docs/internals/clock.md). Constant once the file has a name ---- */
 
 enum {
     MQ_CLOCK_VERSION = 1,
@@ -87,7 +87,7 @@ typedef struct {
 } mq_clock;
 _Static_assert(sizeof(mq_clock) == 64, "bump MQ_CLOCK_VERSION");
 
-/* ---- a user's origins: /dev/shm/msgqorigin_<uid>, ours (docs/tracking.md) ---- */
+/* ---- a user's origins: /dev/shm/msgqorigin_<uid>, ours (docs/guides/tracking.md) ---- */
 
 enum {
     MQ_ORIGIN_VERSION = 1,

@@ -1,4 +1,4 @@
-"""Origins: a word of each thread, and one that a user's processes share. See origin.pyi, and docs/tracking.md."""
+"""Origins: a word of each thread, and one that a user's processes share (origin.pyi and docs/guides/tracking.md)."""
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint64_t

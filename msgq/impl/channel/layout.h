@@ -1,4 +1,4 @@
-/* The bytes of a channel's header. No behaviour here; docs/channel-protocol.md shows them, a golden test pins them. */
+/* Bytes of a channel's header. docs/internals/channel-protocol.md describes the bytes; tests/meta compares. */
 #ifndef MQ_CHANNEL_LAYOUT_H
 #define MQ_CHANNEL_LAYOUT_H
 

@@ -1,7 +1,8 @@
 """The base of the fake backend: topics that live in this process, without shared memory, waiting or threads.
 
-A topic does the ring's arithmetic (docs/protocol.md: positions, chunks, limit) on a ring that holds nothing, so that
-a slow subscriber is lapped by the same message as on the real one. The messages are in the subscribers' queues.
+A topic does the ring's arithmetic (positions, chunks, limit; see docs/internals/topic-protocol.md) on a ring that
+holds nothing, so that a slow subscriber is lapped by the same message as on the real one. The messages are in the
+subscribers' queues.
 Channels are in channel_state.py.
 """
 

@@ -1,1 +1,1 @@
-"""Counted events that a controller steps programs by (docs/fake-events.md)."""
+"""Counted events that a controller steps programs by (docs/guides/fake-events.md)."""

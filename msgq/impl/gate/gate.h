@@ -1,4 +1,4 @@
-/* The gate of an endpoint: two counted events, and the process that owns them (docs/fake-events.md).
+/* The gate of an endpoint: two counted events, and the process that owns them (docs/guides/fake-events.md).
  *
  * An event is a count with a flag below it, in one futex word. It may have a FIFO, for those who wait with select.
  */

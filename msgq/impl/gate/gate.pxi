@@ -1,4 +1,4 @@
-"""Event-gated receiving: handles and their events for the controller, gates for subscribers. See docs/fake-events.md.
+"""Event-gated receiving: handles and events for the controller, gates for subscribers (docs/guides/fake-events.md).
 
 The bytes are in layout.h, the protocol is in gate.h, the files in gatefile.pxi.
 """

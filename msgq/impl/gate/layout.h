@@ -1,4 +1,4 @@
-/* The bytes of an endpoint's gate. No behaviour here; docs/layout.md is the same in prose, tests/meta pins both.
+/* Bytes of an endpoint's gate, without behaviour. docs/internals/layout.md describes the same bytes; tests/meta compares.
  *
  * An assert that fails means that other processes would misread the file: bump MQ_GATE_VERSION.
  */
@@ -7,7 +7,7 @@
 
 #include "base/layout.h"
 
-/* ---- the gate: /dev/shm/msgqgate_<prefix>:<identifier>:<endpoint>, ours (docs/fake-events.md) ---- */
+/* ---- the gate: /dev/shm/msgqgate_<prefix>:<identifier>:<endpoint>, ours (docs/guides/fake-events.md) ---- */
 
 enum {
     MQ_GATE_VERSION = 1,

@@ -57,7 +57,7 @@ class ChannelMeter(_SubscriberMeter):
     name, in_prefix : of the channel; it must exist.
     stamp_offset : the byte of the payload at which a u64 says when it was published, in ns; None: by the time that the
         channel keeps of each message.
-    clock : which clock that time is from: "host" (docs/clock.md), "realtime" or "monotonic".
+    clock : which clock that time is from: "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 
     def __init__(self, name: str, in_prefix: str, stamp_offset: int | None = None, clock: str = "host") -> None: ...
@@ -114,7 +114,7 @@ class TopicMeter(Meter):
     endpoint : the topic's name; it must exist.
     stamp_offset : the byte of the payload at which a u64 says when it was published, in ns; None: it does not, but
         the stamps of a tracked topic do.
-    clock : which clock that time is from: "host" (docs/clock.md), "realtime" or "monotonic".
+    clock : which clock that time is from: "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 
     def __init__(

@@ -1,5 +1,4 @@
-/* The bytes of records: vectors and boards. No behaviour here; docs/record-protocol.md shows them, a golden test pins
- * them.
+/* Bytes of vectors and boards, without behaviour. docs/internals/record-protocol.md describes the bytes; tests/meta compares.
  *
  *   header   rows of writers   schema   keys, of a board   elements
  *

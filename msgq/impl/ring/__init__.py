@@ -1,4 +1,4 @@
-"""The msgq backend: publish and subscribe through a shared-memory ring (docs/protocol.md)."""
+"""The msgq backend: publish and subscribe through a shared-memory ring (docs/internals/topic-protocol.md)."""
 
 from msgq.impl.base import core as base
 from msgq.impl.base.core import Context

@@ -1,5 +1,5 @@
 /* Is a ring's file still as large as it was when it was mapped? A stock process sets the size of the file whenever it
- * opens a topic, without looking; docs/protocol.md "Another size" has what follows from that.
+ * opens a topic, without looking; docs/internals/topic-protocol.md "Another size" has what follows from that.
  *
  * The last word of the data area, the tail, is beyond all messages and marks. Ours write a random number there, once;
  * nobody else touches it. The kernel takes it away when it makes the file smaller: reading it is 0 then, also when the

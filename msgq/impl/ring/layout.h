@@ -1,4 +1,4 @@
-/* The bytes of a topic's two files. No behaviour here; docs/layout.md is the same in prose, tests/meta pins both.
+/* Bytes of a topic's two files, without behaviour. docs/internals/layout.md describes the same bytes; tests/meta compares.
  *
  * Little-endian. Fields are grouped by writer, one cache line (or more) each. An assert that fails means that other
  * processes would misread the file: for the ring, undo the change (stock programs read it); for the side

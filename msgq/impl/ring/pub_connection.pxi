@@ -72,7 +72,7 @@ cdef class PubConnection:
         return 0
 
     cdef int _take_over_in_child(self) except -1:
-        """In a forked child: take over from the parent, as `close` and `connect` would. See docs/protocol.md, Fork."""
+        """In a forked child, take over from the parent (docs/internals/topic-protocol.md, "Fork")."""
         cdef Segment ring = self._ring, side = self._side
         cdef mq_ring_publisher inherited
         mq_ring_publisher_detach_row(&self._publisher)

@@ -1,4 +1,4 @@
-/* Publishing: begin, write, stage, commit, notify. docs/protocol.md "Sending" has the steps by these numbers.
+/* Publishing: begin, write, stage, commit, notify. Numbers are the steps of docs/internals/topic-protocol.md, "Sending".
  *
  * One thread at a time may use an mq_ring_publisher. Nothing here touches Python or waits; the ring's memory comes by
  * chunks.

@@ -1,5 +1,5 @@
 /* A subscriber that sleeps: who can wake it, when it looks again, and what the watcher thread knows of it. See
- * docs/protocol.md.
+ * docs/internals/topic-protocol.md.
  *
  * Nothing here touches Python or sleeps itself.
  */

@@ -1,4 +1,4 @@
-/* Tracked topics: each message begins with stamps, from the first one on. See docs/protocol.md.
+/* Tracked topics: each message begins with stamps, from the first one on. See docs/internals/topic-protocol.md.
  *
  * Sizes of messages are those of the payload everywhere but in the ring itself: who reads or writes there adds
  * `stamps`, the bytes before each payload, which is 0 on any other topic.

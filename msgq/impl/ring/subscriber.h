@@ -1,4 +1,4 @@
-/* Subscribing: refresh, peek, copy, accept; and what happens to one that was lapped. See docs/protocol.md.
+/* Subscribing: refresh, peek, copy, accept, and recovery after a lap. See docs/internals/topic-protocol.md.
  *
  * The cursor is in the subscriber's own memory, and a copy counts only after mq_ring_subscriber_accept_copy said so.
  * One thread at a time may use an mq_ring_subscriber. Nothing here touches Python, allocates, or waits.

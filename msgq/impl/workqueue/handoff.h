@@ -1,4 +1,4 @@
-/* Waiting calls are served in the order in which they began to wait, and barging is bounded (docs/queue-protocol.md). A call
+/* Waiting calls are served in the order in which they began to wait, and barging is bounded. A call
  * barges if it takes a message before an older waiting call that was woken for it.
  *
  *   ticket           the position of a waiting call in that order. The call draws it once, and keeps it until it returns

@@ -1,4 +1,4 @@
-/* The bytes of a work queue. No behaviour here; docs/queue-protocol.md shows them, a golden test pins them. */
+/* Bytes of a work queue, without behaviour. docs/internals/queue-protocol.md describes the bytes; tests/meta compares. */
 #ifndef MQ_WORKQUEUE_LAYOUT_H
 #define MQ_WORKQUEUE_LAYOUT_H
 

@@ -1,4 +1,4 @@
-"""The zmq backend: the same sockets over ZeroMQ PUB/SUB, between hosts and with plain ZeroMQ programs (docs/zmq.md)."""
+"""The zmq backend: the same sockets over ZeroMQ PUB/SUB, between hosts and with other ZeroMQ programs."""
 
 from msgq.impl.base.core import Context
 from msgq.impl.zeromq.addresses import subscriber_address

@@ -1,4 +1,4 @@
-/* Channels for C and C++: many publishers, one order of messages, crash recovery. See docs/c.md. */
+/* Channels for C and C++: many publishers, one order of messages, crash recovery. See docs/guides/c.md. */
 #ifndef MSGQ_CHANNEL_H
 #define MSGQ_CHANNEL_H
 

@@ -1,4 +1,4 @@
-/* msgq for C and C++: what all kinds have in common. docs/c.md has the contracts.
+/* msgq for C and C++: what all kinds have in common. docs/guides/c.md has the contracts.
  *
  * A call returns 0 or more, or a negative errno; then msgq_error_text() says what is wrong and what to do. No call ends
  * the process, prints, or changes errno on purpose. A handle serves one thread at a time; different handles do not

@@ -1,4 +1,4 @@
-/* Work queues for C and C++: each message goes to one consumer, the highest priority first. See docs/c.md. */
+/* Work queues for C and C++: each message goes to one consumer, the highest priority first. See docs/guides/c.md. */
 #ifndef MSGQ_QUEUE_H
 #define MSGQ_QUEUE_H
 
@@ -10,7 +10,7 @@ extern "C" {
 
 typedef struct msgq_queue msgq_queue;
 
-/* What all handles of a queue publish of its messages, on the channel "NAME:events" (docs/queues.md, "Events"). Whoever
+/* What all handles of a queue publish of its messages, on the channel "NAME:events" (docs/guides/queues.md, "Events"). Whoever
  * makes the queue decides. */
 enum {
     MSGQ_EVENTS_AS_IS = 0,   /* as it is, or nothing */

@@ -1,5 +1,5 @@
 /* Records for C and C++: vectors of fixed-size items, and boards of named values. The newest value counts. See
- * docs/c.md. */
+ * docs/guides/c.md. */
 #ifndef MSGQ_RECORDS_H
 #define MSGQ_RECORDS_H
 

@@ -1,4 +1,4 @@
-/* Topics for C and C++: one publisher, any number of subscribers, the newest messages win. See docs/c.md. */
+/* Topics for C and C++: one publisher, any number of subscribers, the newest messages win. See docs/guides/c.md. */
 #ifndef MSGQ_TOPIC_H
 #define MSGQ_TOPIC_H
 

@@ -28,7 +28,7 @@ class RecordingSource(DataSource):
 
     Options: path, endpoints, exclude, start, end, clock, decode, readErrors, partitionBytes; of streams also
     maxBytesPerTrigger, failOnDataLoss; of the live bus instead of recordings: live, backend, prefix, bufferBytes. See
-    docs/spark.md.
+    docs/guides/spark.md.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
