@@ -68,7 +68,7 @@ class VectorWriter(EndpointWriter):
         self._target = place
         self._vector = self._open()
         self._item: np.dtype[Any] = self._vector.dtype
-        self._tracked = arrays.is_tracked(self._item)
+        self._tracked = arrays.is_tracked_dtype(self._item)
         self._written: set[int] = set()
         try:
             self._vector.claim()  # now, and not when the first change is due

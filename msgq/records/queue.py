@@ -18,7 +18,7 @@ from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
 from msgq.impl import backend as backends
 from msgq.impl.base import event_loop
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.records.arrays import STAMPS, is_tracked, rows
+from msgq.impl.records.arrays import STAMP_FIELDS, convert_records, is_tracked_dtype
 from msgq.records.channel_side import ChannelSide
 from msgq.records.clocks import find_clock
 from msgq.records.sides import Side
@@ -109,7 +109,7 @@ class RecordQueue:
         _queues.add(self)
         self.dtype = self._equal = self._side.dtype  # equal, and the same object as that of what comes
         self._clock = find_clock(backends.current())
-        self._tracked = is_tracked(self.dtype)
+        self._tracked = is_tracked_dtype(self.dtype)
         self._payload = payload_dtype(self.dtype) if self._tracked else self.dtype
 
     def _reset(self) -> None:
@@ -224,7 +224,7 @@ class RecordQueue:
             return records  # type: ignore[no-any-return]
         if kind is np.void and self._is_equal(records.dtype):
             return np.asarray(records).reshape(1)
-        return rows(records, self.dtype, self.name)
+        return convert_records(records, self.dtype, self.name)
 
     def _is_equal(self, dtype: np.dtype[Any]) -> bool:
         """Return whether it is that of the records. To compare two of many fields takes half a microsecond."""
@@ -235,10 +235,10 @@ class RecordQueue:
     def _with_stamps(self, records: Any, origin_time: int) -> npt.NDArray[Any]:
         """Return a copy of records with stamps."""
         names = getattr(getattr(records, "dtype", None), "names", None)
-        if names is not None and names[:2] == STAMPS:
+        if names is not None and names[:2] == STAMP_FIELDS:
             made = self._to_array(records).copy()
         else:
-            bare = rows(records, self._payload, self.name)
+            bare = convert_records(records, self._payload, self.name)
             made = np.empty(len(bare), self.dtype)
             if len(bare):
                 made.view("u1").reshape(len(bare), -1)[:, STAMP_BYTES:] = bare.view("u1").reshape(len(bare), -1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from msgq.common.dtypes import numpy_dtype, record_dtype
 from msgq.errors import RecordTypeError
-from msgq.impl.records.arrays import STAMPS, is_tracked
+from msgq.impl.records.arrays import STAMP_FIELDS, is_tracked_dtype
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,11 +35,11 @@ def tracked(dtype: npt.DTypeLike) -> np.dtype[Any]:
     RecordTypeError : it cannot be that of records, or has one of these fields elsewhere.
     """
     plain = numpy_dtype(dtype)
-    if is_tracked(plain):
+    if is_tracked_dtype(plain):
         return plain
     if plain.names is None:
         plain = np.dtype([("value", plain)])
-    if existing := set(STAMPS) & set(plain.names or ()):
+    if existing := set(STAMP_FIELDS) & set(plain.names or ()):
         text = f"{plain} has a field {', '.join(sorted(existing))} already, but does not begin with both"
         raise RecordTypeError(f"{text}, as '<i8'; give it another name")
     return record_dtype(_with_stamps(plain))
@@ -50,7 +50,7 @@ def _with_stamps(plain: np.dtype[Any]) -> np.dtype[Any]:
     fields = [fields_by_name[name] for name in names]
     return np.dtype(
         {
-            "names": [*STAMPS, *names],
+            "names": [*STAMP_FIELDS, *names],
             "formats": ["<i8", "<i8", *(field[0] for field in fields)],
             "offsets": [0, 8, *(field[1] + STAMP_BYTES for field in fields)],
             "itemsize": plain.itemsize + STAMP_BYTES,
@@ -60,7 +60,7 @@ def _with_stamps(plain: np.dtype[Any]) -> np.dtype[Any]:
 
 def payload_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return what a tracked dtype was made from."""
-    names, fields_by_name = (dtype.names or ())[len(STAMPS) :], dict(dtype.fields or {})
+    names, fields_by_name = (dtype.names or ())[len(STAMP_FIELDS) :], dict(dtype.fields or {})
     fields = [fields_by_name[name] for name in names]
     if names == ("value",) and fields[0][0].subdtype is None:
         return fields[0][0]

@@ -10,7 +10,7 @@ from msgq.common.formatting import in_bytes, in_rate, in_units
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 from msgq.common.units import NS_PER_S
-from msgq.impl.records.core import RecordWatch
+from msgq.impl.records.core import RecordStatsReader
 from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
 
 
@@ -97,7 +97,7 @@ def _describe_key(key: RecordKeyInfo) -> str:
 
 
 STATS = KindStats(
-    watch=RecordWatch,
+    watch=RecordStatsReader,
     totals=lambda record: EndpointTotals(record.bytes, record.written, None),
     row=RecordRow,
     describe=describe,

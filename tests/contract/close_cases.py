@@ -369,7 +369,7 @@ TABLE = [
             {
                 f"{kind}.areceive": lambda handle: handle.areceive(),
                 f"{kind}.arecv": lambda handle: handle.arecv(),
-                "Watch.__anext__": lambda handle: anext(handle.watch()),
+                "ChangeIterator.__anext__": lambda handle: anext(handle.watch()),
             }
             | ({} if kind == "Board" else {f"{kind}.__anext__": anext}),
             polled=True,
@@ -440,7 +440,7 @@ APART = {
     "VisionIpcClient.available_streams": "a static method",
     "SeqlockVector.snapshot": "reads until its time-out; it does not sleep",
     "Seqlock.snapshot": "the same",
-    "Watch.__next__": "what `watch` of each class returns",
+    "ChangeIterator.__next__": "what `watch` of each class returns",
     "SubSocket.setTimeout": "sets a time-out",
     "SubSocket.rcvtimeo": "sets a time-out",
 }

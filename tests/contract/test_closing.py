@@ -41,7 +41,7 @@ PARTS = {
     "TopicSide", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.
-BASES = {"Vector": ("SeqlockVector", "Seqlock"), "Handle": ("SeqlockVector", "Seqlock", "Board")}
+BASES = {"VectorBase": ("SeqlockVector", "Seqlock"), "RecordHandle": ("SeqlockVector", "Seqlock", "Board")}
 WAITING_PARAMETERS = {"timeout", "deadline", "timeout_ms", "timeout_s", "non_blocking", "wait_for_one", "blocking"}
 WAITING_NAMES = {"__next__", "wait", "run", "recv", "recv_into", "update"}
 

@@ -145,7 +145,7 @@ def test_cells_are_laid_out_as_pinned(tmp_path: Path) -> None:
     cells = compiled_cells(tmp_path)
     assert len(cells) > 400
     for (item, copies), (copy_stride, stride, total, *copy_places) in cells.items():
-        assert options.cell_strides(item, copies) == (stride, copy_stride)
+        assert options.compute_cell_strides(item, copies) == (stride, copy_stride)
         assert CELLS.get((item, copies), (copy_stride, stride)) == (copy_stride, stride)
         assert total == ELEMENTS + 3 * stride
         second = ELEMENTS + stride
@@ -185,7 +185,7 @@ def test_documentation_tells_the_same_cells() -> None:
     told = {(int(item), int(copies)): (int(copy_stride), int(stride)) for item, copies, copy_stride, stride in rows}
     assert len(told) > 5
     for (item, copies), (copy_stride, stride) in told.items():
-        assert options.cell_strides(item, copies) == (stride, copy_stride)
+        assert options.compute_cell_strides(item, copies) == (stride, copy_stride)
 
 
 def test_limits_are_the_same_in_headers_and_arguments() -> None:

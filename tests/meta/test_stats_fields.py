@@ -22,7 +22,7 @@ from msgq.errors import QueueFullError
 from msgq.impl import zeromq
 from msgq.impl.channel.core import open_channel_file
 from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter, TopicMeter, watch
-from msgq.impl.records.core import RecordWatch
+from msgq.impl.records.core import RecordStatsReader
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.workqueue.core import QueueWatch
 from msgq.workqueue import MessageQueue
@@ -175,7 +175,7 @@ def records(stack: ExitStack, prefix: str) -> Iterator[Any]:
         wait_until(lambda: all(one.messages + (one.lost or 0) > i for one in readings(meters)))  # noqa: B023
     yield from (stats.record("vector"), stats.record("board"))
     for name, meter in zip(("vector", "board"), meters, strict=True):
-        yield from (RecordWatch(name, prefix).counts(), meter.reading())
+        yield from (RecordStatsReader(name, prefix).counts(), meter.reading())
         meter.close()
 
 

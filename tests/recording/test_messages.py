@@ -48,7 +48,7 @@ def test_they_are_what_make_makes() -> None:
         )[0].data
         == b""
     )
-    assert not any(gc.is_tracked(one) for one in made)
+    assert not any(gc.is_tracked_dtype(one) for one in made)
 
 
 @pytest.mark.parametrize(

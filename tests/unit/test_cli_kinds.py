@@ -28,7 +28,7 @@ from msgq.cli.common import live_endpoints
 from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common import timing
 from msgq.impl.channel.core import Publisher, Subscriber
-from msgq.impl.records.core import RecordWatch
+from msgq.impl.records.core import RecordStatsReader
 from msgq.kinds import stored_kinds
 from msgq.kinds.cleanup import KindCleanup
 from msgq.kinds.source import KindSource
@@ -238,7 +238,7 @@ def _moved(row: AnyEndpointRow, rate: Callable[[AnyEndpointRow], float | None]) 
 def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    class Slow(RecordWatch):
+    class Slow(RecordStatsReader):
         def stats(self) -> Any:
             asked.append(1)
             return super().stats()

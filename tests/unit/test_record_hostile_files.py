@@ -82,7 +82,7 @@ def test_header_fields(vector: SeqlockVector, endpoint: str) -> None:
 
 def shaped(item: int, copies: int) -> dict[int, int]:
     """Words of a header that fit each other, of other items or copies."""
-    stride, copy_stride = options.cell_strides(item, copies)
+    stride, copy_stride = options.compute_cell_strides(item, copies)
     return {ITEM_AT: item, COPIES_AT: copies, STRIDE_AT: stride, COPY_STRIDE_AT: copy_stride}
 
 

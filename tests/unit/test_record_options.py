@@ -118,11 +118,11 @@ class TestDtypes:
 
     def test_a_dtype_that_is_too_long_to_say(self) -> None:
         many = [(f"{number:050}", "i1") for number in range(200)]
-        with pytest.raises(RecordTypeError, match=f"at most {options.SCHEMA_DATA_MAX}"):
-            opening("quotes", many, 1)
+        with pytest.raises(RecordTypeError, match=f"at most {options.SCHEMA_DATA_BYTES_MAX}"):
+            vector_options("quotes", many, 1)
 
     def test_a_header_says_a_dtype_of_its_size(self) -> None:
-        assert options.dtype_there(struct_schema(QUOTE), 16, "quotes") == QUOTE
+        assert options.read_schema_dtype(struct_schema(QUOTE), 16, "quotes") == QUOTE
         for schema, size in [
             (struct_schema(QUOTE), 8),
             (None, 16),
@@ -130,46 +130,53 @@ class TestDtypes:
             (Schema("x", "struct", json.dumps("O").encode()), 8),
         ]:
             with pytest.raises(CorruptSegmentError):
-                options.dtype_there(schema, size, "quotes")
+                options.read_schema_dtype(schema, size, "quotes")
 
 
-def opening(name: Any = "quotes", dtype: Any = None, length: Any = None, **given: Any) -> options.Opening:
+def vector_options(
+    name: Any = "quotes", dtype: Any = None, length: Any = None, **given: Any
+) -> options.VectorOpenOptions:
     wanted = {"exclusive": None, "copies": None, "create": None, "mode": None, "passive": False, **given}
-    return options.opening(name, dtype, length, **wanted)
+    return options.check_vector_options(name, dtype, length, **wanted)
 
 
 class TestOpening:
     def test_with_dtype_and_length_it_makes_or_opens(self) -> None:
-        assert opening(dtype="f8", length=3).create is None
-        assert opening(dtype="f8", length=3, create=True).create is True
-        assert opening(dtype="f8", length=3, create=False).create is False
-        assert opening(dtype="f8", length=3).new() == (np.dtype("f8"), 3, False, 2)
-        assert opening(dtype="f8", length=3, exclusive=True, copies=4).new() == (np.dtype("f8"), 3, True, 4)
+        assert vector_options(dtype="f8", length=3).create is None
+        assert vector_options(dtype="f8", length=3, create=True).create is True
+        assert vector_options(dtype="f8", length=3, create=False).create is False
+        assert vector_options(dtype="f8", length=3).fill_defaults() == (np.dtype("f8"), 3, False, 2)
+        assert vector_options(dtype="f8", length=3, exclusive=True, copies=4).fill_defaults() == (
+            np.dtype("f8"),
+            3,
+            True,
+            4,
+        )
 
     @pytest.mark.parametrize("given", [{}, {"dtype": "f8"}, {"length": 3}])
     def test_without_one_of_them_it_opens(self, given: dict[str, Any]) -> None:
-        wanted = opening(**given)
+        wanted = vector_options(**given)
         assert wanted.create is False
         assert "give dtype and length" in str(wanted.missing_error())
         assert wanted.missing_error().errno == errno.ENOENT
         with pytest.raises(InvalidValueError, match="create=True"):
-            opening(**given, create=True)
+            vector_options(**given, create=True)
 
     def test_a_seqlock_has_one(self) -> None:
-        assert opening(dtype="f8", single=True).new()[1] == 1
+        assert vector_options(dtype="f8", is_single_element=True).fill_defaults()[1] == 1
         with pytest.raises(RecordMismatchError, match="2 elements"):
-            opening(single=True).check(np.dtype("f8"), 2, False, 2)
+            vector_options(is_single_element=True).check_existing(np.dtype("f8"), 2, False, 2)
 
     def test_private_memory_is_new(self) -> None:
-        assert opening(None, "f8", 3).create is True
+        assert vector_options(None, "f8", 3).create is True
         for given in ({"create": False}, {"passive": True}, {"dtype": None}, {"length": None}):
             with pytest.raises(InvalidValueError, match="private"):
-                opening(**{"name": None, "dtype": "f8", "length": 3, **given})
+                vector_options(**{"name": None, "dtype": "f8", "length": 3, **given})
 
     def test_a_passive_handle_opens(self) -> None:
-        assert opening(dtype="f8", length=3, passive=True).create is False
+        assert vector_options(dtype="f8", length=3, passive=True).create is False
         with pytest.raises(InvalidValueError, match="passive"):
-            opening(dtype="f8", length=3, passive=True, create=True)
+            vector_options(dtype="f8", length=3, passive=True, create=True)
 
     @pytest.mark.parametrize(
         ("given", "error", "told"),
@@ -189,7 +196,7 @@ class TestOpening:
     )
     def test_what_is_refused(self, given: dict[str, Any], error: type[Exception], told: str) -> None:
         with pytest.raises(error, match=told):
-            opening(**{"dtype": "f8", "length": 3, **given})
+            vector_options(**{"dtype": "f8", "length": 3, **given})
 
     @pytest.mark.parametrize(
         ("given", "told"),
@@ -202,12 +209,12 @@ class TestOpening:
     )
     def test_what_is_there_is_told_apart(self, given: dict[str, Any], told: str) -> None:
         with pytest.raises(RecordMismatchError, match=told):
-            opening(**given).check(np.dtype("f8"), 10, False, 2)
+            vector_options(**given).check_existing(np.dtype("f8"), 10, False, 2)
 
     def test_a_smaller_length_is_the_first_so_many(self) -> None:
-        assert opening().check(np.dtype("f8"), 10, False, 2) == 10
-        assert opening(length=10).check(np.dtype("f8"), 10, False, 2) == 10
-        assert opening(length=4, copies=4, exclusive=False).check(np.dtype("f8"), 10, False, 4) == 4
+        assert vector_options().check_existing(np.dtype("f8"), 10, False, 2) == 10
+        assert vector_options(length=10).check_existing(np.dtype("f8"), 10, False, 2) == 10
+        assert vector_options(length=4, copies=4, exclusive=False).check_existing(np.dtype("f8"), 10, False, 4) == 4
 
     @pytest.mark.parametrize(
         ("item", "copies", "strides"),
@@ -223,26 +230,26 @@ class TestOpening:
         ],
     )
     def test_where_copies_lie(self, item: int, copies: int, strides: tuple[int, int]) -> None:
-        assert options.cell_strides(item, copies) == strides
+        assert options.compute_cell_strides(item, copies) == strides
 
 
-def board(name: Any = "status", **given: Any) -> options.BoardOpening:
+def board(name: Any = "status", **given: Any) -> options.BoardOpenOptions:
     wanted = {"keys": None, "value_bytes": None, "schema": None, "create": None, "mode": None, "passive": False}
-    return options.board_opening(name, **{**wanted, **given})
+    return options.check_board_options(name, **{**wanted, **given})
 
 
 class TestBoards:
     def test_defaults(self) -> None:
-        assert board().new() == (256, 1008)
+        assert board().fill_defaults() == (256, 1008)
         assert board().create is None
         assert board(passive=True).create is False
 
     def test_what_is_there_is_told_apart(self) -> None:
-        board().check(3, 4)
+        board().check_existing(3, 4)
         with pytest.raises(RecordMismatchError, match=r"keys=256.*keys=3"):
-            board(keys=3).check(256, 1008)
+            board(keys=3).check_existing(256, 1008)
         with pytest.raises(RecordMismatchError, match=r"value_bytes=1008.*value_bytes=3"):
-            board(value_bytes=3).check(256, 1008)
+            board(value_bytes=3).check_existing(256, 1008)
 
     @pytest.mark.parametrize(
         ("given", "error"),
@@ -276,7 +283,7 @@ class TestBoards:
 
 def refuses(selection: Any) -> str:
     with pytest.raises(RecordIndexError) as caught:
-        arrays.indices(selection, 10, "quotes")
+        arrays.resolve_element_indices(selection, 10, "quotes")
     return str(caught.value)
 
 
@@ -304,7 +311,7 @@ class TestIndices:
         ids=str,
     )
     def test_what_is_meant(self, selection: Any, expected: list[int]) -> None:
-        found = arrays.indices(selection, 10, "quotes")
+        found = arrays.resolve_element_indices(selection, 10, "quotes")
         assert found.tolist() == expected
         assert found.dtype == np.int64
         assert found.flags.c_contiguous
@@ -312,7 +319,7 @@ class TestIndices:
     def test_they_are_nobody_elses(self) -> None:
         """Who changes the array meanwhile must not reach what lies beside the vector."""
         given = np.arange(3)
-        found = arrays.indices(given, 10, "quotes")
+        found = arrays.resolve_element_indices(given, 10, "quotes")
         assert not np.shares_memory(given, found)
 
     @pytest.mark.parametrize(
@@ -346,14 +353,14 @@ class TestIndices:
 
     @pytest.mark.parametrize("index", [0, 9, np.int8(9), np.uint64(3), np.array(4)], ids=repr)
     def test_an_index(self, index: Any) -> None:
-        assert arrays.element(index, 10, "quotes") == int(index)
+        assert arrays.check_element_index(index, 10, "quotes") == int(index)
 
     @pytest.mark.parametrize("index", [-1, 10, 2**70, -(2**70), True, False, 1.0, "1", "bid", None, ..., (1,), b"1"])
     def test_no_index(self, index: Any) -> None:
         with pytest.raises(RecordIndexError, match="0 to 9"):
-            arrays.element(index, 10, "quotes")
+            arrays.check_element_index(index, 10, "quotes")
         with pytest.raises(IndexError):
-            arrays.element(index, 10, "quotes")
+            arrays.check_element_index(index, 10, "quotes")
 
 
 class TestValues:
@@ -382,20 +389,20 @@ class TestValues:
         ids=str,
     )
     def test_what_is_written(self, given: Any, dtype: Any, count: int, expected: list[Any]) -> None:
-        found = arrays.values(given, np.dtype(dtype), count, "quotes")
+        found = arrays.convert_element_values(given, np.dtype(dtype), count, "quotes")
         assert found.tolist() == expected
         assert (found.dtype, found.shape) == (np.dtype(dtype), (count,))
         assert found.flags.c_contiguous
 
     def test_a_list_for_a_record_is_told_from_a_tuple(self) -> None:
         with pytest.raises(InvalidValueError, match=r"shape \(2,\) were given for 1 element;.*a record is a tuple"):
-            arrays.values([1, 2], QUOTE, 1, "quotes")
+            arrays.convert_element_values([1, 2], QUOTE, 1, "quotes")
         with pytest.raises(InvalidValueError, match=r"given for 3 elements; give one, or 3$"):
-            arrays.values([1, 2], np.dtype("f8"), 3, "quotes")
+            arrays.convert_element_values([1, 2], np.dtype("f8"), 3, "quotes")
 
     def test_what_is_so_already_is_not_copied(self) -> None:
         given = np.zeros(3, QUOTE)
-        assert arrays.values(given, QUOTE, 3, "quotes") is given
+        assert arrays.convert_element_values(given, QUOTE, 3, "quotes") is given
 
     @pytest.mark.parametrize(
         ("given", "dtype", "told"),
@@ -420,7 +427,7 @@ class TestValues:
     )
     def test_values_of_another_kind_are_refused_and_both_are_told(self, given: Any, dtype: Any, told: str) -> None:
         with pytest.raises(RecordTypeError, match=told) as caught:
-            arrays.values(given, np.dtype(dtype), 3, "quotes")
+            arrays.convert_element_values(given, np.dtype(dtype), 3, "quotes")
         assert isinstance(caught.value, TypeError)
 
     @pytest.mark.parametrize(
@@ -437,17 +444,17 @@ class TestValues:
     )
     def test_values_that_are_not_possible(self, given: Any, dtype: Any) -> None:
         with pytest.raises(InvalidValueError):
-            arrays.values(given, np.dtype(dtype), 3, "quotes")
+            arrays.convert_element_values(given, np.dtype(dtype), 3, "quotes")
 
     def test_a_number_that_is_too_large(self) -> None:
         with pytest.raises(InvalidValueError):
-            arrays.values(2**70, np.dtype("i8"), 1, "quotes")
+            arrays.convert_element_values(2**70, np.dtype("i8"), 1, "quotes")
 
     def test_tracked_records(self) -> None:
         tracked = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "f8")])
-        assert arrays.is_tracked(tracked)
+        assert arrays.is_tracked_dtype(tracked)
         rows = np.ones(2, tracked)
-        assert arrays.stamp_copy(rows, 5, 3).tolist() == [(5, 3, 1.0)] * 2
+        assert arrays.copy_with_stamps(rows, 5, 3).tolist() == [(5, 3, 1.0)] * 2
         assert rows["publish_time"].tolist() == [1, 1]
 
     @pytest.mark.parametrize(
@@ -464,25 +471,25 @@ class TestValues:
         ids=str,
     )
     def test_records_that_are_not_tracked(self, dtype: Any) -> None:
-        assert not arrays.is_tracked(np.dtype(dtype))
+        assert not arrays.is_tracked_dtype(np.dtype(dtype))
 
 
 class TestOut:
     def test_it_is_filled_as_it_is(self) -> None:
         out = np.zeros(3, QUOTE)
-        assert arrays.validate_out(out, QUOTE, (3,), "quotes") is out
+        assert arrays.check_output_array(out, QUOTE, (3,), "quotes") is out
 
     @pytest.mark.parametrize("out", [bytearray(48), [0.0] * 3, None, np.zeros(3), np.zeros(3, "f4")], ids=str)
     def test_another_dtype(self, out: Any) -> None:
         with pytest.raises(RecordTypeError, match="out is"):
-            arrays.validate_out(out, QUOTE, (3,), "quotes")
+            arrays.check_output_array(out, QUOTE, (3,), "quotes")
 
     def test_another_shape_or_place(self) -> None:
         frozen = np.zeros(3)
         frozen.flags.writeable = False
         for out in (np.zeros(2), np.zeros((3, 1)), np.zeros(6)[::2], frozen):
             with pytest.raises(InvalidValueError, match="out"):
-                arrays.validate_out(out, np.dtype("f8"), (3,), "quotes")
+                arrays.check_output_array(out, np.dtype("f8"), (3,), "quotes")
 
 
 def test_what_is_handed_out_can_be_pickled() -> None:
@@ -498,22 +505,22 @@ def test_what_is_handed_out_can_be_pickled() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        (options.locked_error(5, "plan 7", 1.0, "q"), errors.WaitTimeoutError, "element 5.*1 s by plan 7"),
-        (options.restless_error(5, 1.0, "q"), TimeoutError, "element 5.*copies=4"),
-        (options.no_instant_error(0.5, "q"), TimeoutError, "0.5 s"),
-        (options.exclusive_error("plan 7", "q"), errors.MultipleWritersError, "plan 7"),
-        (options.writers_error("q"), errors.TooManyWritersError, "128"),
+        (options.element_locked_error(5, "plan 7", 1.0, "q"), errors.WaitTimeoutError, "element 5.*1 s by plan 7"),
+        (options.read_contention_error(5, 1.0, "q"), TimeoutError, "element 5.*copies=4"),
+        (options.no_atomic_snapshot_error(0.5, "q"), TimeoutError, "0.5 s"),
+        (options.second_writer_error("plan 7", "q"), errors.MultipleWritersError, "plan 7"),
+        (options.too_many_writers_error("q"), errors.TooManyWritersError, "128"),
         (options.key_taken_error("k", "plan 7", "q"), errors.KeyTakenError, "'k'.*plan 7"),
-        (options.full_error(3, "q"), errors.BoardFullError, "3 keys"),
-        (options.unwritten_error("k", "q"), KeyError, "'k'"),
-        (options.too_large_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
-        (options.too_small_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
+        (options.board_full_error(3, "q"), errors.BoardFullError, "3 keys"),
+        (options.unwritten_key_error("k", "q"), KeyError, "'k'"),
+        (options.value_too_large_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
+        (options.buffer_too_small_error(9, 8, "q"), errors.MessageTooLargeError, "9 bytes.*8"),
         (options.closed_entry_error("k", "q"), errors.StateError, "'k'"),
-        (options.passive_error("q"), errors.StateError, "passive"),
-        (options.busy_error("q"), errors.ConcurrentUseError, "changes"),
-        (options.exists_error("q"), errors.SegmentError, "already"),
-        (options.kind_error(True, "q"), RecordMismatchError, "is a board.*as a vector"),
-        (options.kind_error(False, "q"), RecordMismatchError, "is a vector.*as a board"),
+        (options.passive_writer_error("q"), errors.StateError, "passive"),
+        (options.concurrent_changes_error("q"), errors.ConcurrentUseError, "changes"),
+        (options.records_exist_error("q"), errors.SegmentError, "already"),
+        (options.wrong_records_kind_error(True, "q"), RecordMismatchError, "is a board.*as a vector"),
+        (options.wrong_records_kind_error(False, "q"), RecordMismatchError, "is a vector.*as a board"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
 )

@@ -8,7 +8,7 @@ from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
 from msgq.decoding.decoders import Decoders, Undecoded, as_json
 from msgq.decoding.json_values import json_text
-from msgq.impl.records.arrays import STAMPS
+from msgq.impl.records.arrays import STAMP_FIELDS
 
 _decoders = Decoders()
 
@@ -50,7 +50,7 @@ def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> b
         if len(former) != dtype.itemsize:
             raise ValueError(f"the former value has {len(former)} bytes, and {schema.name} {dtype.itemsize}")
         rows = np.frombuffer(former, dtype).copy()
-    missing = [name for name in _fill_record(rows[0], value, schema.name, "") if name not in STAMPS]
+    missing = [name for name in _fill_record(rows[0], value, schema.name, "") if name not in STAMP_FIELDS]
     if missing and former is None:
         raise ValueError(f"{', '.join(missing)} missing; give all fields, because no former value has them")
     return rows.tobytes()

@@ -3,8 +3,8 @@
 
 cdef enum:
     WAKE_TIMEOUT_NS = 1000000000      # for a publisher that died between its message and the wake
-    PASSIVE_MIN_NS = 50000          # a passive subscriber tells nobody that it sleeps, so it looks again and again
-    PASSIVE_MAX_NS = 1000000
+    PASSIVE_SLEEP_MIN_NS = 50000      # a passive subscriber announces no sleep, so it polls
+    PASSIVE_SLEEP_MAX_NS = 1000000
     MAPPED_MAX = 256                # pools that are mapped, or missed, in one look
     TORN_MAX = 1000                 # copies that are overwritten during the copy, in a call with a time-out
 
@@ -439,7 +439,7 @@ cdef class Subscriber(Waitable):
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         if not self._file.writable:
-            return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
+            return min(max(slept_ns // 4, <int64_t> PASSIVE_SLEEP_MIN_NS), <int64_t> PASSIVE_SLEEP_MAX_NS)
         return self._nap or max(<int64_t> WAKE_TIMEOUT_NS, 2 * slept_ns)
 
     cdef void _end_wait(self) noexcept:

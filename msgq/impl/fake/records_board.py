@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from msgq.common.stats import Participant
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.memory import copy_of
-from msgq.impl.fake.records_handle import Handle, Watcher
+from msgq.impl.fake.records_handle import RecordHandle, Watcher
 from msgq.impl.fake.records_store import BoardRow, BoardStore, KeyRow, Row, Slot, open_store
 from msgq.impl.fake.subscriber import fill
 from msgq.impl.records import options
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
 
 
-class Board(Handle):
+class Board(RecordHandle):
     """Named values. See core.pyi for the contract of each method."""
 
     _store: BoardStore
@@ -42,11 +42,11 @@ class Board(Handle):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        wanted = options.board_opening(name, keys, value_bytes, schema, create, mode, passive)
+        wanted = options.check_board_options(name, keys, value_bytes, schema, create, mode, passive)
         super().__init__(wanted.name, prefix, trust, wanted.passive, spin_us)
         self._store, made = open_store(self._bus, self._prefix, wanted, BoardStore, BoardStore)
         if not made:
-            wanted.check(self._store.capacity, self._store.value_bytes)
+            wanted.check_existing(self._store.capacity, self._store.value_bytes)
         self._row = BoardRow(self._store)
         self._observers = weakref.WeakSet[KeyObserver]()
         self._bus.on_member_opened(self)
@@ -109,7 +109,7 @@ class Board(Handle):
         self._use()
         slot = self._store.slots.get(key)
         if slot is None or not slot.count:
-            raise options.unwritten_error(key, self._endpoint)
+            raise options.unwritten_key_error(key, self._endpoint)
         return slot.data
 
     def __iter__(self) -> Any:
@@ -123,7 +123,7 @@ class Board(Handle):
     def changes(self, limit: int | None = None) -> dict[str, Value]:
         """Return what was written since the last call."""
         if limit is not None:
-            limit = options.change_limit(limit, self.capacity, self._endpoint)
+            limit = options.resolve_change_limit(limit, self.capacity, self._endpoint)
         changed = cast("BoardRow", self._use()).take_changed(limit)
         return {key: to_value(self._store, self._store.slots[key]) for key in changed}
 
@@ -173,7 +173,7 @@ class Entry:
             raise options.closed_entry_error(self._key, self._store.name)
         self._board._use()
         if len(copy) > self._store.value_bytes:
-            raise options.too_large_error(len(copy), self._store.value_bytes, self._store.name)
+            raise options.value_too_large_error(len(copy), self._store.value_bytes, self._store.name)
         self._store.write(self._row, (self._key, copy, self._store.bus.clock.now_ns))
 
 
@@ -235,7 +235,7 @@ class KeyObserver(Watcher):
         if slot is None:
             return None
         if len(slot.data) > buffer_bytes:
-            raise options.too_small_error(len(slot.data), buffer_bytes, self._endpoint)
+            raise options.buffer_too_small_error(len(slot.data), buffer_bytes, self._endpoint)
         self._mark_seen()
         return fill(buffer, slot.data)
 

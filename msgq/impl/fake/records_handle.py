@@ -14,7 +14,7 @@ from msgq.impl.fake.records_stats import record_stats
 from msgq.impl.fake.records_store import Row, Store
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.records import options
-from msgq.impl.records.values import Watch
+from msgq.impl.records.values import ChangeIterator
 
 if TYPE_CHECKING:
     from msgq.common.schema import Schema
@@ -84,10 +84,10 @@ class Watcher(Waitable):
         """Return what is new, waiting for so many seconds; None: nothing is."""
         return self._newest() if self.wait(timeout) else None
 
-    def watch(self, timeout: float | None = None) -> Watch[Any]:
+    def watch(self, timeout: float | None = None) -> ChangeIterator[Any]:
         """Iterate over what is new."""
         timeout_ns(timeout, self._endpoint)
-        return Watch(self, timeout)
+        return ChangeIterator(self, timeout)
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
         """Return what is new, in a task of an asyncio loop."""
@@ -105,7 +105,7 @@ class Watcher(Waitable):
         raise NotImplementedError
 
 
-class Handle(Watcher):
+class RecordHandle(Watcher):
     """An open vector or board."""
 
     _store: Store
@@ -191,11 +191,11 @@ class Handle(Watcher):
         """Return the row, if this handle may write now."""
         row = self._use()
         if self._passive:
-            raise options.passive_error(self._endpoint)
+            raise options.passive_writer_error(self._endpoint)
         return row
 
 
 def remove(bus: Bus, prefix: str, name: str) -> None:
     """Remove the name of a vector or board."""
     if bus.records.pop((prefix, name), None) is None:
-        raise options.missing_error(name)
+        raise options.records_missing_error(name)

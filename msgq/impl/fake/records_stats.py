@@ -14,7 +14,7 @@ from msgq.impl.records import options
 
 def record_stats(store: Store, prefix: str) -> RecordStats:
     """Return who writes, and what was written."""
-    length, item_bytes, copies = 0, 0, options.COPIES
+    length, item_bytes, copies = 0, 0, options.DEFAULT_COPIES
     counts, times = [0], [0]
     keys: tuple[RecordKeyInfo, ...] = ()
     exclusive = False
@@ -47,7 +47,7 @@ def record_stats(store: Store, prefix: str) -> RecordStats:
         last_age_ns=store.bus.clock.now_ns - last_ns if last_ns else None,
         last_index=max(range(len(times)), key=lambda i: (times[i], i)) if last_ns else None,
         key_count=len(keys),
-        keys=keys[: options.KEYS],
+        keys=keys[: options.DEFAULT_KEYS],
         writers=tuple(_writer(store, i, row) for i, row in enumerate(store.rows) if row.writes),
     )
 

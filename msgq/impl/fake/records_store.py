@@ -143,7 +143,7 @@ class Store(EndpointState[Inbox]):
         TooManyWritersError : as many do as may.
         """
         if not row.writes and sum(each.writes for each in self.rows) >= options.WRITERS_MAX:
-            raise options.writers_error(self.name)
+            raise options.too_many_writers_error(self.name)
         row.writes = True
 
     def release_owned(self, row: Row) -> None:
@@ -198,10 +198,10 @@ class VectorStore(Store):
     owner : the handle that writes, of an exclusive one.
     """
 
-    def __init__(self, bus: Bus, wanted: options.Opening) -> None:
+    def __init__(self, bus: Bus, wanted: options.VectorOpenOptions) -> None:
         import numpy as np
 
-        self.dtype, length, self.exclusive, self.copies = wanted.new()
+        self.dtype, length, self.exclusive, self.copies = wanted.fill_defaults()
         super().__init__(bus, wanted.name, wanted.mode, struct_schema(self.dtype))
         self.items: npt.NDArray[Any] = np.zeros(length, self.dtype)
         self.times = np.zeros(length, np.int64)
@@ -231,7 +231,7 @@ class VectorStore(Store):
         MultipleWritersError : it is exclusive, and another handle writes.
         """
         if self.exclusive and self.owner not in (None, row):
-            raise options.exclusive_error(" ".join(map(str, (process_name(), os.getpid()))), self.name)
+            raise options.second_writer_error(" ".join(map(str, (process_name(), os.getpid()))), self.name)
         super().admit(row)
         self.owner = row if self.exclusive else None
 
@@ -319,9 +319,9 @@ class BoardStore(Store):
     slots : by key, in the order in which they were declared.
     """
 
-    def __init__(self, bus: Bus, wanted: options.BoardOpening) -> None:
+    def __init__(self, bus: Bus, wanted: options.BoardOpenOptions) -> None:
         super().__init__(bus, wanted.name, wanted.mode, wanted.schema)
-        self.capacity, self.value_bytes = wanted.new()
+        self.capacity, self.value_bytes = wanted.fill_defaults()
         self.slots: dict[str, Slot] = {}
 
     def put(self, change: tuple[str, bytes, int]) -> None:
@@ -341,7 +341,7 @@ class BoardStore(Store):
         if slot is not None and slot.owner is not None:
             raise options.key_taken_error(key, f"{process_name()} {os.getpid()}", self.name)
         if slot is None and len(self.slots) >= self.capacity:
-            raise options.full_error(self.capacity, self.name)
+            raise options.board_full_error(self.capacity, self.name)
         self.admit(row)
         self.slots.setdefault(key, Slot()).owner = row
 
@@ -353,7 +353,7 @@ class BoardStore(Store):
 
 
 Kind = TypeVar("Kind", VectorStore, BoardStore)
-Wanted = TypeVar("Wanted", options.Opening, options.BoardOpening)
+Wanted = TypeVar("Wanted", options.VectorOpenOptions, options.BoardOpenOptions)
 
 
 def open_store(
@@ -370,12 +370,12 @@ def open_store(
     if store is None and wanted.create is False:
         raise wanted.missing_error()
     if store is not None and wanted.create:
-        raise options.exists_error(wanted.name)
+        raise options.records_exist_error(wanted.name)
     if store is None:
         made = make(bus, wanted)
         if wanted.name:
             bus.records[prefix, wanted.name] = made
         return made, True
     if not isinstance(store, kind):
-        raise options.kind_error(isinstance(store, BoardStore), wanted.name)
+        raise options.wrong_records_kind_error(isinstance(store, BoardStore), wanted.name)
     return store, False

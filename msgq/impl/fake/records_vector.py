@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgq.impl.base.argument_checks import timeout_ns
 from msgq.impl.base.origin import origin_time
-from msgq.impl.fake.records_handle import Handle
+from msgq.impl.fake.records_handle import RecordHandle
 from msgq.impl.fake.records_store import VectorRow, VectorStore, open_store
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes
@@ -24,19 +24,19 @@ def _is_many(selection: Any) -> bool:
     return isinstance(selection, (slice, list, range)) or bool(getattr(selection, "ndim", False))
 
 
-class Elements(Handle):
+class Elements(RecordHandle):
     """What has elements: a vector, or its only one."""
 
     _store: VectorStore
     _row: VectorRow | None
     schema: Schema
 
-    def _open(self, wanted: options.Opening) -> None:
+    def _open(self, wanted: options.VectorOpenOptions) -> None:
         self._store, made = open_store(self._bus, self._prefix, wanted, VectorStore, VectorStore)
         store = self._store
         parameters = store.dtype, len(store.items), store.exclusive, store.copies
-        self._length = parameters[1] if made else wanted.check(*parameters)
-        self._tracked = arrays.is_tracked(store.dtype)
+        self._length = parameters[1] if made else wanted.check_existing(*parameters)
+        self._tracked = arrays.is_tracked_dtype(store.dtype)
         self._row = VectorRow(store, self._length)
         self._bus.on_member_opened(self)
 
@@ -64,7 +64,7 @@ class Elements(Handle):
         if out is None:
             rows: npt.NDArray[Any] = self._store.items[indices]
             return rows
-        target = arrays.validate_out(out, self._store.dtype, indices.shape, self._endpoint)
+        target = arrays.check_output_array(out, self._store.dtype, indices.shape, self._endpoint)
         target[...] = self._store.items[indices]
         return target
 
@@ -75,18 +75,22 @@ class Elements(Handle):
     def _write(self, indices: npt.NDArray[np.int64], values: Any, timeout: float | None) -> None:
         timeout_ns(timeout, self._endpoint)
         self._may_write()
-        rows = arrays.values(values, self._store.dtype, len(indices), self._endpoint)
+        rows = arrays.convert_element_values(values, self._store.dtype, len(indices), self._endpoint)
         row = self._may_write()  # an object's __array__ may run any code
         self._store.admit(row)
         if not len(indices):
             return
         clock = self._bus.clock
         now = clock.now_ns
-        rows = arrays.stamp_copy(rows, now, origin_time() or clock.new_origin_time()) if self._tracked else rows.copy()
+        rows = (
+            arrays.copy_with_stamps(rows, now, origin_time() or clock.new_origin_time())
+            if self._tracked
+            else rows.copy()
+        )
         self._store.write(row, (indices, rows, now), len(indices))
 
     def _resolve_indices(self, selection: Any) -> npt.NDArray[np.int64]:
-        return arrays.indices(selection, self._length, self._endpoint)
+        return arrays.resolve_element_indices(selection, self._length, self._endpoint)
 
     def snapshot(self, atomic: bool = False, out: Any = None, timeout: float | None = 1.0) -> npt.NDArray[Any]:
         """Return all elements; here they always are of one instant."""
@@ -101,7 +105,7 @@ class Elements(Handle):
     def changes(self, limit: int | None = None) -> Changes:
         """Return what was written since the last call."""
         if limit is not None:
-            limit = options.change_limit(limit, self._length, self._endpoint)
+            limit = options.resolve_change_limit(limit, self._length, self._endpoint)
         indices = cast("VectorRow", self._use()).take_changed(limit)
         store = self._store
         return Changes(indices, store.items[indices], store.times[indices], store.counts[indices])
@@ -127,7 +131,7 @@ class SeqlockVector(Elements):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        wanted = options.opening(name, dtype, length, exclusive, copies, create, mode, passive)
+        wanted = options.check_vector_options(name, dtype, length, exclusive, copies, create, mode, passive)
         super().__init__(wanted.name, prefix, trust, wanted.passive, spin_us)
         self._open(wanted)
 
@@ -151,7 +155,7 @@ class SeqlockVector(Elements):
     def __getitem__(self, selection: Any) -> Any:
         if _is_many(selection):
             return _read_only(self._rows(self._resolve_indices(selection), None))
-        return self._one(arrays.element(selection, self._length, self._endpoint))
+        return self._one(arrays.check_element_index(selection, self._length, self._endpoint))
 
     def read(self, indices: Any = None, out: Any = None) -> npt.NDArray[Any]:
         """Return elements."""
@@ -173,7 +177,7 @@ class SeqlockVector(Elements):
         if _is_many(selection):
             self.write(selection, values)
         else:
-            self.write([arrays.element(selection, self._length, self._endpoint)], values)
+            self.write([arrays.check_element_index(selection, self._length, self._endpoint)], values)
 
     def write(self, indices: Any, values: Any, *, timeout: float | None = 1.0) -> None:
         """Write elements."""
@@ -197,7 +201,9 @@ class Seqlock(Elements):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        wanted = options.opening(name, dtype, None, exclusive, copies, create, mode, passive, single=True)
+        wanted = options.check_vector_options(
+            name, dtype, None, exclusive, copies, create, mode, passive, is_single_element=True
+        )
         super().__init__(wanted.name, prefix, trust, wanted.passive, spin_us)
         self._open(wanted)
 

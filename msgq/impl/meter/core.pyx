@@ -11,7 +11,7 @@ from msgq.impl.base.core cimport (
     Context, MQ_FUTEX_32, MQ_FUTEX_WAITV_MAX, mq_futex_waitv_entry, mq_monotonic_ns, sleep_on,
 )
 from msgq.impl.channel.core cimport mq_channel_message, Subscriber
-from msgq.impl.records.core cimport record_file, RecordFile
+from msgq.impl.records.core cimport make_record_file, RecordFile
 from msgq.impl.ring.core cimport check_usable, SubSocket
 from msgq.impl.workqueue.core cimport queue_file, QueueFile
 

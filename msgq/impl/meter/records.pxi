@@ -9,7 +9,7 @@ cdef class RecordsMeter(Meter):
 
     def __init__(self, str name not None, str in_prefix not None):
         self.endpoint = naming.RECORDS_NAME_PREFIX + name
-        cdef RecordFile file = record_file(name, in_prefix, None, None)
+        cdef RecordFile file = make_record_file(name, in_prefix, None, None)
         if not file.open(False):
             raise file.missing_error()
         self._records.parts, self._records.board = &file.parts, file.is_board()

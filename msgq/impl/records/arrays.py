@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-STAMPS = ("publish_time", "origin_time")
+STAMP_FIELDS = ("publish_time", "origin_time")
 
 
 # ---- what is selected ----
 
 
-def element(index: Any, length: int, name: str) -> int:
+def check_element_index(index: Any, length: int, name: str) -> int:
     """Return an index of one element.
 
     Raises
@@ -29,11 +29,11 @@ def element(index: Any, length: int, name: str) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < length:
-        raise index_error(index, length, name)
+        raise element_index_error(index, length, name)
     return number
 
 
-def indices(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
+def resolve_element_indices(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
     """Return the indexes that are meant, shape (k,), contiguous and nobody else's: they stay as they were checked.
 
     Parameters
@@ -54,18 +54,18 @@ def indices(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
             return np.arange(*selection.indices(length), dtype=np.int64)
         except (TypeError, ValueError) as error:
             raise RecordIndexError(f"{selection}: {error}", name) from None
-    array = _index_array(selection, name)
+    array = _copy_index_array(selection, name)
     if array.dtype == bool:
         if len(array) != length:
             raise RecordIndexError(f"a mask has {len(array)} elements, and there are {length}", name)
         return np.flatnonzero(array).astype(np.int64, copy=False)
     wrong = array[(array < 0) | (array >= length)]
     if len(wrong):
-        raise index_error(int(wrong[0]), length, name)
+        raise element_index_error(int(wrong[0]), length, name)
     return array.astype(np.int64, copy=False)
 
 
-def _index_array(selection: Any, name: str) -> npt.NDArray[Any]:
+def _copy_index_array(selection: Any, name: str) -> npt.NDArray[Any]:
     """Return a copy of indexes or of a mask, in one dimension."""
     import numpy as np
 
@@ -89,12 +89,12 @@ def _index_array(selection: Any, name: str) -> npt.NDArray[Any]:
 # ---- values ----
 
 
-def values(source: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArray[Any]:
+def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArray[Any]:
     """Return values for `count` elements, shape (count,), contiguous: what was given if it is so already, else a copy.
 
     Parameters
     ----------
-    given : an array, or what NumPy makes one of; it is repeated as NumPy repeats (broadcasting). What has a dtype must
+    source : an array, or what NumPy makes one of; it is repeated as NumPy repeats (broadcasting). What has a dtype must
         be of the same kind (``same_kind``), with the same fields; the rest is converted as by NumPy's assignment.
 
     Raises
@@ -104,7 +104,7 @@ def values(source: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDAr
     """
     import numpy as np
 
-    array = _array(source, dtype, name)
+    array = _convert_to_array(source, dtype, name)
     if array.shape != (count,):
         try:
             array = np.broadcast_to(array, (count,))
@@ -115,20 +115,20 @@ def values(source: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDAr
     return np.ascontiguousarray(array, dtype)
 
 
-def rows(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def convert_records(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     """Return one record or several, shape (n,), contiguous: what was given if it is so already, else a copy.
 
     Parameters
     ----------
-    given : as in `values`, of no dimension or of one.
+    source : as in `convert_element_values`, of no dimension or of one.
 
     Raises
     ------
-    As `values`; InvalidValueError also for more dimensions.
+    As `convert_element_values`; InvalidValueError also for more dimensions.
     """
     import numpy as np
 
-    array = _array(source, dtype, name)
+    array = _convert_to_array(source, dtype, name)
     if array.ndim > 1:
         raise InvalidValueError(
             f"records of shape {array.shape} were given; give one, or an array of one dimension", name
@@ -136,7 +136,7 @@ def rows(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     return np.ascontiguousarray(array, dtype).reshape(-1)
 
 
-def _array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     import numpy as np
 
     if source is None:  # NumPy makes NaN of it, so a function that forgot its return would write that
@@ -148,34 +148,38 @@ def _array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     except (ValueError, OverflowError) as error:
         raise InvalidValueError(f"{type(source).__name__} cannot become {dtype}: {error}", name) from None
     given_dtype = array.dtype
-    if given_dtype != dtype and not (_same_fields(given_dtype, dtype) and np.can_cast(given_dtype, dtype, "same_kind")):
+    if given_dtype != dtype and not (
+        _has_same_fields(given_dtype, dtype) and np.can_cast(given_dtype, dtype, "same_kind")
+    ):
         text = f"values of dtype {given_dtype} cannot become {dtype}; convert them yourself (astype)"
         raise RecordTypeError(text, name)
     return array
 
 
-def _same_fields(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+def _has_same_fields(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Return whether two dtypes have the same names of fields, on all levels."""
     if one.names is None or other.names is None:
         return one.names is other.names
-    return one.names == other.names and all(_same_fields(one[each].base, other[each].base) for each in one.names)
+    return one.names == other.names and all(_has_same_fields(one[each].base, other[each].base) for each in one.names)
 
 
-def is_tracked(dtype: np.dtype[Any]) -> bool:
+def is_tracked_dtype(dtype: np.dtype[Any]) -> bool:
     """Return whether records begin with the times of their publishing and of their origin, as `msgq.tracked` has it."""
-    if dtype.names is None or dtype.names[:2] != STAMPS or dtype.fields is None:
+    if dtype.names is None or dtype.names[:2] != STAMP_FIELDS or dtype.fields is None:
         return False
-    return all(dtype[name].str == "<i8" and dtype.fields[name][1] == 8 * place for place, name in enumerate(STAMPS))
+    return all(
+        dtype[name].str == "<i8" and dtype.fields[name][1] == 8 * place for place, name in enumerate(STAMP_FIELDS)
+    )
 
 
-def stamp_copy(rows: npt.NDArray[Any], publish_time: int, origin_time: int) -> npt.NDArray[Any]:
+def copy_with_stamps(rows: npt.NDArray[Any], publish_time: int, origin_time: int) -> npt.NDArray[Any]:
     """Return a copy of tracked records with these times, nanoseconds."""
     rows = rows.copy()
     rows["publish_time"], rows["origin_time"] = publish_time, origin_time
     return rows
 
 
-def validate_out(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
+def check_output_array(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
     """Return the array that a reader gave to be filled.
 
     Raises
@@ -196,6 +200,6 @@ def validate_out(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: s
     return out
 
 
-def index_error(index: Any, length: int, name: str) -> RecordIndexError:
+def element_index_error(index: Any, length: int, name: str) -> RecordIndexError:
     """Return the error for an index of no element."""
     return RecordIndexError(f"{index!r} is no index; give whole numbers, 0 to {length - 1}", name)

@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    CHANGES = 64  # that are looked for at once
+    CHANGE_BATCH_KEYS = 64  # that are looked for at once
 
 
 def _reopen_board(name, prefix, trust, passive):
@@ -10,14 +10,14 @@ def _reopen_board(name, prefix, trust, passive):
     return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
-cdef object _deadline(int64_t deadline, uint64_t index, str name):
+cdef object _check_read_deadline(int64_t deadline, uint64_t index, str name):
     """Raise when a value was written again and again for too long; else let others run."""
     if mq_monotonic_ns() > deadline:
-        raise options.restless_error(index, options.READ_LIMIT_S, name)
+        raise options.read_contention_error(index, options.READ_TIMEOUT_S, name)
     PyErr_CheckSignals()
 
 
-cdef int _check_value(RecordFile file, const mq_board_value_copy *value) except -1:
+cdef int _check_value_length(RecordFile file, const mq_board_value_copy *value) except -1:
     """Raise if what was read, and stands, is no value of ours."""
     file.check_truncation()
     if value.is_corrupt:
@@ -26,9 +26,9 @@ cdef int _check_value(RecordFile file, const mq_board_value_copy *value) except 
     return 0
 
 
-cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value_copy *value):
+cdef bytes _read_value_bytes(RecordFile file, uint64_t index, mq_board_value_copy *value):
     """A key's value; None: it was never written."""
-    cdef int64_t deadline = mq_monotonic_ns() + READ_LIMIT_NS
+    cdef int64_t deadline = mq_monotonic_ns() + READ_TIMEOUT_NS
     cdef const uint8_t *at
     cdef bytes data
     cdef char *to
@@ -45,9 +45,9 @@ cdef bytes _copy_value(RecordFile file, uint64_t index, mq_board_value_copy *val
         else:
             mq_copy_from_shared(to, at, value.length)
         if mq_board_read_valid(&file.parts, index, value):
-            _check_value(file, value)
+            _check_value_length(file, value)
             return data
-        _deadline(deadline, index, file.name)
+        _check_read_deadline(deadline, index, file.name)
 
 
 @cython.final
@@ -69,8 +69,8 @@ cdef class _OwnerLookup:
         return participant_value(&file.parts.header.rows[mq_cell_owner_row(owner)].at.participant, life)
 
 
-cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value_copy *value):
-    data = _copy_value(file, index, value)
+cdef object _read_board_value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value_copy *value):
+    data = _read_value_bytes(file, index, value)
     if data is None:
         return None
     cdef _OwnerLookup owner = _OwnerLookup.__new__(_OwnerLookup)
@@ -79,7 +79,7 @@ cdef object _value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_val
 
 
 @cython.no_gc_clear  # as its base
-cdef class Board(Handle):
+cdef class Board(RecordHandle):
     """See core.pyi."""
     cdef object _observers  # WeakSet of the KeyObserver that this handle returned
 
@@ -88,12 +88,12 @@ cdef class Board(Handle):
 
     def __init__(self, name, keys=None, value_bytes=None, *, schema=None, create=None, mode=None, prefix=None,
                  trust=None, passive=False, spin_us=None):
-        wanted = options.board_opening(name, keys, value_bytes, schema, create, mode, passive)
-        self._open(wanted, prefix, trust, spin_us)
-        wanted.check(self._w.parts.config.length, mq_board_value_bytes(&self._w.parts))
+        wanted = options.check_board_options(name, keys, value_bytes, schema, create, mode, passive)
+        self._open_handle(wanted, prefix, trust, spin_us)
+        wanted.check_existing(self._writer.parts.config.length, mq_board_value_bytes(&self._writer.parts))
 
     def __repr__(self):
-        state = "closed" if self._use_state == CLOSED else f"{len(self)} of {self._w.parts.config.length} keys"
+        state = "closed" if self._use_state == CLOSED else f"{len(self)} of {self._writer.parts.config.length} keys"
         return f"<msgq Board {self._endpoint!r}, {state}>"
 
     def __reduce__(self):
@@ -101,14 +101,14 @@ cdef class Board(Handle):
 
     @property
     def capacity(self):
-        return self._w.parts.config.length
+        return self._writer.parts.config.length
 
     @property
     def value_bytes(self):
-        return mq_board_value_bytes(&self._w.parts)
+        return mq_board_value_bytes(&self._writer.parts)
 
     def close(self):
-        Handle.close(self)
+        RecordHandle.close(self)
         for observed in list(self._observers):
             observed.close()
 
@@ -119,22 +119,22 @@ cdef class Board(Handle):
         cdef bytes name = options.validate_key(key, self._endpoint)
         cdef uint64_t index
         cdef int fd
-        self._ensure_row()
+        self._ensure_writer_row()
         fd = self._file.lock()
         try:
-            self._ensure_row()  # a signal handler may have closed it, or forked
-            index = mq_board_find_key(&self._w.parts, name, len(name), 0)
+            self._ensure_writer_row()  # a signal handler may have closed it, or forked
+            index = mq_board_find_key(&self._writer.parts, name, len(name), 0)
             if index == MQ_BOARD_NO_KEY:
-                index = mq_board_add_key(&self._w.parts, name, len(name))
+                index = mq_board_add_key(&self._writer.parts, name, len(name))
             if index == MQ_BOARD_NO_KEY:
-                raise options.full_error(self._w.parts.config.length, self._endpoint)
-            if not mq_record_claim_owner_word(&self._w, &self._w.parts.keys[index].owner):
-                holder = self._owner_name(mq_load_acquire_u64(&self._w.parts.keys[index].owner))
+                raise options.board_full_error(self._writer.parts.config.length, self._endpoint)
+            if not mq_record_claim_owner_word(&self._writer, &self._writer.parts.keys[index].owner):
+                holder = self._describe_owner(mq_load_acquire_u64(&self._writer.parts.keys[index].owner))
                 raise options.key_taken_error(key, holder, self._endpoint)
         finally:
             unlock_file(fd)
         self._file.check_truncation()
-        return _entry(self, key, index)
+        return _make_entry(self, key, index)
 
     # ---- reading ----
 
@@ -144,13 +144,13 @@ cdef class Board(Handle):
     def keys(self):
         cdef uint64_t i
         self._check_usable()
-        keys = [_key(self._file, i) for i in range(mq_board_key_count(&self._w.parts))]
+        keys = [_read_key_name(self._file, i) for i in range(mq_board_key_count(&self._writer.parts))]
         self._file.check_truncation()
         return keys
 
     def __len__(self):
         self._check_usable()
-        return mq_board_key_count(&self._w.parts)
+        return mq_board_key_count(&self._writer.parts)
 
     def __iter__(self):
         return iter(self.keys())
@@ -162,17 +162,17 @@ cdef class Board(Handle):
             return False
         name = key.encode(errors="surrogatepass")
         return b"\0" not in name and 0 < len(name) <= options.KEY_BYTES_MAX and mq_board_find_key(
-            &self._w.parts, name, len(name), 0) != MQ_BOARD_NO_KEY
+            &self._writer.parts, name, len(name), 0) != MQ_BOARD_NO_KEY
 
     def __getitem__(self, key):
         cdef mq_board_value_copy value
         cdef bytes name = options.validate_key(key, self._endpoint)
         self._check_usable()
-        cdef uint64_t index = mq_board_find_key(&self._w.parts, name, len(name), 0)
-        data = None if index == MQ_BOARD_NO_KEY else _copy_value(self._file, index, &value)
+        cdef uint64_t index = mq_board_find_key(&self._writer.parts, name, len(name), 0)
+        data = None if index == MQ_BOARD_NO_KEY else _read_value_bytes(self._file, index, &value)
         if data is None:
             self._file.check_truncation()
-            raise options.unwritten_error(key, self._endpoint)
+            raise options.unwritten_key_error(key, self._endpoint)
         return data
 
     def items(self):
@@ -180,22 +180,23 @@ cdef class Board(Handle):
         cdef mq_board_value_copy value
         cdef uint64_t i
         self._check_usable()
-        items = [(_key(self._file, i), _copy_value(self._file, i, &value))
-                 for i in range(mq_board_key_count(&self._w.parts))]
+        items = [(_read_key_name(self._file, i), _read_value_bytes(self._file, i, &value))
+                 for i in range(mq_board_key_count(&self._writer.parts))]
         self._file.check_truncation()
         return [(key, data) for key, data in items if data is not None]
 
     def changes(self, limit=None):
-        cdef int64_t indices[CHANGES]
-        cdef uint64_t count, i, remaining = options.change_limit(limit, self._view.config.length, self._endpoint)
-        self._begin_changes()
+        cdef int64_t indices[CHANGE_BATCH_KEYS]
+        cdef uint64_t length = self._opened_parts.config.length
+        cdef uint64_t count, i, remaining = options.resolve_change_limit(limit, length, self._endpoint)
+        self._begin_reading_changes()
         changes = {}
         try:
             self._next_index = 0 if limit is None else self._next_index
             while remaining:
                 first = self._next_index
-                count = mq_vector_collect_changed(&self._view, self._seen_counts, first, indices,
-                                                  min(remaining, <uint64_t> CHANGES))
+                count = mq_vector_collect_changed(&self._opened_parts, self._seen_counts, first, indices,
+                                                  min(remaining, <uint64_t> CHANGE_BATCH_KEYS))
                 if not count and (first == 0 or changes):
                     break
                 for i in range(count):
@@ -209,14 +210,14 @@ cdef class Board(Handle):
             self._rearm_fd()
             return changes
         finally:
-            self._in_changes = False
+            self._is_reading_changes = False
 
     def _read_change(self, uint64_t index):
         cdef mq_board_value_copy value
         cdef int64_t at = index
-        current = _value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
-        self._end_changes(&value.count, &at, 1)
-        return _key(self._file, index), current
+        current = _read_board_value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
+        self._mark_changes_seen(&value.count, &at, 1)
+        return _read_key_name(self._file, index), current
 
     def receive(self, timeout=None):
         """Return the changes; None: there were none in time."""
@@ -230,20 +231,20 @@ cdef class Board(Handle):
 
     def watch(self, timeout=None):
         timeout_ns(timeout, self._endpoint)
-        return Watch(self, timeout)
+        return ChangeIterator(self, timeout)
 
     @staticmethod
     def unlink_name(name, prefix=None):
         unlink_records(naming.records_name(name), naming.resolve_prefix(prefix))
 
 
-cdef str _key(RecordFile file, uint64_t index):
+cdef str _read_key_name(RecordFile file, uint64_t index):
     cdef char name[112]
     mq_copy_from_shared(name, file.parts.keys[index].name, sizeof(name))
     return name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
 
-cdef _entry(Board board, str key, uint64_t index):
+cdef _make_entry(Board board, str key, uint64_t index):
     cdef Entry entry = Entry.__new__(Entry)
     entry._board, entry.key, entry._index = board, key, index
     entry._uid = board._uid
@@ -257,7 +258,7 @@ cdef class Entry:
     cdef uint64_t _index
     cdef uint64_t _uid      # of the row that declared it
     cdef bint _closed
-    cdef bint _writing
+    cdef bint _is_writing
 
     def __init__(self):
         raise TypeError("an Entry comes from Board.declare")
@@ -268,50 +269,51 @@ cdef class Entry:
     cdef int _check(self) except -1:
         if self._closed:
             raise options.closed_entry_error(self.key, self._board._endpoint)
-        self._board._ensure_row()
+        self._board._ensure_writer_row()
         if self._board._uid != self._uid:  # in a forked child
             raise options.inherited_entry_error(self.key, self._board._endpoint)
-        if self._writing:
+        if self._is_writing:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", self._board._endpoint)
         return 0
 
     def write(self, data):
         cdef Py_buffer view
         cdef Board board = self._board
-        cdef uint64_t index = self._index
+        cdef uint64_t max_bytes, index = self._index
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             self._check()
-            if <uint64_t> view.len > mq_board_value_bytes(&board._w.parts):
-                raise options.too_large_error(view.len, mq_board_value_bytes(&board._w.parts), board._endpoint)
+            max_bytes = mq_board_value_bytes(&board._writer.parts)
+            if <uint64_t> view.len > max_bytes:
+                raise options.value_too_large_error(view.len, max_bytes, board._endpoint)
             if view.len < LARGE_BYTES:
-                mq_board_write(&board._w, index, view.buf, view.len, mq_monotonic_ns() + board._clock_offset)
+                mq_board_write(&board._writer, index, view.buf, view.len, mq_monotonic_ns() + board._clock_offset)
             else:
-                self._write_large(&view)
+                self._write_large_value(&view)
             board._file.check_truncation()
         finally:
             PyBuffer_Release(&view)
 
-    cdef int _write_large(self, const Py_buffer *view) except -1:
+    cdef int _write_large_value(self, const Py_buffer *view) except -1:
         cdef Board board = self._board
         cdef int64_t now = mq_monotonic_ns() + board._clock_offset
-        self._writing = True
-        board._begin()
+        self._is_writing = True
+        board._add_user_thread()
         with nogil:
-            mq_board_write(&board._w, self._index, view.buf, view.len, now)
-        board._end()
-        self._writing = False
+            mq_board_write(&board._writer, self._index, view.buf, view.len, now)
+        board._remove_user_thread()
+        self._is_writing = False
         return 0
 
     def close(self):
         cdef Board board = self._board
         if self._closed:
             return
-        if self._writing:
+        if self._is_writing:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", board._endpoint)
         self._closed = True
-        if board._use_state == fork_generation and board._w.row != NULL and board._uid == self._uid:
-            mq_record_release_owner_word(&board._w, &board._w.parts.keys[self._index].owner)
+        if board._use_state == fork_generation and board._writer.row != NULL and board._uid == self._uid:
+            mq_record_release_owner_word(&board._writer, &board._writer.parts.keys[self._index].owner)
 
     @property
     def closed(self):
@@ -331,7 +333,7 @@ cdef class Entry:
 cdef class KeyObserver(Waitable):
     """See core.pyi."""
     cdef RecordFile _file
-    cdef mq_board_poll_state _o
+    cdef mq_board_poll_state _key_poll_state
     cdef readonly str key
     cdef bint _passive
     cdef int64_t _clock_offset
@@ -341,10 +343,10 @@ cdef class KeyObserver(Waitable):
         board._check_usable()
         self._file, self._endpoint, self.key = board._file, board._endpoint, key
         self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
-        self._o.parts, self._o.not_truncated = &self._file.parts, self._file.not_truncated
-        memset(self._o.key, 0, sizeof(self._o.key))
-        memcpy(self._o.key, <const char *> name, len(name))
-        self._o.bytes, self._o.index = len(name), MQ_BOARD_NO_KEY
+        self._key_poll_state.parts, self._key_poll_state.not_truncated = &self._file.parts, self._file.not_truncated
+        memset(self._key_poll_state.key, 0, sizeof(self._key_poll_state.key))
+        memcpy(self._key_poll_state.key, <const char *> name, len(name))
+        self._key_poll_state.bytes, self._key_poll_state.index = len(name), MQ_BOARD_NO_KEY
         self._use_state = self._generation = fork_generation
         board._observers.add(self)
         close_at_exit(self)
@@ -370,60 +372,60 @@ cdef class KeyObserver(Waitable):
     def _close_at_exit(self):
         self.close()
 
-    cdef uint64_t _find(self) except? 0:
+    cdef uint64_t _find_key_element(self) except? 0:
         """The element of the key; MQ_BOARD_NO_KEY: nobody has declared it."""
         self._check_usable()
-        if self._o.index == MQ_BOARD_NO_KEY:
-            index = mq_board_find_key(&self._file.parts, self._o.key, self._o.bytes, 0)
+        if self._key_poll_state.index == MQ_BOARD_NO_KEY:
+            index = mq_board_find_key(&self._file.parts, self._key_poll_state.key, self._key_poll_state.bytes, 0)
             watcher_lock()
-            self._o.index = index
+            self._key_poll_state.index = index
             watcher_unlock()
             self._file.check_truncation()
-        return self._o.index
+        return self._key_poll_state.index
 
-    cdef int _mark_seen(self, uint64_t times) except -1:
+    cdef int _mark_write_seen(self, uint64_t times) except -1:
         watcher_lock()
-        self._o.seen = times
+        self._key_poll_state.seen = times
         watcher_unlock()
         return self._rearm_fd()
 
     def read(self):
         cdef mq_board_value_copy value
-        cdef uint64_t index = self._find()
+        cdef uint64_t index = self._find_key_element()
         current = None
         if index != MQ_BOARD_NO_KEY:
-            current = _value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
+            current = _read_board_value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
         if current is None:
             self._rearm_fd()
         else:
-            self._mark_seen(value.count)
+            self._mark_write_seen(value.count)
         return current
 
     def data(self):
         cdef mq_board_value_copy value
-        cdef uint64_t index = self._find()
-        data = None if index == MQ_BOARD_NO_KEY else _copy_value(self._file, index, &value)
+        cdef uint64_t index = self._find_key_element()
+        data = None if index == MQ_BOARD_NO_KEY else _read_value_bytes(self._file, index, &value)
         if data is not None:
-            self._mark_seen(value.count)
+            self._mark_write_seen(value.count)
         return data
 
     def read_into(self, buffer):
         cdef Py_buffer view
         cdef mq_board_value_copy value
-        cdef uint64_t index = self._find()
+        cdef uint64_t index = self._find_key_element()
         if index == MQ_BOARD_NO_KEY:
             return None
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            if not self._copy_into(index, &view, &value):
+            if not self._copy_value_into(index, &view, &value):
                 return None
         finally:
             PyBuffer_Release(&view)
-        self._mark_seen(value.count)
+        self._mark_write_seen(value.count)
         return value.length
 
-    cdef bint _copy_into(self, uint64_t index, const Py_buffer *view, mq_board_value_copy *value) except -1:
-        cdef int64_t deadline = mq_monotonic_ns() + READ_LIMIT_NS
+    cdef bint _copy_value_into(self, uint64_t index, const Py_buffer *view, mq_board_value_copy *value) except -1:
+        cdef int64_t deadline = mq_monotonic_ns() + READ_TIMEOUT_NS
         cdef const uint8_t *at
         while True:
             at = mq_board_read_begin(&self._file.parts, index, value)
@@ -433,11 +435,11 @@ cdef class KeyObserver(Waitable):
             if <int64_t> value.length <= view.len:
                 mq_copy_from_shared(view.buf, at, value.length)
             if mq_board_read_valid(&self._file.parts, index, value):
-                _check_value(self._file, value)
+                _check_value_length(self._file, value)
                 if <int64_t> value.length > view.len:
-                    raise options.too_small_error(value.length, view.len, self._endpoint)
+                    raise options.buffer_too_small_error(value.length, view.len, self._endpoint)
                 return True
-            _deadline(deadline, index, self._endpoint)
+            _check_read_deadline(deadline, index, self._endpoint)
 
     @property
     def changed(self):
@@ -445,7 +447,7 @@ cdef class KeyObserver(Waitable):
         return self._is_readable()
 
     def wait(self, timeout=None):
-        return wait_for(self, self._file, timeout)
+        return wait_until_readable(self, self._file, timeout)
 
     def receive(self, timeout=None):
         """Return the value if it is new; None: it did not change in time."""
@@ -459,24 +461,25 @@ cdef class KeyObserver(Waitable):
 
     def watch(self, timeout=None):
         timeout_ns(timeout, self._endpoint)
-        return Watch(self, timeout)
+        return ChangeIterator(self, timeout)
 
     def arecv(self):
         from msgq.impl.base import event_loop
         return event_loop.receive(self, 0.0)
 
     cdef bint _is_readable(self) noexcept:
-        return mq_board_is_readable(&self._o) != 0
+        return mq_board_is_readable(&self._key_poll_state) != 0
 
     cdef mq_u32 *_futex_word(self) noexcept:
         return &self._file.parts.header.eventcount
 
     cdef uint32_t _prepare_wait(self) noexcept:
-        return prepare_wait(self._futex_word(), self._passive)
+        return prepare_eventcount_wait(self._futex_word(), self._passive)
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        return max_sleep_ns(self._passive, slept_ns)
+        return compute_max_sleep_ns(self._passive, slept_ns)
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
-        return make_poll_ops(mq_poll_ops(mq_board_is_readable, &self._o, self._futex_word(), NULL, NULL, False),
-                             self._passive)
+        cdef mq_poll_ops poll_ops = mq_poll_ops(mq_board_is_readable, &self._key_poll_state, self._futex_word(), NULL,
+                                                NULL, False)
+        return make_poll_ops(poll_ops, self._passive)

@@ -143,9 +143,9 @@ cdef extern from "sched.h" nogil:
 
 cdef class RecordFile(EndpointFile):
     """The file of a vector or board; its lock. Without a name: private memory, which has neither."""
-    cdef object wanted  # options.Opening or BoardOpening: what it shall be; None for who looks on
+    cdef object open_options # options.VectorOpenOptions or BoardOpenOptions: what it shall be; None for who looks on
     cdef mq_record_file_parts parts
-    cdef mq_record_config _shape(self) except *
+    cdef mq_record_config _make_new_config(self) except *
     cdef bint is_board(self) noexcept
 
-cdef RecordFile record_file(str name, str in_prefix, object trust, object wanted)
+cdef RecordFile make_record_file(str name, str in_prefix, object trust, object wanted)

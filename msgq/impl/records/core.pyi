@@ -13,7 +13,7 @@ from msgq.common.schema import Schema
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordStats
 from msgq.impl.base.core import EndpointFile, Waitable
-from msgq.impl.records.values import Changes, Value, Watch
+from msgq.impl.records.values import ChangeIterator, Changes, Value
 
 @disjoint_base
 class RecordFile(EndpointFile):
@@ -40,7 +40,7 @@ def unlink_records(name: str, in_prefix: str) -> None:
     """
 
 @disjoint_base
-class Handle(Waitable):
+class RecordHandle(Waitable):
     """An open vector or board, and the row in it of whoever writes with it. Not to be used by itself."""
 
     @property
@@ -127,7 +127,7 @@ _Selection = slice | range | Sequence[int] | Sequence[bool] | npt.NDArray[np.int
 _Array = npt.NDArray[Any]
 
 @disjoint_base
-class Vector(Handle):
+class VectorBase(RecordHandle):
     """What vectors and single records have in common. Not to be used by itself."""
 
     @property
@@ -218,7 +218,7 @@ class Vector(Handle):
         What `wait` and `changes` raise.
         """
 
-    def watch(self, timeout: float | None = None) -> Watch[Changes]:
+    def watch(self, timeout: float | None = None) -> ChangeIterator[Changes]:
         """Iterate over changes: ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never.
 
         Each item is what `receive` returns. InvalidValueError: a time-out that is not possible.
@@ -237,7 +237,7 @@ class Vector(Handle):
 
     def __anext__(self) -> Coroutine[Any, Any, Changes]: ...
 
-class SeqlockVector(Vector):
+class SeqlockVector(VectorBase):
     """Elements of one dtype in shared memory, which many read while others write, and nobody ever sees half of one.
 
     Reading an element stores nothing, and waits for nobody: a writer that is stopped, or killed in the middle of a
@@ -410,7 +410,7 @@ class SeqlockVector(Vector):
         SegmentError : as `unlink`.
         """
 
-class Seqlock(Vector):
+class Seqlock(VectorBase):
     """One record in shared memory, which many read while others write, and nobody ever sees half of it.
 
     It is a vector of one, and lies in a file like that of a `SeqlockVector`, which says more about both.
@@ -499,7 +499,7 @@ class Seqlock(Vector):
         """
 
 @disjoint_base
-class Board(Handle):
+class Board(RecordHandle):
     """Named values in shared memory: bytes of any length up to a limit, each written by the one who declared its key.
 
     A key stays where it is, and its value too, when its owner closes or dies: `declare` gives it to the next one.
@@ -636,7 +636,7 @@ class Board(Handle):
         What `wait` and `changes` raise.
         """
 
-    def watch(self, timeout: float | None = None) -> Watch[dict[str, Value]]:
+    def watch(self, timeout: float | None = None) -> ChangeIterator[dict[str, Value]]:
         """Iterate over changes: ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never.
 
         Each item is what `receive` returns. InvalidValueError: a time-out that is not possible.
@@ -808,7 +808,7 @@ class KeyObserver(Waitable):
         What `wait` and `read` raise.
         """
 
-    def watch(self, timeout: float | None = None) -> Watch[Value]:
+    def watch(self, timeout: float | None = None) -> ChangeIterator[Value]:
         """Iterate over new values: ``for`` ends when none comes for `timeout` seconds, ``async for`` never.
 
         InvalidValueError: a time-out that is not possible.
@@ -828,7 +828,7 @@ class KeyObserver(Waitable):
     def __anext__(self) -> Coroutine[Any, Any, Value]: ...
 
 @disjoint_base
-class RecordWatch:
+class RecordStatsReader:
     """One vector or board, kept mapped, read-only and without a trace; unmapped with the last reference.
 
     One thread at a time. When it is made anew this goes on with the old one (see `msgq.stats.record_inodes`).

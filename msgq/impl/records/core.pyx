@@ -36,7 +36,7 @@ from msgq.errors import (
     MultiplePublishersError, SegmentError,
 )
 from msgq.impl.records import arrays, options
-from msgq.impl.records.values import Changes, Value, Watch
+from msgq.impl.records.values import Changes, Value, ChangeIterator
 from msgq.impl.base.argument_checks import timeout_ns
 
 include "scalars.pxi"

@@ -1,26 +1,26 @@
 """An open vector or board: coming, going, waiting. The base of SeqlockVector and Board.
 
 Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is one of its users (`_begin`, `_end`); a handle that is closed
-is left when the last of them is gone. It takes a row when it writes first, so readers have none.
+used. A thread that waits, or copies without the lock, is a user of the handle (`_add_user_thread`). A closed handle
+leaves when the last user has gone. A handle takes a row at its first write, so readers have none.
 """
 
 
 cdef enum:
     NO_FD = -1
-    READ_LIMIT_NS = 1000000000         # how long a reader tries, while others write faster than it reads
-    LOOK_AGAIN_NS = MQ_NS_PER_S        # without a wake, then 3 s, 9 s, ...
-    PASSIVE_MIN_NS = MQ_NS_PER_MS      # between looks of who wakes nobody and is woken by nobody
-    PASSIVE_MAX_NS = 10 * MQ_NS_PER_MS
+    READ_TIMEOUT_NS = 1000000000         # how long a reader tries, while others write faster than it reads
+    RECHECK_SLEEP_NS = MQ_NS_PER_S        # without a wake, then 3 s, 9 s, ...
+    PASSIVE_SLEEP_MIN_NS = MQ_NS_PER_MS      # between looks of who wakes nobody and is woken by nobody
+    PASSIVE_SLEEP_MAX_NS = 10 * MQ_NS_PER_MS
 
 
-cdef int64_t max_sleep_ns(bint passive, int64_t slept_ns) noexcept:
+cdef int64_t compute_max_sleep_ns(bint passive, int64_t slept_ns) noexcept:
     if passive:
-        return min(max(slept_ns // 4, <int64_t> PASSIVE_MIN_NS), <int64_t> PASSIVE_MAX_NS)
-    return max(<int64_t> LOOK_AGAIN_NS, 2 * slept_ns)
+        return min(max(slept_ns // 4, <int64_t> PASSIVE_SLEEP_MIN_NS), <int64_t> PASSIVE_SLEEP_MAX_NS)
+    return max(<int64_t> RECHECK_SLEEP_NS, 2 * slept_ns)
 
 
-cdef uint32_t prepare_wait(mq_u32 *eventcount, bint passive) noexcept:
+cdef uint32_t prepare_eventcount_wait(mq_u32 *eventcount, bint passive) noexcept:
     """Say that we sleep, and return what the word shall be then. Passive: only that; the wakes of others end it."""
     return mq_load_acquire_u32(eventcount) if passive else mq_eventcount_prepare_wait_mp(eventcount)
 
@@ -32,7 +32,7 @@ cdef mq_poll_ops make_poll_ops(mq_poll_ops reader, bint passive) noexcept:
     return reader
 
 
-cdef bint wait_for(Waitable waitable, RecordFile file, timeout) except -1:
+cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) except -1:
     """Wait until there is something that was not told; False: the time is over."""
     cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
     waitable._check_usable()
@@ -46,59 +46,59 @@ cdef bint wait_for(Waitable waitable, RecordFile file, timeout) except -1:
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
-cdef class Handle(Waitable):
+cdef class RecordHandle(Waitable):
     """An open vector or board, and the row of who writes with it."""
     cdef RecordFile _file
-    cdef mq_record_writer _w
-    cdef mq_record_file_parts _view       # of those elements that are meant
+    cdef mq_record_writer _writer
+    cdef mq_record_file_parts _opened_parts       # of those elements that are meant
     cdef mq_vector_poll_state _poll_state  # the watcher's
     cdef uint64_t *_seen_counts             # how often each element was written when `changes` told of it last
     cdef uint64_t _uid               # of the row
     cdef void *_row_token                 # its lock
     cdef bint _passive
     cdef int64_t _clock_offset       # of the host's clock to CLOCK_MONOTONIC
-    cdef list _threads               # that are in it without the GIL, or waiting
+    cdef list _user_threads               # that are in it without the GIL, or waiting
     cdef uint64_t _next_index        # where a limited batch of changes continues
-    cdef bint _in_changes               # a thread is in `changes`
-    cdef bint _writing               # of an exclusive vector: a thread writes without Python's lock
+    cdef bint _is_reading_changes               # a thread is in `changes`
+    cdef bint _is_writing               # of an exclusive vector: a thread writes without Python's lock
 
-    def _open(self, wanted, prefix, trust, spin_us):
-        """Open what an `Opening` says; then _adopt it."""
+    def _open_handle(self, wanted, prefix, trust, spin_us):
+        """Open what the options say; then attach the file."""
         cdef RecordFile file
         self._endpoint, self._passive = wanted.name, wanted.passive
         self._spin_us = naming.spin_us(spin_us, wanted.name)
         self._clock_offset = host_offset_ns()
         if not wanted.name:
-            self._adopt(private_file(wanted))
+            self._attach_record_file(make_private_record_file(wanted))
             return
         refuse_in_simulation(wanted.name)
         in_prefix = naming.resolve_prefix(prefix)
         with naming.overrides(trust=trust):
-            file = record_file(wanted.name, in_prefix, trust, wanted)
+            file = make_record_file(wanted.name, in_prefix, trust, wanted)
             if wanted.passive:
                 if not file.open(False):
                     raise wanted.missing_error()
                 file._check_requested()
             else:
                 file.open_or_create(wanted.create, wanted.mode)
-        self._adopt(file)
+        self._attach_record_file(file)
 
-    cdef int _adopt(self, RecordFile file) except -1:
+    cdef int _attach_record_file(self, RecordFile file) except -1:
         """Begin with a file that is open, and was compared with what was asked for."""
-        self._file, self._w.parts, self._view = file, file.parts, file.parts
-        self._w.liveness_file = file.liveness_file()
+        self._file, self._writer.parts, self._opened_parts = file, file.parts, file.parts
+        self._writer.liveness_file = file.liveness_file()
         self._seen_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
         if self._seen_counts == NULL:
             raise MemoryError()
-        self._poll_state.parts, self._poll_state.seen = &self._view, self._seen_counts
+        self._poll_state.parts, self._poll_state.seen = &self._opened_parts, self._seen_counts
         self._poll_state.not_truncated = file.not_truncated
         self._reset()
         return 0
 
     def _reset(self):
         """Be open in this process: nobody uses it so far, and it has no row."""
-        self._threads, self._in_changes, self._writing = [], False, False
-        self._w.row, self._row_token = NULL, NULL
+        self._user_threads, self._is_reading_changes, self._is_writing = [], False, False
+        self._writer.row, self._row_token = NULL, NULL
         self._fd, self._waiting, self._closing = -1, None, False
         self._use_state = self._generation = fork_generation
 
@@ -116,69 +116,69 @@ cdef class Handle(Waitable):
             self._reset()  # in a forked child: the row is the parent's
         return 0
 
-    cdef void _begin(self) noexcept:
-        self._threads.append(PyThread_get_thread_ident())
+    cdef void _add_user_thread(self) noexcept:
+        self._user_threads.append(PyThread_get_thread_ident())
 
-    cdef void _end(self) noexcept:
-        if PyThread_get_thread_ident() in self._threads:  # not in a child, forked by a handler that used it
-            self._threads.remove(PyThread_get_thread_ident())
+    cdef void _remove_user_thread(self) noexcept:
+        if PyThread_get_thread_ident() in self._user_threads:  # not in a child, forked by a handler that used it
+            self._user_threads.remove(PyThread_get_thread_ident())
 
     cdef void _acquire(self) noexcept:
-        self._begin()  # others may use it meanwhile
+        self._add_user_thread()  # others may use it meanwhile
 
     cdef void _release(self) noexcept:
-        self._end()
+        self._remove_user_thread()
 
-    cdef int _ensure_row(self) except -1:
+    cdef int _ensure_writer_row(self) except -1:
         """What each write does first."""
         self._check_usable()
-        if self._w.row == NULL:
+        if self._writer.row == NULL:
             self._register_writer()
         return 0
 
     cdef int _register_writer(self) except -1:
         if self._passive:
-            raise options.passive_error(self._endpoint)
+            raise options.passive_writer_error(self._endpoint)
         close_at_exit(self)  # runs Python code, which may close it: not behind the row
         cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_FD
         try:
             self._check_usable()  # others may have closed it, written, or forked during the wait
-            if self._w.row == NULL:
-                self._join()
+            if self._writer.row == NULL:
+                self._take_writer_row()
         finally:
             if fd >= 0:
                 unlock_file(fd)
         return 0
 
-    def _join(self):
+    def _take_writer_row(self):
         """Take a row under the lock. The memory of one process has no liveness_file, and one handle."""
         cdef mq_process_identity identity
-        cdef mq_row_table row_table = mq_record_row_table(self._w.parts.header)
+        cdef mq_row_table row_table = mq_record_row_table(self._writer.parts.header)
         cdef int row = 0
         identify(&identity, NULL)
         if self._file.fd >= 0:
-            row = mq_row_table_reserve(&row_table, self._w.liveness_file, &self._row_token)
+            row = mq_row_table_reserve(&row_table, self._writer.liveness_file, &self._row_token)
         if row == MQ_NO_ROW:
-            raise options.writers_error(self._endpoint)
+            raise options.too_many_writers_error(self._endpoint)
         self._uid = new_uid()
-        mq_record_register_writer(&self._w, row, &identity, self._uid, self._row_token != NULL)
-        if self._w.parts.config.flags & MQ_RECORD_EXCLUSIVE:
-            self._claim_exclusive()
+        mq_record_register_writer(&self._writer, row, &identity, self._uid, self._row_token != NULL)
+        if self._writer.parts.config.flags & MQ_RECORD_EXCLUSIVE:
+            self._claim_exclusive_owner()
 
-    cdef int _claim_exclusive(self) except -1:
+    cdef int _claim_exclusive_owner(self) except -1:
         """Be the one handle that writes."""
-        if not mq_record_claim_owner_word(&self._w, &self._w.parts.header.owner):
-            mq_record_unregister_writer(&self._w, self._uid, &self._row_token)
-            holder = self._owner_name(mq_load_relaxed_u64(&self._w.parts.header.owner))
-            raise options.exclusive_error(holder, self._endpoint)
+        if not mq_record_claim_owner_word(&self._writer, &self._writer.parts.header.owner):
+            mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
+            holder = self._describe_owner(mq_load_relaxed_u64(&self._writer.parts.header.owner))
+            raise options.second_writer_error(holder, self._endpoint)
         return 0
 
-    cdef object _owner_name(self, uint64_t owner):
+    cdef object _describe_owner(self, uint64_t owner):
         """Who is named in a word, for people."""
         cdef mq_record_row *row
         if mq_cell_owner_row(owner) >= MQ_RECORD_ROWS:
             return "nobody that is known"
-        row = &self._w.parts.header.rows[mq_cell_owner_row(owner)]
+        row = &self._writer.parts.header.rows[mq_cell_owner_row(owner)]
         name = text(row.at.participant.name, sizeof(row.at.participant.name))
         return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 
@@ -189,9 +189,9 @@ cdef class Handle(Waitable):
         if self._generation != fork_generation:
             return  # in a forked child the row is the parent's
         self._closing = True
-        while self._threads:
+        while self._user_threads:
             self._interrupt_wait()
-            if PyThread_get_thread_ident() in self._threads:
+            if PyThread_get_thread_ident() in self._user_threads:
                 return  # in a signal handler, on top of our own wait: that leaves
             with nogil:
                 usleep(200)
@@ -200,11 +200,11 @@ cdef class Handle(Waitable):
         self._closing = False
 
     cdef int _leave(self) except -1:
-        return 0 if self._threads else Waitable._leave(self)
+        return 0 if self._user_threads else Waitable._leave(self)
 
     cdef int _detach(self) except -1:
-        if self._w.row != NULL:
-            mq_record_unregister_writer(&self._w, self._uid, &self._row_token)
+        if self._writer.row != NULL:
+            mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
         return 0
 
     def _close_at_exit(self):
@@ -217,13 +217,13 @@ cdef class Handle(Waitable):
         return mq_vector_is_readable(&self._poll_state) != 0
 
     cdef mq_u32 *_futex_word(self) noexcept:
-        return &self._w.parts.header.eventcount
+        return &self._writer.parts.header.eventcount
 
     cdef uint32_t _prepare_wait(self) noexcept:
-        return prepare_wait(self._futex_word(), self._passive)
+        return prepare_eventcount_wait(self._futex_word(), self._passive)
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        return max_sleep_ns(self._passive, slept_ns)
+        return compute_max_sleep_ns(self._passive, slept_ns)
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         cdef mq_poll_ops reader = mq_poll_ops(mq_vector_is_readable, &self._poll_state, self._futex_word(), NULL, NULL,
@@ -231,25 +231,25 @@ cdef class Handle(Waitable):
         return make_poll_ops(reader, self._passive)
 
     def wait(self, timeout=None):
-        return wait_for(self, self._file, timeout)
+        return wait_until_readable(self, self._file, timeout)
 
     cdef uint64_t _collect_changes(self, int64_t *indices, uint64_t limit) noexcept:
         """Find up to `limit` changed elements, ascending. A batch starts after a previous one that was full."""
-        cdef uint64_t count = mq_vector_collect_changed(&self._view, self._seen_counts, self._next_index, indices,
-                                                        limit)
+        cdef uint64_t count = mq_vector_collect_changed(&self._opened_parts, self._seen_counts, self._next_index,
+                                                        indices, limit)
         if count == 0 and self._next_index:
-            count = mq_vector_collect_changed(&self._view, self._seen_counts, 0, indices, limit)
+            count = mq_vector_collect_changed(&self._opened_parts, self._seen_counts, 0, indices, limit)
         self._next_index = indices[count - 1] + 1 if count and count == limit else 0
         return count
 
-    cdef int _begin_changes(self) except -1:
+    cdef int _begin_reading_changes(self) except -1:
         self._check_usable()
-        if self._in_changes:
-            raise options.busy_error(self._endpoint)
-        self._in_changes = True
+        if self._is_reading_changes:
+            raise options.concurrent_changes_error(self._endpoint)
+        self._is_reading_changes = True
         return 0
 
-    cdef void _end_changes(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept:
+    cdef void _mark_changes_seen(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept:
         """These were told, as they were when each had been written so often."""
         cdef uint64_t i
         watcher_lock()
@@ -299,7 +299,7 @@ cdef class Handle(Waitable):
 
     def stats(self):
         self._check_usable()
-        return _read_stats(self._file)
+        return _read_record_stats(self._file)
 
     def arecv(self):
         from msgq.impl.base import event_loop

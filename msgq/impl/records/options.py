@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-LENGTH_MAX = 2**31 - 1
+ELEMENTS_MAX = 2**31 - 1
 ITEM_BYTES_MAX = 2**30
 FILE_BYTES_MAX = 2**40
 HEADER_BYTES = 32768
-SCHEMA_DATA_MAX = 11840
-COPIES = 2
-KEYS = 256
+SCHEMA_DATA_BYTES_MAX = 11840
+DEFAULT_COPIES = 2
+DEFAULT_KEYS = 256
 KEYS_MAX = 65536
 KEY_BYTES_MAX = 111
 KEY_ENTRY_BYTES = 128
-VALUE_BYTES = 1008
-LENGTH_WORD = 8  # before a board's value
-VALUE_BYTES_MAX = ITEM_BYTES_MAX - LENGTH_WORD
+DEFAULT_VALUE_BYTES = 1008
+LENGTH_WORD_BYTES = 8  # before a board's value
+VALUE_BYTES_MAX = ITEM_BYTES_MAX - LENGTH_WORD_BYTES
 WRITERS_MAX = 128
-READ_LIMIT_S = 1  # how long a reader tries, while others write faster than it reads
-_LINE = 64
-_WORD = 8
+READ_TIMEOUT_S = 1  # how long a reader tries, while others write faster than it reads
+_CACHE_LINE_BYTES = 64
+_WORD_BYTES = 8
 
 
 # ---- opening ----
 
 
-class Opening(NamedTuple):
+class VectorOpenOptions(NamedTuple):
     """How a vector is to be opened.
 
     Attributes
@@ -64,7 +64,7 @@ class Opening(NamedTuple):
     name : of the vector; "": private memory of this process.
     create : True only makes, False only opens, None does either.
     dtype, length, exclusive, copies : what was asked for; None: what is there. To make one, the first two are there.
-    single : it is to have one element (`Seqlock`).
+    is_single_element : whether it must have one element (`Seqlock`).
     mode : permissions of a new one.
     passive : leaves no trace, and cannot write.
     """
@@ -75,16 +75,16 @@ class Opening(NamedTuple):
     length: int | None
     exclusive: bool | None
     copies: int | None
-    single: bool
+    is_single_element: bool
     mode: int
     passive: bool
 
-    def new(self) -> tuple[np.dtype[Any], int, bool, int]:
+    def fill_defaults(self) -> tuple[np.dtype[Any], int, bool, int]:
         """Return dtype, length, whether it is exclusive, and copies, of a new vector."""
         dtype, length = cast("np.dtype[Any]", self.dtype), cast("int", self.length)
-        return dtype, length, bool(self.exclusive), self.copies or COPIES
+        return dtype, length, bool(self.exclusive), self.copies or DEFAULT_COPIES
 
-    def check(self, dtype: np.dtype[Any], length: int, exclusive: bool, copies: int) -> int:
+    def check_existing(self, dtype: np.dtype[Any], length: int, exclusive: bool, copies: int) -> int:
         """Compare with a vector that is there, and return how many of its elements are meant: the first so many.
 
         Raises
@@ -92,27 +92,27 @@ class Opening(NamedTuple):
         RecordMismatchError : it has not what was asked for. The text names both.
         """
         if self.dtype is not None and self.dtype != dtype:
-            raise self._mismatch(f"has dtype {dtype}, and {self.dtype} was asked for")
-        if self.single and length != 1:
-            raise self._mismatch(f"has {length} elements, and a Seqlock is one; open it as a SeqlockVector")
+            raise self._mismatch_error(f"has dtype {dtype}, and {self.dtype} was asked for")
+        if self.is_single_element and length != 1:
+            raise self._mismatch_error(f"has {length} elements, and a Seqlock is one; open it as a SeqlockVector")
         if (self.length or 0) > length:
-            raise self._mismatch(f"has length {length}, and {self.length} was asked for")
+            raise self._mismatch_error(f"has length {length}, and {self.length} was asked for")
         if self.exclusive not in (None, exclusive):
-            raise self._mismatch(f"has exclusive={exclusive}, and exclusive={self.exclusive} was asked for")
+            raise self._mismatch_error(f"has exclusive={exclusive}, and exclusive={self.exclusive} was asked for")
         if self.copies not in (None, copies):
-            raise self._mismatch(f"has copies={copies}, and copies={self.copies} was asked for")
+            raise self._mismatch_error(f"has copies={copies}, and copies={self.copies} was asked for")
         return self.length or length
 
-    def _mismatch(self, text: str) -> RecordMismatchError:
+    def _mismatch_error(self, text: str) -> RecordMismatchError:
         return RecordMismatchError(f"{text}; leave it out to take what is there, or unlink it", self.name)
 
     def missing_error(self) -> SegmentError:
         """Return the error for a vector that was to be opened, and is not there."""
         advice = "" if self.dtype is not None and self.length is not None else "; give dtype and length to make it"
-        return missing_error(self.name, advice)
+        return records_missing_error(self.name, advice)
 
 
-def opening(
+def check_vector_options(
     name: str | bytes | None,
     dtype: npt.DTypeLike | None,
     length: int | None,
@@ -121,9 +121,9 @@ def opening(
     create: bool | None,
     mode: int | None,
     passive: bool,
-    single: bool = False,
-) -> Opening:
-    """Return the checked arguments of a `SeqlockVector`, or of a `Seqlock`, which is `single`.
+    is_single_element: bool = False,
+) -> VectorOpenOptions:
+    """Return the checked arguments of a `SeqlockVector`, or with `is_single_element` of a `Seqlock`.
 
     Raises
     ------
@@ -134,24 +134,30 @@ def opening(
     TypeError : a number is none.
     """
     checked = "" if name is None else naming.records_name(name)
-    asked = None if dtype is None else _item_dtype(dtype, checked)
-    wanted = Opening(
+    asked = None if dtype is None else _check_item_dtype(dtype, checked)
+    wanted = VectorOpenOptions(
         checked,
-        _create(create, bool(passive), name is None, asked is not None and (single or length is not None), checked),
+        _check_create_option(
+            create,
+            bool(passive),
+            name is None,
+            asked is not None and (is_single_element or length is not None),
+            checked,
+        ),
         asked,
-        _number("length", 1 if single else length, 1, LENGTH_MAX, checked),
+        _check_number_range("length", 1 if is_single_element else length, 1, ELEMENTS_MAX, checked),
         None if exclusive is None else bool(exclusive),
-        _copies(copies, checked),
-        single,
+        _check_copy_count(copies, checked),
+        is_single_element,
         naming.mode(mode, checked),
         bool(passive),
     )
     if wanted.create is not False:
-        _check_file(wanted.new(), checked)
+        _check_file_bytes(wanted.fill_defaults(), checked)
     return wanted
 
 
-def _create(create: bool | None, passive: bool, private: bool, described: bool, name: str) -> bool | None:
+def _check_create_option(create: bool | None, passive: bool, private: bool, described: bool, name: str) -> bool | None:
     if private and (create is False or passive or not described):
         text = "private memory (name=None) is always new: give dtype and length, and neither create=False nor passive"
         raise InvalidValueError(text, name)
@@ -164,24 +170,24 @@ def _create(create: bool | None, passive: bool, private: bool, described: bool, 
     return True if private else None if create is None else bool(create)
 
 
-def _item_dtype(asked: npt.DTypeLike, name: str) -> np.dtype[Any]:
+def _check_item_dtype(asked: npt.DTypeLike, name: str) -> np.dtype[Any]:
     dtype = record_dtype(asked, name)
     if dtype.itemsize > ITEM_BYTES_MAX:
         raise RecordTypeError(f"an item has {dtype.itemsize} bytes; at most {ITEM_BYTES_MAX} are possible", name)
     size = len(struct_schema(dtype).data)
-    if size > SCHEMA_DATA_MAX:
-        text = f"the dtype takes {size} bytes to say; at most {SCHEMA_DATA_MAX} fit: give fewer or shorter fields"
+    if size > SCHEMA_DATA_BYTES_MAX:
+        text = f"the dtype takes {size} bytes to say; at most {SCHEMA_DATA_BYTES_MAX} fit: give fewer or shorter fields"
         raise RecordTypeError(text, name)
     return dtype
 
 
-def _copies(copies: int | None, name: str) -> int | None:
+def _check_copy_count(copies: int | None, name: str) -> int | None:
     if copies not in (None, 2, 4):
         raise InvalidValueError(f"copies is {copies!r}; give 2, or 4 for large items with fast writers", name)
     return copies
 
 
-def _number(option: str, value: int | None, least: int, most: int, name: str) -> int | None:
+def _check_number_range(option: str, value: int | None, least: int, most: int, name: str) -> int | None:
     if value is None:
         return None
     number = operator.index(value)
@@ -190,23 +196,23 @@ def _number(option: str, value: int | None, least: int, most: int, name: str) ->
     return number
 
 
-def cell_strides(item_bytes: int, copies: int) -> tuple[int, int]:
+def compute_cell_strides(item_bytes: int, copies: int) -> tuple[int, int]:
     """Return the bytes from element to element, and from a copy within one to the next."""
-    room = _WORD + (item_bytes + _WORD - 1 & -_WORD)
-    one_line = _WORD + copies * room <= _LINE
-    copy_stride = room if one_line or room > _LINE - _WORD else _LINE
-    return _WORD + (copies - 1) * copy_stride + room + _LINE - 1 & -_LINE, copy_stride
+    room = _WORD_BYTES + (item_bytes + _WORD_BYTES - 1 & -_WORD_BYTES)
+    one_line = _WORD_BYTES + copies * room <= _CACHE_LINE_BYTES
+    copy_stride = room if one_line or room > _CACHE_LINE_BYTES - _WORD_BYTES else _CACHE_LINE_BYTES
+    return _WORD_BYTES + (copies - 1) * copy_stride + room + _CACHE_LINE_BYTES - 1 & -_CACHE_LINE_BYTES, copy_stride
 
 
-def _check_file(new: tuple[np.dtype[Any], int, bool, int], name: str) -> None:
+def _check_file_bytes(new: tuple[np.dtype[Any], int, bool, int], name: str) -> None:
     dtype, length, _, copies = new
-    size = HEADER_BYTES + length * cell_strides(dtype.itemsize, copies)[0]
+    size = HEADER_BYTES + length * compute_cell_strides(dtype.itemsize, copies)[0]
     if size > FILE_BYTES_MAX:
         text = f"{length} elements of {dtype.itemsize} bytes in {copies} copies take {size} bytes"
         raise InvalidValueError(f"{text}; at most {FILE_BYTES_MAX} are possible", name)
 
 
-def dtype_there(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[Any]:
+def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[Any]:
     """Return the dtype that a vector's header says.
 
     Raises
@@ -223,7 +229,7 @@ def dtype_there(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[A
     return dtype
 
 
-class BoardOpening(NamedTuple):
+class BoardOpenOptions(NamedTuple):
     """How a board is to be opened.
 
     Attributes
@@ -244,11 +250,11 @@ class BoardOpening(NamedTuple):
     mode: int
     passive: bool
 
-    def new(self) -> tuple[int, int]:
+    def fill_defaults(self) -> tuple[int, int]:
         """Return how many keys a new board has, and the bytes that a value may have."""
-        return self.keys or KEYS, VALUE_BYTES if self.value_bytes is None else self.value_bytes
+        return self.keys or DEFAULT_KEYS, DEFAULT_VALUE_BYTES if self.value_bytes is None else self.value_bytes
 
-    def check(self, keys: int, value_bytes: int) -> None:
+    def check_existing(self, keys: int, value_bytes: int) -> None:
         """Compare with a board that is there.
 
         Raises
@@ -263,10 +269,10 @@ class BoardOpening(NamedTuple):
 
     def missing_error(self) -> SegmentError:
         """Return the error for a board that was to be opened, and is not there."""
-        return missing_error(self.name)
+        return records_missing_error(self.name)
 
 
-def board_opening(
+def check_board_options(
     name: str | bytes,
     keys: int | None,
     value_bytes: int | None,
@@ -274,7 +280,7 @@ def board_opening(
     create: bool | None,
     mode: int | None,
     passive: bool,
-) -> BoardOpening:
+) -> BoardOpenOptions:
     """Return the checked arguments of a `Board`.
 
     Raises
@@ -286,27 +292,27 @@ def board_opening(
     checked = naming.records_name(name)
     if schema is not None:
         require_schema(schema)
-        if len(schema.data) > SCHEMA_DATA_MAX:
-            text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_MAX} fit into a board"
+        if len(schema.data) > SCHEMA_DATA_BYTES_MAX:
+            text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_BYTES_MAX} fit into a board"
             raise InvalidValueError(text, checked)
-    wanted = BoardOpening(
+    wanted = BoardOpenOptions(
         checked,
-        _create(create, bool(passive), False, True, checked),
-        _number("keys", keys, 1, KEYS_MAX, checked),
-        _number("value_bytes", value_bytes, 1, VALUE_BYTES_MAX, checked),
+        _check_create_option(create, bool(passive), False, True, checked),
+        _check_number_range("keys", keys, 1, KEYS_MAX, checked),
+        _check_number_range("value_bytes", value_bytes, 1, VALUE_BYTES_MAX, checked),
         schema,
         naming.mode(mode, checked),
         bool(passive),
     )
-    count, room = wanted.new()
-    size = HEADER_BYTES + count * (KEY_ENTRY_BYTES + cell_strides(LENGTH_WORD + room, COPIES)[0])
+    count, room = wanted.fill_defaults()
+    size = HEADER_BYTES + count * (KEY_ENTRY_BYTES + compute_cell_strides(LENGTH_WORD_BYTES + room, DEFAULT_COPIES)[0])
     if size > FILE_BYTES_MAX:
         text = f"{count} keys of {room} bytes take {size} bytes; at most {FILE_BYTES_MAX} are possible"
         raise InvalidValueError(text, checked)
     return wanted
 
 
-def change_limit(limit: int | None, length: int, name: str) -> int:
+def resolve_change_limit(limit: int | None, length: int, name: str) -> int:
     """Return how many changes of `length` elements a batch has at most.
 
     Raises
@@ -345,57 +351,57 @@ def validate_key(key: str, name: str) -> bytes:
 # ---- errors ----
 
 
-def missing_error(name: str, advice: str = "") -> SegmentError:
+def records_missing_error(name: str, advice: str = "") -> SegmentError:
     """Return the error for records that were to be opened, or removed."""
     return SegmentError(f"there are no such records{advice}", name, errno=errno.ENOENT)
 
 
-def exists_error(name: str) -> SegmentError:
+def records_exist_error(name: str) -> SegmentError:
     """Return the error for records that were to be made."""
     return SegmentError("the records are there already", name, errno=errno.EEXIST)
 
 
-def kind_error(is_board: bool, name: str) -> RecordMismatchError:
+def wrong_records_kind_error(is_board: bool, name: str) -> RecordMismatchError:
     """Return the error for a board that is opened as a vector, or a vector as a board; `is_board`: what it is."""
     current, asked = ("a board", "a vector") if is_board else ("a vector", "a board")
     return RecordMismatchError(f"is {current}, and was opened as {asked}", name)
 
 
-def passive_error(name: str) -> StateError:
+def passive_writer_error(name: str) -> StateError:
     """Return the error for a passive handle that is to write."""
     return StateError("is passive, and leaves no trace: it cannot write", name)
 
 
-def busy_error(name: str) -> ConcurrentUseError:
+def concurrent_changes_error(name: str) -> ConcurrentUseError:
     """Return the error for a second thread in `changes`."""
     return ConcurrentUseError("another thread asks this handle for changes; one at a time may", name)
 
 
-def locked_error(index: int, holder: str, waited_s: float, name: str) -> WaitTimeoutError:
+def element_locked_error(index: int, holder: str, waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for an element that another writer, which lives, does not let go."""
     text = f"element {index} was held for {waited_s:.6g} s by {holder}, which is stopped or slow"
     return WaitTimeoutError(f"{text}; it was not written, nor those after it", name)
 
 
-def restless_error(index: int, waited_s: float, name: str) -> WaitTimeoutError:
+def read_contention_error(index: int, waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for an element that was written during each attempt to read it."""
     text = f"element {index} was written again during each read for {waited_s:.6g} s"
     return WaitTimeoutError(f"{text}; make it with copies=4, or write less often", name)
 
 
-def no_instant_error(waited_s: float, name: str) -> WaitTimeoutError:
+def no_atomic_snapshot_error(waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for a snapshot of one instant that there was not."""
     text = f"elements changed for {waited_s:.6g} s, so that there was no snapshot of one instant"
     return WaitTimeoutError(f"{text}; give more time, or take one that is not atomic", name)
 
 
-def exclusive_error(owner: str, name: str) -> MultipleWritersError:
+def second_writer_error(owner: str, name: str) -> MultipleWritersError:
     """Return the error for the second writer of an exclusive vector."""
     text = f"is exclusive, and {owner} writes it; one handle may, as long as it is open"
     return MultipleWritersError(text, name)
 
 
-def writers_error(name: str) -> TooManyWritersError:
+def too_many_writers_error(name: str) -> TooManyWritersError:
     """Return the error for a writer for which there is no row."""
     text = f"has {WRITERS_MAX} handles that write, as many as it may; close some, or share one between threads"
     return TooManyWritersError(text, name)
@@ -406,23 +412,23 @@ def key_taken_error(key: str, owner: str, name: str) -> KeyTakenError:
     return KeyTakenError(f"the key {key!r} is declared by {owner}; an Entry gives it back when it is closed", name)
 
 
-def full_error(keys: int, name: str) -> BoardFullError:
+def board_full_error(keys: int, name: str) -> BoardFullError:
     """Return the error for a key for which there is no place."""
     return BoardFullError(f"has {keys} keys, as many as it may (keys=), and keys stay; make a larger board", name)
 
 
-def unwritten_error(key: str, name: str) -> BoardKeyError:
+def unwritten_key_error(key: str, name: str) -> BoardKeyError:
     """Return the error for a key without a value."""
     return BoardKeyError(f"nothing was ever written under {key!r}", name)
 
 
-def too_large_error(size: int, value_bytes: int, name: str) -> MessageTooLargeError:
+def value_too_large_error(size: int, value_bytes: int, name: str) -> MessageTooLargeError:
     """Return the error for a value that does not fit."""
     text = f"a value of {size} bytes does not fit: at most {value_bytes} are allowed (value_bytes)"
     return MessageTooLargeError(text, name)
 
 
-def too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
+def buffer_too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
     """Return the error for a buffer that cannot hold a value."""
     return MessageTooLargeError(f"the value has {size} bytes, the buffer {room}", name)
 

@@ -25,18 +25,18 @@ cdef class RecordFile(EndpointFile):
         return naming.records_directories(self.prefix)
 
     cdef size_t _new_bytes(self) except 0:
-        cdef mq_record_config config = self._shape()
+        cdef mq_record_config config = self._make_new_config()
         return mq_record_file_bytes(&config)
 
-    cdef mq_record_config _shape(self) except *:
+    cdef mq_record_config _make_new_config(self) except *:
         """Of a new one."""
         cdef mq_record_config config
-        if isinstance(self.wanted, options.BoardOpening):
-            keys, value_bytes = self.wanted.new()
-            config.length, config.item_bytes = keys, options.LENGTH_WORD + value_bytes
-            config.copies, config.flags = options.COPIES, MQ_RECORD_BOARD
+        if isinstance(self.open_options, options.BoardOpenOptions):
+            keys, value_bytes = self.open_options.fill_defaults()
+            config.length, config.item_bytes = keys, options.LENGTH_WORD_BYTES + value_bytes
+            config.copies, config.flags = options.DEFAULT_COPIES, MQ_RECORD_BOARD
         else:
-            dtype, length, exclusive, copies = self.wanted.new()
+            dtype, length, exclusive, copies = self.open_options.fill_defaults()
             config.length, config.item_bytes, config.copies = length, dtype.itemsize, copies
             config.flags = MQ_RECORD_EXCLUSIVE if exclusive else 0
         return config
@@ -44,23 +44,26 @@ cdef class RecordFile(EndpointFile):
     cdef int _init_header(self) except -1:
         cdef char creator[MQ_RECORD_CREATOR_BYTES]
         cdef mq_record_header *header = <mq_record_header *> self.segment.address
-        cdef mq_record_config config = self._shape()
+        cdef mq_record_config config = self._make_new_config()
         cdef mq_schema_parts at = mq_schema_parts_from_block(&header.schema, header.schema_data, MQ_RECORD_SCHEMA_BYTES)
         memset(creator, 0, sizeof(creator))
         memcpy(creator, this_process().name, sizeof(this_process().name))
-        schema = self.wanted.schema if config.flags & MQ_RECORD_BOARD else struct_schema(self.wanted.new()[0])
+        if config.flags & MQ_RECORD_BOARD:
+            schema = self.open_options.schema
+        else:
+            schema = struct_schema(self.open_options.fill_defaults()[0])
         if schema is not None:
             write_full_schema(&at, schema)
         mq_record_header_init(header, &config, host_time_ns(), this_process().pid, creator)
         return 0
 
     cdef object missing_error(self):
-        return EndpointFile.missing_error(self) if self.wanted is None else self.wanted.missing_error()
+        return EndpointFile.missing_error(self) if self.open_options is None else self.open_options.missing_error()
 
     cdef int _check_requested(self) except -1:
-        """The kind alone; the rest is compared by who opens it (`Opening.check`), who needs the dtype."""
-        if self.is_board() != isinstance(self.wanted, options.BoardOpening):
-            raise options.kind_error(self.is_board(), self.name)
+        """Compare the kind only. The opener, which needs the dtype, compares the rest (`check_existing`)."""
+        if self.is_board() != isinstance(self.open_options, options.BoardOpenOptions):
+            raise options.wrong_records_kind_error(self.is_board(), self.name)
         return 0
 
     # ---- what it says of itself ----
@@ -84,19 +87,19 @@ cdef class RecordFile(EndpointFile):
         return read_full_schema(&at)
 
 
-cdef RecordFile record_file(str name, str in_prefix, object trust, object wanted):
+cdef RecordFile make_record_file(str name, str in_prefix, object trust, object wanted):
     """Return the file of a vector or board, not open."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
-    file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
+    file.name, file.prefix, file.trust, file.open_options = name, in_prefix, trust, wanted
     file.path = naming.records_path(name, in_prefix)
     return file
 
 
-cdef RecordFile private_file(object wanted):
+cdef RecordFile make_private_record_file(object wanted):
     """Return a new vector in memory of this process."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
     cdef Segment segment = Segment.__new__(Segment)
-    file.name, file.prefix, file.path, file.wanted, file.mode = "", "", "", wanted, 0o600
+    file.name, file.prefix, file.path, file.open_options, file.mode = "", "", "", wanted, 0o600
     cdef size_t size = file._new_bytes()
     cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if address == MAP_FAILED:
@@ -109,6 +112,6 @@ cdef RecordFile private_file(object wanted):
 
 
 def unlink_records(str name, str in_prefix):
-    file = record_file(name, in_prefix, None, None)
+    file = make_record_file(name, in_prefix, None, None)
     if not remove_file(name, file.path):
-        raise options.missing_error(name)
+        raise options.records_missing_error(name)

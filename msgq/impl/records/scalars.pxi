@@ -2,20 +2,20 @@
 
 
 cdef object numpy_void = None           # numpy.void; None: nothing is known
-cdef Py_ssize_t bytes_at = 0      # where in one the address of its bytes is
-cdef Py_ssize_t dtype_at = 0      # and its dtype
+cdef Py_ssize_t scalar_bytes_offset = 0      # where in one the address of its bytes is
+cdef Py_ssize_t scalar_dtype_offset = 0      # and its dtype
 
 
-cdef int learn_scalars() except -1:
+cdef int learn_scalar_layout() except -1:
     """Find both in a scalar whose both are known: so this is built without NumPy, and holds for any version of it.
 
     Without both, scalars are converted as everything else is.
     """
-    global numpy_void, bytes_at, dtype_at
+    global numpy_void, scalar_bytes_offset, scalar_dtype_offset
     cdef Py_buffer view
     cdef Py_ssize_t at
     cdef const void *word
-    if bytes_at and dtype_at:
+    if scalar_bytes_offset and scalar_dtype_offset:
         return 0
     import numpy as np
 
@@ -25,19 +25,21 @@ cdef int learn_scalars() except -1:
     for at in range(sizeof(PyObject), type(known).__basicsize__ - sizeof(void *) + 1, sizeof(void *)):
         word = (<const void **> (<char *> <PyObject *> known + at))[0]
         if word == view.buf:
-            bytes_at = at
+            scalar_bytes_offset = at
         elif word == <const void *> <PyObject *> dtype:
-            dtype_at = at
+            scalar_dtype_offset = at
     PyBuffer_Release(&view)
-    numpy_void = type(known) if bytes_at and dtype_at else None
+    numpy_void = type(known) if scalar_bytes_offset and scalar_dtype_offset else None
     return 0
 
 
-cdef object scalar_dtype(value):
+cdef object get_scalar_dtype(value):
     """The dtype of a structured scalar; None: it is something else."""
-    return <object> (<PyObject **> (<char *> <PyObject *> value + dtype_at))[0] if type(value) is numpy_void else None
+    if type(value) is not numpy_void:
+        return None
+    return <object> (<PyObject **> (<char *> <PyObject *> value + scalar_dtype_offset))[0]
 
 
-cdef const uint8_t *scalar_bytes(value) noexcept:
+cdef const uint8_t *get_scalar_bytes(value) noexcept:
     """The bytes of what has such a dtype, for as long as it lives."""
-    return (<const uint8_t **> (<char *> <PyObject *> value + bytes_at))[0]
+    return (<const uint8_t **> (<char *> <PyObject *> value + scalar_bytes_offset))[0]

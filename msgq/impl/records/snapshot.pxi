@@ -2,10 +2,10 @@
 
 
 cdef enum:
-    KEYS_MAX = 256  # keys
+    SHOWN_KEYS_MAX = 256  # keys
 
 
-cdef uint64_t _count_written(RecordFile file) noexcept:
+cdef uint64_t _count_written_elements(RecordFile file) noexcept:
     """Elements that were written so far, by all rows."""
     cdef uint64_t written = 0
     cdef int row
@@ -14,7 +14,7 @@ cdef uint64_t _count_written(RecordFile file) noexcept:
     return written
 
 
-cdef dict _writers(RecordFile file, const mq_record_summary *summary):
+cdef dict _read_writers(RecordFile file, const mq_record_summary *summary):
     """Return who writes, and rows of nobody in which something is left, by row."""
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef mq_record_row *row
@@ -33,7 +33,7 @@ cdef dict _writers(RecordFile file, const mq_record_summary *summary):
     return writers
 
 
-cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value_copy *value):
+cdef bint _read_value_info(RecordFile file, uint64_t index, mq_board_value_copy *value):
     """Look at a value; False: it changed all the time, or has a length that none can have."""
     cdef int _again
     for _again in range(MQ_RECORD_READ_TRIES):
@@ -43,7 +43,7 @@ cdef bint _read_value(RecordFile file, uint64_t index, mq_board_value_copy *valu
     return False
 
 
-cdef object _key_info(RecordFile file, uint64_t index, dict writers, uint64_t now):
+cdef object _read_key_info(RecordFile file, uint64_t index, dict writers, uint64_t now):
     cdef mq_board_value_copy value
     cdef char name[MQ_RECORD_KEY_BYTES]
     cdef uint64_t owner_word = mq_load_acquire_u64(&file.parts.keys[index].owner)
@@ -51,28 +51,28 @@ cdef object _key_info(RecordFile file, uint64_t index, dict writers, uint64_t no
     key = name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
     writer = writers.get(mq_record_find_owner_row(file.parts.header, owner_word)) if owner_word else None
     owner = writer and writer.participant
-    if not _read_value(file, index, &value):
+    if not _read_value_info(file, index, &value):
         return RecordKeyInfo(key, owner, value.count)
     return RecordKeyInfo(key, owner, value.count, value.length, value.time_ns, max(0, <object> now - value.time_ns))
 
 
-cdef object _read_stats(RecordFile file):
+cdef object _read_record_stats(RecordFile file):
     cdef mq_record_summary summary
     cdef mq_record_header *header = file.parts.header
     cdef bint is_board = file.is_board()
     cdef uint64_t now = host_time_ns(), key_count, i
     with nogil:
         mq_record_summarize(&file.parts, &summary)
-    writers = _writers(file, &summary)
+    writers = _read_writers(file, &summary)
     key_count = mq_board_key_count(&file.parts) if is_board else 0
-    keys = tuple([_key_info(file, i, writers, now) for i in range(min(key_count, <uint64_t> KEYS_MAX))])
+    keys = tuple([_read_key_info(file, i, writers, now) for i in range(min(key_count, <uint64_t> SHOWN_KEYS_MAX))])
     locked_by_dead = sum([each.locked for each in writers.values() if each.participant.alive is False])
     stats = RecordStats(
         file.name, file.prefix, file.path, file.segment.size, file.mode, "board" if is_board else "vector",
         file.creator, file.created_ns, file.parts.config.length,
         mq_board_value_bytes(&file.parts) if is_board else file.parts.config.item_bytes, file.parts.config.copies,
         bool(file.parts.config.flags & MQ_RECORD_EXCLUSIVE), file.schema,
-        _count_written(file), summary.elements_written, summary.locked, summary.orphaned + locked_by_dead,
+        _count_written_elements(file), summary.elements_written, summary.locked, summary.orphaned + locked_by_dead,
         summary.last_time_ns or None,
         max(0, <object> now - summary.last_time_ns) if summary.last_time_ns else None,
         summary.last_index if summary.last_time_ns else None, mq_eventcount_has_waiters_mp(&header.eventcount),
@@ -82,32 +82,32 @@ cdef object _read_stats(RecordFile file):
     return stats
 
 
-cdef RecordFile _open_file(str name, str in_prefix):
-    file = record_file(name, in_prefix, None, None)
+cdef RecordFile _open_record_file(str name, str in_prefix):
+    file = make_record_file(name, in_prefix, None, None)
     if not file.open(False):
         raise file.missing_error()
     return file
 
 
-cdef class RecordWatch:
+cdef class RecordStatsReader:
     """One vector or board, kept mapped, to be looked at again and again. See the type stub for the contract."""
 
     cdef RecordFile _file
     cdef object _item_bytes         # of a vector; the values of a board have sizes of their own
 
     def __init__(self, str name, str in_prefix):
-        self._file = _open_file(name, in_prefix)
+        self._file = _open_record_file(name, in_prefix)
         self._item_bytes = None if self._file.is_board() else self._file.parts.config.item_bytes
 
     def counts(self):
-        written = _count_written(self._file)
+        written = _count_written_elements(self._file)
         self._file.check_truncation()
         return EndpointCounts(written, None if self._item_bytes is None else written * self._item_bytes, None)
 
     def stats(self):
-        return _read_stats(self._file)
+        return _read_record_stats(self._file)
 
 
 def remove_record(str name, str in_prefix, wanted):
-    cdef RecordFile file = _open_file(name, in_prefix)
-    return file.remove_if(lambda: wanted(_read_stats(file)))
+    cdef RecordFile file = _open_record_file(name, in_prefix)
+    return file.remove_if(lambda: wanted(_read_record_stats(file)))

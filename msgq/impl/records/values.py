@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class Watch(Generic[Item]):
+class ChangeIterator(Generic[Item]):
     """An iterator over the changes of a vector, a record, a board or a key: each item is what its `receive` returns.
 
     ``for`` ends when nothing changes for the time-out, in seconds. ``async for`` waits in a task of an asyncio loop,

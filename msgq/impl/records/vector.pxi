@@ -3,7 +3,7 @@
 
 cdef enum:
     SPIN_GIL_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element is deaf to signals
-    FRESH_BYTES = 4096             # rows that are made together
+    VALUE_ROWS_BYTES = 4096             # rows that are made together
 
 
 def _reopen_vector(kind, arguments, prefix, trust, passive):
@@ -25,20 +25,20 @@ cdef class _ArrayMemory:
         PyBuffer_Release(&self.view)
 
 
-cdef mq_element_selection _range(uint64_t first, uint64_t count) noexcept:
+cdef mq_element_selection _select_range(uint64_t first, uint64_t count) noexcept:
     cdef mq_element_selection elements
     elements.list, elements.first, elements.count = NULL, first, count
     return elements
 
 
-cdef mq_element_selection _list(_ArrayMemory indices) noexcept:
+cdef mq_element_selection _select_indices(_ArrayMemory indices) noexcept:
     cdef mq_element_selection elements
     elements.list, elements.first, elements.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
     return elements
 
 
 @cython.no_gc_clear  # as its base
-cdef class Vector(Handle):
+cdef class VectorBase(RecordHandle):
     """Elements of one dtype."""
     cdef object _dtype
     cdef object _equal_dtype          # another one that is equal
@@ -46,32 +46,33 @@ cdef class Vector(Handle):
     cdef object _ndarray          # numpy.ndarray
     cdef object _empty_array           # numpy.empty
     cdef object _index_dtype          # the dtype of indexes
-    cdef _ArrayMemory _scratch        # a row in which single values are converted; None: they are large
+    cdef _ArrayMemory _scratch_row        # a row in which single values are converted; None: they are large
     cdef _ArrayMemory _value_rows          # rows for single values that are read
     cdef Py_ssize_t _value_rows_used       # of these
-    cdef bint _converting       # somebody uses the scratch, whose code may come back here
+    cdef bint _is_converting       # somebody uses the scratch, whose code may come back here
     cdef bint _exclusive            # one handle writes
     cdef bint _tracked          # the library writes the times into the values
     cdef uint64_t _length       # as it was opened: of those that there are, the first so many
 
-    def _use(self, wanted):
+    def _apply_open_options(self, wanted):
         """Compare with what was asked for, and be ready to convert."""
         import numpy as np
 
         config = self._file.parts.config
-        self._dtype = options.dtype_there(self._file.schema, config.item_bytes, self._endpoint)
-        learn_scalars()
-        self._length = wanted.check(self._dtype, config.length, config.flags & MQ_RECORD_EXCLUSIVE != 0, config.copies)
+        self._dtype = options.read_schema_dtype(self._file.schema, config.item_bytes, self._endpoint)
+        learn_scalar_layout()
+        exclusive = config.flags & MQ_RECORD_EXCLUSIVE != 0
+        self._length = wanted.check_existing(self._dtype, config.length, exclusive, config.copies)
         self._dtype = self._equal_dtype = wanted.dtype or self._dtype  # equal, and the object that values bring
         self._is_f8 = self._dtype == np.dtype("=f8")
-        self._view.config.length = self._length
-        self._exclusive = config.flags & MQ_RECORD_EXCLUSIVE != 0
+        self._opened_parts.config.length = self._length
+        self._exclusive = exclusive
         self._ndarray, self._empty_array, self._index_dtype = np.ndarray, np.empty, np.dtype(np.int64)
-        self._tracked = arrays.is_tracked(self._dtype)
+        self._tracked = arrays.is_tracked_dtype(self._dtype)
         if self._tracked and not wanted.passive:
             prepare_origins()
         if config.item_bytes < LARGE_BYTES:
-            self._scratch = _ArrayMemory(np.zeros(1, self._dtype), True)
+            self._scratch_row = _ArrayMemory(np.zeros(1, self._dtype), True)
 
     def __repr__(self):
         kind = type(self).__name__
@@ -95,18 +96,18 @@ cdef class Vector(Handle):
 
     @property
     def copies(self):
-        return self._view.config.copies
+        return self._opened_parts.config.copies
 
-    cdef bint _is_large(self, uint64_t count) noexcept:
-        return count * self._view.config.item_bytes >= LARGE_BYTES
+    cdef bint _is_large_copy(self, uint64_t count) noexcept:
+        return count * self._opened_parts.config.item_bytes >= LARGE_BYTES
 
-    cdef bint _is_single(self, selection) except -1:
+    cdef bint _is_element_index(self, selection) except -1:
         """Whether an index is of one element, as far as it can be one."""
         if type(selection) is int:
             return True
         return not (isinstance(selection, (slice, list, range)) or getattr(selection, "ndim", 0))
 
-    cdef uint64_t _element(self, index) except? 0:
+    cdef uint64_t _resolve_element_index(self, index) except? 0:
         cdef Py_ssize_t number
         if type(index) is int:
             try:
@@ -115,185 +116,187 @@ cdef class Vector(Handle):
                 number = -1
             if 0 <= number < <Py_ssize_t> self._length:
                 return number
-        return arrays.element(index, self._length, self._endpoint)
+        return arrays.check_element_index(index, self._length, self._endpoint)
 
     # ---- reading ----
 
-    cdef int _read(self, mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info,
+    cdef int _read_elements(self, mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info,
                    int64_t limit_ns) except -1:
         """Read until all is read. What `reading` is NULL for is read faster. `limit_ns`: how long to try."""
         cdef uint64_t done
         cdef int64_t deadline = 0
-        cdef bint large = self._is_large(elements.count)
+        cdef bint large = self._is_large_copy(elements.count)
         while True:
             if large:
-                self._begin()
+                self._add_user_thread()
                 with nogil:
-                    done = self._read_some(elements, to, info)
-                self._end()
+                    done = self._try_read_elements(elements, to, info)
+                self._remove_user_thread()
             else:
-                done = self._read_some(elements, to, info)
+                done = self._try_read_elements(elements, to, info)
             if done == elements.count:
                 self._file.check_truncation()
                 return 0
             if deadline and mq_monotonic_ns() > deadline:
-                raise options.restless_error(self._at(elements, done), limit_ns / MQ_NS_PER_S, self._endpoint)
+                index = self._selected_element_index(elements, done)
+                raise options.read_contention_error(index, limit_ns / MQ_NS_PER_S, self._endpoint)
             deadline = deadline or mq_monotonic_ns() + limit_ns
-            to = _advance(elements, to, info, done, self._view.config.item_bytes)
+            to = _advance_selection(elements, to, info, done, self._opened_parts.config.item_bytes)
             with nogil:
                 sched_yield()
             PyErr_CheckSignals()
             self._check_usable()
 
-    cdef uint64_t _read_some(self, const mq_element_selection *elements, uint8_t *to,
+    cdef uint64_t _try_read_elements(self, const mq_element_selection *elements, uint8_t *to,
                              const mq_vector_read_info *info) noexcept nogil:
         if info == NULL:
-            return mq_vector_read(&self._view, elements, to)
-        return mq_vector_read_with_info(&self._view, elements, to, info)
+            return mq_vector_read(&self._opened_parts, elements, to)
+        return mq_vector_read_with_info(&self._opened_parts, elements, to, info)
 
-    cdef uint64_t _at(self, const mq_element_selection *elements, uint64_t i) noexcept:
+    cdef uint64_t _selected_element_index(self, const mq_element_selection *elements, uint64_t i) noexcept:
         return elements.list[i] if elements.list != NULL else elements.first + i
 
-    cdef object _read_one(self, uint64_t index, mq_vector_read_info *info):
+    cdef object _read_element(self, uint64_t index, mq_vector_read_info *info):
         """The value of one element, a copy of its own."""
-        cdef mq_element_selection elements = _range(index, 1)
+        cdef mq_element_selection elements = _select_range(index, 1)
         cdef _ArrayMemory to
         cdef Py_ssize_t row
         self._check_usable()
         if self._value_rows is None or self._value_rows_used == self._value_rows.view.shape[0]:
-            self._new_rows()
+            self._allocate_value_rows()
         to, row = self._value_rows, self._value_rows_used
         self._value_rows_used += 1
-        self._read(&elements, to.at + row * self._view.config.item_bytes, info, READ_LIMIT_NS)
+        self._read_elements(&elements, to.at + row * self._opened_parts.config.item_bytes, info, READ_TIMEOUT_NS)
         return to.array[row]
 
-    cdef int _new_rows(self) except -1:
+    cdef int _allocate_value_rows(self) except -1:
         """Rows of which each becomes one value, once: NumPy's structured scalars are no copies, but lie in an array."""
-        cdef Py_ssize_t count = max(1, FRESH_BYTES // <Py_ssize_t> self._view.config.item_bytes)
+        cdef Py_ssize_t count = max(1, VALUE_ROWS_BYTES // <Py_ssize_t> self._opened_parts.config.item_bytes)
         self._value_rows, self._value_rows_used = _ArrayMemory(self._empty_array(count, self._dtype), True), 0
         self._value_rows.array.flags.writeable = False  # `vector[i]["field"] = x` shall raise
         return 0
 
-    cdef object _read_many(self, selection, out):
+    cdef object _read_selection(self, selection, out):
         cdef mq_element_selection elements
         cdef _ArrayMemory index_memory
         if selection is None:
-            elements = _range(0, self._length)
+            elements = _select_range(0, self._length)
         else:
             index_memory = self._resolve_indices(selection)
-            elements = _list(index_memory)
-        cdef _ArrayMemory to = self._output(out, elements.count)
+            elements = _select_indices(index_memory)
+        cdef _ArrayMemory to = self._prepare_output_array(out, elements.count)
         self._check_usable()
-        self._read(&elements, to.at, NULL, READ_LIMIT_NS)
+        self._read_elements(&elements, to.at, NULL, READ_TIMEOUT_NS)
         return to.array
 
-    cdef object _read_only_rows(self, selection):
+    cdef object _read_selection_readonly(self, selection):
         """Return a read-only copy of elements."""
-        rows = self._read_many(selection, None)
+        rows = self._read_selection(selection, None)
         rows.flags.writeable = False
         return rows
 
-    cdef _ArrayMemory _output(self, out, uint64_t count):
+    cdef _ArrayMemory _prepare_output_array(self, out, uint64_t count):
         """Where so many rows shall be put."""
         cdef _ArrayMemory to
         if out is None:
             return _ArrayMemory(self._empty_array(count, self._dtype), True)
-        if type(out) is self._ndarray and self._is_dtype(out.dtype):
+        if type(out) is self._ndarray and self._is_element_dtype(out.dtype):
             try:
                 to = _ArrayMemory(out, True)
             except (BufferError, ValueError):
                 to = None  # below it is told better
             if to is not None and to.view.ndim == 1 and to.view.shape[0] == <Py_ssize_t> count:
                 return to
-        return _ArrayMemory(arrays.validate_out(out, self._dtype, (count,), self._endpoint), True)
+        return _ArrayMemory(arrays.check_output_array(out, self._dtype, (count,), self._endpoint), True)
 
     cdef _ArrayMemory _resolve_indices(self, selection):
         """The indexes that are meant, all of them possible; nobody else has the array."""
         cdef _ArrayMemory index_memory
         if type(selection) is self._ndarray and selection.ndim == 1 and selection.dtype == self._index_dtype:
             index_memory = _ArrayMemory(selection.copy(), False)
-            if mq_vector_indices_are_valid(&self._view, <const int64_t *> index_memory.at, index_memory.view.shape[0]):
+            if mq_vector_indices_are_valid(&self._opened_parts, <const int64_t *> index_memory.at,
+                                           index_memory.view.shape[0]):
                 return index_memory
-        return _ArrayMemory(arrays.indices(selection, self._length, self._endpoint), False)
+        return _ArrayMemory(arrays.resolve_element_indices(selection, self._length, self._endpoint), False)
 
     def snapshot(self, atomic=False, out=None, timeout=1.0):
-        cdef mq_element_selection elements = _range(0, self._length)
+        cdef mq_element_selection elements = _select_range(0, self._length)
         cdef mq_vector_read_info info
         cdef int64_t limit = timeout_ns(timeout, self._endpoint)
         limit = limit if limit >= 0 else 1 << 62
-        cdef _ArrayMemory to = self._output(out, self._length)
+        cdef _ArrayMemory to = self._prepare_output_array(out, self._length)
         self._check_usable()
         if not atomic:
-            self._read(&elements, to.at, NULL, limit)
+            self._read_elements(&elements, to.at, NULL, limit)
             return to.array
         cdef _ArrayMemory counts = _ArrayMemory(self._empty_array(self._length, "u8"), True)
         info.count, info.time_ns = <uint64_t *> counts.at, NULL
-        self._read(&elements, to.at, &info, limit)
-        self._read_atomic(to.at, <uint64_t *> counts.at, limit)
+        self._read_elements(&elements, to.at, &info, limit)
+        self._reread_until_atomic(to.at, <uint64_t *> counts.at, limit)
         return to.array
 
-    cdef int _read_atomic(self, uint8_t *to, uint64_t *times, int64_t limit_ns) except -1:
+    cdef int _reread_until_atomic(self, uint8_t *to, uint64_t *times, int64_t limit_ns) except -1:
         """Read again what was written meanwhile, until all is of one instant."""
         cdef int64_t deadline = mq_monotonic_ns() + limit_ns
         cdef bint is_atomic = False
         while not is_atomic:
-            self._begin()
+            self._add_user_thread()
             with nogil:
-                is_atomic = mq_vector_snapshot_step(&self._view, to, times)
-            self._end()
+                is_atomic = mq_vector_snapshot_step(&self._opened_parts, to, times)
+            self._remove_user_thread()
             if not is_atomic and mq_monotonic_ns() > deadline:
-                raise options.no_instant_error(limit_ns / MQ_NS_PER_S, self._endpoint)
+                raise options.no_atomic_snapshot_error(limit_ns / MQ_NS_PER_S, self._endpoint)
             PyErr_CheckSignals()
             self._check_usable()
         return self._file.check_truncation()
 
-    cdef object _read_info(self, selection, bint of_times):
+    cdef object _read_counts_or_times(self, selection, bint of_times):
         """How often elements were written, or when they were last."""
         cdef mq_element_selection elements
         cdef mq_vector_read_info info
         cdef _ArrayMemory index_memory = self._resolve_indices(selection)
-        elements = _list(index_memory)
+        elements = _select_indices(index_memory)
         cdef _ArrayMemory to = _ArrayMemory(self._empty_array(elements.count, "i8" if of_times else "u8"), True)
         info.count = NULL if of_times else <uint64_t *> to.at
         info.time_ns = <int64_t *> to.at if of_times else NULL
         self._check_usable()
-        self._read(&elements, NULL, &info, READ_LIMIT_NS)
+        self._read_elements(&elements, NULL, &info, READ_TIMEOUT_NS)
         return to.array
 
     # ---- writing ----
 
-    cdef const mq_stamps *_stamps(self, int64_t time, mq_stamps *stamps) except? NULL:
+    cdef const mq_stamps *_make_value_stamps(self, int64_t time, mq_stamps *stamps) except? NULL:
         """What goes into values of a tracked dtype; NULL: it is not tracked."""
         if not self._tracked:
             return NULL
         stamps.publish_time, stamps.origin_time = time, current_origin() or new_origin(time)
         return stamps
 
-    cdef int _write_one(self, uint64_t index, value, timeout) except -1:
+    cdef int _write_element(self, uint64_t index, value, timeout) except -1:
         """Write one element."""
-        cdef mq_element_selection elements = _range(index, 1)
+        cdef mq_element_selection elements = _select_range(index, 1)
         cdef bytes copied
         cdef _ArrayMemory source
-        cdef const uint8_t *scalar = self._scalar_address(value)
+        cdef const uint8_t *scalar = self._get_scalar_address(value)
         if scalar != NULL:
-            self._ensure_row()
-            if self._try_write(&elements, scalar):
+            self._ensure_writer_row()
+            if self._try_write_elements(&elements, scalar):
                 return 0
-            copied = (<const char *> scalar)[:self._view.config.item_bytes]
-            return self._write(&elements, <const uint8_t *> <char *> copied, timeout)
-        if self._scratch is None or self._converting or not self._convert(value):
-            source = _ArrayMemory(arrays.values(value, self._dtype, 1, self._endpoint), False)
-            return self._write(&elements, source.at, timeout)
+            copied = (<const char *> scalar)[:self._opened_parts.config.item_bytes]
+            return self._write_elements(&elements, <const uint8_t *> <char *> copied, timeout)
+        if self._scratch_row is None or self._is_converting or not self._convert_into_scratch(value):
+            source = _ArrayMemory(arrays.convert_element_values(value, self._dtype, 1, self._endpoint), False)
+            return self._write_elements(&elements, source.at, timeout)
         try:
-            self._ensure_row()
-            if self._try_write(&elements, self._scratch.at):
+            self._ensure_writer_row()
+            if self._try_write_elements(&elements, self._scratch_row.at):
                 return 0
-            copied = (<const char *> self._scratch.at)[:self._view.config.item_bytes]
+            copied = (<const char *> self._scratch_row.at)[:self._opened_parts.config.item_bytes]
         finally:
-            self._converting = False
-        return self._write(&elements, <const uint8_t *> <char *> copied, timeout)
+            self._is_converting = False
+        return self._write_elements(&elements, <const uint8_t *> <char *> copied, timeout)
 
-    cdef bint _is_dtype(self, dtype) except -1:
+    cdef bint _is_element_dtype(self, dtype) except -1:
         """Whether a dtype is that of the elements: the last one that was is not compared again, which takes long."""
         if dtype is not self._dtype and dtype is not self._equal_dtype:
             if dtype != self._dtype:
@@ -301,114 +304,117 @@ cdef class Vector(Handle):
             self._equal_dtype = dtype
         return True
 
-    cdef const uint8_t *_scalar_address(self, value) except? NULL:
+    cdef const uint8_t *_get_scalar_address(self, value) except? NULL:
         """The bytes of a structured scalar of this dtype, where they are; NULL: it is something else."""
-        dtype = scalar_dtype(value)
-        return scalar_bytes(value) if dtype is not None and self._is_dtype(dtype) else NULL
+        dtype = get_scalar_dtype(value)
+        return get_scalar_bytes(value) if dtype is not None and self._is_element_dtype(dtype) else NULL
 
-    cdef bint _convert(self, value) except -1:
-        """Put a value into the scratch, then this thread's (`_converting`); False: arrays.values shall see it."""
+    cdef bint _convert_into_scratch(self, value) except -1:
+        """Convert a value into the scratch row, and set `_is_converting`. False: it was not converted."""
         if self._is_f8 and isinstance(value, float):  # np.float64 is one
-            self._converting = True
-            (<double *> self._scratch.at)[0] = value
+            self._is_converting = True
+            (<double *> self._scratch_row.at)[0] = value
             return True
         if type(value) not in (float, int, tuple, bool, bytes, str):
             dtype = getattr(value, "dtype", None)
-            if dtype is None or not self._is_dtype(dtype):  # NumPy has None for float64
+            if dtype is None or not self._is_element_dtype(dtype):  # NumPy has None for float64
                 return False
-        self._converting = True
+        self._is_converting = True
         try:
-            self._scratch.array[0] = value
+            self._scratch_row.array[0] = value
             return True
         except (TypeError, ValueError, OverflowError):
-            self._converting = False
+            self._is_converting = False
             return False  # its error is the better one
         except BaseException:
-            self._converting = False
+            self._is_converting = False
             raise
 
-    cdef bint _try_write(self, const mq_element_selection *elements, const uint8_t *source) except -1:
+    cdef bint _try_write_elements(self, const mq_element_selection *elements, const uint8_t *source) except -1:
         """Write at once; False: another writer has the element, or it takes longer."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
         cdef int64_t time
-        if self._writing:
+        if self._is_writing:
             return False
         time = mq_monotonic_ns() + self._clock_offset
-        status = mq_vector_write(&self._w, elements, source, time, self._stamps(time, &stamps), 0, &done)
+        status = mq_vector_write(&self._writer, elements, source, time, self._make_value_stamps(time, &stamps), 0,
+                                 &done)
         self._file.check_truncation()
         if status == MQ_VECTOR_CORRUPT:
-            raise self._corrupt_error()
+            raise self._corrupt_versions_error()
         return status == MQ_VECTOR_WRITTEN
 
-    cdef int _write(self, mq_element_selection *elements, const uint8_t *source, timeout) except -1:
+    cdef int _write_elements(self, mq_element_selection *elements, const uint8_t *source, timeout) except -1:
         """Write all that is selected, one after the other."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
         cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)  # before the row: it runs Python code
-        self._ensure_row()
-        if self._writing:
+        self._ensure_writer_row()
+        if self._is_writing:
             text = "another thread is in the middle of a write; an exclusive vector takes one at a time"
             raise ConcurrentUseError(text, self._endpoint)
         time = mq_monotonic_ns() + self._clock_offset
-        self._write_until(elements, source, self._stamps(time, &stamps), time, patience, &done)
+        self._write_until_deadline(elements, source, self._make_value_stamps(time, &stamps), time, patience, &done)
         return self._file.check_truncation()
 
-    cdef int _write_until(self, mq_element_selection *elements, const uint8_t *source, const mq_stamps *stamps,
+    cdef int _write_until_deadline(self, mq_element_selection *elements, const uint8_t *source, const mq_stamps *stamps,
                           int64_t time, int64_t patience, uint64_t *done) except -1:
         cdef int64_t now = 0, began = 0
         cdef int64_t until = 0  # at first nobody is waited for: who waits for what we wrote is told before
         cdef uint64_t before = 0
-        cdef bint large = self._is_large(elements.count)
+        cdef bint large = self._is_large_copy(elements.count)
         cdef mq_vector_status status
         while True:
             if large or until:
-                self._begin()
-                self._writing = self._exclusive
+                self._add_user_thread()
+                self._is_writing = self._exclusive
                 with nogil:
-                    status = mq_vector_write(&self._w, elements, source, time, stamps, until, done)
-                self._writing = False
-                self._end()
+                    status = mq_vector_write(&self._writer, elements, source, time, stamps, until, done)
+                self._is_writing = False
+                self._remove_user_thread()
             else:
-                status = mq_vector_write(&self._w, elements, source, time, stamps, until, done)
+                status = mq_vector_write(&self._writer, elements, source, time, stamps, until, done)
             if status == MQ_VECTOR_WRITTEN:
                 return 0
             if status == MQ_VECTOR_CORRUPT:
                 self._file.check_truncation()
-                raise self._corrupt_error()
+                raise self._corrupt_versions_error()
             now = mq_monotonic_ns()
             began = now if done[0] != before or not began else began
             before = done[0]
             if until and 0 <= patience <= now - began:
-                raise self._locked_error(self._at(elements, before), (now - began) / <double> MQ_NS_PER_S)
+                index = self._selected_element_index(elements, before)
+                raise self._element_locked_error(index, (now - began) / <double> MQ_NS_PER_S)
             until = now + SPIN_GIL_NS if patience < 0 else min(now + SPIN_GIL_NS, began + patience)
             PyErr_CheckSignals()
-            self._ensure_row()
+            self._ensure_writer_row()
 
-    cdef object _locked_error(self, uint64_t index, double waited_s):
-        holder = self._owner_name(mq_cell_owner(mq_load_acquire_u64(mq_cell_version_word(&self._view, index))))
-        return options.locked_error(index, holder, waited_s, self._endpoint)
+    cdef object _element_locked_error(self, uint64_t index, double waited_s):
+        version = mq_load_acquire_u64(mq_cell_version_word(&self._opened_parts, index))
+        holder = self._describe_owner(mq_cell_owner(version))
+        return options.element_locked_error(index, holder, waited_s, self._endpoint)
 
-    cdef object _corrupt_error(self):
+    cdef object _corrupt_versions_error(self):
         text = "the versions of its elements change under a writer's hands: another program writes there; remove it"
         return CorruptSegmentError(text, self._endpoint, self._file.path)
 
-    cdef int _write_many(self, selection, values, timeout) except -1:
+    cdef int _write_selection(self, selection, values, timeout) except -1:
         cdef mq_element_selection elements
         cdef _ArrayMemory index_memory
-        elements = _range(0, self._length)
+        elements = _select_range(0, self._length)
         if selection is not None:
             index_memory = self._resolve_indices(selection)
-            elements = _list(index_memory)
-        if not (type(values) is self._ndarray and self._is_dtype(values.dtype) and values.shape == (elements.count,) and
-                values.flags.c_contiguous):
-            values = arrays.values(values, self._dtype, elements.count, self._endpoint)
+            elements = _select_indices(index_memory)
+        if not (type(values) is self._ndarray and self._is_element_dtype(values.dtype) and
+                values.shape == (elements.count,) and values.flags.c_contiguous):
+            values = arrays.convert_element_values(values, self._dtype, elements.count, self._endpoint)
         cdef _ArrayMemory source = _ArrayMemory(values, False)
-        return self._write(&elements, source.at, timeout)
+        return self._write_elements(&elements, source.at, timeout)
 
     def claim(self):
         """Become a writer now, and of an exclusive vector the only one."""
-        self._ensure_row()
+        self._ensure_writer_row()
 
     # ---- changes ----
 
@@ -418,11 +424,11 @@ cdef class Vector(Handle):
         return self._is_readable()
 
     def changes(self, limit=None):
-        cdef uint64_t room = options.change_limit(limit, self._length, self._endpoint)
+        cdef uint64_t room = options.resolve_change_limit(limit, self._length, self._endpoint)
         cdef mq_element_selection elements
         cdef mq_vector_read_info info
         cdef _ArrayMemory index_memory, rows, times, counts
-        self._begin_changes()
+        self._begin_reading_changes()
         try:
             index_memory = _ArrayMemory(self._empty_array(room, "i8"), True)
             count = self._collect_changes(<int64_t *> index_memory.at, room)
@@ -430,13 +436,14 @@ cdef class Vector(Handle):
             rows, times = _ArrayMemory(self._empty_array(count, self._dtype),
                                        True), _ArrayMemory(self._empty_array(count, "i8"), True)
             counts = _ArrayMemory(self._empty_array(count, "u8"), True)
-            elements, info.count, info.time_ns = _list(index_memory), <uint64_t *> counts.at, <int64_t *> times.at
-            self._read(&elements, rows.at, &info, READ_LIMIT_NS)
-            self._end_changes(<uint64_t *> counts.at, <int64_t *> index_memory.at, count)
+            elements = _select_indices(index_memory)
+            info.count, info.time_ns = <uint64_t *> counts.at, <int64_t *> times.at
+            self._read_elements(&elements, rows.at, &info, READ_TIMEOUT_NS)
+            self._mark_changes_seen(<uint64_t *> counts.at, <int64_t *> index_memory.at, count)
             self._rearm_fd()
             return Changes(index_memory.array, rows.array, times.array, counts.array)
         finally:
-            self._in_changes = False
+            self._is_reading_changes = False
 
     def receive(self, timeout=None):
         """Return the changes; None: there were none in time."""
@@ -450,10 +457,10 @@ cdef class Vector(Handle):
 
     def watch(self, timeout=None):
         timeout_ns(timeout, self._endpoint)
-        return Watch(self, timeout)
+        return ChangeIterator(self, timeout)
 
 
-cdef uint8_t *_advance(mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info, uint64_t done,
+cdef uint8_t *_advance_selection(mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info, uint64_t done,
                        uint64_t item_bytes) noexcept:
     """Pass over what is read."""
     if elements.list != NULL:
@@ -467,43 +474,43 @@ cdef uint8_t *_advance(mq_element_selection *elements, uint8_t *to, mq_vector_re
 
 
 @cython.no_gc_clear  # as its base
-cdef class SeqlockVector(Vector):
+cdef class SeqlockVector(VectorBase):
     """See core.pyi."""
 
     def __init__(self, name, dtype=None, length=None, *, exclusive=None, copies=None, create=None, mode=None,
                  prefix=None, trust=None, passive=False, spin_us=None):
-        wanted = options.opening(name, dtype, length, exclusive, copies, create, mode, passive)
-        self._open(wanted, prefix, trust, spin_us)
-        self._use(wanted)
+        wanted = options.check_vector_options(name, dtype, length, exclusive, copies, create, mode, passive)
+        self._open_handle(wanted, prefix, trust, spin_us)
+        self._apply_open_options(wanted)
 
     def __len__(self):
         return self._length
 
     def __getitem__(self, selection):
-        if self._is_single(selection):
-            return self._read_one(self._element(selection), NULL)
-        return self._read_only_rows(selection)
+        if self._is_element_index(selection):
+            return self._read_element(self._resolve_element_index(selection), NULL)
+        return self._read_selection_readonly(selection)
 
     def __setitem__(self, selection, value):
-        if self._is_single(selection):
-            self._write_one(self._element(selection), value, 1.0)
+        if self._is_element_index(selection):
+            self._write_element(self._resolve_element_index(selection), value, 1.0)
         else:
-            self._write_many(selection, value, 1.0)
+            self._write_selection(selection, value, 1.0)
 
     def __iter__(self):
-        return iter(self._read_only_rows(None))
+        return iter(self._read_selection_readonly(None))
 
     def read(self, indices=None, out=None):
-        return self._read_many(indices, out)
+        return self._read_selection(indices, out)
 
     def write(self, indices, values, *, timeout=1.0):
-        self._write_many(indices, values, timeout)
+        self._write_selection(indices, values, timeout)
 
     def times(self, indices=None):
-        return self._read_info(indices, True)
+        return self._read_counts_or_times(indices, True)
 
     def counts(self, indices=None):
-        return self._read_info(indices, False)
+        return self._read_counts_or_times(indices, False)
 
     @staticmethod
     def unlink_name(name, prefix=None):
@@ -511,39 +518,40 @@ cdef class SeqlockVector(Vector):
 
 
 @cython.no_gc_clear  # as its base
-cdef class Seqlock(Vector):
+cdef class Seqlock(VectorBase):
     """See core.pyi."""
 
     def __init__(self, name, dtype=None, *, exclusive=None, copies=None, create=None, mode=None, prefix=None,
                  trust=None, passive=False, spin_us=None):
-        wanted = options.opening(name, dtype, None, exclusive, copies, create, mode, passive, single=True)
-        self._open(wanted, prefix, trust, spin_us)
-        self._use(wanted)
+        wanted = options.check_vector_options(name, dtype, None, exclusive, copies, create, mode, passive,
+                                              is_single_element=True)
+        self._open_handle(wanted, prefix, trust, spin_us)
+        self._apply_open_options(wanted)
 
     def read(self, out=None):
-        cdef mq_element_selection elements = _range(0, 1)
+        cdef mq_element_selection elements = _select_range(0, 1)
         cdef mq_vector_read_info info
         cdef uint64_t times = 0
         cdef _ArrayMemory to
         info.count, info.time_ns = &times, NULL
         if out is None:
-            out = self._read_one(0, &info)
+            out = self._read_element(0, &info)
         else:
-            to = self._output(out, 1)
+            to = self._prepare_output_array(out, 1)
             self._check_usable()
-            self._read(&elements, to.at, &info, READ_LIMIT_NS)
-        self._mark_seen(times)
+            self._read_elements(&elements, to.at, &info, READ_TIMEOUT_NS)
+        self._mark_write_seen(times)
         return out
 
     def write(self, value, timeout=1.0):
         require_time(timeout, self._endpoint)
-        self._write_one(0, value, timeout)
+        self._write_element(0, value, timeout)
 
-    cdef int _mark_seen(self, uint64_t times) except -1:
+    cdef int _mark_write_seen(self, uint64_t times) except -1:
         """What had been written so often by then is known."""
         cdef int64_t only = 0
         if times != self._seen_counts[0]:
-            self._end_changes(&times, &only, 1)
+            self._mark_changes_seen(&times, &only, 1)
             self._rearm_fd()
         return 0
 
@@ -553,15 +561,15 @@ cdef class Seqlock(Vector):
 
     @value.setter
     def value(self, value):
-        self._write_one(0, value, 1.0)
+        self._write_element(0, value, 1.0)
 
     @property
     def time(self):
-        return int(self._read_info(None, True)[0])
+        return int(self._read_counts_or_times(None, True)[0])
 
     @property
     def count(self):
-        return int(self._read_info(None, False)[0])
+        return int(self._read_counts_or_times(None, False)[0])
 
     @staticmethod
     def unlink_name(name, prefix=None):

@@ -4,8 +4,8 @@
 cdef enum:
     # How long a sleep may last, in nanoseconds:
     STOCK_POLL_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
-    PASSIVE_MIN_NS = 50000          # a passive subscriber must not announce that it sleeps, so it looks again and again
-    PASSIVE_MAX_NS = 1000000
+    PASSIVE_SLEEP_MIN_NS = 50000      # a passive subscriber announces no sleep, so it polls
+    PASSIVE_SLEEP_MAX_NS = 1000000
     # ... or, the first time, if nothing is wrong; then thrice as long each time. For what no futex can tell: a signal
     # that comes just before the system call, a publisher that dies between its message and the wake-up, and a stock one
     # that opened the file before it was watched, and started after we looked.
@@ -242,7 +242,7 @@ cdef class SubConnection(Waitable):
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         if self._passive:
-            return min(max(slept_ns // 4, PASSIVE_MIN_NS), PASSIVE_MAX_NS)
+            return min(max(slept_ns // 4, PASSIVE_SLEEP_MIN_NS), PASSIVE_SLEEP_MAX_NS)
         if not self._watches_for_stock and not self._stock_watch_failed:
             self._watch_for_stock()
         mq_ring_subscriber_recheck_publisher(&self._subscriber)
@@ -250,7 +250,7 @@ cdef class SubConnection(Waitable):
         if helper and self._subscriber.signal_thread != helper:
             mq_ring_subscriber_route_signals(&self._subscriber, helper)
         if not self._subscriber.announces_limit and self._subscriber.slot < 0:
-            return PASSIVE_MAX_NS  # no slot is left, so the stock publisher does not know us
+            return PASSIVE_SLEEP_MAX_NS  # no slot is left, so the stock publisher does not know us
         return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
 
     cdef int _watch_for_stock(self) except -1:

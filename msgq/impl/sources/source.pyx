@@ -13,7 +13,7 @@ from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.channel.core cimport PoolFile, open_pool
 from msgq.impl.base.core cimport Context, mq_copy_from_shared, mq_schema_parts, override_open_files, read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
-from msgq.impl.records.core cimport RecordFile, record_file
+from msgq.impl.records.core cimport RecordFile, make_record_file
 from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport (
     mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
@@ -35,7 +35,7 @@ from msgq.common import record_changes
 from msgq.common import naming
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
 from msgq.impl.channel.core import open_channel_file
-from msgq.impl.records.options import dtype_there
+from msgq.impl.records.options import read_schema_dtype
 from msgq.impl.workqueue.core import QueueWatch
 from msgq.common.queue_events import events_channel
 from msgq.common.schema import Schema
@@ -336,7 +336,7 @@ cdef class RecordSource(Source):
 def change_schema(schema, item_bytes):
     """Return the schema of a vector's changes; None: its header says no dtype of that size."""
     try:
-        dtype_there(schema, item_bytes, "")
+        read_schema_dtype(schema, item_bytes, "")
         fields = [*record_changes.HEAD, (record_changes.VALUE, json.loads(schema.data))]
         return Schema(schema.name, "struct", json.dumps(fields).encode())
     except (IpcError, ValueError):  # ValueError: with the fields before it, it is too long to say
@@ -345,7 +345,7 @@ def change_schema(schema, item_bytes):
 
 cdef object _open_records(str endpoint, str name, str in_prefix):
     cdef RecordSource source = RecordSource.__new__(RecordSource)
-    cdef RecordFile file = record_file(name, in_prefix, None, None)
+    cdef RecordFile file = make_record_file(name, in_prefix, None, None)
     if not file.open(False):
         raise file.missing_error()
     memset(&source._from, 0, sizeof(source._from))
