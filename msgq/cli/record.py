@@ -21,7 +21,7 @@ from msgq.common import naming
 from msgq.common.formatting import in_bytes, in_units
 from msgq.common.texts import count_noun, join_first
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.segment_writer import COMPRESSIONS
+from msgq.recording.mcap_io.segment_writer import COMPRESSION_NAMES
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits
@@ -71,7 +71,7 @@ _STATUS_PERIOD_S = 0.1
 )
 @click.option(
     "--compression",
-    type=click.Choice(COMPRESSIONS),
+    type=click.Choice(COMPRESSION_NAMES),
     default="zstd",
     show_default=True,
     help="Compression of chunks.",

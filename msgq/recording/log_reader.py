@@ -19,7 +19,7 @@ from msgq.decoding.decoders import Decoders
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
-from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
@@ -101,7 +101,7 @@ class LogReader:
         self.view, self.files, self.problems = view, view.files, view.problems
 
     @property
-    def channels(self) -> Sequence[Channel]:
+    def channels(self) -> Sequence[RecordedChannel]:
         """What was found so far of what messages have in common; the column "channel" of batches counts in here."""
         return self.view.channels
 
@@ -113,7 +113,7 @@ class LogReader:
     @property
     def size(self) -> int:
         """Bytes of all that may have to be read, before compression, as the files say."""
-        return sum(block.size for _, block in self.view.blocks())
+        return sum(block.uncompressed_bytes for _, block in self.view.blocks())
 
     def split(self, size: int) -> list[LogReader]:
         """Return readers of pieces of this log, in its order, each of at least one chunk.
@@ -176,12 +176,12 @@ class LogReader:
     def _iter_runs(self) -> Iterator[Iterable[Message]]:
         """Give the messages, many at a time."""
         columns = ScanColumns(_BATCH_ROWS)
-        blocks = sorted(self.view.blocks(), key=lambda pair: pair[1].start)
+        blocks = sorted(self.view.blocks(), key=lambda pair: pair[1].start_time)
         buffer = MergeBuffer(_OVERLAP_BLOCKS * self.view.max_chunk_bytes)
         for number, (file, block) in enumerate(blocks):
-            yield buffer.pop_before(block.start)
+            yield buffer.pop_before(block.start_time)
             rows = self._read_messages(file, block, columns)
-            following = blocks[number + 1][1].start if number + 1 < len(blocks) else TIME_MAX
+            following = blocks[number + 1][1].start_time if number + 1 < len(blocks) else TIME_MAX
             if rows is None:
                 continue
             if not buffer and rows.last_time <= following:
@@ -310,7 +310,7 @@ class LogReader:
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.rows]).tolist())
         dtype = _find_common_dtype(
-            endpoint, [channel for channel in only.channels if not channel.boundary_losses.unrecorded]
+            endpoint, [channel for channel in only.channels if not channel.boundary_losses.unrecorded_messages]
         )
         if wrong := [size for size in sizes if size % dtype.itemsize]:
             text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
@@ -359,8 +359,8 @@ class LogReader:
         """log_time of the last message, ns since the epoch; None when there is none. Reads little."""
         columns = ScanColumns(_BATCH_ROWS)
         last = -1
-        for file, block in sorted(self.view.blocks(), key=lambda pair: pair[1].end, reverse=True):
-            if block.end < last:
+        for file, block in sorted(self.view.blocks(), key=lambda pair: pair[1].end_time, reverse=True):
+            if block.end_time < last:
                 break
             for _ in self.view.scan_block(file, block, columns):
                 last = max(last, int(columns.log_time[: columns.rows].max(initial=-1)))
@@ -377,7 +377,7 @@ def _require_package(package: str = "msgq-bus[arrow]") -> Iterator[None]:
         raise MissingLibraryError(text) from missing
 
 
-def _find_common_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[Any]:
+def _find_common_dtype(endpoint: str, channels: Sequence[RecordedChannel]) -> np.dtype[Any]:
     """Return the dtype that all channels of an endpoint have."""
     schemas = {channel.schema for channel in channels}
     if len(schemas) != 1:
@@ -396,8 +396,8 @@ def _find_common_dtype(endpoint: str, channels: Sequence[Channel]) -> np.dtype[A
 def _list_files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
     files = []
     for path in map(Path, paths):
-        segments = recording_files.find_segments(path)
+        segments = recording_files.find_segment_files(path)
         if not segments:
-            raise RecordingError(f"{path} has no {recording_files.SUFFIX} file in it")
+            raise RecordingError(f"{path} has no {recording_files.MCAP_SUFFIX} file in it")
         files += segments
     return files

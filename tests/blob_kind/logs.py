@@ -15,7 +15,9 @@ MESSAGES = [b"first", b"second"]
 def write_log(path: Path) -> Path:
     """Write `MESSAGES` of the blob "notes", and return the path."""
     with Writer(path) as writer:
-        metadata = metadata_keys.channel_metadata(0, metadata_keys.RECEIVED, source=MessageSource(KIND.name))
+        metadata = metadata_keys.build_channel_metadata(
+            0, metadata_keys.RECORDER_SEQUENCE, source=MessageSource(KIND.name)
+        )
         channel = writer.channel("blob/notes", None, metadata=metadata)
         for number, message in enumerate(MESSAGES):
             writer.write(channel, message, 1_000_000 * (number + 1), sequence=number)

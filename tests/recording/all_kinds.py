@@ -49,7 +49,9 @@ class Log:
         key = endpoint, source, schema
         if key not in self._channels:
             tracked = source.kind == "topic" and age_ns is not None
-            said = metadata_keys.channel_metadata(len(self._channels) + 1, metadata_keys.RECEIVED, tracked, source)
+            said = metadata_keys.build_channel_metadata(
+                len(self._channels) + 1, metadata_keys.RECORDER_SEQUENCE, tracked, source
+            )
             self._channels[key] = self._writer.channel(endpoint, schema, metadata=said)
         time = BEGIN + round(ms * MS)
         origin = 0 if age_ns is None else time - age_ns

@@ -21,9 +21,9 @@ from mcap import records
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, compare
 from msgq.recording.comparison import compare as comparing_module
-from msgq.recording.mcap_io.compression import decompress
-from msgq.recording.mcap_io.record_structs import build_summary as summary
-from msgq.recording.mcap_io.record_structs import encode as record
+from msgq.recording.mcap_io.compression import decompress_data
+from msgq.recording.mcap_io.record_structs import build_summary_section as summary
+from msgq.recording.mcap_io.record_structs import encode_records as record
 from msgq.recording.repair.recover import recover
 from tests.command import main
 from tests.fork_server import ForkedProcess
@@ -226,11 +226,11 @@ def test_no_more_is_decompressed_than_the_header_says(kind: str) -> None:
     name = kind.split()[0].replace("none", "")
     for size in (0, 10, 999):
         with pytest.raises(ValueError, match=f"{size}"):
-            decompress(name, memoryview(packed), size)
+            decompress_data(name, memoryview(packed), size)
     whole = {"zstd in frames": 1_000_000, "lz4 in frames": 1000}.get(kind, len(content))
-    assert decompress(name, memoryview(packed), whole) == bytes(whole)
+    assert decompress_data(name, memoryview(packed), whole) == bytes(whole)
     with pytest.raises(ValueError, match="instead of"):
-        decompress(name, memoryview(packed), whole + 1)
+        decompress_data(name, memoryview(packed), whole + 1)
 
 
 def test_a_long_text_is_said_in_part(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def test_both_encodings_and_the_channel_as_it_is(tmp_path: Path) -> None:
     assert message.schema is not None
     assert (message.schema.encoding, message.schema.schema_encoding) == ("cdr", "ros2idl")
     (channel,) = log.channels
-    assert dict(channel.record.metadata) == QOS
-    assert channel.record.schema == SchemaRecord("pkg/msg/Number", "ros2idl", b"int32 number")
+    assert dict(channel.channel_record.metadata) == QOS
+    assert channel.channel_record.schema == SchemaRecord("pkg/msg/Number", "ros2idl", b"int32 number")
     assert (log.files[0].header.profile, log.files[0].header.library) == ("ros2", "somebody")
 
 
@@ -40,7 +40,7 @@ def test_the_messages_encoding_follows_where_the_channel_has_none(tmp_path: Path
     (message,) = log = LogReader(tmp_path / "a.mcap")
     assert message.schema is not None
     assert (message.schema.encoding, message.schema.schema_encoding) == ("ros1", "ros1msg")
-    assert log.channels[0].record.message_encoding == ""
+    assert log.channels[0].channel_record.message_encoding == ""
 
 
 def test_a_topic_says_what_its_definitions_are_written_in(endpoint: str) -> None:

@@ -13,13 +13,13 @@ from mcap.writer import Writer as ForeignWriter
 from msgq.common.schema import Schema
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.mcap_io.metadata_keys import PUBLISHED, STATISTICS, channel_metadata
+from msgq.recording.mcap_io.metadata_keys import PUBLISHER_SEQUENCE, STATISTICS_METADATA, build_channel_metadata
 from tests.command import run
 
 
 def write(path: Path, begin: int = 0, count: int = 3000, step: int = 1) -> Path:
     """Write `count` messages on "a", numbered by `step`, and half as many on "b"."""
-    counted = channel_metadata(1, PUBLISHED)
+    counted = build_channel_metadata(1, PUBLISHER_SEQUENCE)
     with Writer(path) as log:
         a = log.channel("a", Schema("A", "json"), metadata=counted)
         b = log.channel("b", metadata=counted)
@@ -90,7 +90,7 @@ def test_a_copy_in_another_file_is_not_believed(tmp_path: Path) -> None:
             writer.add_metadata(metadata.name, metadata.metadata)
         writer.finish()
     log = LogReader(tmp_path / "b.mcap")
-    assert STATISTICS in log.files[0].metadata
+    assert STATISTICS_METADATA in log.files[0].metadata
     assert not log.has_statistics
     assert log.endpoints["a"].largest == len(b"another one")
 
@@ -113,7 +113,7 @@ HUGE = {"sequences": [0, 2**63 - 1]}, {"bytes": 2**63 - 1}, {"lost": 2**60}, {"l
 )
 def test_what_makes_no_sense_is_not_believed(tmp_path: Path, text: str) -> None:
     log = LogReader(write(tmp_path / "a.mcap"))
-    log.files[0].metadata[STATISTICS]["1"] = text
+    log.files[0].metadata[STATISTICS_METADATA]["1"] = text
     assert not log.has_statistics
     assert log.endpoints["a"].messages == 3000
 

@@ -15,7 +15,7 @@ from mcap.opcode import Opcode
 
 from msgq.common.message_source import MessageSource
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from tests.command import run
 from tests.recording import all_kinds
 from tests.recording.logs import FOREIGN, by_library, channel, chunk, chunks, message, write, write_foreign, write_log
@@ -233,11 +233,11 @@ def test_chunks_of_a_copy_can_be_read_by_themselves(tmp_path: Path) -> None:
     for part in file.blocks:
         content, position, described = file.read_block(part) or b"", 0, set()
         while position < len(content):
-            opcode, length = RECORD_HEAD.unpack_from(content, position)
+            opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
             if opcode == Opcode.CHANNEL:
-                described.add(int.from_bytes(content[position + RECORD_HEAD.size :][:2], "little"))
-            position += RECORD_HEAD.size + length
-        assert described == part.channels
+                described.add(int.from_bytes(content[position + RECORD_HEAD_STRUCT.size :][:2], "little"))
+            position += RECORD_HEAD_STRUCT.size + length
+        assert described == part.channel_ids
 
 
 def test_a_message_larger_than_a_chunk_is_copied(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mcap.opcode import Opcode
 
 from msgq.recording import LogReader, examine, recover, reindex
-from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD_STRUCT
 from msgq.recording.merge.log_copy import write_mcap
 from tests.recording.conformance import DATA, Variant, variants, write_files
 
@@ -48,10 +48,10 @@ def as_batches(logs: Iterable[LogReader]) -> Found:
 
 def as_messages(log: LogReader) -> Found:
     """Return the messages in the order in which iteration gives them; of channels, all that messages know."""
-    known = {(channel.endpoint, channel.schema): channel.record for channel in log.channels}
+    known = {(channel.endpoint, channel.schema): channel.channel_record for channel in log.channels}
     found = []
     for m in log:
-        known |= {(channel.endpoint, channel.schema): channel.record for channel in log.channels}
+        known |= {(channel.endpoint, channel.schema): channel.channel_record for channel in log.channels}
         found.append((m.endpoint, m.data, m.log_time, m.publish_time, m.sequence, known[m.endpoint, m.schema]))
     return found
 
@@ -65,7 +65,7 @@ def in_spans(path: Path) -> Found:
     data, here, borders = path.read_bytes(), len(MCAP_MAGIC), [0]
     while here < len(data) - len(MCAP_MAGIC):
         borders.append(here)
-        here += RECORD_HEAD.size + RECORD_HEAD.unpack_from(data, here)[1]
+        here += RECORD_HEAD_STRUCT.size + RECORD_HEAD_STRUCT.unpack_from(data, here)[1]
     spans = zip(borders, [*borders[1:], len(data)], strict=True)
     return as_batches(LogReader(path, span=span) for span in spans)
 
@@ -96,7 +96,7 @@ def test_nothing_is_wrong_with_them(folder: Path) -> None:
         log = LogReader(path(folder, variant))
         assert log.messages == len(variant.of("Message"))
         assert log.problems == [], variant.name
-        assert log.files[0].complete
+        assert log.files[0].is_complete
         attached = [(one.name, one.read()) for one in log.attachments]
         assert attached == [("myFile", b"\x01\x02\x03")] * len(variant.of("Attachment"))
         assert log.problems == []

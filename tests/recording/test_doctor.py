@@ -17,7 +17,13 @@ from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD, RecordStream, encode
+from msgq.recording.mcap_io.record_structs import (
+    FOOTER_BYTES,
+    MCAP_MAGIC,
+    RECORD_HEAD_STRUCT,
+    RecordStream,
+    encode_records,
+)
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.doctor import FileExamination, Finding, examine
 from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign
@@ -30,9 +36,9 @@ def records_of(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Give the opcode of each record of a file, and from where to where it is."""
     here = len(MCAP_MAGIC)
     while here < len(data) - len(MCAP_MAGIC):
-        opcode, length = RECORD_HEAD.unpack_from(data, here)
-        yield opcode, here, here + RECORD_HEAD.size + length
-        here += RECORD_HEAD.size + length
+        opcode, length = RECORD_HEAD_STRUCT.unpack_from(data, here)
+        yield opcode, here, here + RECORD_HEAD_STRUCT.size + length
+        here += RECORD_HEAD_STRUCT.size + length
 
 
 def place(data: bytes, opcode: Opcode, number: int = 0) -> tuple[int, int]:
@@ -42,17 +48,17 @@ def place(data: bytes, opcode: Opcode, number: int = 0) -> tuple[int, int]:
 def resealed(data: bytes) -> bytes:
     """Return a file with the right CRC for its summary, whatever that says."""
     footer = len(data) - FOOTER_BYTES
-    start = struct.unpack_from("<Q", data, footer + RECORD_HEAD.size)[0]
-    covered = data[start : footer + RECORD_HEAD.size + 16]
-    return data[: footer + RECORD_HEAD.size + 16] + struct.pack("<I", crc32(covered)) + MCAP_MAGIC
+    start = struct.unpack_from("<Q", data, footer + RECORD_HEAD_STRUCT.size)[0]
+    covered = data[start : footer + RECORD_HEAD_STRUCT.size + 16]
+    return data[: footer + RECORD_HEAD_STRUCT.size + 16] + struct.pack("<I", crc32(covered)) + MCAP_MAGIC
 
 
 def changed(data: bytes, opcode: Opcode, number: int = 0, **changes: Any) -> bytes:
     """Return a file with another value in a record, which is as long as before."""
     start, end = place(data, opcode, number)
     read = {Opcode.CHUNK: records.Chunk.read, Opcode.MESSAGE_INDEX: records.MessageIndex.read}.get(opcode)
-    record = read(RecordStream(data[start + RECORD_HEAD.size : end])) if read else parse_record(data[start:end])
-    other = encode(replace(record, **{name: _value(record, name, value) for name, value in changes.items()}))
+    record = read(RecordStream(data[start + RECORD_HEAD_STRUCT.size : end])) if read else parse_record(data[start:end])
+    other = encode_records(replace(record, **{name: _value(record, name, value) for name, value in changes.items()}))
     assert len(other) == end - start
     return resealed(data[:start] + other + data[end:])
 
@@ -154,14 +160,16 @@ CHANGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "a summary offset": ("summary offset", lambda d: changed(d, Opcode.SUMMARY_OFFSET, 1, group_length=more)),
     "no summary offset": ("summary offset", lambda d: without(d, Opcode.SUMMARY_OFFSET, 1)),
     "mixed groups": ("groups", lambda d: mixed(d)),
-    "a message in the summary": ("damage", lambda d: before_footer(d, encode(message(1, 0, 5)))),
+    "a message in the summary": ("damage", lambda d: before_footer(d, encode_records(message(1, 0, 5)))),
     "a footer without DataEnd": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]] + d[-FOOTER_BYTES:]),
     "no end": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]]),
-    "a statistics record in the data": ("damage", lambda d: before(d, Opcode.CHUNK, encode(statistics()))),
-    "a second header": ("damage", lambda d: before(d, Opcode.CHUNK, encode(records.Header("", "x")))),
+    "a statistics record in the data": ("damage", lambda d: before(d, Opcode.CHUNK, encode_records(statistics()))),
+    "a second header": ("damage", lambda d: before(d, Opcode.CHUNK, encode_records(records.Header("", "x")))),
     "a stray message index": (
         "message index",
-        lambda d: before(d, Opcode.ATTACHMENT, encode(records.Metadata("x", {}), records.MessageIndex(1, [(1, 2)]))),
+        lambda d: before(
+            d, Opcode.ATTACHMENT, encode_records(records.Metadata("x", {}), records.MessageIndex(1, [(1, 2)]))
+        ),
     ),
     "an unknown record": ("unknown", lambda d: before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
     "a record of zeros": ("damage", lambda d: before(d, Opcode.CHUNK, bytes(50))),

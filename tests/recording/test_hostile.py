@@ -13,7 +13,7 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_structs import build_summary as summary
+from msgq.recording.mcap_io.record_structs import build_summary_section as summary
 from tests.recording.logs import FOREIGN, MCAP_MAGIC, channel, chunk, encode, head, message, write, write_foreign
 
 GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
@@ -70,7 +70,7 @@ def test_an_index_that_contradicts_its_chunk_is_listed(tmp_path: Path) -> None:
     data = head() + part + encode(records.DataEnd(0))
     path.write_bytes(data + summary(len(data), parts))
     log = LogReader(path)
-    assert log.files[0].complete
+    assert log.files[0].is_complete
     assert not log.problems
     assert [m.log_time for m in log] == [5, 10]
     assert ["5 to 7 instead of 5 to 10" in problem.reason for problem in log.problems] == [True]

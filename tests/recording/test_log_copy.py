@@ -22,7 +22,7 @@ from msgq.errors import InvalidValueError
 from msgq.recording import LogReader
 from msgq.recording import Writer as OurWriter
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.merge import merge
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
 from msgq.recording.reader.totals import find_stored_statistics
@@ -127,7 +127,7 @@ def told(path: Path, is_indexed: bool = True) -> Told:
     assert isinstance(header, records.Header)
     by_id = {one.id: one for one in read if isinstance(one, records.Schema)}
     schemas = {number: (one.name, one.encoding, one.data) for number, one in by_id.items()}
-    ours = (metadata_keys.STATISTICS,)
+    ours = (metadata_keys.STATISTICS_METADATA,)
     return Told(
         header.profile,
         set(schemas.values()),
@@ -368,7 +368,7 @@ def test_a_copy_of_a_time_says_what_it_knows(tmp_path: Path) -> None:
         for n in range(500):
             writer.write(number, bytes(10), n)
     write_mcap([LogReader(path, start=5)], tmp_path / "copy.mcap")
-    text = LogReader(tmp_path / "copy.mcap").files[0].metadata[metadata_keys.STATISTICS]["1"]
+    text = LogReader(tmp_path / "copy.mcap").files[0].metadata[metadata_keys.STATISTICS_METADATA]["1"]
     assert json.loads(text) == {"messages": 495, "first_time": 5, "last_time": 499}
     assert LogReader(tmp_path / "copy.mcap").endpoints["a"].lost == 0
 
@@ -377,7 +377,7 @@ def test_what_a_recording_says_of_itself_is_said_of_its_copy(tmp_path: Path) -> 
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)))
     write_mcap([LogReader(path)], tmp_path / "copy.mcap")
     assert LogReader(tmp_path / "copy.mcap").files[0].metadata["msgq.recording"] == {"run": "ab" * 16}
-    assert LogReader(tmp_path / "copy.mcap").channels[0].run == "ab" * 16
+    assert LogReader(tmp_path / "copy.mcap").channels[0].run_id == "ab" * 16
 
 
 def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) -> None:
@@ -385,8 +385,8 @@ def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) 
     path = tmp_path / "a.mcap"
     with OurWriter(path, chunk_bytes=1024) as writer:
         clock = {"run": "aa", "clock_offset_ns": "0"}
-        writer.add_metadata(metadata_keys.RECORDING, clock | {"since_ns": "0", "wall_offset_ns": "1000"})
-        writer.add_metadata(metadata_keys.CLOCK, clock | {"since_ns": "300", "wall_offset_ns": "5000"})
+        writer.add_metadata(metadata_keys.RECORDING_METADATA, clock | {"since_ns": "0", "wall_offset_ns": "1000"})
+        writer.add_metadata(metadata_keys.CLOCK_METADATA, clock | {"since_ns": "300", "wall_offset_ns": "5000"})
         number = writer.channel("a", metadata=COUNTED)
         for n in range(500):
             writer.write(number, bytes(10), n)
@@ -461,7 +461,10 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
 
 def test_an_attachment_whose_lengths_contradict_each_other_is_skipped_and_said(tmp_path: Path) -> None:
     good = encode(records.Attachment(create_time=0, log_time=1, name="n", media_type="m", data=b"abc"))
-    bad = RECORD_HEAD.pack(Opcode.ATTACHMENT, len(good) - RECORD_HEAD.size - 1) + good[RECORD_HEAD.size : -1]
+    bad = (
+        RECORD_HEAD_STRUCT.pack(Opcode.ATTACHMENT, len(good) - RECORD_HEAD_STRUCT.size - 1)
+        + good[RECORD_HEAD_STRUCT.size : -1]
+    )
     path = write(tmp_path / "a.mcap", bad, good, chunk(channel(1, "a"), message(1, 0, 10)))
     log = LogReader(path)
     write_mcap([log], tmp_path / "copy.mcap")

@@ -103,8 +103,8 @@ def test_figures_that_lie_do_no_harm(prefix: str, tmp_path: Path, monkeypatch: A
         for i in range(4):
             writer.write(number, bytes(10 if i % 2 else 500_000), BEGIN + i)
     metadata = LogReader(path).files[0].metadata
-    metadata[metadata_keys.STATISTICS]["1"] = json.dumps(
-        json.loads(metadata[metadata_keys.STATISTICS]["1"]) | {"largest": said}
+    metadata[metadata_keys.STATISTICS_METADATA]["1"] = json.dumps(
+        json.loads(metadata[metadata_keys.STATISTICS_METADATA]["1"]) | {"largest": said}
     )
     monkeypatch.setattr(McapFile, "metadata", metadata)
     with Player(path) as player:

@@ -21,7 +21,7 @@ from mcap import records
 import msgq
 from msgq import errors
 from msgq.recording import LogReader, Recorder
-from msgq.recording.mcap_io.segment_writer import Compressor
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
 from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.recording.repair.recover import recover, reindex
@@ -272,14 +272,14 @@ def failing(call: str, number: int, after: int = ROOM, fits: int = 0) -> Injury:
 
 def bad_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = itertools.count()
-    real = Compressor.compress
+    real = ChunkCompressor.compress_chunk
 
-    def compress(self: Compressor, start: bytes, data: memoryview[int]) -> bytes:
+    def compress(self: ChunkCompressor, start: bytes, data: memoryview[int]) -> bytes:
         if next(chunks) == 3:
             raise MemoryError("no memory to compress")
         return real(self, start, data)
 
-    monkeypatch.setattr(Compressor, "compress", compress)
+    monkeypatch.setattr(ChunkCompressor, "compress_chunk", compress)
 
 
 def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -335,7 +335,7 @@ def test_messages_larger_than_the_slots_that_are_said_are_played(tmp_path: Path)
     with Writer(tmp_path / "a.mcap") as writer:
         for name, size in (("front", 4096), ("rear", 64)):
             told = MessageSource("channel", name, options=json.dumps({"slot_bytes": size}))
-            number = writer.channel("channel/c", metadata=metadata_keys.channel_metadata(1, "", source=told))
+            number = writer.channel("channel/c", metadata=metadata_keys.build_channel_metadata(1, "", source=told))
             writer.write(number, bytes(size), BEGIN)
     with Player(tmp_path / "a.mcap") as player:
         subscriber = msgq.Channel("c").subscriber()

@@ -70,11 +70,11 @@ def test_chunks_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
     data[damaged.offset + 80] ^= 0xFF
     path.write_bytes(data)
     assert len(LogReader(path).problems) == 0  # opening reads no chunk
-    before = LogReader(path, end=damaged.start)
-    assert len(list(before)) == (damaged.start - 1000) // 10
+    before = LogReader(path, end=damaged.start_time)
+    assert len(list(before)) == (damaged.start_time - 1000) // 10
     assert not before.problems
     log = LogReader(path)
-    assert 300 - len(list(log)) == (damaged.end - damaged.start) // 10 + 1
+    assert 300 - len(list(log)) == (damaged.end_time - damaged.start_time) // 10 + 1
     assert [problem.offset for problem in log.problems] == [damaged.offset]
 
 
@@ -157,7 +157,7 @@ def test_truncated_at_every_byte_of_the_last_two_chunks(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         log = LogReader(path)
         assert len(list(log)) == 5 * sum(end <= size for end in ends)
-        assert not log.files[0].complete
+        assert not log.files[0].is_complete
         assert bool(log.problems) == (size not in ends)
 
 
@@ -197,7 +197,7 @@ def test_a_schema_is_found_wherever_it_is(tmp_path: Path) -> None:
         *LogReader(path).split(1),
     ):
         assert {m.schema for m in pickle.loads(pickle.dumps(log))} == {Schema("Number", "json", b"{}")}
-        assert {c.record.schema for c in log.channels} <= {("Number", "jsonschema", b"{}")}
+        assert {c.channel_record.schema for c in log.channels} <= {("Number", "jsonschema", b"{}")}
     assert LogReader(path, endpoints=["nothing"]).endpoints == {}
     found = records.Channel(id=1, topic="a", message_encoding="json", metadata={}, schema_id=9)
     schema = records.Schema(id=9, name="Late", encoding="jsonschema", data=b"{}")

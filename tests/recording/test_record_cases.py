@@ -44,6 +44,6 @@ def test_recovered_it_is_a_file_for_other_readers(tmp_path: Path, name: str) -> 
     log = LogReader(path)
     assert sorted((m.endpoint, m.data) for m in log) == sorted(case.messages)
     assert done.messages == len(case.messages)
-    assert log.files[0].complete
+    assert log.files[0].is_complete
     if done.changed:
         assert sorted(found[:2] for found in by_library(path)) == sorted(case.messages)

@@ -28,7 +28,7 @@ from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.core import ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import Compressor, encode_channel
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, encode_channel
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
@@ -318,16 +318,16 @@ def write_payload(output: RollingWriter, number: int) -> None:
     """Append a chunk with one message of 100 kB, uncompressed."""
     chunk = ChunkBuffer(1 << 10, 100_000)
     assert chunk.append(1, number, BEGIN + number, BEGIN + number, b"%100000d" % number)
-    output.write(chunk, {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHED)}, dict)
+    output.write(chunk, {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}, dict)
 
 
 def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
     limits = RecordingLimits(split_messages=1, max_total_bytes=450_000)
-    output = RollingWriter(tmp_path / "log", limits, Compressor("none", None), 0, WallClock(), "")
+    output = RollingWriter(tmp_path / "log", limits, ChunkCompressor("none", None), 0, WallClock(), "")
     left = []
     for number in range(7):
         write_payload(output, number)
-        left.append([int(path.stem) for path in recording_files.find_segments(tmp_path / "log")])
+        left.append([int(path.stem) for path in recording_files.find_segment_files(tmp_path / "log")])
     output.close({})
     assert left == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]]
     assert output.removed_segments == 3
@@ -336,7 +336,9 @@ def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tm
 
 def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
-    output = RollingWriter(path, RecordingLimits(max_total_bytes=250_000), Compressor("none", None), 0, WallClock(), "")
+    output = RollingWriter(
+        path, RecordingLimits(max_total_bytes=250_000), ChunkCompressor("none", None), 0, WallClock(), ""
+    )
     for number in range(2):
         write_payload(output, number)
     with pytest.raises(errors.RecordingError, match=r"log\.mcap has reached the limit of 250000 bytes"):

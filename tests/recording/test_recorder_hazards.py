@@ -25,7 +25,7 @@ from msgq.common.selection import SelectedEndpoints
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter
 from msgq.recording.recorder import frame_receiver
 from msgq.recording.recorder.core import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
@@ -170,7 +170,7 @@ def begin_on_a_full_disk(path: str) -> list[str]:
     before = os.listdir("/proc/self/fd")
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     with pytest.raises(errors.RecordingError, match="cannot write"):
-        SegmentWriter(Path(path), Compressor("none", None), {})
+        SegmentWriter(Path(path), ChunkCompressor("none", None), {})
     assert os.listdir("/proc/self/fd") == before
     return os.listdir(Path(path).parent)
 

@@ -20,7 +20,7 @@ import msgq
 from msgq import errors
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import RECORD_HEADER, ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import Compressor
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
@@ -158,13 +158,13 @@ def test_what_is_in_memory_is_at_risk_and_waits_for_nobody() -> None:
 def compressing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Compression waits for `set`: a function that lets it go on."""
     free = threading.Event()
-    real = Compressor.compress
+    real = ChunkCompressor.compress_chunk
 
-    def compress(self: Compressor, start: bytes, data: memoryview[int]) -> bytes:
-        assert not self.name or free.wait(30)
+    def compress(self: ChunkCompressor, start: bytes, data: memoryview[int]) -> bytes:
+        assert not self.compression_name or free.wait(30)
         return real(self, start, data)
 
-    monkeypatch.setattr(Compressor, "compress", compress)
+    monkeypatch.setattr(ChunkCompressor, "compress_chunk", compress)
     yield free.set
     free.set()
 

@@ -20,9 +20,9 @@ from mcap.reader import make_reader
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
-from msgq.recording.mcap_io.record_structs import build_summary as summary
-from msgq.recording.mcap_io.record_structs import encode as record
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
+from msgq.recording.mcap_io.record_structs import build_summary_section as summary
+from msgq.recording.mcap_io.record_structs import encode_records as record
 from msgq.recording.repair import recover as module
 from msgq.recording.repair.doctor import examine
 from msgq.recording.repair.recover import Recovery, recover, reindex
@@ -42,7 +42,7 @@ def errors(path: Path) -> list[str]:
 def check_truncation(path: Path, expected: list[tuple[str, bytes, int]]) -> None:
     log = LogReader(path)
     assert [(m.endpoint, m.data, m.log_time) for m in log] == expected
-    assert log.files[0].complete
+    assert log.files[0].is_complete
     assert not log.problems
     assert by_library(path) == expected
     assert not errors(path)
@@ -74,7 +74,7 @@ def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
     whole = write_foreign(tmp_path / "whole.mcap", count=60)
     data, path = whole.read_bytes(), tmp_path / "a.mcap"
     last = LogReader(whole).files[0].blocks[-1]
-    for size in range(last.offset + last.length - 3, len(data), 37):
+    for size in range(last.offset + last.stored_bytes - 3, len(data), 37):
         path.write_bytes(data[:size])
         before = found(path)
         recover(path, in_place=True)
@@ -129,9 +129,9 @@ def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None
     path = write_foreign(tmp_path / "a.mcap")
     damaged = LogReader(path).files[0].blocks[4]
     flip(path, damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place], 0x40 if place != "opcode" else 6)
-    expected = [m for m in found(path) if not damaged.start <= m[2] <= damaged.end]
+    expected = [m for m in found(path) if not damaged.start_time <= m[2] <= damaged.end_time]
     done = recover(path, in_place=True)
-    assert done.damaged_bytes >= damaged.length
+    assert done.damaged_bytes >= damaged.stored_bytes
     check_truncation(path, expected)
     assert len(expected) > 280
 
@@ -142,7 +142,7 @@ def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None
 def test_a_damaged_last_chunk(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     last = LogReader(path).files[0].blocks[-1]
-    flip(path, last.offset + last.length - 5)
+    flip(path, last.offset + last.stored_bytes - 5)
     before = found(path)
     done = recover(path, in_place=True)
     assert "passed over 1 damaged places" in said(done)
@@ -151,7 +151,7 @@ def test_a_damaged_last_chunk(tmp_path: Path) -> None:
 
 def test_a_damaged_message_index(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
-    chunk_end = (lambda block: block.offset + block.length)(LogReader(path).files[0].blocks[3])
+    chunk_end = (lambda block: block.offset + block.stored_bytes)(LogReader(path).files[0].blocks[3])
     flip(path, chunk_end + 30)
     before = found(path)
     assert len(before) == 300
@@ -301,7 +301,7 @@ def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: 
 
 def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> None:
     """A record's length may lead over a chunk to where another one begins; nothing but the summary tells then."""
-    private = RECORD_HEAD.pack(0x90, 4) + b"abcd"
+    private = RECORD_HEAD_STRUCT.pack(0x90, 4) + b"abcd"
     hidden = chunk(message(1, 1, 6))
     write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), private, hidden, chunk(message(1, 2, 7)))
     path = Path(recover(tmp_path / "a.mcap").output)
@@ -309,7 +309,9 @@ def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> 
     at = data.index(private)
     following = LogReader(path).files[0].blocks[2].offset
     path.write_bytes(
-        data[:at] + RECORD_HEAD.pack(0x90, following - at - RECORD_HEAD.size) + data[at + RECORD_HEAD.size :]
+        data[:at]
+        + RECORD_HEAD_STRUCT.pack(0x90, following - at - RECORD_HEAD_STRUCT.size)
+        + data[at + RECORD_HEAD_STRUCT.size :]
     )
     assert len(found(path)) == 2
     check_truncation(Path(recover(path).output), before)

@@ -201,7 +201,7 @@ def test_a_compressed_file_is_read_as_it_was_before(tmp_path: Path, suffix: str)
         assert [(m.endpoint, m.data, m.log_time) for m in log] == by_library(plain)
         assert log.messages == 300
         assert log.problems == []
-    assert LogReader(path).files[0].complete
+    assert LogReader(path).files[0].is_complete
 
 
 def test_a_compressed_file_beside_what_it_was_made_of_is_no_second_one(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_damaged_compressed_file_is_read_up_to_there(tmp_path: Path) -> None:
 def test_a_copy_that_has_no_room_is_an_error_that_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.mcap.zstd"
     path.write_bytes(compress(write_bag(tmp_path / "plain").read_bytes()))
-    monkeypatch.setattr("msgq.recording.mcap_io.file_source._RESERVE_BYTES", 1 << 62)
+    monkeypatch.setattr("msgq.recording.mcap_io.file_source._DISK_RESERVE_BYTES", 1 << 62)
     before = descriptors()
     with pytest.raises(RecordingError, match=r"has no room .* TMPDIR") as raised:
         LogReader(path)

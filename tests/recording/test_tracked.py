@@ -19,7 +19,7 @@ from msgq.recording import LogReader, Player, Recorder
 from msgq.recording.mcap_io import metadata_keys, origins
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD_STRUCT
 from msgq.recording.merge.log_copy import write_mcap, write_pieces
 from msgq.recording.repair.recover import recover
 from tests.recording.logs import channel, chunk, message, write
@@ -81,9 +81,9 @@ def test_origins_are_outside_of_chunks(log: Any) -> None:
     path, _ = log
     data, here, seen = path.read_bytes(), len(MCAP_MAGIC), []
     while here < len(data) - len(MCAP_MAGIC):
-        opcode, length = RECORD_HEAD.unpack_from(data, here)
+        opcode, length = RECORD_HEAD_STRUCT.unpack_from(data, here)
         seen.append(opcode)
-        here += RECORD_HEAD.size + length
+        here += RECORD_HEAD_STRUCT.size + length
     assert seen.count(origins.ORIGINS_OPCODE) > 1
     followers = {after for before, after in pairwise(seen) if before == origins.ORIGINS_OPCODE}
     assert followers == {Opcode.CHUNK}
@@ -100,7 +100,7 @@ def test_batches_and_pieces_have_them(log: Any) -> None:
     assert len(pieces) > 3
     assert [message.origin_time for piece in pieces for message in piece] == wanted
     blocks = reader.files[0].blocks
-    spans = [(s.offset + s.length, t.offset + t.length) for s, t in pairwise(blocks)]
+    spans = [(s.offset + s.stored_bytes, t.offset + t.stored_bytes) for s, t in pairwise(blocks)]
     in_spans = [m.origin_time for span in spans for m in LogReader(path, endpoints=["tracked"], span=span)]
     assert in_spans == wanted[-len(in_spans) :]
 
@@ -143,7 +143,7 @@ def test_they_survive(log: Any, tmp_path: Path, change: Callable[[Path, Path], L
 
 
 def test_an_invalid_record_costs_the_origins_only(tmp_path: Path) -> None:
-    invalid = RECORD_HEAD.pack(origins.ORIGINS_OPCODE, 8 + 5) + b"msgqorat" + bytes(5)  # a row has 16 bytes
+    invalid = RECORD_HEAD_STRUCT.pack(origins.ORIGINS_OPCODE, 8 + 5) + b"msgqorat" + bytes(5)  # a row has 16 bytes
     log = LogReader(write(tmp_path / "a.mcap", invalid, chunk(channel(1, "a"), message(1, 0, 10))))
     assert [(message.data, message.origin_time) for message in log] == [(b"data", 0)]
     assert "origins" in log.problems[0].reason
@@ -154,12 +154,14 @@ def test_hostile_records(tmp_path: Path) -> None:
     columns = ScanColumns(4)
     columns.code[:], columns.sequence[:], columns.offset[:] = [0, 0, 1, 0], [7, 8, 7, 9], [131, 231, 331, 431]
     rows = struct.pack("<QqQqQq", 300, 5, 100, 99, 2**64 - 1, 1)
-    good = RECORD_HEAD.pack(origins.ORIGINS_OPCODE, 8 + len(rows)) + b"msgqorat" + rows
-    assert origins.Origins(good).lookup(columns, slice(0, 4)).tolist() == [99, 0, 5, 0]
-    assert origins.Origins(good[: RECORD_HEAD.size + 8]).lookup(columns, slice(0, 2)).tolist() == [0, 0]
-    for bad in (b"", good[:-1], good[: RECORD_HEAD.size + 7], good.replace(b"msgqorat", b"msgqorig")):
+    good = RECORD_HEAD_STRUCT.pack(origins.ORIGINS_OPCODE, 8 + len(rows)) + b"msgqorat" + rows
+    assert origins.MessageOrigins(good).find_origin_times(columns, slice(0, 4)).tolist() == [99, 0, 5, 0]
+    assert origins.MessageOrigins(good[: RECORD_HEAD_STRUCT.size + 8]).find_origin_times(
+        columns, slice(0, 2)
+    ).tolist() == [0, 0]
+    for bad in (b"", good[:-1], good[: RECORD_HEAD_STRUCT.size + 7], good.replace(b"msgqorat", b"msgqorig")):
         with pytest.raises(ValueError, match="no origins"):
-            origins.Origins(bad)
+            origins.MessageOrigins(bad)
 
 
 def test_an_untracked_recording_has_no_such_record(prefix: str, tmp_path: Path) -> None:
@@ -172,9 +174,11 @@ def test_played_again_as_tracked_with_the_same_ages(prefix: str, tmp_path: Path)
     start = clock.time_ns()
     ages = [0, 1_000, 5_000_000, 3_000_000_000]
     with Writer(tmp_path / "log.mcap") as writer:
-        tracked = metadata_keys.channel_metadata(1, metadata_keys.PUBLISHED, tracked=True)
+        tracked = metadata_keys.build_channel_metadata(1, metadata_keys.PUBLISHER_SEQUENCE, tracked=True)
         channel = writer.channel("tracked", metadata=tracked)
-        plain = writer.channel("plain", metadata=metadata_keys.channel_metadata(1, metadata_keys.PUBLISHED))
+        plain = writer.channel(
+            "plain", metadata=metadata_keys.build_channel_metadata(1, metadata_keys.PUBLISHER_SEQUENCE)
+        )
         for number, age in enumerate(ages):
             now = start + number * 1_000_000
             writer.write(channel, b"%d" % number, now, origin_time=now - age if age else 0)

@@ -12,7 +12,7 @@ import pytest
 from mcap.reader import make_reader
 
 from msgq.recording import LogReader, examine, recover
-from msgq.recording.mcap_io.record_structs import Channel, Schema
+from msgq.recording.mcap_io.record_structs import ExtensibleChannel, ExtensibleSchema
 from msgq.recording.merge.log_copy import write_mcap
 from tests.command import run
 from tests.recording import raw_mcap
@@ -188,17 +188,17 @@ def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_num
 ) -> None:
     chunks = []
     for number, (name, tail) in enumerate([("a", TAIL), ("b", b"")], 1):
-        schema = Schema(id=1, name=name, encoding="jsonschema", data=b"{}", tail=tail)
-        described = Channel(1, name, "json", {}, schema_id, tail)
+        schema = ExtensibleSchema(id=1, name=name, encoding="jsonschema", data=b"{}", unknown_fields=tail)
+        described = ExtensibleChannel(1, name, "json", {}, schema_id, tail)
         chunks.append(chunk(*([schema] if schema_id else []), described, sent(1, number, number)))
     path = write(tmp_path / "a.mcap", *chunks)
     log = LogReader(path)
     assert [one.endpoint for one in log] == ["a", "b"]
-    assert log.files[0].registry.tails == {}
+    assert log.files[0].registry.unknown_fields == {}
     copies = filtered(path, tmp_path / "b.mcap", "--endpoint", "b")
     copy = LogReader(*copies)
     assert [one.endpoint for one in copy] == ["b"]
-    assert copy.files[0].registry.tails == {}
+    assert copy.files[0].registry.unknown_fields == {}
 
 
 @pytest.mark.ci

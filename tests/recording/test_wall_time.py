@@ -24,8 +24,8 @@ from msgq.impl.base import clock
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter, encode_channel
-from msgq.recording.mcap_io.wall_time import WallTimes
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter, encode_channel
+from msgq.recording.mcap_io.wall_time import WallTimeConverter
 from msgq.recording.merge.log_copy import write_mcap
 from msgq.recording.reader.message import Message
 from msgq.recording.recorder import wall_clock
@@ -45,26 +45,26 @@ RUN = {"run": "a" * 32}
 def noted(ahead: int, since: int = 0) -> tuple[str, dict[str, str]]:
     """Return a note that the wall clock is so far ahead: from the beginning on, or since a time."""
     said = RUN | {"clock_offset_ns": str(BOOTED), "wall_offset_ns": str(BOOTED + ahead), "since_ns": str(since)}
-    return metadata_keys.CLOCK if since else metadata_keys.RECORDING, said
+    return metadata_keys.CLOCK_METADATA if since else metadata_keys.RECORDING_METADATA, said
 
 
 def write_segment(path: Path, ahead: int, *parts: tuple[int, int] | list[int], ends: bool = True) -> Path:
     """Write a recording: of a list of log_times a chunk with such messages, of a pair (since, ahead) a note."""
-    segment = SegmentWriter(path, Compressor("zstd", None), noted(ahead)[1])
+    segment = SegmentWriter(path, ChunkCompressor("zstd", None), noted(ahead)[1])
     described = {
-        1: encode_channel(1, "e", msgq.Schema("n", "struct", b'"<i8"'), 1, metadata_keys.PUBLISHED),
+        1: encode_channel(1, "e", msgq.Schema("n", "struct", b'"<i8"'), 1, metadata_keys.PUBLISHER_SEQUENCE),
     }
     sequence = 0
     for part in parts:
         if isinstance(part, tuple):
-            segment.add_metadata(*noted(part[1], part[0]))
+            segment.write_metadata(*noted(part[1], part[0]))
             continue
         chunk = ChunkBuffer(1 << 16, 100)
         for time in part:
             assert chunk.append(1, sequence, time, time - 30, time.to_bytes(8, "little"), time - 50)
             sequence += 1
         segment.write_chunk(chunk, described)
-    segment.close({}) if ends else segment.abandon()
+    segment.close({}) if ends else segment.close_without_summary()
     return path
 
 
@@ -226,7 +226,7 @@ def test_notes_that_make_no_sense_are_a_problem(tmp_path: Path, wrong: dict[str,
 @pytest.mark.parametrize(("ahead", "expected"), [(HOUR, [1000 + HOUR]), (0, [1000])])
 def test_a_file_of_several_runs(tmp_path: Path, ahead: int, expected: list[int]) -> None:
     """Where their clocks differ, nobody can know which messages are of which."""
-    others = records.Metadata(metadata_keys.RECORDING, noted(HOUR, 500)[1] | {"run": "another"})
+    others = records.Metadata(metadata_keys.RECORDING_METADATA, noted(HOUR, 500)[1] | {"run": "another"})
     path = written(tmp_path / "a.mcap", records.Metadata(*noted(ahead)), others, message(1, 0, 1000))
     log = LogReader(path, clock="wall")
     assert [found.log_time for found in log] == expected
@@ -238,7 +238,7 @@ def test_times_do_not_overflow(tmp_path: Path) -> None:
     for ahead, expected in ((most - least, 2**63 - 2), (least - most, 0)):
         wall, host = (most, least) if ahead > 0 else (least, most)
         note = {"wall_offset_ns": str(wall), "clock_offset_ns": str(host), "since_ns": "0"}
-        parts = records.Metadata(metadata_keys.RECORDING, note), message(1, 0, 2**62), message(1, 1, 0)
+        parts = records.Metadata(metadata_keys.RECORDING_METADATA, note), message(1, 0, 2**62), message(1, 1, 0)
         path = written(tmp_path / f"{expected}.mcap", *parts)
         found = [one.log_time for one in LogReader(path, clock="wall")]
         assert expected in found
@@ -264,9 +264,9 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
     wall = WallClock()
     wall._readings = [ClockReading(0, BOOTED), ClockReading(now - HOUR, BOOTED + HOUR)]
     output = RollingWriter(
-        tmp_path / "log", RecordingLimits(split_messages=1), Compressor("zstd", None), BOOTED, wall, ""
+        tmp_path / "log", RecordingLimits(split_messages=1), ChunkCompressor("zstd", None), BOOTED, wall, ""
     )
-    described = {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHED)}
+    described = {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}
     for ages in ([2 * HOUR], [2 * HOUR - 1, HOUR + 1, HOUR - 1]):
         chunk = ChunkBuffer(1 << 16, 100)
         for age in ages:
@@ -278,12 +278,12 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
 
 
 def test_bounds() -> None:
-    times_by = WallTimes([noted(100)[1], noted(0, 50)[1], noted(200, 60)[1]])
-    assert times_by.offsets == (100, 0, 200)
-    assert times_by.bounds(10, 20) == (110, 120)
-    assert times_by.bounds(10, 55) == (50, 149)
-    assert times_by.bounds(50, 59) == (50, 59)
-    assert times_by.bounds(0, 70) == (50, 270)
+    times_by = WallTimeConverter([noted(100)[1], noted(0, 50)[1], noted(200, 60)[1]])
+    assert times_by.recorded_offsets_ns == (100, 0, 200)
+    assert times_by.find_wall_time_range(10, 20) == (110, 120)
+    assert times_by.find_wall_time_range(10, 55) == (50, 149)
+    assert times_by.find_wall_time_range(50, 59) == (50, 59)
+    assert times_by.find_wall_time_range(0, 70) == (50, 270)
 
 
 # ---- copies ----

@@ -63,7 +63,7 @@ def test_messages(tmp_path: Path, compression: str) -> None:
     log = LogReader(path)
     assert [(m.endpoint, m.sequence, m.log_time, m.publish_time, m.data) for m in log] == wanted
     assert {m.schema for m in log if m.endpoint == "one"} == {schema}
-    assert log.channels[1].record.metadata == (("by", "test"),)
+    assert log.channels[1].channel_record.metadata == (("by", "test"),)
     assert len(log.files[0].blocks) > 5
     assert log.problems == []
 
@@ -274,7 +274,7 @@ def test_equal_schemas_are_written_once(tmp_path: Path) -> None:
 
 
 def figures(path: Path) -> dict[str, dict[str, Any]]:
-    found = LogReader(path).files[0].metadata[metadata_keys.STATISTICS]
+    found = LogReader(path).files[0].metadata[metadata_keys.STATISTICS_METADATA]
     return {number: json.loads(text) for number, text in found.items() if number != "at"}
 
 
@@ -431,7 +431,7 @@ def test_closed(tmp_path: Path) -> None:
     ):
         with pytest.raises(StateError, match="closed"):
             call()
-    assert [one.record for one in LogReader(tmp_path / "a.mcap").files[0].registry.channels.values()]
+    assert [one.channel_record for one in LogReader(tmp_path / "a.mcap").files[0].registry.channels.values()]
 
 
 def test_values_that_are_not_possible(tmp_path: Path) -> None:

@@ -125,4 +125,4 @@ def test_has_what_was_written(tmp_path: Path, writer: str) -> None:
     fields = [(channel.topic, m.data, m.log_time, m.publish_time, m.sequence) for _, channel, m in theirs]
     assert sorted((m.endpoint, m.data, m.log_time, m.publish_time, m.sequence) for m in found) == sorted(fields)
     schemas = {channel.topic: schema and (schema.name, schema.encoding, schema.data) for schema, channel, _ in theirs}
-    assert {channel.endpoint: channel.record.schema for channel in log.channels} == schemas
+    assert {channel.endpoint: channel.channel_record.schema for channel in log.channels} == schemas

@@ -49,13 +49,13 @@ def write_kinds(path: Path, messages: Iterable[RecordedMessage], run: str = RUN)
     """Write a log in the order of log_time; messages of one endpoint, epoch, schema and source have one channel."""
     numbers: dict[Any, int] = {}
     with Writer(path) as writer:
-        writer.add_metadata(metadata_keys.RECORDING, {"run": run, "host": "h"})
+        writer.add_metadata(metadata_keys.RECORDING_METADATA, {"run": run, "host": "h"})
         for said in sorted(messages, key=lambda said: said.log_time):
             key = (said.endpoint, said.epoch, said.schema, said.source)
             if key not in numbers:
                 state = said.source.kind == "records"
-                counting = metadata_keys.RECEIVED if state else metadata_keys.PUBLISHED
-                metadata = metadata_keys.channel_metadata(said.epoch, counting, source=said.source)
+                counting = metadata_keys.RECORDER_SEQUENCE if state else metadata_keys.PUBLISHER_SEQUENCE
+                metadata = metadata_keys.build_channel_metadata(said.epoch, counting, source=said.source)
                 numbers[key] = writer.channel(said.endpoint, said.schema, metadata=metadata)
             times = said.log_time, said.publish_time
             writer.write(numbers[key], said.data, *times, said.sequence, said.origin_time)

@@ -21,7 +21,7 @@ from msgq.decoding import arrow_types
 from msgq.errors import InvalidValueError
 from msgq.lake.schema_ids import schema_id
 from msgq.lake.silver.decoder import INPUT_COLUMNS, SilverDecoder
-from msgq.recording.mcap_io.recording_files import safe_file_name
+from msgq.recording.mcap_io.recording_files import make_safe_file_name
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
 from msgq.spark.source.arrow_batches import spark_schema
@@ -256,7 +256,7 @@ def _with_dependencies(file: Any) -> Any:
 
 def test_names_of_directories_are_safe_and_tell_endpoints_apart() -> None:
     names = ["imu", "/camera/front", "~2fcamera~2ffront", "_hidden", "..", "a b", "ä", "", "x" * 300, "x" * 301]
-    found = [safe_file_name(name) for name in names]
+    found = [make_safe_file_name(name) for name in names]
     assert found[0] == "imu"
     assert len(set(found)) == len(names)
     assert all(name and name[0] not in "._" and "/" not in name and len(name.encode()) < 255 for name in found)

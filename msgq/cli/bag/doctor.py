@@ -29,7 +29,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     """
     failed = False
     output = console()
-    for path in (path for log in logs for path in recording_files.find_segments(log)):
+    for path in (path for log in logs for path in recording_files.find_segment_files(log)):
         examination, counts = FileExamination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
         for finding in examination:
             counts[finding.severity] += 1

@@ -70,16 +70,18 @@ def _list_endpoint_infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
 
 
 def _summarize_log(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[str, Any]:
-    runs = {file.metadata.get(metadata_keys.RECORDING, {}).get("run") for file in log.files}
+    runs = {file.metadata.get(metadata_keys.RECORDING_METADATA, {}).get("run") for file in log.files}
     return {
         "files": len(log.files),
-        "size": sum(file.size for file in log.files),
-        "complete": all(file.complete for file in log.files),
+        "size": sum(file.size_bytes for file in log.files),
+        "complete": all(file.is_complete for file in log.files),
         "runs": sorted(run for run in runs if run),
         "messages": sum(info["messages"] for info in infos),
         "start": log.start_time,
         "end": log.end_time,
-        "clock_offset": [offset for offset, _ in groupby(offset for file in log.files for offset in file.wall_offsets)],
+        "clock_offset": [
+            offset for offset, _ in groupby(offset for file in log.files for offset in file.wall_clock_offsets_ns)
+        ],
         "problems": len(log.problems),
         "source": FULL_SCAN if scanned else SUMMARY,
     }

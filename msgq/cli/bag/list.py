@@ -21,11 +21,11 @@ def _list_chunks(log: LogReader) -> _RowIterator:
             yield {
                 "file": str(file.path),
                 "offset": block.offset,
-                "length": block.length,
-                "uncompressed": block.size,
-                "start": block.start,
-                "end": block.end,
-                "channels": None if block.channels is None else len(block.channels),
+                "length": block.stored_bytes,
+                "uncompressed": block.uncompressed_bytes,
+                "start": block.start_time,
+                "end": block.end_time,
+                "channels": None if block.channel_ids is None else len(block.channel_ids),
                 "chunked": block.is_chunk,
             }
 
@@ -34,7 +34,7 @@ def _list_channels(log: LogReader) -> _RowIterator:
     for file in log.files:
         counts = file.statistics.channel_message_counts if file.statistics else None
         for number, channel in sorted(file.registry.channels.items()):
-            record = channel.record
+            record = channel.channel_record
             yield {
                 "file": str(file.path),
                 "id": number,

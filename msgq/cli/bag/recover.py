@@ -23,4 +23,6 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     readers pass over it, what is wrong or missing of indexes and summary is written anew; what was done is said. A file
     with a chunk above --max-chunk-bytes is left alone: it may be a good one.
     """
-    repair_options.repair_logs(logs, recover, recording_files.RECOVERED, output, in_place, max_chunk_bytes, as_json)
+    repair_options.repair_logs(
+        logs, recover, recording_files.RECOVERED_LABEL, output, in_place, max_chunk_bytes, as_json
+    )

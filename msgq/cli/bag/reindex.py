@@ -21,4 +21,6 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     It is `msgq bag recover` for files that are whole as well, such as those that were written without an index. The new
     file is NAME.reindexed.mcap.
     """
-    repair_options.repair_logs(logs, reindex, recording_files.REINDEXED, output, in_place, max_chunk_bytes, as_json)
+    repair_options.repair_logs(
+        logs, reindex, recording_files.REINDEXED_LABEL, output, in_place, max_chunk_bytes, as_json
+    )

@@ -60,10 +60,10 @@ def _exit_failed() -> NoReturn:
 def _output_paths(log: Path, output: Path | None, suffix: str, in_place: bool) -> Iterator[tuple[Path, Path | None]]:
     """Give each file, and where its whole one goes; None: beside it, or to its own place."""
     if in_place or not log.is_dir():
-        yield from ((path, output) for path in recording_files.find_segments(log))
+        yield from ((path, output) for path in recording_files.find_segment_files(log))
         return
-    with _new_directory(output or recording_files.sibling_path(Path(os.path.normpath(log)), suffix)) as directory:
-        yield from ((path, directory / path.name) for path in recording_files.find_segments(log))
+    with _new_directory(output or recording_files.make_sibling_path(Path(os.path.normpath(log)), suffix)) as directory:
+        yield from ((path, directory / path.name) for path in recording_files.find_segment_files(log))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from msgq.decoding.arrow_types import find_common_columns, with_columns
 from msgq.errors import RecordingError
 from msgq.recording.export.decoded_tables import UndecodedReporter, decode_batches, merge_tables
-from msgq.recording.mcap_io.recording_files import safe_file_name
+from msgq.recording.mcap_io.recording_files import make_safe_file_name
 from msgq.recording.reader.log_view import LogView
 
 PARQUET_SUFFIX = ".parquet"
@@ -35,7 +35,7 @@ def open_parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) 
 
 
 def write_parquet(view: LogView, output: Path) -> int:
-    """See LogReader.to_parquet. Files are named by `safe_file_name`."""
+    """See LogReader.to_parquet. Files are named by `make_safe_file_name`."""
     is_file = output.suffix == PARQUET_SUFFIX
     counter = output.with_suffix(f".undecoded{PARQUET_SUFFIX}")
     with _working_directory(output, *([counter] if is_file else [])) as directory:
@@ -73,7 +73,7 @@ def _write_messages(tables: _ParquetDirectory, view: LogView, is_one: bool) -> i
             text = "choose one (--endpoint), or give a directory: a name without .parquet"
             raise RecordingError(f"a Parquet file has one endpoint, and there are {known!r} and {endpoint!r}; {text}")
         known = endpoint
-        tables.add(safe_file_name(endpoint), batch.rows)
+        tables.add(make_safe_file_name(endpoint), batch.rows)
         if batch.undecoded.num_rows:
             tables.add(_UNDECODED_NAME, batch.undecoded)
         counter.add(endpoint, batch.undecoded)

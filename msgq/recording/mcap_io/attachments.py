@@ -9,11 +9,11 @@ from mcap import records
 from mcap.exceptions import McapError
 
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD, Metadata, RecordStream
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, ExtensibleMetadata, RecordStream
 
-CRC_BYTES = 4  # after the data of an attachment
-_TIMES_STRUCT = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
-_TEXTS_BYTES = 1 << 16  # of an attachment's name and media type, at most
+ATTACHMENT_CRC_BYTES = 4  # after the data of an attachment
+_ATTACHMENT_TIMES_STRUCT = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
+_ATTACHMENT_TEXTS_BYTES_MAX = 1 << 16  # of an attachment's name and media type, at most
 
 
 def read_attachment_index(fd: int, offset: int, length: int) -> records.AttachmentIndex:
@@ -24,16 +24,18 @@ def read_attachment_index(fd: int, offset: int, length: int) -> records.Attachme
     ValueError : its lengths contradict each other, or are those of no attachment.
     OSError : it cannot be read.
     """
-    data = os.pread(fd, min(length - RECORD_HEAD.size, _TEXTS_BYTES), offset + RECORD_HEAD.size)
+    data = os.pread(
+        fd, min(length - RECORD_HEAD_STRUCT.size, _ATTACHMENT_TEXTS_BYTES_MAX), offset + RECORD_HEAD_STRUCT.size
+    )
     try:
-        log_time, create_time = _TIMES_STRUCT.unpack_from(data)
-        stream = RecordStream(data[_TIMES_STRUCT.size :])
+        log_time, create_time = _ATTACHMENT_TIMES_STRUCT.unpack_from(data)
+        stream = RecordStream(data[_ATTACHMENT_TIMES_STRUCT.size :])
         name, media_type = stream.read_prefixed_string(), stream.read_prefixed_string()
         size = stream.read8()
     except (McapError, ValueError, struct.error) as error:
         raise ValueError(f"an attachment that makes no sense: {str(error) or type(error).__name__}") from None
     if (
-        _TIMES_STRUCT.size + stream.count + size + CRC_BYTES > length - RECORD_HEAD.size
+        _ATTACHMENT_TIMES_STRUCT.size + stream.count + size + ATTACHMENT_CRC_BYTES > length - RECORD_HEAD_STRUCT.size
     ):  # unknown fields follow the CRC
         raise ValueError(f"an attachment whose lengths contradict each other: {size} bytes in a record of {length}")
     return records.AttachmentIndex(
@@ -47,13 +49,13 @@ def read_attachment_index(fd: int, offset: int, length: int) -> records.Attachme
     )
 
 
-def find_crc_offset(index: records.AttachmentIndex) -> int:
+def find_attachment_crc_offset(index: records.AttachmentIndex) -> int:
     """Return the offset of the CRC of an attachment in the file; it covers the record before it."""
     texts = sum(4 + len(text.encode()) for text in (index.name, index.media_type))
-    return int(index.offset + RECORD_HEAD.size + _TIMES_STRUCT.size + texts + 8 + index.data_size)
+    return int(index.offset + RECORD_HEAD_STRUCT.size + _ATTACHMENT_TIMES_STRUCT.size + texts + 8 + index.data_size)
 
 
-def read_metadata(fd: int, offset: int, length: int) -> Metadata:
+def read_metadata_record(fd: int, offset: int, length: int) -> ExtensibleMetadata:
     """Return what a Metadata record says.
 
     Raises
@@ -63,10 +65,10 @@ def read_metadata(fd: int, offset: int, length: int) -> Metadata:
     """
     if length > METADATA_BYTES_MAX:
         raise ValueError(f"metadata of {length} bytes; {METADATA_BYTES_MAX} are all that is read")
-    data = os.pread(fd, length - RECORD_HEAD.size, offset + RECORD_HEAD.size)
+    data = os.pread(fd, length - RECORD_HEAD_STRUCT.size, offset + RECORD_HEAD_STRUCT.size)
     try:
         stream = RecordStream(data)
         record = records.Metadata.read(stream)
     except (McapError, ValueError, struct.error, EOFError) as error:
         raise ValueError(f"metadata that make no sense: {str(error) or type(error).__name__}") from None
-    return Metadata(record.name, record.metadata, data[stream.count :])
+    return ExtensibleMetadata(record.name, record.metadata, data[stream.count :])

@@ -20,10 +20,10 @@ from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, ChannelR
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.crc import DataCrc
 from msgq.recording.mcap_io.data_block import DataBlock, ExtraRecord, clip_block
-from msgq.recording.mcap_io.origins import is_origins
+from msgq.recording.mcap_io.origins import is_origins_record
 from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE, ChunkTooLargeError, RecordScanner
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, RECORD_HEAD
-from msgq.recording.mcap_io.summary import Summary, find_chunk_end, read_summary
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
+from msgq.recording.mcap_io.summary import SummarySection, find_chunk_end_offset, read_summary
 from msgq.recording.mcap_io.unknown_records import is_foreign_record
 
 EXTRA_RECORDS_MAX = 1 << 20
@@ -54,10 +54,12 @@ class BlockMapper:
         self.extra_records: list[ExtraRecord] = []
         self.is_complete = False
         self.statistics: records.Statistics | None = None
-        self._fd, self._size, self._registry = fd, size, registry
+        self._fd, self._file_bytes, self._registry = fd, size, registry
         self._max_chunk_bytes, self._report_problem = max_chunk_bytes, report_problem
-        self._crc: DataCrc | None = DataCrc()  # of the data, once there is a message outside of chunks; None: damaged
-        self._origins = (0, 0)  # the last record of them, from where to where
+        self._data_crc: DataCrc | None = (
+            DataCrc()
+        )  # of the data, once there is a message outside of chunks; None: damaged
+        self._origins_range = (0, 0)  # the last record of them, from where to where
 
     def map_file(self, span: tuple[int, int] | None, needs_clock_records: bool) -> None:
         """Find the blocks, all or those within a span; see `McapFile`.
@@ -65,22 +67,24 @@ class BlockMapper:
         needs_clock_records : the registry must learn the clock records before the span, too.
         """
         position = self._read_header()
-        if span is not None and self._registry.header.profile == metadata_keys.PROFILE:  # each chunk has its channels
+        if (
+            span is not None and self._registry.header.profile == metadata_keys.MSGQ_PROFILE
+        ):  # each chunk has its channels
             if needs_clock_records:
                 self._map_records(position, span[0])
                 self.blocks.clear()
-            self._map_records(max(position, span[0]), min(span[1], self._size))
+            self._map_records(max(position, span[0]), min(span[1], self._file_bytes))
             return self._allow_any_channel_in_last_block()
         known = len(self.extra_records)
-        summary = read_summary(self._fd, self._size, self._max_chunk_bytes, self._report_problem) or Summary(
-            self._size, is_whole=False
-        )
+        summary = read_summary(
+            self._fd, self._file_bytes, self._max_chunk_bytes, self._report_problem
+        ) or SummarySection(self._file_bytes, is_complete=False)
         if not self._map_by_summary(position, summary):
             self.blocks.clear()
             del self.extra_records[known:]
-            self.statistics, self._crc = None, DataCrc()
-            self._map_records(position, self._size)
-        for opcode, start, end in summary.unknown:
+            self.statistics, self._data_crc = None, DataCrc()
+            self._map_records(position, self._file_bytes)
+        for opcode, start, end in summary.unknown_records:
             self._add_extra_record(opcode, start, end, in_summary=True)
         if not self.is_complete:
             self._allow_any_channel_in_last_block()
@@ -89,38 +93,40 @@ class BlockMapper:
             self.blocks = [clipped for block in self.blocks if (clipped := clip_block(block, *span)) is not None]
         return None
 
-    def _map_by_summary(self, position: int, summary: Summary) -> bool:
+    def _map_by_summary(self, position: int, summary: SummarySection) -> bool:
         """Note the blocks as the summary says; return whether what is between its chunks makes sense."""
-        self.is_complete = summary.is_whole
-        for opcode, content, offset in summary.definitions:
+        self.is_complete = summary.is_complete
+        for opcode, content, offset in summary.declarations:
             self._registry.learn_record(opcode, content, offset)
         self.statistics = summary.statistics
         good = True
-        for index in summary.chunks:
+        for index in summary.chunk_indexes:
             good &= self._map_records(position, index.chunk_start_offset)
             place = (index.chunk_start_offset, index.chunk_length, index.uncompressed_size)
             times = (index.message_start_time, index.message_end_time)
             chunk = DataBlock(*place, *times, set(index.message_index_offsets) or None, True)
             self.blocks.append(self._attach_origins(chunk))
-            position = find_chunk_end(index)
-        good &= self._map_records(position, summary.start)
-        return good or not summary.chunks
+            position = find_chunk_end_offset(index)
+        good &= self._map_records(position, summary.start_offset)
+        return good or not summary.chunk_indexes
 
     def _allow_any_channel_in_last_block(self) -> None:
         """Let the last chunk have messages of any channel: its index may be cut, or not be written yet."""
         if self.blocks:
-            self.blocks[-1] = replace(self.blocks[-1], channels=None)
+            self.blocks[-1] = replace(self.blocks[-1], channel_ids=None)
 
     def _read_header(self) -> int:
         """Read the header, and what a recorder of ours says behind it; return where that ends."""
-        scanner = RecordScanner(self._fd, len(MCAP_MAGIC), self._size, self._max_chunk_bytes)
+        scanner = RecordScanner(self._fd, len(MCAP_MAGIC), self._file_bytes, self._max_chunk_bytes)
         for opcode, record in zip((Opcode.HEADER, Opcode.METADATA), scanner, strict=False):
-            if record.opcode != opcode or record.end - record.start > _BLOCK_BYTES:
-                return record.start
-            content = os.pread(self._fd, record.end - record.start, record.start)[RECORD_HEAD.size :]
-            self._registry.learn_record(opcode, content, record.start)
+            if record.opcode != opcode or record.end_offset - record.start_offset > _BLOCK_BYTES:
+                return record.start_offset
+            content = os.pread(self._fd, record.end_offset - record.start_offset, record.start_offset)[
+                RECORD_HEAD_STRUCT.size :
+            ]
+            self._registry.learn_record(opcode, content, record.start_offset)
             if opcode == Opcode.METADATA:
-                self._add_extra_record(opcode, record.start, record.end)
+                self._add_extra_record(opcode, record.start_offset, record.end_offset)
         return scanner.position
 
     def _map_records(self, position: int, end: int) -> bool:
@@ -128,26 +134,26 @@ class BlockMapper:
         sound = True
         scanner = RecordScanner(self._fd, position, end, self._max_chunk_bytes)
         for opcode, start, following, head, reason in scanner:
-            length = following - start - RECORD_HEAD.size
+            length = following - start - RECORD_HEAD_STRUCT.size
             if opcode == DAMAGE_OPCODE:
                 self._report_problem(start, reason)
                 self._allow_any_channel_in_last_block()
-                self._crc, sound = None, False
+                self._data_crc, sound = None, False
             elif opcode == Opcode.MESSAGE:
                 scanner.position = self._map_messages(start, end)
-            elif opcode == Opcode.CHUNK and length >= CHUNK_HEAD.size:
-                first, last, size, *_ = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)
+            elif opcode == Opcode.CHUNK and length >= CHUNK_HEAD_STRUCT.size:
+                first, last, size, *_ = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
                 chunk = DataBlock(start, following - start, size, first, last, None, True)
                 self.blocks.append(self._attach_origins(chunk))
-            elif is_origins(head):
-                self._origins = (start, following)
+            elif is_origins_record(head):
+                self._origins_range = (start, following)
             elif opcode == Opcode.DATA_END:
                 self._check_data_crc(start, head)
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.blocks:
-                self._add_channel(struct.unpack_from("<H", head, RECORD_HEAD.size)[0])
+                self._add_channel_to_last_block(struct.unpack_from("<H", head, RECORD_HEAD_STRUCT.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
                 length = min(length, METADATA_BYTES_MAX)  # of which nothing is taken
-                self._registry.learn_record(opcode, os.pread(self._fd, length, start + RECORD_HEAD.size), start)
+                self._registry.learn_record(opcode, os.pread(self._fd, length, start + RECORD_HEAD_STRUCT.size), start)
             elif opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._report_problem(
                     start, f"a record (opcode {opcode:#x}) of {length} bytes is too short, or has no chunk"
@@ -166,34 +172,34 @@ class BlockMapper:
 
     def _attach_origins(self, chunk: DataBlock) -> DataBlock:
         """Return a chunk with the record of its origins, if that ends where the chunk begins."""
-        return replace(chunk, origins=self._origins) if self._origins[1] == chunk.offset else chunk
+        return replace(chunk, origins_range=self._origins_range) if self._origins_range[1] == chunk.offset else chunk
 
-    def _add_channel(self, number: int) -> None:
+    def _add_channel_to_last_block(self, number: int) -> None:
         """Note that the chunk before has messages of a channel."""
         last = self.blocks[-1]
-        if last.channels is not None:
-            last.channels.add(number)
+        if last.channel_ids is not None:
+            last.channel_ids.add(number)
         elif last.is_chunk:
-            self.blocks[-1] = replace(last, channels={number})
+            self.blocks[-1] = replace(last, channel_ids={number})
 
     def _map_messages(self, position: int, end: int) -> int:
         """Note a block of messages outside of chunks; return where it ends."""
         buffer = os.pread(self._fd, min(_BLOCK_BYTES, end - position), position)
-        length = RECORD_HEAD.unpack_from(buffer)[1]
-        if len(buffer) < RECORD_HEAD.size + length <= self._max_chunk_bytes:
-            buffer = os.pread(self._fd, RECORD_HEAD.size + length, position)
-        elif RECORD_HEAD.size + length > self._max_chunk_bytes:
+        length = RECORD_HEAD_STRUCT.unpack_from(buffer)[1]
+        if len(buffer) < RECORD_HEAD_STRUCT.size + length <= self._max_chunk_bytes:
+            buffer = os.pread(self._fd, RECORD_HEAD_STRUCT.size + length, position)
+        elif RECORD_HEAD_STRUCT.size + length > self._max_chunk_bytes:
             self._report_problem(
                 position, f"a message was skipped: {ChunkTooLargeError(length, self._max_chunk_bytes)}"
             )
-            return position + RECORD_HEAD.size + int(length)
-        columns = ScanColumns(len(buffer) // (RECORD_HEAD.size + 22) + 1)
+            return position + RECORD_HEAD_STRUCT.size + int(length)
+        columns = ScanColumns(len(buffer) // (RECORD_HEAD_STRUCT.size + 22) + 1)
         size = columns.scan(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
         if size == 0:
             self._report_problem(position, "a message that is too short or long, or has an impossible time")
-            return position + RECORD_HEAD.size + int(length)
-        if self._crc is not None:  # no other one covers such messages, and all of them are read here
-            self._crc.add(self._fd, memoryview(buffer)[:size], position)
+            return position + RECORD_HEAD_STRUCT.size + int(length)
+        if self._data_crc is not None:  # no other one covers such messages, and all of them are read here
+            self._data_crc.add_bytes(self._fd, memoryview(buffer)[:size], position)
         times = columns.log_time[: columns.rows]
         channels = None  # their order is the file's, so that all of them may be in any block
         self.blocks.append(DataBlock(position, size, size, int(times.min()), int(times.max()), channels, False))
@@ -201,11 +207,13 @@ class BlockMapper:
 
     def _check_data_crc(self, end: int, head: bytes) -> None:
         """Compare the data section, if messages are in it outside of chunks, with the CRC that its end says."""
-        opcode, length = RECORD_HEAD.unpack_from(head)
-        said = int.from_bytes(head[RECORD_HEAD.size : RECORD_HEAD.size + 4], "little") if length >= 4 else 0
-        if self._crc is None or not self._crc.position or opcode != Opcode.DATA_END or not said:
+        opcode, length = RECORD_HEAD_STRUCT.unpack_from(head)
+        said = (
+            int.from_bytes(head[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 4], "little") if length >= 4 else 0
+        )
+        if self._data_crc is None or not self._data_crc.position or opcode != Opcode.DATA_END or not said:
             return
-        self._crc.advance(self._fd, end)
-        if self._crc.value != said:
+        self._data_crc.read_up_to(self._fd, end)
+        if self._data_crc.value != said:
             text = "messages outside of chunks, descriptions or attachments are not as they were written"
             self._report_problem(end, f"the data section's CRC is wrong: {text}")

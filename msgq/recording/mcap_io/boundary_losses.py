@@ -12,43 +12,43 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgq.recording.mcap_io.metadata_keys import (
-    FIRST_SEQUENCE,
-    LAST_SEQUENCE,
-    LOST_AFTER,
-    LOST_BEFORE,
-    UNKNOWN,
-    UNRECORDED,
+    FIRST_SEQUENCE_KEY,
+    LAST_SEQUENCE_KEY,
+    LOST_AFTER_KEY,
+    LOST_BEFORE_KEY,
+    UNKNOWN_LOSSES,
+    UNRECORDED_KEY,
 )
 
-LOST_MAX = 1 << 62
-_SEQUENCE_RANGE = 1 << 32  # a sequence has 32 bits
+LOST_MESSAGES_MAX = 1 << 62
+_SEQUENCE_NUMBER_COUNT = 1 << 32  # a sequence has 32 bits
 
 
 class BoundaryLoss(NamedTuple):
     """Messages lost next to a message. lost : their number; None: unknown."""
 
     sequence: int
-    lost: int | None
+    lost_messages: int | None
 
 
 class BoundaryLosses(NamedTuple):
     """What a channel states. None, 0: nothing. unrecorded : all losses of an endpoint without any message."""
 
-    before: BoundaryLoss | None = None
-    after: BoundaryLoss | None = None
-    unrecorded: int = 0
+    loss_before: BoundaryLoss | None = None
+    loss_after: BoundaryLoss | None = None
+    unrecorded_messages: int = 0
 
     @property
-    def ends(self) -> tuple[BoundaryLoss | None, BoundaryLoss | None]:
+    def losses_at_ends(self) -> tuple[BoundaryLoss | None, BoundaryLoss | None]:
         """Return the losses before and after messages."""
-        return self.before, self.after
+        return self.loss_before, self.loss_after
 
-    def metadata(self) -> dict[str, str]:
+    def build_metadata(self) -> dict[str, str]:
         """Return these losses as metadata of a channel."""
-        said = _format_loss(self.before, FIRST_SEQUENCE, LOST_BEFORE) | _format_loss(
-            self.after, LAST_SEQUENCE, LOST_AFTER
+        said = _format_boundary_loss(self.loss_before, FIRST_SEQUENCE_KEY, LOST_BEFORE_KEY) | _format_boundary_loss(
+            self.loss_after, LAST_SEQUENCE_KEY, LOST_AFTER_KEY
         )
-        return said | ({UNRECORDED: str(self.unrecorded)} if self.unrecorded else {})
+        return said | ({UNRECORDED_KEY: str(self.unrecorded_messages)} if self.unrecorded_messages else {})
 
 
 NO_BOUNDARY_LOSSES = BoundaryLosses()
@@ -57,9 +57,9 @@ NO_BOUNDARY_LOSSES = BoundaryLosses()
 def parse_boundary_losses(metadata: Mapping[str, str]) -> BoundaryLosses:
     """Return the losses in the metadata of a channel. Impossible values count as none."""
     return BoundaryLosses(
-        _parse_loss(metadata.get(FIRST_SEQUENCE), metadata.get(LOST_BEFORE)),
-        _parse_loss(metadata.get(LAST_SEQUENCE), metadata.get(LOST_AFTER)),
-        _parse_number(metadata.get(UNRECORDED), LOST_MAX) or 0,
+        _parse_boundary_loss(metadata.get(FIRST_SEQUENCE_KEY), metadata.get(LOST_BEFORE_KEY)),
+        _parse_boundary_loss(metadata.get(LAST_SEQUENCE_KEY), metadata.get(LOST_AFTER_KEY)),
+        _parse_bounded_number(metadata.get(UNRECORDED_KEY), LOST_MESSAGES_MAX) or 0,
     )
 
 
@@ -72,28 +72,39 @@ def count_boundary_losses(stated: Iterable[BoundaryLosses], first: int, last: in
     first, last : the low 32 bits of the numbers of its first and last message.
     """
     every = list(stated)
-    before = {losses.before.lost for losses in every if losses.before is not None and losses.before.sequence == first}
-    after = {losses.after.lost for losses in every if losses.after is not None and losses.after.sequence == last}
+    before = {
+        losses.loss_before.lost_messages
+        for losses in every
+        if losses.loss_before is not None and losses.loss_before.sequence == first
+    }
+    after = {
+        losses.loss_after.lost_messages
+        for losses in every
+        if losses.loss_after is not None and losses.loss_after.sequence == last
+    }
     if None in before | after:
         return None
     return sum(lost or 0 for lost in (*before, *after))
 
 
-def _format_loss(hidden: BoundaryLoss | None, sequence: str, lost: str) -> dict[str, str]:
+def _format_boundary_loss(hidden: BoundaryLoss | None, sequence: str, lost: str) -> dict[str, str]:
     if hidden is None:
         return {}
-    return {sequence: str(hidden.sequence), lost: UNKNOWN if hidden.lost is None else str(hidden.lost)}
+    return {
+        sequence: str(hidden.sequence),
+        lost: UNKNOWN_LOSSES if hidden.lost_messages is None else str(hidden.lost_messages),
+    }
 
 
-def _parse_loss(sequence: str | None, lost: str | None) -> BoundaryLoss | None:
-    number = _parse_number(sequence, _SEQUENCE_RANGE)
+def _parse_boundary_loss(sequence: str | None, lost: str | None) -> BoundaryLoss | None:
+    number = _parse_bounded_number(sequence, _SEQUENCE_NUMBER_COUNT)
     if number is None or lost is None:
         return None
-    count = _parse_number(lost, LOST_MAX)
-    return None if count is None and lost != UNKNOWN else BoundaryLoss(number, count)
+    count = _parse_bounded_number(lost, LOST_MESSAGES_MAX)
+    return None if count is None and lost != UNKNOWN_LOSSES else BoundaryLoss(number, count)
 
 
-def _parse_number(text: str | None, bound: int) -> int | None:
+def _parse_bounded_number(text: str | None, bound: int) -> int | None:
     """Parse a decimal number below a bound; None if the text is not one."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 20):
         return None

@@ -12,7 +12,7 @@ from mcap import records
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import CHANNEL_IDS, TALLY_DTYPE, ChunkBuffer
 
-OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's statistics
+STATISTICS_OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's statistics
 
 
 class NumberingState(NamedTuple):
@@ -20,15 +20,15 @@ class NumberingState(NamedTuple):
 
     Attributes
     ----------
-    channel : number of the first channel that has it.
-    lost : messages that are missing between those that are there.
-    first, last : low 32 bits of the numbers of the first and the newest message.
+    first_channel_id : number of the first channel that has it.
+    lost_messages : messages that are missing between those that are there.
+    first_sequence, last_sequence : low 32 bits of the numbers of the first and the newest message.
     """
 
-    channel: int
-    lost: int
-    first: int
-    last: int
+    first_channel_id: int
+    lost_messages: int
+    first_sequence: int
+    last_sequence: int
 
 
 class ChannelStatistics:
@@ -37,22 +37,22 @@ class ChannelStatistics:
     def __init__(self) -> None:
         self._tallies = np.zeros(CHANNEL_IDS, TALLY_DTYPE)  # memory that is not written is not used
         self._numberings = np.arange(CHANNEL_IDS, dtype=np.uint16)
-        self._first: dict[tuple[str, str], int] = {}
-        self._counted: set[int] = set()
-        self._unscanned: set[int] = set()
+        self._first_channel_ids: dict[tuple[str, str], int] = {}
+        self._channels_with_sequence: set[int] = set()
+        self._unscanned_channels: set[int] = set()
 
     def add_channel(self, channel: records.Channel) -> None:
         """Let messages of a channel be counted. Those of one endpoint and epoch have one numbering."""
-        if channel.metadata.get(metadata_keys.SEQUENCE) == metadata_keys.PUBLISHED:
-            numbering = (channel.topic, channel.metadata.get(metadata_keys.EPOCH, ""))
-            self._numberings[channel.id] = self._first.setdefault(numbering, channel.id)
-            self._counted.add(channel.id)
+        if channel.metadata.get(metadata_keys.SEQUENCE_KEY) == metadata_keys.PUBLISHER_SEQUENCE:
+            numbering = (channel.topic, channel.metadata.get(metadata_keys.EPOCH_KEY, ""))
+            self._numberings[channel.id] = self._first_channel_ids.setdefault(numbering, channel.id)
+            self._channels_with_sequence.add(channel.id)
 
-    def count(self, chunk: ChunkBuffer) -> None:
+    def count_chunk_messages(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk, whose channels were added."""
         chunk.count(self._tallies, self._numberings)
 
-    def add_raw_messages(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
+    def count_raw_messages(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
         """Count messages of which nothing more is known: their sizes and losses are left out."""
         tally = self._tallies[channel]
         if tally["messages"]:
@@ -60,7 +60,7 @@ class ChannelStatistics:
             last_time = max(last_time, int(tally["last_time"]))
         tally["first_time"], tally["last_time"] = first_time, last_time
         tally["messages"] += messages
-        self._unscanned.add(channel)
+        self._unscanned_channels.add(channel)
 
     def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
         """Know what is known of all messages where they came from, if that is as many as were counted.
@@ -78,23 +78,23 @@ class ChannelStatistics:
                 numbering[name] = tally[name]
         if (adopted["messages"] == self._tallies["messages"]).all():
             self._tallies = adopted
-            self._unscanned.clear()
+            self._unscanned_channels.clear()
 
-    def metadata(self, at: int) -> dict[str, str]:
+    def build_metadata(self, at: int) -> dict[str, str]:
         """Return the record's content: of each channel that has messages, by its id, a JSON object.
 
         at : where in the file the record will be.
         """
         numbers = np.flatnonzero(self._tallies["messages"]).tolist()
-        unknown = {int(self._numberings[number]) for number in self._unscanned}
+        unknown = {int(self._numberings[number]) for number in self._unscanned_channels}
         said: set[int] = set()
-        statistics = {OFFSET_KEY: str(at)}
+        statistics = {STATISTICS_OFFSET_KEY: str(at)}
         for number in numbers:
             tally, numbering = self._tallies[number], int(self._numberings[number])
             names = ["messages", "first_time", "last_time"]
-            names += [] if number in self._unscanned else ["bytes", "largest"]
+            names += [] if number in self._unscanned_channels else ["bytes", "largest"]
             figure: dict[str, Any] = {name: int(tally[name]) for name in names}
-            if number in self._counted and numbering not in unknown:
+            if number in self._channels_with_sequence and numbering not in unknown:
                 figure |= self._compute_losses(numbering) if numbering not in said else {"lost": 0}
                 said.add(numbering)
             statistics[str(number)] = json.dumps(figure)
@@ -104,16 +104,16 @@ class ChannelStatistics:
         """Return the number of the first channel with the numbering of this one."""
         return int(self._numberings[channel])
 
-    def numberings(self) -> Iterator[NumberingState]:
+    def iter_numberings(self) -> Iterator[NumberingState]:
         """Yield the numberings whose gaps are losses, in the order of their channels."""
-        for number in sorted({self.find_numbering_channel(channel) for channel in self._counted}):
+        for number in sorted({self.find_numbering_channel(channel) for channel in self._channels_with_sequence}):
             if self._tallies[number]["following"]:
-                yield self._find_numbering(number)
+                yield self._make_numbering_state(number)
 
-    def _find_numbering(self, number: int) -> NumberingState:
+    def _make_numbering_state(self, number: int) -> NumberingState:
         tally = self._tallies[number]
         return NumberingState(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["following"]) - 1)
 
     def _compute_losses(self, number: int) -> dict[str, Any]:
-        numbering = self._find_numbering(number)
-        return {"lost": numbering.lost, "sequences": [numbering.first, numbering.last]}
+        numbering = self._make_numbering_state(number)
+        return {"lost": numbering.lost_messages, "sequences": [numbering.first_sequence, numbering.last_sequence]}

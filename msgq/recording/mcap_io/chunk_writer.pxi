@@ -24,7 +24,7 @@ cdef class ChunkWriter:
         self._next_sequence = np.full(CHANNEL_IDS, NO_CHANNEL, np.int64)
 
     def add_channel(self, records not None):
-        cdef uint16_t number = records.channel.id
+        cdef uint16_t number = records.channel_record.id
         self.channels[number] = records
         self._next_sequence[number] = 0
 

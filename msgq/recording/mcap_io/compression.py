@@ -10,10 +10,10 @@ import zstandard
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES = 4 << 20
-_FRAME_HEAD_BYTES = 18  # of a frame, at most: they say how large it was
+_ZSTD_FRAME_HEAD_BYTES_MAX = 18  # of a frame, at most: they say how large it was
 
 
-def decompress(name: str, data: memoryview[int], size: int) -> bytes:
+def decompress_data(name: str, data: memoryview[int], size: int) -> bytes:
     """Return the `size` bytes that were compressed. No more than one beyond that is ever made of the data.
 
     Parameters
@@ -62,7 +62,7 @@ def decompress_zstd_frame(data: bytes, most: int) -> bytes:
         raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
 
 
-def iter_zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
+def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
     """Give what a file was before it was compressed, in blocks.
 
     Raises
@@ -70,7 +70,7 @@ def iter_zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
     ValueError : it is damaged from here on, or ends too early.
     """
     try:
-        said, size = zstandard.frame_content_size(file.read(_FRAME_HEAD_BYTES)), 0
+        said, size = zstandard.frame_content_size(file.read(_ZSTD_FRAME_HEAD_BYTES_MAX)), 0
         file.seek(0)
         with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as stream:
             while block := stream.read1(_BLOCK_BYTES):  # `read` would lose what it has when it comes to the damage
@@ -83,7 +83,7 @@ def iter_zstd_blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str:
-    """Return why other readers may refuse compressed data which `decompress` takes; "": they take them, too."""
+    """Return why other readers may refuse compressed data which `decompress_data` takes; "": they take them, too."""
     try:
         if name == "lz4":
             whole = lz4.frame.LZ4FrameDecompressor()

@@ -76,7 +76,10 @@ class ScanColumns:
 
     @property
     def origin_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Of what the message comes from, ns since the epoch; 0: not known. `McapFile.scan` fills it, no scan here."""
+        """Of what the message comes from, ns since the epoch; 0: not known.
+
+        `McapFile.scan_block_messages` fills it, no scan here.
+        """
 
     @property
     def length(self) -> np.ndarray[Any, np.dtype[np.int64]]:

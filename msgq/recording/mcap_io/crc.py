@@ -21,13 +21,13 @@ class DataCrc:
     def __init__(self) -> None:
         self.position = self.value = 0
 
-    def add(self, fd: int, data: memoryview[int], start: int) -> None:
+    def add_bytes(self, fd: int, data: memoryview[int], start: int) -> None:
         """Take what was read at a place, and read what is before it."""
-        self.advance(fd, start)
+        self.read_up_to(fd, start)
         self.value = crc32(data, self.value)
         self.position += len(data)
 
-    def advance(self, fd: int, place: int) -> None:
+    def read_up_to(self, fd: int, place: int) -> None:
         """Read up to a place; a file that is shorter now has another CRC."""
         while self.position < place:
             data = os.pread(fd, min(_BLOCK_BYTES, place - self.position), self.position)
@@ -35,7 +35,7 @@ class DataCrc:
             self.position = self.position + len(data) if data else place
 
 
-def crc_of_range(fd: int, start: int, end: int) -> int:
+def compute_range_crc(fd: int, start: int, end: int) -> int:
     """Return the CRC-32 of what is between two places."""
     crc = 0
     for offset in range(start, end, _BLOCK_BYTES):

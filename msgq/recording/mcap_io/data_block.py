@@ -13,13 +13,13 @@ class DataBlock:
     """
 
     offset: int
-    length: int
-    size: int  # in bytes, before compression
-    start: int
-    end: int
-    channels: set[int] | None  # ids; None: any
+    stored_bytes: int
+    uncompressed_bytes: int  # in bytes, before compression
+    start_time: int
+    end_time: int
+    channel_ids: set[int] | None  # ids; None: any
     is_chunk: bool
-    origins: tuple[int, int] | None = None  # from where to where the record with its messages' origins is
+    origins_range: tuple[int, int] | None = None  # from where to where the record with its messages' origins is
 
 
 class ExtraRecord(NamedTuple):
@@ -27,13 +27,17 @@ class ExtraRecord(NamedTuple):
 
     opcode: int
     offset: int
-    length: int
-    in_summary: bool = False
+    record_bytes: int
+    is_in_summary: bool = False
 
 
 def clip_block(block: DataBlock, begin: int, end: int) -> DataBlock | None:
     """Return what of a block is between two places; a chunk is there if it begins there."""
     if block.is_chunk:
         return block if begin <= block.offset < end else None
-    first, last = max(begin, block.offset), min(end, block.offset + block.length)
-    return replace(block, offset=first, length=last - first, size=last - first) if first < last else None
+    first, last = max(begin, block.offset), min(end, block.offset + block.stored_bytes)
+    return (
+        replace(block, offset=first, stored_bytes=last - first, uncompressed_bytes=last - first)
+        if first < last
+        else None
+    )

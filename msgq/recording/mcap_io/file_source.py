@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_zstd_blocks
+from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_decompressed_blocks
 from msgq.recording.mcap_io.record_scanner import open_readonly
 
-_RESERVE_BYTES = 64 << 20  # that a copy leaves on its disk
+_DISK_RESERVE_BYTES = 64 << 20  # that a copy leaves on its disk
 
 
 class FileSource:
@@ -31,14 +31,14 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         """Open nothing yet."""
         self.path = path
-        self._copy: _DecompressedCopy | None = None
-        self._is_plain = False
+        self._decompressed_copy: _DecompressedCopy | None = None
+        self._is_uncompressed = False
 
     def __reduce__(self) -> tuple[type[FileSource], tuple[Path]]:
         return FileSource, (self.path,)
 
     @contextmanager
-    def open(self) -> Iterator[int]:
+    def open_descriptor(self) -> Iterator[int]:
         """Give a descriptor to read from with `os.pread`, valid within the block.
 
         Raises
@@ -46,31 +46,31 @@ class FileSource:
         RecordingError : there is no such file, it may not be read, it is no regular file; or there is no room for a
             copy of what is compressed.
         """
-        if self._copy is None:
+        if self._decompressed_copy is None:
             with open_readonly(self.path) as fd:
-                if self._is_plain or os.pread(fd, len(ZSTD_MAGIC), 0) != ZSTD_MAGIC:
-                    self._is_plain = True
+                if self._is_uncompressed or os.pread(fd, len(ZSTD_MAGIC), 0) != ZSTD_MAGIC:
+                    self._is_uncompressed = True
                     yield fd
                     return
-                self._copy = _find_or_make_copy(self.path, fd)
-        yield self._copy.fd
+                self._decompressed_copy = _find_or_decompress_copy(self.path, fd)
+        yield self._decompressed_copy.fd
 
     @property
-    def is_copy(self) -> bool:
+    def reads_decompressed_copy(self) -> bool:
         """Whether the bytes are those of a copy, which each process makes for itself. Known after the first use."""
-        return self._copy is not None
+        return self._decompressed_copy is not None
 
     @property
-    def damage(self) -> str:
+    def damage_reason(self) -> str:
         """Why the copy ends before the file does; "" where it does not."""
-        return "" if self._copy is None else self._copy.damage
+        return "" if self._decompressed_copy is None else self._decompressed_copy.damage_reason
 
 
 class _DecompressedCopy:
     """A file without a name. It is closed, and thereby gone, with this object."""
 
     def __init__(self, path: Path, compressed: int) -> None:
-        self.damage = ""
+        self.damage_reason = ""
         gc.collect()  # logs are cycles: the copies of those that nobody has any more are gone now
         directory = tempfile.gettempdir()
         try:
@@ -85,9 +85,9 @@ class _DecompressedCopy:
 
     def _decompress_file(self, path: Path, original: BinaryIO, directory: str) -> None:
         try:
-            for block in iter_zstd_blocks(original):
+            for block in iter_decompressed_blocks(original):
                 disk = os.statvfs(self.fd)
-                if disk.f_bavail * disk.f_frsize < _RESERVE_BYTES + len(block):
+                if disk.f_bavail * disk.f_frsize < _DISK_RESERVE_BYTES + len(block):
                     size = os.fstat(self.fd).st_size
                     text = f"{path} is compressed, and {directory} has no room for it as it was before ({size} bytes"
                     text = f"{text} so far); let TMPDIR be a directory with more, or decompress it: zstd -d"
@@ -95,19 +95,19 @@ class _DecompressedCopy:
                 while block:
                     block = block[os.write(self.fd, block) :]
         except ValueError as error:
-            self.damage = str(error)
+            self.damage_reason = str(error)
 
 
-_copies: weakref.WeakValueDictionary[tuple[int, ...], _DecompressedCopy] = weakref.WeakValueDictionary()
-_copying = threading.Lock()
+_copies_by_file: weakref.WeakValueDictionary[tuple[int, ...], _DecompressedCopy] = weakref.WeakValueDictionary()
+_copy_lock = threading.Lock()
 
 
-def _find_or_make_copy(path: Path, fd: int) -> _DecompressedCopy:
+def _find_or_decompress_copy(path: Path, fd: int) -> _DecompressedCopy:
     """Return the copy of a compressed file; one that is there already, if the file is the same still."""
     status = os.fstat(fd)
     key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    with _copying:
-        copy = _copies.get(key)
+    with _copy_lock:
+        copy = _copies_by_file.get(key)
         if copy is None:
-            copy = _copies[key] = _DecompressedCopy(path, fd)
+            copy = _copies_by_file[key] = _DecompressedCopy(path, fd)
         return copy

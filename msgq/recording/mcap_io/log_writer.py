@@ -16,8 +16,8 @@ from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import CHANNEL_IDS, ChunkWriter
-from msgq.recording.mcap_io.message_columns import MessageColumns, payload_columns
-from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, SegmentWriter
+from msgq.recording.mcap_io.message_columns import MessageColumns, build_payload_columns
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -58,7 +58,7 @@ class Writer:
     path : of the file.
     """
 
-    _closed = True  # until it is open
+    _is_closed = True  # until it is open
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Writer:
         *,
         compression: str = "zstd",
         level: int | None = None,
-        profile: str = metadata_keys.PROFILE,
+        profile: str = metadata_keys.MSGQ_PROFILE,
         chunk_bytes: int = 1 << 20,
     ) -> None:
         """Begin a file, under another name until it is whole.
@@ -89,15 +89,15 @@ class Writer:
             raise InvalidValueError(f"chunks of {chunk_bytes} bytes are not possible; give 1024 or more")
         self.path = Path(path)
         self._pid = os.getpid()
-        self._schemas: dict[tuple[str, str, bytes], records.Schema] = {}
-        compressor = Compressor(compression, level)
+        self._schema_records: dict[tuple[str, str, bytes], records.Schema] = {}
+        compressor = ChunkCompressor(compression, level)
         with ExitStack() as stack:
-            self._segment = SegmentWriter(
+            self._segment_writer = SegmentWriter(
                 stack.enter_context(create_atomically(self.path)), compressor, profile=profile
             )
-            self._chunk_writer = ChunkWriter(self._segment, {}, chunk_bytes)
-            self._file = stack.pop_all()
-        self._closed = False
+            self._chunk_writer = ChunkWriter(self._segment_writer, {}, chunk_bytes)
+            self._file_stack = stack.pop_all()
+        self._is_closed = False
 
     @property
     def messages(self) -> int:
@@ -124,7 +124,7 @@ class Writer:
         if number >= CHANNEL_IDS:
             text = f"{CHANNEL_IDS - 1} channels are all that one file can number; write another one"
             raise RecordingError(text, endpoint)
-        record = self._add_schema(schema) if schema and metadata_keys.has_schema_record(schema) else None
+        record = self._add_schema(schema) if schema and metadata_keys.needs_schema_record(schema) else None
         encoding = schema.encoding if schema else ""
         described = records.Channel(number, endpoint, encoding, dict(metadata or {}), record.id if record else 0)
         self._chunk_writer.add_channel(EncodedChannel(described, record))
@@ -133,10 +133,12 @@ class Writer:
     def _add_schema(self, schema: Schema) -> records.Schema:
         """Return the record of a schema; equal ones share it."""
         key = (schema.name, schema.schema_encoding, schema.data)
-        if key not in self._schemas:
+        if key not in self._schema_records:
             name, encoding, data = key
-            self._schemas[key] = records.Schema(id=len(self._schemas) + 1, name=name, encoding=encoding, data=data)
-        return self._schemas[key]
+            self._schema_records[key] = records.Schema(
+                id=len(self._schema_records) + 1, name=name, encoding=encoding, data=data
+            )
+        return self._schema_records[key]
 
     def write(
         self,
@@ -194,10 +196,10 @@ class Writer:
         StateError : it is closed.
         """
         self._check_open()
-        payloads = payload_columns(data)
+        payloads = build_payload_columns(data)
         columns = MessageColumns(sum(map(len, payloads)), channel, log_time, publish_time, sequence)
-        numbers = self._chunk_writer.assign_sequences(columns.channel, columns.sequence)
-        for rows, content in columns.rows(payloads, numbers):
+        numbers = self._chunk_writer.assign_sequences(columns.channel_ids, columns.sequences)
+        for rows, content in columns.iter_row_batches(payloads, numbers):
             self._chunk_writer.append_rows(rows, [content])
         return len(numbers)
 
@@ -227,7 +229,7 @@ class Writer:
         """
         self._check_open()
         time = self._chunk_writer.latest_time if log_time is None else log_time
-        self._segment.attach(records.Attachment(create_time, time, name, media_type, bytes(data)))
+        self._segment_writer.write_attachment(records.Attachment(create_time, time, name, media_type, bytes(data)))
 
     def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
         """Write texts by name, which are about the whole; there may be several of one name.
@@ -238,10 +240,10 @@ class Writer:
         StateError : it is closed.
         """
         self._check_open()
-        self._segment.add_metadata(name, metadata)
+        self._segment_writer.write_metadata(name, metadata)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise StateError(f"the writer of {self.path} is closed")
         if os.getpid() != self._pid:
             raise ForkedSocketError(f"the writer of {self.path} is the parent's; make one here")
@@ -253,28 +255,28 @@ class Writer:
         ------
         RecordingError : there is a file of that name now, the disk is full, or fails. Nothing of it is left.
         """
-        if self._closed:
+        if self._is_closed:
             return
         self._check_open()
-        self._closed = True
+        self._is_closed = True
         self._chunk_writer.close_channels()
-        with self._file:
+        with self._file_stack:
             try:
                 self._chunk_writer.flush()
-                self._segment.write_channels(self._chunk_writer.channels.values())
+                self._segment_writer.write_channels(self._chunk_writer.channels.values())
             except BaseException:
-                self._segment.abandon()
+                self._segment_writer.close_without_summary()
                 raise
-            self._segment.close()
+            self._segment_writer.close()
 
     def discard(self) -> None:
         """Leave nothing of the file. Does nothing if it is closed, or is the parent's."""
-        if self._closed or os.getpid() != self._pid:
+        if self._is_closed or os.getpid() != self._pid:
             return
-        self._closed = True
+        self._is_closed = True
         self._chunk_writer.close_channels()
-        self._segment.abandon()
-        self._file = ExitStack()  # what was to become the file goes with the old one
+        self._segment_writer.close_without_summary()
+        self._file_stack = ExitStack()  # what was to become the file goes with the old one
 
     def __del__(self) -> None:
         self.discard()

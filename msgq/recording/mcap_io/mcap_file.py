@@ -18,21 +18,21 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.block_mapper import BlockMapper
-from msgq.recording.mcap_io.channel_registry import Channel, ChannelRegistry
+from msgq.recording.mcap_io.channel_registry import ChannelRegistry, RecordedChannel
 from msgq.recording.mcap_io.core import CODE_UNWANTED, SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock, ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.message_compression import decompress_payloads, starts_with_compressed_payload
-from msgq.recording.mcap_io.origins import Origins
+from msgq.recording.mcap_io.origins import MessageOrigins
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import (
     CHUNK_BYTES_MAX,
     ChunkTooLargeError,
     decompress_chunk,
 )
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, RECORD_HEAD
-from msgq.recording.mcap_io.rosbag2 import not_mcap_error
-from msgq.recording.mcap_io.wall_time import WallTimes
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
+from msgq.recording.mcap_io.rosbag2 import make_not_mcap_error
+from msgq.recording.mcap_io.wall_time import WallTimeConverter
 
 #: Schemas, channels and strange messages in a row: no chunk describes more, as ids are 16 bits.
 NON_MESSAGES_MAX = 2 << 16
@@ -45,22 +45,22 @@ class McapFile:
     Attributes
     ----------
     path : of the file.
-    source : where its bytes are; offsets are into these.
-    size : how many, when it was opened.
-    complete : whether it was closed properly: there is a summary at its end.
+    file_source : where its bytes are; offsets are into these.
+    size_bytes : how many, when it was opened.
+    is_complete : whether it was closed properly: there is a summary at its end.
     registry : schemas, channels and metadata, as far as they were read.
     statistics : what the summary counts; None: there is none, or this is not all of the file.
     blocks : in the order of the file.
     extra_records : attachments, metadata, and records that MCAP does not define, in the order of the file.
     on_unknown_record : gets each such record within a chunk that is read; None: nobody.
-    on_read : is told how many bytes of blocks were read, for those who show how far they are; None: nobody.
-    wall_times : what the wall clock showed; None: times are as they are in the file.
+    on_bytes_read : is told how many bytes of blocks were read, for those who show how far they are; None: nobody.
+    wall_time_converter : what the wall clock showed; None: times are as they are in the file.
     """
 
     def __init__(
         self,
         path: Path,
-        assign_code: Callable[[Channel], int],
+        assign_code: Callable[[RecordedChannel], int],
         note: Callable[[Problem], None],
         span: tuple[int, int] | None = None,
         most: int = CHUNK_BYTES_MAX,
@@ -82,25 +82,29 @@ class McapFile:
         ------
         RecordingError : it cannot be opened, or is no MCAP file.
         """
-        self.path, self.source = path, FileSource(path)
+        self.path, self.file_source = path, FileSource(path)
         self.blocks: list[DataBlock] = []
         self.extra_records: list[ExtraRecord] = []
-        self.complete = False
+        self.is_complete = False
         self.statistics: records.Statistics | None = None
-        self.wall_times: WallTimes | None = None
-        self.on_read: Callable[[int], object] | None = None
+        self.wall_time_converter: WallTimeConverter | None = None
+        self.on_bytes_read: Callable[[int], object] | None = None
         self.on_unknown_record: Callable[[bytes], object] | None = None
         self._problem_handler, self._max_chunk_bytes = note, most
         self.registry = ChannelRegistry(assign_code, self._report_problem)
-        self._full_map: McapFile | None = None  # the same, of which chunks are left where no description was looked for
-        self._prologue = (0, b"")  # what a chunk began with, all of which is known, after so many changes
-        with self.source.open() as fd:
-            self.size = os.fstat(fd).st_size
-            if self.source.damage:
-                self._report_problem(self.size, f"the compressed file is damaged, and ends here: {self.source.damage}")
+        self._whole_file: McapFile | None = (
+            None  # the same, of which chunks are left where no description was looked for
+        )
+        self._known_chunk_start = (0, b"")  # what a chunk began with, all of which is known, after so many changes
+        with self.file_source.open_descriptor() as fd:
+            self.size_bytes = os.fstat(fd).st_size
+            if self.file_source.damage_reason:
+                self._report_problem(
+                    self.size_bytes, f"the compressed file is damaged, and ends here: {self.file_source.damage_reason}"
+                )
             self._map_file(fd, span, use_wall_clock)
         if use_wall_clock:
-            self._use_wall_clock()
+            self._convert_block_times()
 
     @property
     def header(self) -> records.Header:
@@ -113,10 +117,10 @@ class McapFile:
         return self.registry.metadata
 
     @property
-    def wall_offsets(self) -> tuple[int, ...]:
+    def wall_clock_offsets_ns(self) -> tuple[int, ...]:
         """How far the wall clock was ahead of the host's, ns, each in turn; () where the file does not say it."""
         try:
-            return WallTimes(self.registry.clock_notes).offsets
+            return WallTimeConverter(self.registry.clock_records).recorded_offsets_ns
         except ValueError:
             return ()
 
@@ -124,34 +128,34 @@ class McapFile:
 
     def _map_file(self, fd: int, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
         if (begin := os.pread(fd, 16, 0))[: len(MCAP_MAGIC)] != MCAP_MAGIC:
-            raise not_mcap_error(self.path, begin)
-        mapper = BlockMapper(fd, self.size, self.registry, self._max_chunk_bytes, self._report_problem)
+            raise make_not_mcap_error(self.path, begin)
+        mapper = BlockMapper(fd, self.size_bytes, self.registry, self._max_chunk_bytes, self._report_problem)
         mapper.map_file(span, needs_clock_records=use_wall_clock)
         self.blocks, self.extra_records = mapper.blocks, mapper.extra_records
-        self.complete, self.statistics = mapper.is_complete, mapper.statistics
+        self.is_complete, self.statistics = mapper.is_complete, mapper.statistics
 
-    def _use_wall_clock(self) -> None:
+    def _convert_block_times(self) -> None:
         try:
-            self.wall_times = wall = WallTimes(self.registry.clock_notes)
+            self.wall_time_converter = wall = WallTimeConverter(self.registry.clock_records)
         except ValueError as error:
             self._report_problem(
                 0, f"nobody can know what the wall clock showed, {error}; times are the host's clock's"
             )
             return
         for number, block in enumerate(self.blocks):
-            if block.start <= block.end < TIME_MAX:
-                start, end = wall.bounds(block.start, block.end)
-                self.blocks[number] = replace(block, start=start, end=end)
+            if block.start_time <= block.end_time < TIME_MAX:
+                start, end = wall.find_wall_time_range(block.start_time, block.end_time)
+                self.blocks[number] = replace(block, start_time=start, end_time=end)
 
     def select_blocks(
-        self, blocks: list[DataBlock], assign_code: Callable[[Channel], int], note: Callable[[Problem], None]
+        self, blocks: list[DataBlock], assign_code: Callable[[RecordedChannel], int], note: Callable[[Problem], None]
     ) -> McapFile:
         """Return a map of some of the blocks only, which can be pickled if the functions can."""
         piece = copy(self)
-        piece.on_read = piece.on_unknown_record = None
+        piece.on_bytes_read = piece.on_unknown_record = None
         piece.blocks, piece.extra_records, piece.statistics, piece._problem_handler = blocks, [], None, note
-        piece._full_map = None
-        piece.registry = self.registry.copy(assign_code, piece._report_problem)
+        piece._whole_file = None
+        piece.registry = self.registry.copy_registry(assign_code, piece._report_problem)
         return piece
 
     def _report_problem(self, offset: int, reason: str, code: int | None = None) -> None:
@@ -162,21 +166,23 @@ class McapFile:
 
     def may_have_messages(self, block: DataBlock, start: int, end: int) -> bool:
         """Return whether messages of the block may be of the time and of a wanted channel."""
-        if block.end < start or end <= block.start < TIME_MAX:  # impossible times are said when the block is read
+        if (
+            block.end_time < start or end <= block.start_time < TIME_MAX
+        ):  # impossible times are said when the block is read
             return False
-        if block.channels is None:
+        if block.channel_ids is None:
             return True
-        return any(map(self.registry.may_be_wanted, block.channels))
+        return any(map(self.registry.is_channel_maybe_wanted, block.channel_ids))
 
     def read_block(self, block: DataBlock) -> bytes | None:
         """Return the block's records, or None (and note it) where they are damaged. Payloads that rosbag2 compressed
         one by one are as they were before.
         """
-        content = self._read_bytes(block)
-        is_ours = self.header.profile == metadata_keys.PROFILE
+        content = self._read_block_content(block)
+        is_ours = self.header.profile == metadata_keys.MSGQ_PROFILE
         if content is None or is_ours or not starts_with_compressed_payload(content):
             return content
-        self._learn_channels(block, content)
+        self._learn_chunk_channels(block, content)
         return decompress_payloads(
             content, self._is_compressed_channel, self._max_chunk_bytes, partial(self._report_problem, block.offset)
         )
@@ -184,45 +190,45 @@ class McapFile:
     @cached_property
     def has_compressed_payloads(self) -> bool:
         """Whether payloads were compressed one by one, as far as the first chunk tells, which is read."""
-        if self.header.profile == metadata_keys.PROFILE or not self.blocks:
+        if self.header.profile == metadata_keys.MSGQ_PROFILE or not self.blocks:
             return False
-        return starts_with_compressed_payload(self._read_bytes(self.blocks[0]) or b"")
+        return starts_with_compressed_payload(self._read_block_content(self.blocks[0]) or b"")
 
     def _is_compressed_channel(self, number: int) -> bool:
         """Return whether payloads of a channel that begin as compressed ones are such, and somebody wants them."""
-        known = self.registry.is_known(number) or self._find_channel(number)
-        wanted = known and self.registry.may_be_wanted(number)
-        return wanted and self.registry.channels[number].record.message_encoding == "cdr"
+        known = self.registry.is_channel_known(number) or self._find_channel_in_file(number)
+        wanted = known and self.registry.is_channel_maybe_wanted(number)
+        return wanted and self.registry.channels[number].channel_record.message_encoding == "cdr"
 
-    def _read_bytes(self, block: DataBlock) -> bytes | None:
+    def _read_block_content(self, block: DataBlock) -> bytes | None:
         if (
-            block.length > self._max_chunk_bytes + _BLOCK_BYTES
+            block.stored_bytes > self._max_chunk_bytes + _BLOCK_BYTES
         ):  # what cannot be compressed is a little more than it was
             self._report_problem(
-                block.offset, f"a chunk was skipped: {ChunkTooLargeError(block.length, self._max_chunk_bytes)}"
+                block.offset, f"a chunk was skipped: {ChunkTooLargeError(block.stored_bytes, self._max_chunk_bytes)}"
             )
             return None
         try:
-            with self.source.open() as fd:
-                data = os.pread(fd, block.length, block.offset)
+            with self.file_source.open_descriptor() as fd:
+                data = os.pread(fd, block.stored_bytes, block.offset)
         except RecordingError as error:
             self._report_problem(block.offset, str(error), error.errno)
             return None
-        if self.on_read is not None:
-            self.on_read(block.length)
-        if len(data) < block.length:
-            reason = f"{block.length} bytes were to be read, {len(data)} could be"
+        if self.on_bytes_read is not None:
+            self.on_bytes_read(block.stored_bytes)
+        if len(data) < block.stored_bytes:
+            reason = f"{block.stored_bytes} bytes were to be read, {len(data)} could be"
             self._report_problem(block.offset, reason, errno.ESTALE)  # blocks lie within the file as it was
             return None
         if not block.is_chunk:
             return data
         first, last = (
-            CHUNK_HEAD.unpack_from(data, RECORD_HEAD.size)[:2]
-            if len(data) >= RECORD_HEAD.size + CHUNK_HEAD.size
+            CHUNK_HEAD_STRUCT.unpack_from(data, RECORD_HEAD_STRUCT.size)[:2]
+            if len(data) >= RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size
             else (0, 0)
         )
-        if self.wall_times is None and (first, last) != (block.start, block.end):
-            said = f"{block.start} to {block.end} instead of {first} to {last}"
+        if self.wall_time_converter is None and (first, last) != (block.start_time, block.end_time):
+            said = f"{block.start_time} to {block.end_time} instead of {first} to {last}"
             self._report_problem(
                 block.offset, f"the summary has other times of a chunk: {said}; selected times may miss it"
             )
@@ -232,37 +238,43 @@ class McapFile:
             self._report_problem(block.offset, f"a chunk was skipped: {error}")
             return None
 
-    def scan(self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int) -> int:
+    def scan_block_messages(
+        self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int
+    ) -> int:
         """Put messages into the columns until these are full, or the content ends; return the position there."""
         rows = columns.rows
-        reach = (start, end) if self.wall_times is None else self.wall_times.host_range(start, end)
+        reach = (
+            (start, end)
+            if self.wall_time_converter is None
+            else self.wall_time_converter.find_host_time_range(start, end)
+        )
         position = self._scan_records(block, content, position, columns, *reach)
         new_rows = slice(rows, columns.rows)
         columns.origin_time[new_rows] = 0
-        if block.origins is not None and columns.rows > rows:
+        if block.origins_range is not None and columns.rows > rows:
             try:
-                with self.source.open() as fd:
-                    origins = Origins.read(fd, block.origins, self._max_chunk_bytes)
-                columns.origin_time[new_rows] = origins.lookup(columns, new_rows)
+                with self.file_source.open_descriptor() as fd:
+                    origins = MessageOrigins.read_record(fd, block.origins_range, self._max_chunk_bytes)
+                columns.origin_time[new_rows] = origins.find_origin_times(columns, new_rows)
             except (RecordingError, ValueError) as error:
-                self._report_problem(block.origins[0], f"the origins of messages were skipped: {error}")
-        if self.wall_times is not None:
-            self.wall_times.convert(columns, rows, start, end)
+                self._report_problem(block.origins_range[0], f"the origins of messages were skipped: {error}")
+        if self.wall_time_converter is not None:
+            self.wall_time_converter.convert_columns(columns, rows, start, end)
         return position
 
     def _scan_records(
         self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int
     ) -> int:
         learning, non_messages = position == 0, 0
-        changes, prologue = self._prologue
-        if learning and prologue and changes == self.registry.changes and content.startswith(prologue):
+        changes, prologue = self._known_chunk_start
+        if learning and prologue and changes == self.registry.channel_changes and content.startswith(prologue):
             position = len(prologue)  # our chunks repeat their channels, mostly the same ones
         while True:
             before, strict = position, self.on_unknown_record is not None
-            why, position = columns.scan(content, position, self.registry.codes, start, end, strict)
+            why, position = columns.scan(content, position, self.registry.channel_codes, start, end, strict)
             unknown = why == SCAN_RECORD and content[position] > Opcode.DATA_END
             if learning and (why != SCAN_RECORD or position > before or unknown):
-                self._prologue, learning = (self.registry.changes, content[:before]), False
+                self._known_chunk_start, learning = (self.registry.channel_changes, content[:before]), False
             if why == SCAN_TRUNCATED:
                 self._report_problem(
                     block.offset, f"a record within goes beyond the end (at {position} of {len(content)})"
@@ -280,21 +292,21 @@ class McapFile:
                 return len(content)
             if why != SCAN_RECORD:
                 return position
-            position, non_messages = self._handle_record(block, content, position), non_messages + (not unknown)
+            position, non_messages = self._handle_other_record(block, content, position), non_messages + (not unknown)
 
-    def _handle_record(self, block: DataBlock, content: bytes, position: int) -> int:
+    def _handle_other_record(self, block: DataBlock, content: bytes, position: int) -> int:
         """Deal with a record that is no plain message; return the next position, or the same to look again."""
-        opcode, length = RECORD_HEAD.unpack_from(content, position)
-        following = position + RECORD_HEAD.size + int(length)
+        opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
+        following = position + RECORD_HEAD_STRUCT.size + int(length)
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            self.registry.learn_record(opcode, content[position + RECORD_HEAD.size : following], block.offset)
+            self.registry.learn_record(opcode, content[position + RECORD_HEAD_STRUCT.size : following], block.offset)
         elif opcode == Opcode.MESSAGE:
-            number = struct.unpack_from("<H", content, position + RECORD_HEAD.size)[0] if length >= 22 else None
-            if number is not None and not self.registry.is_known(number):
-                if self._find_channel(number) or self.registry.drop_missing_schema(number, block.offset):
+            number = struct.unpack_from("<H", content, position + RECORD_HEAD_STRUCT.size)[0] if length >= 22 else None
+            if number is not None and not self.registry.is_channel_known(number):
+                if self._find_channel_in_file(number) or self.registry.drop_missing_schema(number, block.offset):
                     return position
                 self._report_problem(block.offset, f"messages of channel {number}, which nothing describes")
-                self.registry.set_code(number, CODE_UNWANTED)  # said once
+                self.registry.set_channel_code(number, CODE_UNWANTED)  # said once
             else:
                 self._report_problem(
                     block.offset, f"a message that is too short, or has an impossible time (at {position})"
@@ -303,37 +315,39 @@ class McapFile:
             self.on_unknown_record(content[position:following])
         return following
 
-    def _find_channel(self, number: int) -> bool:
+    def _find_channel_in_file(self, number: int) -> bool:
         """Look for a channel in the whole file, from its beginning: not every chunk needs to repeat it."""
-        if self._full_map is None:
+        if self._whole_file is None:
             try:
-                self._full_map = McapFile(
+                self._whole_file = McapFile(
                     self.path, self.registry.assign_code, _ignore_problem, most=self._max_chunk_bytes
                 )
             except RecordingError:
                 return False
-            self._full_map.blocks.reverse()
-        whole = self._full_map
-        while whole.blocks and not whole.registry.is_known(number):
+            self._whole_file.blocks.reverse()
+        whole = self._whole_file
+        while whole.blocks and not whole.registry.is_channel_known(number):
             block = whole.blocks.pop()
-            content = whole._read_bytes(block) if block.is_chunk else None
+            content = whole._read_block_content(block) if block.is_chunk else None
             if content is not None:
-                whole._learn_channels(block, content)
+                whole._learn_chunk_channels(block, content)
         return self.registry.copy_channel(whole.registry, number)
 
-    def _learn_channels(self, block: DataBlock, content: bytes) -> None:
+    def _learn_chunk_channels(self, block: DataBlock, content: bytes) -> None:
         """Learn what describes messages from a chunk, and pass over these."""
         nobody, nothing, position = np.full(65536, CODE_UNWANTED, np.int32), ScanColumns(1), 0
         for _ in range(NON_MESSAGES_MAX):
             why, position = nothing.scan(content, position, nobody, 0, 0)
             if why != SCAN_RECORD:
                 return
-            opcode, length = RECORD_HEAD.unpack_from(content, position)
+            opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
             if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
                 self.registry.learn_record(
-                    opcode, content[position + RECORD_HEAD.size : position + RECORD_HEAD.size + length], block.offset
+                    opcode,
+                    content[position + RECORD_HEAD_STRUCT.size : position + RECORD_HEAD_STRUCT.size + length],
+                    block.offset,
                 )
-            position += RECORD_HEAD.size + int(length)
+            position += RECORD_HEAD_STRUCT.size + int(length)
 
 
 def _ignore_problem(_: Problem) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 _BATCH_ROWS = 1 << 16
-_Array = np.ndarray[Any, np.dtype[Any]]
+_NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 
 class PayloadColumn:
@@ -22,18 +22,18 @@ class PayloadColumn:
 
     Attributes
     ----------
-    content : the bytes.
-    begins : where each payload begins in it, and the last one ends.
+    payload_bytes : the bytes.
+    payload_offsets : where each payload begins in it, and the last one ends.
     """
 
-    def __init__(self, content: _Array, begins: _Array) -> None:
-        self.content, self.begins = content, begins
+    def __init__(self, content: _NumpyArray, begins: _NumpyArray) -> None:
+        self.payload_bytes, self.payload_offsets = content, begins
 
     def __len__(self) -> int:
-        return len(self.begins) - 1
+        return len(self.payload_offsets) - 1
 
 
-def payload_columns(data: Any) -> list[PayloadColumn]:
+def build_payload_columns(data: Any) -> list[PayloadColumn]:
     """Return payloads in their order, uncopied where that can be.
 
     Parameters
@@ -45,9 +45,9 @@ def payload_columns(data: Any) -> list[PayloadColumn]:
     InvalidValueError : it is nothing of that, or has nulls.
     """
     if isinstance(data, np.ndarray):
-        return [_convert_array(data)]
+        return [_convert_numpy_payloads(data)]
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _convert_arrow(data)
+        return _convert_arrow_payloads(data)
     try:
         content = b"".join(data)
         lengths = np.fromiter(map(len, data), np.int64, len(data))
@@ -60,7 +60,7 @@ def payload_columns(data: Any) -> list[PayloadColumn]:
     return [PayloadColumn(np.frombuffer(content, np.uint8), begins)]
 
 
-def _convert_array(data: _Array) -> PayloadColumn:
+def _convert_numpy_payloads(data: _NumpyArray) -> PayloadColumn:
     if not data.ndim or data.dtype.hasobject:
         raise InvalidValueError(
             f"payloads of {data.ndim} dimensions and dtype {data.dtype}; give one or more, of bytes"
@@ -70,7 +70,7 @@ def _convert_array(data: _Array) -> PayloadColumn:
     return PayloadColumn(content, np.arange(len(data) + 1, dtype=np.int64) * size)
 
 
-def _convert_arrow(data: Any) -> list[PayloadColumn]:
+def _convert_arrow_payloads(data: Any) -> list[PayloadColumn]:
     import pyarrow as pa  # late: who has no Arrow columns needs none
 
     try:
@@ -81,10 +81,10 @@ def _convert_arrow(data: Any) -> list[PayloadColumn]:
         raise InvalidValueError(f"payloads of an Arrow column that are no binaries: {error}") from None
     if chunks.null_count:
         raise InvalidValueError(f"payloads with {chunks.null_count} nulls; a message has at least no bytes")
-    return [_convert_binaries(chunk) for chunk in chunks.chunks]
+    return [_convert_arrow_binaries(chunk) for chunk in chunks.chunks]
 
 
-def _convert_binaries(chunk: Any) -> PayloadColumn:
+def _convert_arrow_binaries(chunk: Any) -> PayloadColumn:
     _, *buffers = chunk.buffers()
     content = np.empty(0, np.uint8) if buffers[-1] is None else np.frombuffer(buffers[-1], np.uint8)
     if len(buffers) == 1:  # of one size
@@ -100,8 +100,8 @@ class MessageColumns:
 
     Attributes
     ----------
-    channel, log_time, publish_time : of each message.
-    sequence : the same; None: they have none so far.
+    channel_ids, log_times, publish_times : of each message.
+    sequences : the same; None: they have none so far.
     """
 
     def __init__(
@@ -118,12 +118,16 @@ class MessageColumns:
         ------
         InvalidValueError : one has another length than `count`, or a value is not possible.
         """
-        self.channel = _check_integers("channel", channel, count, CHANNEL_IDS)
-        self.log_time = _check_times("log_time", log_time, count)
-        self.publish_time = self.log_time if publish_time is None else _check_times("publish_time", publish_time, count)
-        self.sequence = None if sequence is None else _check_integers("sequence", sequence, count, TIME_MAX)
+        self.channel_ids = _check_integer_column("channel", channel, count, CHANNEL_IDS)
+        self.log_times = _check_time_column("log_time", log_time, count)
+        self.publish_times = (
+            self.log_times if publish_time is None else _check_time_column("publish_time", publish_time, count)
+        )
+        self.sequences = None if sequence is None else _check_integer_column("sequence", sequence, count, TIME_MAX)
 
-    def rows(self, payloads: Sequence[PayloadColumn], numbers: _Array) -> Iterator[tuple[_Array, _Array]]:
+    def iter_row_batches(
+        self, payloads: Sequence[PayloadColumn], numbers: _NumpyArray
+    ) -> Iterator[tuple[_NumpyArray, _NumpyArray]]:
         """Give them as rows of dtype ROW_DTYPE, some at a time, each with the bytes that their payloads lie in.
 
         Parameters
@@ -134,24 +138,24 @@ class MessageColumns:
         first = 0
         for column in payloads:
             for begin in range(0, len(column), _BATCH_ROWS):
-                begins = column.begins[begin : begin + _BATCH_ROWS + 1]
+                begins = column.payload_offsets[begin : begin + _BATCH_ROWS + 1]
                 selection = slice(first, first + len(begins) - 1)
                 rows = np.zeros(len(begins) - 1, ROW_DTYPE)
                 rows["offset"], rows["length"] = begins[:-1], np.diff(begins)
-                rows["channel"], rows["sequence"] = self.channel[selection], numbers[selection]
-                rows["log_time"], rows["publish_time"] = self.log_time[selection], self.publish_time[selection]
-                yield rows, column.content
+                rows["channel"], rows["sequence"] = self.channel_ids[selection], numbers[selection]
+                rows["log_time"], rows["publish_time"] = self.log_times[selection], self.publish_times[selection]
+                yield rows, column.payload_bytes
                 first = selection.stop
 
 
-def _check_times(name: str, values: ArrayLike, count: int) -> _Array:
+def _check_time_column(name: str, values: ArrayLike, count: int) -> _NumpyArray:
     array = np.asarray(values)
     if array.dtype.kind == "M":
         array = array.astype("M8[ns]").view(np.int64)
-    return _check_integers(name, array, count, TIME_MAX)
+    return _check_integer_column(name, array, count, TIME_MAX)
 
 
-def _check_integers(name: str, values: ArrayLike, count: int, end: int) -> _Array:
+def _check_integer_column(name: str, values: ArrayLike, count: int, end: int) -> _NumpyArray:
     """Return `count` numbers from 0 to before `end`."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:

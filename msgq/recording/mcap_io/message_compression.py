@@ -12,23 +12,23 @@ from collections.abc import Callable
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.compression import ZSTD_MAGIC, decompress_zstd_frame
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 
-_PAYLOAD_OFFSET = 22  # bytes of a message before its payload
-_SEARCH_BYTES_MAX = 2 << 16  # records that may come before the first message of a chunk: schemas and channels
+_MESSAGE_PAYLOAD_OFFSET = 22  # bytes of a message before its payload
+_SEARCHED_RECORDS_MAX = 2 << 16  # records that may come before the first message of a chunk: schemas and channels
 _CHANNEL_ID_STRUCT = struct.Struct("<H")
 
 
 def starts_with_compressed_payload(records: bytes) -> bool:
     """Return whether the first message of these records is compressed."""
     position = 0
-    for _ in range(_SEARCH_BYTES_MAX):
-        if position + RECORD_HEAD.size > len(records):
+    for _ in range(_SEARCHED_RECORDS_MAX):
+        if position + RECORD_HEAD_STRUCT.size > len(records):
             break
-        opcode, length = RECORD_HEAD.unpack_from(records, position)
+        opcode, length = RECORD_HEAD_STRUCT.unpack_from(records, position)
         if opcode == Opcode.MESSAGE:
-            return records.startswith(ZSTD_MAGIC, position + RECORD_HEAD.size + _PAYLOAD_OFFSET)
-        position += RECORD_HEAD.size + int(length)
+            return records.startswith(ZSTD_MAGIC, position + RECORD_HEAD_STRUCT.size + _MESSAGE_PAYLOAD_OFFSET)
+        position += RECORD_HEAD_STRUCT.size + int(length)
     return False
 
 
@@ -45,18 +45,21 @@ def decompress_payloads(
     problem : is told why a message is left out.
     """
     plain, position, begin, room = bytearray(), 0, 0, most - len(records)
-    while position + RECORD_HEAD.size <= len(records):
-        opcode, length = RECORD_HEAD.unpack_from(records, position)
-        start, end = position + RECORD_HEAD.size + _PAYLOAD_OFFSET, position + RECORD_HEAD.size + length
+    while position + RECORD_HEAD_STRUCT.size <= len(records):
+        opcode, length = RECORD_HEAD_STRUCT.unpack_from(records, position)
+        start, end = (
+            position + RECORD_HEAD_STRUCT.size + _MESSAGE_PAYLOAD_OFFSET,
+            position + RECORD_HEAD_STRUCT.size + length,
+        )
         is_compressed = opcode == Opcode.MESSAGE and end <= len(records) and records.startswith(ZSTD_MAGIC, start, end)
-        if is_compressed and is_wanted(_CHANNEL_ID_STRUCT.unpack_from(records, position + RECORD_HEAD.size)[0]):
+        if is_compressed and is_wanted(_CHANNEL_ID_STRUCT.unpack_from(records, position + RECORD_HEAD_STRUCT.size)[0]):
             plain += memoryview(records)[begin:position]
             try:
                 payload = decompress_zstd_frame(records[start:end], max(0, room + length))
                 room += length - len(payload)
                 plain += (
-                    RECORD_HEAD.pack(opcode, _PAYLOAD_OFFSET + len(payload))
-                    + records[position + RECORD_HEAD.size : start]
+                    RECORD_HEAD_STRUCT.pack(opcode, _MESSAGE_PAYLOAD_OFFSET + len(payload))
+                    + records[position + RECORD_HEAD_STRUCT.size : start]
                     + payload
                 )
             except ValueError as error:

@@ -8,27 +8,29 @@ from typing import TypeGuard
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
 
-PROFILE = "msgq"
-RECORDING = "msgq.recording"  # Metadata, at the start of each segment
-CLOCK = "msgq.clock"  # Metadata, where the wall clock was set: what it adds to CLOCK_MONOTONIC, and since when
+MSGQ_PROFILE = "msgq"
+RECORDING_METADATA = "msgq.recording"  # Metadata, at the start of each segment
+CLOCK_METADATA = "msgq.clock"  # Metadata, where the wall clock was set: what it adds to CLOCK_MONOTONIC, and since when
 #: What RECORDING and CLOCK say of the clocks.
-CLOCK_NAMES = ("run", "since_ns", "clock_offset_ns", "wall_offset_ns")
-LOSSES = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost so far
-MERGED = "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
-STATISTICS = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON
-EPOCH = "epoch"  # metadata of a channel
-SEQUENCE = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
-TRACKED = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
+CLOCK_METADATA_KEYS = ("run", "since_ns", "clock_offset_ns", "wall_offset_ns")
+LOSSES_METADATA = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost so far
+MERGED_METADATA = (
+    "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
+)
+STATISTICS_METADATA = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON
+EPOCH_KEY = "epoch"  # metadata of a channel
+SEQUENCE_KEY = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
+TRACKED_KEY = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
 # metadata of a channel: number of lost messages that are no gap (decimal or UNKNOWN), and the message next to them
-FIRST_SEQUENCE, LOST_BEFORE = "first_sequence", "lost_before"
-LAST_SEQUENCE, LOST_AFTER = "last_sequence", "lost_after"
-UNRECORDED = "unrecorded"  # metadata of a channel: messages lost of an endpoint without any recorded message
-UNKNOWN = "unknown"
-PUBLISHED = "published"
-RECEIVED = "received"
+FIRST_SEQUENCE_KEY, LOST_BEFORE_KEY = "first_sequence", "lost_before"
+LAST_SEQUENCE_KEY, LOST_AFTER_KEY = "last_sequence", "lost_after"
+UNRECORDED_KEY = "unrecorded"  # metadata of a channel: messages lost of an endpoint without any recorded message
+UNKNOWN_LOSSES = "unknown"
+PUBLISHER_SEQUENCE = "published"
+RECORDER_SEQUENCE = "received"
 
 
-def channel_metadata(
+def build_channel_metadata(
     epoch: int,
     counting: str,
     tracked: bool = False,
@@ -37,12 +39,12 @@ def channel_metadata(
 ) -> dict[str, str]:
     """Return the metadata of a channel that msgq wrote; see EPOCH, SEQUENCE, TRACKED.
 
-    boundary_losses : losses that no gap shows, as `BoundaryLosses.metadata` gives them.
+    boundary_losses : losses that no gap shows, as `BoundaryLosses.build_metadata` gives them.
     """
-    said = {EPOCH: str(epoch), SEQUENCE: counting}
-    return said | ({TRACKED: "1"} if tracked else {}) | source.metadata() | dict(boundary_losses or {})
+    said = {EPOCH_KEY: str(epoch), SEQUENCE_KEY: counting}
+    return said | ({TRACKED_KEY: "1"} if tracked else {}) | source.metadata() | dict(boundary_losses or {})
 
 
-def has_schema_record(schema: Schema | None) -> TypeGuard[Schema]:
+def needs_schema_record(schema: Schema | None) -> TypeGuard[Schema]:
     """Return whether the schema says more than the message encoding does."""
     return schema is not None and bool(schema.data or schema.encoding not in ("", "json", "cbor", "msgpack"))

@@ -13,7 +13,7 @@ import numpy as np
 
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.record_scanner import ChunkTooLargeError
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 
 ORIGINS_OPCODE = 0x8A
 _ORIGINS_MAGIC = b"msgqorat"  # other applications have the same opcodes
@@ -21,7 +21,9 @@ _ORIGIN_DTYPE = np.dtype(
     [("offset", "<u8"), ("origin_time", "<i8")]
 )  # offset: of the message's record in the chunk's content
 _OFFSET_MAX = 1 << 62
-_RECORD_HEAD_BYTES = RECORD_HEAD.size + 22  # from the beginning of a message's record: channel, sequence and two times
+_MESSAGE_HEAD_BYTES = (
+    RECORD_HEAD_STRUCT.size + 22
+)  # from the beginning of a message's record: channel, sequence and two times
 
 
 def build_origins_record(entries: Any, shift: int) -> bytes:
@@ -34,15 +36,15 @@ def build_origins_record(entries: Any, shift: int) -> bytes:
         return b""
     rows = np.empty(len(having), _ORIGIN_DTYPE)
     rows["offset"], rows["origin_time"] = having["offset"] + np.uint64(shift), having["origin_time"]
-    return RECORD_HEAD.pack(ORIGINS_OPCODE, len(_ORIGINS_MAGIC) + rows.nbytes) + _ORIGINS_MAGIC + rows.tobytes()
+    return RECORD_HEAD_STRUCT.pack(ORIGINS_OPCODE, len(_ORIGINS_MAGIC) + rows.nbytes) + _ORIGINS_MAGIC + rows.tobytes()
 
 
-def is_origins(head: bytes) -> bool:
+def is_origins_record(head: bytes) -> bool:
     """Return whether a record has origins. head : at least its first 17 bytes, or all of it."""
-    return head[0] == ORIGINS_OPCODE and head[RECORD_HEAD.size :].startswith(_ORIGINS_MAGIC)
+    return head[0] == ORIGINS_OPCODE and head[RECORD_HEAD_STRUCT.size :].startswith(_ORIGINS_MAGIC)
 
 
-class Origins:
+class MessageOrigins:
     """The origins of a chunk's messages."""
 
     def __init__(self, record: bytes) -> None:
@@ -52,18 +54,18 @@ class Origins:
         ------
         ValueError : the record is not one of these.
         """
-        content = memoryview(record)[RECORD_HEAD.size :]
+        content = memoryview(record)[RECORD_HEAD_STRUCT.size :]
         magic, rows = bytes(content[: len(_ORIGINS_MAGIC)]), content[len(_ORIGINS_MAGIC) :]
         if magic != _ORIGINS_MAGIC or len(rows) % _ORIGIN_DTYPE.itemsize:
             raise ValueError("it has no origins")
         entries = np.frombuffer(rows, _ORIGIN_DTYPE)
         entries = entries[entries["offset"] < _OFFSET_MAX]
-        keys = entries["offset"].astype(np.int64) + _RECORD_HEAD_BYTES
+        keys = entries["offset"].astype(np.int64) + _MESSAGE_HEAD_BYTES
         order = np.argsort(keys, kind="stable")
-        self._keys, self._times = keys[order], entries["origin_time"][order]
+        self._message_keys, self._origin_times = keys[order], entries["origin_time"][order]
 
     @classmethod
-    def read(cls, fd: int, place: tuple[int, int], most: int) -> Origins:
+    def read_record(cls, fd: int, place: tuple[int, int], most: int) -> MessageOrigins:
         """Return those of a file. place : from where to where the record is; most : bytes that it may have.
 
         Raises
@@ -75,10 +77,10 @@ class Origins:
             raise ChunkTooLargeError(end - start, most)
         return cls(os.pread(fd, end - start, start))
 
-    def lookup(self, columns: ScanColumns, rows: slice) -> Any:
+    def find_origin_times(self, columns: ScanColumns, rows: slice) -> Any:
         """Return the origin of each of these messages, ns since the epoch; 0: it has none."""
-        if not len(self._keys):
+        if not len(self._message_keys):
             return np.zeros(rows.stop - rows.start, np.int64)
         keys = columns.offset[rows]
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[at] == keys, self._times[at], 0)
+        at = np.minimum(np.searchsorted(self._message_keys, keys), len(self._message_keys) - 1)
+        return np.where(self._message_keys[at] == keys, self._origin_times[at], 0)

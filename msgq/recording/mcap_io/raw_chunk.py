@@ -11,20 +11,20 @@ from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.core import TIME_MAX
 from msgq.recording.mcap_io.data_block import DataBlock
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MESSAGE_INDEX_HEAD, RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MESSAGE_INDEX_HEAD_STRUCT, RECORD_HEAD_STRUCT
 
-_COMPRESSIONS = ("", "zstd", "lz4")
+_COPYABLE_COMPRESSIONS = ("", "zstd", "lz4")
 _INDEX_ENTRY_DTYPE = np.dtype([("log_time", "<u8"), ("offset", "<u8")])
-_MIN_MESSAGE_BYTES = RECORD_HEAD.size + 22
-_ENTRIES_MAX = 1 << 22  # of a chunk; with more it is read, chunk and all
+_MIN_MESSAGE_BYTES = RECORD_HEAD_STRUCT.size + 22
+_INDEX_ENTRIES_MAX = 1 << 22  # of a chunk; with more it is read, chunk and all
 
 
-class ChannelRange(NamedTuple):
+class ChannelIndexSummary(NamedTuple):
     """What a chunk's index says of a channel."""
 
-    at: int  # where in the file the record is
-    end: int
-    messages: int
+    index_start: int  # where in the file the record is
+    index_end: int
+    message_count: int
     first_time: int
     last_time: int
 
@@ -35,61 +35,63 @@ class RawChunk:
 
     Attributes
     ----------
-    begin, chunk, index, end : where these begin in the file, one behind the other.
+    start_offset, chunk_offset, index_offset, end_offset : where these begin in the file, one behind the other.
     compression : "" for none.
-    compressed_size, size : bytes, also before compression.
-    channels : by id.
+    compressed_bytes, uncompressed_bytes : bytes, also before compression.
+    channel_indexes : by id.
     """
 
-    begin: int
-    chunk: int
-    index: int
-    end: int
+    start_offset: int
+    chunk_offset: int
+    index_offset: int
+    end_offset: int
     compression: str
-    compressed_size: int
-    size: int
-    channels: dict[int, ChannelRange]
+    compressed_bytes: int
+    uncompressed_bytes: int
+    channel_indexes: dict[int, ChannelIndexSummary]
 
     @property
     def first_time(self) -> int:
         """Return log_time of the first message, ns since the epoch."""
-        return min(channel.first_time for channel in self.channels.values())
+        return min(channel.first_time for channel in self.channel_indexes.values())
 
     @property
     def last_time(self) -> int:
         """Return log_time of the last message, ns since the epoch."""
-        return max(channel.last_time for channel in self.channels.values())
+        return max(channel.last_time for channel in self.channel_indexes.values())
 
 
 def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
     """Return what belongs to a chunk; None: its index is not there, or contradicts it, and so it has to be read."""
-    head = os.pread(fd, RECORD_HEAD.size + CHUNK_HEAD.size + 16, block.offset)  # a name of at most 8 bytes, and a size
-    if len(head) < RECORD_HEAD.size + CHUNK_HEAD.size:
+    head = os.pread(
+        fd, RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + 16, block.offset
+    )  # a name of at most 8 bytes, and a size
+    if len(head) < RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size:
         return None
-    opcode, length = RECORD_HEAD.unpack_from(head)
-    first, last, size, _, name_bytes = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)
-    name = head[RECORD_HEAD.size + CHUNK_HEAD.size :][:name_bytes]
-    known = name.decode(errors="replace") in _COMPRESSIONS and name_bytes <= len(name)
-    compressed = int.from_bytes(head[RECORD_HEAD.size + CHUNK_HEAD.size + name_bytes :][:8], "little")
-    room = length - CHUNK_HEAD.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
-    if opcode != Opcode.CHUNK or RECORD_HEAD.size + length != block.length or not known or room < 0:
+    opcode, length = RECORD_HEAD_STRUCT.unpack_from(head)
+    first, last, size, _, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
+    name = head[RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size :][:name_bytes]
+    known = name.decode(errors="replace") in _COPYABLE_COMPRESSIONS and name_bytes <= len(name)
+    compressed = int.from_bytes(head[RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + name_bytes :][:8], "little")
+    room = length - CHUNK_HEAD_STRUCT.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
+    if opcode != Opcode.CHUNK or RECORD_HEAD_STRUCT.size + length != block.stored_bytes or not known or room < 0:
         return None
-    index = block.offset + block.length
+    index = block.offset + block.stored_bytes
     channels = _read_message_indexes(fd, index, size)
-    begin = block.origins[0] if block.origins else block.offset
-    end = max((channel.end for channel in channels.values()), default=index)
+    begin = block.origins_range[0] if block.origins_range else block.offset
+    end = max((channel.index_end for channel in channels.values()), default=index)
     chunk = RawChunk(begin, block.offset, index, end, name.decode(), compressed, size, channels)
-    if not channels or channels.keys() != block.channels or (chunk.first_time, chunk.last_time) != (first, last):
+    if not channels or channels.keys() != block.channel_ids or (chunk.first_time, chunk.last_time) != (first, last):
         return None
     return chunk if last < TIME_MAX else None
 
 
-def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelRange]:
+def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelIndexSummary]:
     """Return what the index says that begins at a place; nothing where its entries cannot be those of `size` bytes."""
-    channels: dict[int, ChannelRange] = {}
-    most = min(size // _MIN_MESSAGE_BYTES, _ENTRIES_MAX)
-    while len(head := os.pread(fd, MESSAGE_INDEX_HEAD.size, at)) == MESSAGE_INDEX_HEAD.size:
-        opcode, length, number, entry_bytes = MESSAGE_INDEX_HEAD.unpack(head)
+    channels: dict[int, ChannelIndexSummary] = {}
+    most = min(size // _MIN_MESSAGE_BYTES, _INDEX_ENTRIES_MAX)
+    while len(head := os.pread(fd, MESSAGE_INDEX_HEAD_STRUCT.size, at)) == MESSAGE_INDEX_HEAD_STRUCT.size:
+        opcode, length, number, entry_bytes = MESSAGE_INDEX_HEAD_STRUCT.unpack(head)
         if opcode != Opcode.MESSAGE_INDEX:
             break
         messages = entry_bytes // _INDEX_ENTRY_DTYPE.itemsize
@@ -102,14 +104,14 @@ def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelRange
             or number in channels
         ):
             return {}
-        data = os.pread(fd, entry_bytes, at + MESSAGE_INDEX_HEAD.size)
+        data = os.pread(fd, entry_bytes, at + MESSAGE_INDEX_HEAD_STRUCT.size)
         if len(data) < entry_bytes:
             return {}
         entries = np.frombuffer(data, _INDEX_ENTRY_DTYPE)
         if int(entries["offset"].max()) > size - _MIN_MESSAGE_BYTES:
             return {}
         times = entries["log_time"]
-        end = at + RECORD_HEAD.size + length
-        channels[number] = ChannelRange(at, end, messages, int(times.min()), int(times.max()))
+        end = at + RECORD_HEAD_STRUCT.size + length
+        channels[number] = ChannelIndexSummary(at, end, messages, int(times.min()), int(times.max()))
         at = end
     return channels

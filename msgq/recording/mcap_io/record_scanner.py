@@ -19,16 +19,16 @@ from typing import NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.compression import decompress, read_decompressed_size
+from msgq.recording.mcap_io.compression import decompress_data, read_decompressed_size
 from msgq.recording.mcap_io.core import crc32
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
 
 CHUNK_BYTES_MAX = 256 << 20  # of a chunk, before compression, unless the user wants larger ones
 RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
 FIRST_PRIVATE_OPCODE = 0x80  # opcodes from here on are free for applications; others ignore them
 DAMAGE_OPCODE = 0  # no opcode of MCAP's
-_NAME_BYTES = 16  # of a compression, at most
-_HEAD_BYTES = RECORD_HEAD.size + CHUNK_HEAD.size + _NAME_BYTES + 8
+_COMPRESSION_NAME_BYTES = 16  # of a compression, at most
+_CHUNK_HEAD_BYTES = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + _COMPRESSION_NAME_BYTES + 8
 _BLOCK_BYTES = 1 << 20
 # A chunk of less than 4 GiB. Looked for at every byte: one may begin within what only looks like one.
 _CHUNK_PATTERN = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4|\0\0\0\0))", re.DOTALL)
@@ -47,16 +47,16 @@ class ScannedRecord(NamedTuple):
     Attributes
     ----------
     opcode : DAMAGE for what is passed over.
-    start, end : where it is in the file.
-    head : its first bytes, as many as a chunk has before its data.
-    reason : why it is passed over.
+    start_offset, end_offset : where it is in the file.
+    head_bytes : its first bytes, as many as a chunk has before its data.
+    damage_reason : why it is passed over.
     """
 
     opcode: int
-    start: int
-    end: int
-    head: bytes
-    reason: str = ""
+    start_offset: int
+    end_offset: int
+    head_bytes: bytes
+    damage_reason: str = ""
 
 
 @contextmanager
@@ -91,94 +91,99 @@ class RecordScanner:
     def __init__(self, fd: int, position: int, end: int, most: int) -> None:
         """Begin. most : bytes of a chunk that may be decompressed, to find where there is one."""
         self.position = position
-        self._fd, self._end, self._most = fd, end, most
+        self._fd, self._end_offset, self._max_chunk_bytes = fd, end, most
         self._last_record_end = (-1, b"")
 
     def __iter__(self) -> RecordScanner:
         return self
 
     def __next__(self) -> ScannedRecord:
-        if self.position >= self._end:
+        if self.position >= self._end_offset:
             raise StopIteration
         record = self._scan_record(self.position)
         if record.opcode in (Opcode.DATA_END, Opcode.FOOTER):
             record = self._check_data_end(record)
-        self.position = record.end
+        self.position = record.end_offset
         return record
 
-    def _read_head(self, position: int) -> bytes:
+    def _read_record_head(self, position: int) -> bytes:
         if self._last_record_end[0] != position:
-            self._last_record_end = position, os.pread(self._fd, min(_HEAD_BYTES, self._end - position), position)
+            self._last_record_end = (
+                position,
+                os.pread(self._fd, min(_CHUNK_HEAD_BYTES, self._end_offset - position), position),
+            )
         return self._last_record_end[1]
 
     def _scan_record(self, position: int) -> ScannedRecord:
         """Return the record, or the damage, at a place."""
-        head = self._read_head(position)
-        opcode, length = RECORD_HEAD.unpack_from(head) if len(head) >= RECORD_HEAD.size else (DAMAGE_OPCODE, 0)
-        following = position + RECORD_HEAD.size + length
-        if opcode == DAMAGE_OPCODE or following > self._end:
-            return self._skip_damage(position, head)
+        head = self._read_record_head(position)
+        opcode, length = (
+            RECORD_HEAD_STRUCT.unpack_from(head) if len(head) >= RECORD_HEAD_STRUCT.size else (DAMAGE_OPCODE, 0)
+        )
+        following = position + RECORD_HEAD_STRUCT.size + length
+        if opcode == DAMAGE_OPCODE or following > self._end_offset:
+            return self._skip_damaged_bytes(position, head)
         least = _read_chunk_length(head) if opcode == Opcode.CHUNK else 0
         if length < least:
-            return self._skip_damage(position, head)
-        doubtful = not self._is_plausible(following) or (
-            least > 0 and self._is_whole(position + RECORD_HEAD.size + least)
+            return self._skip_damaged_bytes(position, head)
+        doubtful = not self._is_plausible_record(following) or (
+            least > 0 and self._is_complete_record(position + RECORD_HEAD_STRUCT.size + least)
         )
         if length != least and doubtful:
-            chunk = self._find_chunk(position)
-            if chunk < following + RECORD_HEAD.size:  # its length would hide a chunk, or is too small
+            chunk = self._find_next_chunk(position)
+            if chunk < following + RECORD_HEAD_STRUCT.size:  # its length would hide a chunk, or is too small
                 reason = _explain_damage(head, "has a wrong length; going on with the next chunk")
                 return ScannedRecord(DAMAGE_OPCODE, position, chunk, head, reason)
         return ScannedRecord(opcode, position, following, head)
 
-    def _is_plausible(self, position: int) -> bool:
+    def _is_plausible_record(self, position: int) -> bool:
         """Whether a record may begin here: a whole one, or one that was cut."""
-        head = self._read_head(position)
-        if len(head) < RECORD_HEAD.size or self._is_whole(position):
+        head = self._read_record_head(position)
+        if len(head) < RECORD_HEAD_STRUCT.size or self._is_complete_record(position):
             return True
-        opcode, length = RECORD_HEAD.unpack_from(head)
+        opcode, length = RECORD_HEAD_STRUCT.unpack_from(head)
         is_known: bool = 0 < opcode <= Opcode.DATA_END or opcode >= FIRST_PRIVATE_OPCODE
         return is_known and length <= RECORD_BYTES_MAX
 
-    def _is_whole(self, position: int) -> bool:
+    def _is_complete_record(self, position: int) -> bool:
         """Whether a record that begins here does not go beyond the end."""
-        head = self._read_head(position)
+        head = self._read_record_head(position)
         fits: bool = (
-            len(head) >= RECORD_HEAD.size
-            and RECORD_HEAD.unpack_from(head)[1] <= self._end - position - RECORD_HEAD.size
+            len(head) >= RECORD_HEAD_STRUCT.size
+            and RECORD_HEAD_STRUCT.unpack_from(head)[1] <= self._end_offset - position - RECORD_HEAD_STRUCT.size
         )
         return fits and head[0] != DAMAGE_OPCODE
 
-    def _skip_damage(self, position: int, head: bytes) -> ScannedRecord:
-        chunk = self._find_chunk(position)
+    def _skip_damaged_bytes(self, position: int, head: bytes) -> ScannedRecord:
+        chunk = self._find_next_chunk(position)
         if head[:1] == b"\0":
             reason = "zeros instead of a record"
-        elif chunk == self._end:
+        elif chunk == self._end_offset:
             reason = "the file ends within a record: it was cut off, or is being written"
         else:
             reason = _explain_damage(head, "does not fit; going on with the next chunk")
         return ScannedRecord(DAMAGE_OPCODE, position, chunk, head, reason)
 
-    def _find_chunk(self, position: int) -> int:
+    def _find_next_chunk(self, position: int) -> int:
         """Return where the next whole chunk begins behind a place; the end where there is none."""
-        for block_at in range(position + 1, self._end, _BLOCK_BYTES):
-            block = os.pread(self._fd, min(_BLOCK_BYTES + _HEAD_BYTES, self._end - block_at), block_at)
+        for block_at in range(position + 1, self._end_offset, _BLOCK_BYTES):
+            block = os.pread(self._fd, min(_BLOCK_BYTES + _CHUNK_HEAD_BYTES, self._end_offset - block_at), block_at)
             for match in _CHUNK_PATTERN.finditer(block):
                 start = block_at + match.start()
-                length = RECORD_HEAD.unpack_from(block, match.start())[1]
-                if start + RECORD_HEAD.size + length > self._end or length != _read_chunk_length(
+                length = RECORD_HEAD_STRUCT.unpack_from(block, match.start())[1]
+                if start + RECORD_HEAD_STRUCT.size + length > self._end_offset or length != _read_chunk_length(
                     block[match.start() :]
                 ):
                     continue
-                if self._is_chunk(start, RECORD_HEAD.size + length):
+                if self._is_valid_chunk(start, RECORD_HEAD_STRUCT.size + length):
                     return start
-        return self._end
+        return self._end_offset
 
-    def _is_chunk(self, start: int, length: int) -> bool:
+    def _is_valid_chunk(self, start: int, length: int) -> bool:
         """Whether what looks like a chunk is one, as far as that may be looked at."""
         try:
-            if length <= self._most + _HEAD_BYTES:
-                decompress_chunk(os.pread(self._fd, length, start), self._most)
+            if length <= self._max_chunk_bytes + _CHUNK_HEAD_BYTES:
+                decompress_chunk(os.pread(self._fd, length, start), self._max_chunk_bytes)
         except ChunkTooLargeError:
             return True
         except ValueError:
@@ -187,49 +192,58 @@ class RecordScanner:
 
     def _check_data_end(self, record: ScannedRecord) -> ScannedRecord:
         """Return the end of the data, which is all that is left of the file; or what is passed over instead."""
-        position, last = record.start, record
-        while position < self._end:
+        position, last = record.start_offset, record
+        while position < self._end_offset:
             last = self._scan_record(position)
-            position = last.end
-            if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (last.opcode == DAMAGE_OPCODE and position < self._end):
-                position = last.start if last.opcode else position
-                reason = _explain_damage(record.head, "says that the data end, which they do not")
-                return ScannedRecord(DAMAGE_OPCODE, record.start, position, record.head, reason)
+            position = last.end_offset
+            if last.opcode in (Opcode.CHUNK, Opcode.MESSAGE) or (
+                last.opcode == DAMAGE_OPCODE and position < self._end_offset
+            ):
+                position = last.start_offset if last.opcode else position
+                reason = _explain_damage(record.head_bytes, "says that the data end, which they do not")
+                return ScannedRecord(DAMAGE_OPCODE, record.start_offset, position, record.head_bytes, reason)
             if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MCAP_MAGIC), position) == MCAP_MAGIC:
                 return self._check_file_end(record, position + len(MCAP_MAGIC))
-        return ScannedRecord(Opcode.DATA_END, record.start, self._end, record.head)
+        return ScannedRecord(Opcode.DATA_END, record.start_offset, self._end_offset, record.head_bytes)
 
     def _check_file_end(self, record: ScannedRecord, end: int) -> ScannedRecord:
         """Return the end, if it is that of the file, too; else what is passed over to go on with another file's."""
-        if end >= self._end:
-            return ScannedRecord(Opcode.DATA_END, record.start, self._end, record.head)
-        text = f"the file ends at {end}, but {self._end - end} bytes follow"
+        if end >= self._end_offset:
+            return ScannedRecord(Opcode.DATA_END, record.start_offset, self._end_offset, record.head_bytes)
+        text = f"the file ends at {end}, but {self._end_offset - end} bytes follow"
         if os.pread(self._fd, len(MCAP_MAGIC), end) == MCAP_MAGIC:
             return ScannedRecord(
-                DAMAGE_OPCODE, record.start, min(end + len(MCAP_MAGIC), self._end), record.head, f"{text}: another file"
+                DAMAGE_OPCODE,
+                record.start_offset,
+                min(end + len(MCAP_MAGIC), self._end_offset),
+                record.head_bytes,
+                f"{text}: another file",
             )
-        return ScannedRecord(DAMAGE_OPCODE, record.start, self._end, record.head, text)
+        return ScannedRecord(DAMAGE_OPCODE, record.start_offset, self._end_offset, record.head_bytes, text)
 
 
 def _explain_damage(head: bytes, fault: str) -> str:
-    opcode, length = RECORD_HEAD.unpack_from(head)
+    opcode, length = RECORD_HEAD_STRUCT.unpack_from(head)
     return f"a record (opcode {opcode:#x}) of {length} bytes {fault}"
 
 
 def _read_chunk_length(head: bytes) -> int:
     """Return how many bytes a chunk record has after its head, as its data's length says; -1: nobody can know."""
-    if len(head) < RECORD_HEAD.size + CHUNK_HEAD.size + 8:
+    if len(head) < RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + 8:
         return -1
-    name_bytes: int = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)[4]
-    if name_bytes > _NAME_BYTES or len(head) < RECORD_HEAD.size + CHUNK_HEAD.size + name_bytes + 8:
+    name_bytes: int = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)[4]
+    if (
+        name_bytes > _COMPRESSION_NAME_BYTES
+        or len(head) < RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + name_bytes + 8
+    ):
         return -1
-    size: int = struct.unpack_from("<Q", head, RECORD_HEAD.size + CHUNK_HEAD.size + name_bytes)[0]
-    return CHUNK_HEAD.size + name_bytes + 8 + size
+    size: int = struct.unpack_from("<Q", head, RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + name_bytes)[0]
+    return CHUNK_HEAD_STRUCT.size + name_bytes + 8 + size
 
 
-def chunk_unknown_fields(record: bytes) -> bytes:
+def read_unknown_chunk_fields(record: bytes) -> bytes:
     """Return the fields of a whole chunk record that MCAP does not define yet."""
-    return record[RECORD_HEAD.size + _read_chunk_length(record[:_HEAD_BYTES]) :]
+    return record[RECORD_HEAD_STRUCT.size + _read_chunk_length(record[:_CHUNK_HEAD_BYTES]) :]
 
 
 def decompress_chunk(record: bytes, most: int) -> bytes:
@@ -240,11 +254,11 @@ def decompress_chunk(record: bytes, most: int) -> bytes:
     ValueError : its bytes make no sense, or are not those that were written.
     TooLargeError : it has more than `most` bytes, as all of it says.
     """
-    opcode, length = RECORD_HEAD.unpack_from(record)
-    if opcode != Opcode.CHUNK or length != len(record) - RECORD_HEAD.size or length < CHUNK_HEAD.size + 8:
+    opcode, length = RECORD_HEAD_STRUCT.unpack_from(record)
+    if opcode != Opcode.CHUNK or length != len(record) - RECORD_HEAD_STRUCT.size or length < CHUNK_HEAD_STRUCT.size + 8:
         raise ValueError("there is none where the summary says")
-    _, _, size, crc, name_bytes = CHUNK_HEAD.unpack_from(record, RECORD_HEAD.size)
-    name_at = RECORD_HEAD.size + CHUNK_HEAD.size
+    _, _, size, crc, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(record, RECORD_HEAD_STRUCT.size)
+    name_at = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size
     data_at = name_at + name_bytes + 8
     end = data_at + (struct.unpack_from("<Q", record, data_at - 8)[0] if data_at <= len(record) else 0)
     if end > len(record):
@@ -258,7 +272,7 @@ def decompress_chunk(record: bytes, most: int) -> bytes:
         if said not in (None, size):
             raise ValueError(f"it has {said} bytes instead of {size}")
         raise ChunkTooLargeError(size, most)
-    content = decompress(name, data, size)
+    content = decompress_data(name, data, size)
     if crc and crc32(content) != crc:
         raise ValueError("its CRC is wrong")
     return content

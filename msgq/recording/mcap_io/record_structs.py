@@ -17,12 +17,12 @@ from mcap.opcode import Opcode
 from msgq.recording.mcap_io.core import crc32
 
 MCAP_MAGIC = b"\x89MCAP0\r\n"
-RECORD_HEAD = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
-CHUNK_HEAD = struct.Struct(
+RECORD_HEAD_STRUCT = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
+CHUNK_HEAD_STRUCT = struct.Struct(
     "<QQQII"
 )  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
-MESSAGE_INDEX_HEAD = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
-FOOTER_BYTES = RECORD_HEAD.size + 20 + len(MCAP_MAGIC)  # of the footer, to the file's end
+MESSAGE_INDEX_HEAD_STRUCT = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
+FOOTER_BYTES = RECORD_HEAD_STRUCT.size + 20 + len(MCAP_MAGIC)  # of the footer, to the file's end
 
 
 class RecordStream(ReadDataStream):
@@ -49,42 +49,42 @@ class RecordStream(ReadDataStream):
 class _ExtensibleRecord:
     """A record with fields that MCAP does not define yet. tail : their bytes, behind the known fields."""
 
-    tail: bytes = b""
+    unknown_fields: bytes = b""
 
     def write(self, stream: RecordBuilder) -> None:
         """Write the record to a stream of the library's."""
         known = RecordBuilder()
         super().write(known)  # type: ignore[misc]
-        stream.write(append_fields(known.end(), self.tail))
+        stream.write(append_unknown_fields(known.end(), self.unknown_fields))
 
 
 @dataclass
-class Header(_ExtensibleRecord, records.Header):
+class ExtensibleHeader(_ExtensibleRecord, records.Header):
     """A header that keeps unknown fields."""
 
 
 @dataclass
-class Schema(_ExtensibleRecord, records.Schema):
+class ExtensibleSchema(_ExtensibleRecord, records.Schema):
     """A schema that keeps unknown fields."""
 
 
 @dataclass
-class Channel(_ExtensibleRecord, records.Channel):
+class ExtensibleChannel(_ExtensibleRecord, records.Channel):
     """A channel that keeps unknown fields."""
 
 
 @dataclass
-class Metadata(_ExtensibleRecord, records.Metadata):
+class ExtensibleMetadata(_ExtensibleRecord, records.Metadata):
     """Metadata that keep unknown fields."""
 
 
-def append_fields(record: bytes, tail: bytes) -> bytes:
+def append_unknown_fields(record: bytes, tail: bytes) -> bytes:
     """Return a record with more bytes at its end."""
-    opcode, length = RECORD_HEAD.unpack_from(record)
-    return RECORD_HEAD.pack(opcode, length + len(tail)) + record[RECORD_HEAD.size :] + tail
+    opcode, length = RECORD_HEAD_STRUCT.unpack_from(record)
+    return RECORD_HEAD_STRUCT.pack(opcode, length + len(tail)) + record[RECORD_HEAD_STRUCT.size :] + tail
 
 
-def encode(*parts: Any) -> bytes:
+def encode_records(*parts: Any) -> bytes:
     """Return records of the library's as bytes."""
     builder = RecordBuilder()
     for part in parts:
@@ -92,7 +92,7 @@ def encode(*parts: Any) -> bytes:
     return bytes(builder.end())
 
 
-def build_summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
+def build_summary_section(start: int, groups: list[tuple[int, bytes]]) -> bytes:
     """Return all that comes behind the data of a file: a summary with its offsets, the footer and the magic bytes.
 
     Parameters
@@ -105,6 +105,6 @@ def build_summary(start: int, groups: list[tuple[int, bytes]]) -> bytes:
         if data:
             offsets.append(records.SummaryOffset(group_opcode=opcode, group_start=position, group_length=len(data)))
             position += len(data)
-    data = b"".join(data for _, data in groups) + encode(*offsets)
+    data = b"".join(data for _, data in groups) + encode_records(*offsets)
     footer = struct.pack("<BQQQ", Opcode.FOOTER, 20, start, position)
     return data + footer + struct.pack("<I", crc32(footer, crc32(data))) + MCAP_MAGIC

@@ -9,25 +9,25 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, list_bag_files, sqlite_error
+from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, list_bag_files, make_sqlite_error
 
-SUFFIX = ".mcap"
-SUFFIXES = (SUFFIX, ".mcap.zstd", ".mcap.zst")  # of what can be read: rosbag2 compresses files as a whole
-RECOVERED, REINDEXED = "recovered", "reindexed"  # of files that are made of others, in their names
-_NAME_MAX = 200  # bytes of a file's name, to which others are added; it may have 255
+MCAP_SUFFIX = ".mcap"
+MCAP_SUFFIXES = (MCAP_SUFFIX, ".mcap.zstd", ".mcap.zst")  # of what can be read: rosbag2 compresses files as a whole
+RECOVERED_LABEL, REINDEXED_LABEL = "recovered", "reindexed"  # of files that are made of others, in their names
+_FILE_NAME_BYTES_MAX = 200  # bytes of a file's name, to which others are added; it may have 255
 
 
-def segment_path(directory: Path, index: int) -> Path:
+def make_segment_path(directory: Path, index: int) -> Path:
     """Return where a segment of a recording is; they sort by name."""
-    return directory / f"{index:06d}{SUFFIX}"
+    return directory / f"{index:06d}{MCAP_SUFFIX}"
 
 
-def natural_sort_key(path: Path) -> list[str | int]:
+def make_natural_sort_key(path: Path) -> list[str | int]:
     """Return what files are sorted by: their names, with numbers as such, so that bag_2 comes before bag_10."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
 
 
-def find_segments(path: Path) -> list[Path]:
+def find_segment_files(path: Path) -> list[Path]:
     """Return the files of a recording, in order: `path` itself, unless it is a directory.
 
     What was made of a file beside it has the same messages, and is left out.
@@ -46,28 +46,28 @@ def find_segments(path: Path) -> list[Path]:
         names = sorted(os.listdir(path))
     except OSError as error:
         raise RecordingError(f"cannot look into {path}: {error.strerror}", errno=error.errno) from error
-    files = [path / name for name in filter_recordings(names) if not (path / name).is_dir()]
-    if not files and any(name.endswith(SQLITE_SUFFIX) for name in names):
-        raise sqlite_error(path)
-    made = {sibling_path(file, label) for file in files for label in (RECOVERED, REINDEXED)}
-    return sorted((file for file in files if file not in made), key=natural_sort_key)
+    files = [path / name for name in filter_recording_names(names) if not (path / name).is_dir()]
+    if not files and any(name.endswith(SQLITE_BAG_SUFFIX) for name in names):
+        raise make_sqlite_error(path)
+    made = {make_sibling_path(file, label) for file in files for label in (RECOVERED_LABEL, REINDEXED_LABEL)}
+    return sorted((file for file in files if file not in made), key=make_natural_sort_key)
 
 
-def filter_recordings(names: Collection[str]) -> Iterator[str]:
+def filter_recording_names(names: Collection[str]) -> Iterator[str]:
     """Give those names of a directory that are of recordings; not of a compressed one beside what it was made of."""
     present = set(names)
     for name in names:
-        if name.endswith(SUFFIXES) and (name.endswith(SUFFIX) or os.path.splitext(name)[0] not in present):
+        if name.endswith(MCAP_SUFFIXES) and (name.endswith(MCAP_SUFFIX) or os.path.splitext(name)[0] not in present):
             yield name
 
 
-def sibling_path(path: Path, label: str) -> Path:
-    """Return the name of a file that is made of another one. label : RECOVERED or REINDEXED."""
-    suffix = SUFFIX if path.suffix == SUFFIX else ""
+def make_sibling_path(path: Path, label: str) -> Path:
+    """Return the name of a file that is made of another one. label : RECOVERED_LABEL or REINDEXED_LABEL."""
+    suffix = MCAP_SUFFIX if path.suffix == MCAP_SUFFIX else ""
     return path.with_name(f"{path.name.removesuffix(suffix)}.{label}{suffix}")
 
 
-def safe_file_name(endpoint: str) -> str:
+def make_safe_file_name(endpoint: str) -> str:
     """Return what a file or directory of an endpoint is called: a name of no other endpoint, and plain for everybody.
 
     Letters and digits of ASCII, - . and _ are what they are, but for . and _ in front; other bytes are ~ and two
@@ -80,6 +80,6 @@ def safe_file_name(endpoint: str) -> str:
     )
     if name[:1] in (".", "_"):  # hidden, for Spark
         name = f"~{ord(name[0]):02x}{name[1:]}"
-    if len(name) > _NAME_MAX:
-        name = f"{name[: _NAME_MAX - 17]}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}"
+    if len(name) > _FILE_NAME_BYTES_MAX:
+        name = f"{name[: _FILE_NAME_BYTES_MAX - 17]}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}"
     return name or "~"

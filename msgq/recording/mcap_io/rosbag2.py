@@ -12,8 +12,8 @@ from typing import Any
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording.mcap_io.record_scanner import open_readonly
 
-METADATA = "metadata.yaml"
-SQLITE_SUFFIX = ".db3"
+BAG_METADATA_FILE = "metadata.yaml"
+SQLITE_BAG_SUFFIX = ".db3"
 _BAG_ROOT_KEY = "rosbag2_bagfile_information"
 _METADATA_BYTES_MAX = 4 << 20  # of metadata.yaml: some thousand topics and files
 
@@ -26,14 +26,14 @@ def list_bag_files(directory: Path) -> list[Path] | None:
     RecordingError : its metadata.yaml cannot be read or makes no sense, a file of it is missing, or they are no MCAP.
     MissingLibraryError : there is a metadata.yaml, and no PyYAML.
     """
-    path = directory / METADATA
-    text = _read_metadata(path)
+    path = directory / BAG_METADATA_FILE
+    text = _read_bag_metadata(path)
     if _BAG_ROOT_KEY not in text:
         return None
-    said = _parse_metadata(path, text)
+    said = _parse_bag_metadata(path, text)
     storage, names = said.get("storage_identifier"), said.get("relative_file_paths")
     if storage == "sqlite3":
-        raise sqlite_error(directory)
+        raise make_sqlite_error(directory)
     if storage != "mcap":
         raise RecordingError(f"{path} says that the storage is {storage!r}; only that of MCAP files can be read")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -45,23 +45,23 @@ def list_bag_files(directory: Path) -> list[Path] | None:
     return files
 
 
-def sqlite_error(path: Path) -> RecordingError:
+def make_sqlite_error(path: Path) -> RecordingError:
     """Return what is to be said of a bag in SQLite."""
     command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
     return RecordingError(f"{path} is a rosbag2 bag in SQLite, no MCAP; convert it (pip install rosbags): {command}")
 
 
-def not_mcap_error(path: Path, begin: bytes) -> RecordingError:
+def make_not_mcap_error(path: Path, begin: bytes) -> RecordingError:
     """Return what is to be said of a file that is no MCAP. begin : its first bytes."""
     if begin.startswith(b"SQLite format 3"):
-        return sqlite_error(path)
+        return make_sqlite_error(path)
     if begin.startswith(b"#ROSBAG"):
         command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
         return RecordingError(f"{path} is a bag of ROS 1, no MCAP; convert it (pip install rosbags): {command}")
     return RecordingError(f"{path} is no MCAP file: it does not begin with MCAP's magic bytes")
 
 
-def _read_metadata(path: Path) -> str:
+def _read_bag_metadata(path: Path) -> str:
     """Return what is in a metadata.yaml; "": there is none."""
     if not path.exists():
         return ""
@@ -74,7 +74,7 @@ def _read_metadata(path: Path) -> str:
     return data.decode(errors="replace")
 
 
-def _parse_metadata(path: Path, text: str) -> dict[str, Any]:
+def _parse_bag_metadata(path: Path, text: str) -> dict[str, Any]:
     try:
         import yaml
     except ModuleNotFoundError as missing:

@@ -79,7 +79,7 @@ cdef class ScanColumns:
         self._columns.offset = _address(self.offset)
         self.length = np.empty(capacity, np.int64)
         self._columns.length = _address(self.length)
-        self.origin_time = np.zeros(capacity, np.int64)  # no scan finds it; see McapFile.scan
+        self.origin_time = np.zeros(capacity, np.int64)  # no scan finds it; see McapFile.scan_block_messages
 
     def clear(self):
         self.rows = 0

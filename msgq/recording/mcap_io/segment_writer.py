@@ -29,17 +29,17 @@ from msgq.recording.mcap_io.core import ENTRY, ChunkBuffer, crc32
 from msgq.recording.mcap_io.origins import build_origins_record
 from msgq.recording.mcap_io.raw_chunk import RawChunk
 from msgq.recording.mcap_io.record_structs import (
-    CHUNK_HEAD,
+    CHUNK_HEAD_STRUCT,
     MCAP_MAGIC,
-    MESSAGE_INDEX_HEAD,
-    RECORD_HEAD,
-    Header,
-    Metadata,
-    build_summary,
-    encode,
+    MESSAGE_INDEX_HEAD_STRUCT,
+    RECORD_HEAD_STRUCT,
+    ExtensibleHeader,
+    ExtensibleMetadata,
+    build_summary_section,
+    encode_records,
 )
 
-COMPRESSIONS = ("zstd", "lz4", "none")
+COMPRESSION_NAMES = ("zstd", "lz4", "none")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -47,12 +47,14 @@ _BLOCK_BYTES = 1 << 20
 class EncodedChannel:
     """A channel, with its schema if it has one, and both as bytes for the start of a chunk."""
 
-    channel: records.Channel
-    schema: records.Schema | None
-    data: bytes = field(init=False)
+    channel_record: records.Channel
+    schema_record: records.Schema | None
+    encoded_records: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", encode(*filter(None, (self.schema, self.channel))))
+        object.__setattr__(
+            self, "encoded_records", encode_records(*filter(None, (self.schema_record, self.channel_record)))
+        )
 
 
 def encode_channel(
@@ -65,50 +67,50 @@ def encode_channel(
     source: MessageSource = TOPIC,
     boundary_losses: BoundaryLosses | None = None,
 ) -> EncodedChannel:
-    """Return a channel of a recording of ours; see `metadata_keys.channel_metadata` for what it says."""
+    """Return a channel of a recording of ours; see `metadata_keys.build_channel_metadata` for what it says."""
     record = None
-    if schema is not None and metadata_keys.has_schema_record(schema):
+    if schema is not None and metadata_keys.needs_schema_record(schema):
         record = records.Schema(id=number, name=schema.name, encoding=schema.schema_encoding, data=schema.data)
     channel = records.Channel(
         id=number,
         topic=endpoint,
         message_encoding=schema.encoding if schema else "",
-        metadata=metadata_keys.channel_metadata(
-            epoch, counting, tracked, source, boundary_losses and boundary_losses.metadata()
+        metadata=metadata_keys.build_channel_metadata(
+            epoch, counting, tracked, source, boundary_losses and boundary_losses.build_metadata()
         ),
         schema_id=number if record else 0,
     )
     return EncodedChannel(channel, record)
 
 
-class Compressor:
+class ChunkCompressor:
     """One way to compress chunks. For one thread at a time."""
 
     def __init__(self, name: str, level: int | None) -> None:
-        if name not in COMPRESSIONS:
-            raise InvalidValueError(f"compression {name!r} is not known; give one of {', '.join(COMPRESSIONS)}")
-        self.name = "" if name == "none" else name
-        self._level = level
+        if name not in COMPRESSION_NAMES:
+            raise InvalidValueError(f"compression {name!r} is not known; give one of {', '.join(COMPRESSION_NAMES)}")
+        self.compression_name = "" if name == "none" else name
+        self._compression_level = level
         if name == "zstd":
             import zstandard
 
-            self._zstd = zstandard.ZstdCompressor(level=1 if level is None else level)
+            self._zstd_compressor = zstandard.ZstdCompressor(level=1 if level is None else level)
 
-    def compress(self, start: bytes, data: memoryview[int]) -> bytes:
+    def compress_chunk(self, start: bytes, data: memoryview[int]) -> bytes:
         """Return both parts as one stream."""
-        if not self.name:
+        if not self.compression_name:
             return b"".join((start, data))
-        if self.name == "zstd":
-            stream = self._zstd.compressobj(size=len(start) + len(data))
+        if self.compression_name == "zstd":
+            stream = self._zstd_compressor.compressobj(size=len(start) + len(data))
             return b"".join((stream.compress(start), stream.compress(data), stream.flush()))
         import lz4.frame
 
-        level = 0 if self._level is None else self._level
+        level = 0 if self._compression_level is None else self._compression_level
         compressed: bytes = lz4.frame.compress(b"".join((start, data)), compression_level=level)
         return compressed
 
 
-_NO_COMPRESSION = Compressor("none", None)
+_NO_COMPRESSION = ChunkCompressor("none", None)
 
 
 @dataclass(slots=True)
@@ -117,31 +119,35 @@ class SummaryBuilder:
 
     Attributes
     ----------
-    counts : messages by channel id.
-    chunks, attachments, metadata : where they are.
-    unknown : records of the summary that MCAP does not define.
-    times : the first and the last log_time; empty without messages.
+    message_counts : messages by channel id.
+    chunk_indexes, attachment_indexes, metadata_indexes : where they are.
+    unknown_records : records of the summary that MCAP does not define.
+    time_range : the first and the last log_time; empty without messages.
     """
 
-    counts: dict[int, int] = field(default_factory=dict)
-    chunks: list[records.ChunkIndex] = field(default_factory=list)
-    attachments: list[records.AttachmentIndex] = field(default_factory=list)
-    metadata: list[records.MetadataIndex] = field(default_factory=list)
-    unknown: list[bytes] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
+    message_counts: dict[int, int] = field(default_factory=dict)
+    chunk_indexes: list[records.ChunkIndex] = field(default_factory=list)
+    attachment_indexes: list[records.AttachmentIndex] = field(default_factory=list)
+    metadata_indexes: list[records.MetadataIndex] = field(default_factory=list)
+    unknown_records: list[bytes] = field(default_factory=list)
+    time_range: list[int] = field(default_factory=list)
 
-    def add_messages(self, channel: int, messages: int) -> None:
+    def count_messages(self, channel: int, messages: int) -> None:
         """Note messages of a channel."""
-        self.counts[channel] = self.counts.get(channel, 0) + messages
+        self.message_counts[channel] = self.message_counts.get(channel, 0) + messages
 
     def extend_time_range(self, *times: int) -> None:
         """Note log_times."""
         if times:
-            self.times = (
-                [min(*self.times, *times), max(*self.times, *times)] if self.times else [min(times), max(times)]
+            self.time_range = (
+                [min(*self.time_range, *times), max(*self.time_range, *times)]
+                if self.time_range
+                else [min(times), max(times)]
             )
 
-    def build(self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes], crc: int = 0) -> bytes:
+    def build_data_end_and_summary(
+        self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes], crc: int = 0
+    ) -> bytes:
         """Return all that comes behind the data, to the end of the file.
 
         Parameters
@@ -151,28 +157,28 @@ class SummaryBuilder:
         crc : of all that is before it; 0: it is not known.
         """
         statistics = records.Statistics(
-            attachment_count=len(self.attachments),
+            attachment_count=len(self.attachment_indexes),
             channel_count=len(channels),
-            channel_message_counts=self.counts,
-            chunk_count=len(self.chunks),
-            message_count=sum(self.counts.values()),
-            metadata_count=len(self.metadata),
-            message_start_time=min(self.times, default=0),
-            message_end_time=max(self.times, default=0),
+            channel_message_counts=self.message_counts,
+            chunk_count=len(self.chunk_indexes),
+            message_count=sum(self.message_counts.values()),
+            metadata_count=len(self.metadata_indexes),
+            message_start_time=min(self.time_range, default=0),
+            message_end_time=max(self.time_range, default=0),
             schema_count=len(schemas),
         )
         groups: list[tuple[int, bytes]] = [
             (Opcode.SCHEMA, b"".join(schemas)),
             (Opcode.CHANNEL, b"".join(channels)),
-            (Opcode.STATISTICS, encode(statistics)),
-            (Opcode.CHUNK_INDEX, encode(*self.chunks)),
-            (Opcode.ATTACHMENT_INDEX, encode(*self.attachments)),
-            (Opcode.METADATA_INDEX, encode(*self.metadata)),
+            (Opcode.STATISTICS, encode_records(statistics)),
+            (Opcode.CHUNK_INDEX, encode_records(*self.chunk_indexes)),
+            (Opcode.ATTACHMENT_INDEX, encode_records(*self.attachment_indexes)),
+            (Opcode.METADATA_INDEX, encode_records(*self.metadata_indexes)),
         ]
-        for opcode in dict.fromkeys(record[0] for record in self.unknown):
-            groups.append((opcode, b"".join(record for record in self.unknown if record[0] == opcode)))
-        data_end = encode(records.DataEnd(data_section_crc=crc))
-        return data_end + build_summary(at + len(data_end), groups)
+        for opcode in dict.fromkeys(record[0] for record in self.unknown_records):
+            groups.append((opcode, b"".join(record for record in self.unknown_records if record[0] == opcode)))
+        data_end = encode_records(records.DataEnd(data_section_crc=crc))
+        return data_end + build_summary_section(at + len(data_end), groups)
 
 
 class SegmentWriter:
@@ -181,16 +187,16 @@ class SegmentWriter:
     Attributes
     ----------
     path : where.
-    size : bytes written.
-    messages : in it.
+    size_bytes : bytes written.
+    message_count : in it.
     """
 
     def __init__(
         self,
         path: Path,
-        compressor: Compressor,
+        compressor: ChunkCompressor,
         metadata: Mapping[str, str] | None = None,
-        profile: str = metadata_keys.PROFILE,
+        profile: str = metadata_keys.MSGQ_PROFILE,
         header_tail: bytes = b"",
     ) -> None:
         """Create the file, which must not exist.
@@ -208,30 +214,30 @@ class SegmentWriter:
         RecordingError : it exists, or cannot be created.
         """
         self.path = path
-        self.size = self.messages = 0
+        self.size_bytes = self.message_count = 0
         self._compressor = compressor
         self._channels: dict[int, EncodedChannel] = {}  # that are described in the data, here or in a chunk
         self._schemas: dict[int, records.Schema] = {}
-        self._index = SummaryBuilder()
-        self._statistics = ChannelStatistics()
-        self._crc, self._pid = 0, os.getpid()
+        self._summary_builder = SummaryBuilder()
+        self._channel_statistics = ChannelStatistics()
+        self._data_crc, self._pid = 0, os.getpid()
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)  # held until it is closed: `recover` keeps off a file that still grows
         except OSError as error:
             hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
             raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
-        header = Header(profile, f"msgq-bus {__version__}", header_tail)
+        header = ExtensibleHeader(profile, f"msgq-bus {__version__}", header_tail)
         try:
-            self._write(MCAP_MAGIC, encode(header))
+            self._append_bytes(MCAP_MAGIC, encode_records(header))
             if metadata is not None:
-                self.add_metadata(metadata_keys.RECORDING, metadata)
+                self.write_metadata(metadata_keys.RECORDING_METADATA, metadata)
         except BaseException:  # there is nothing in it
             path.unlink(missing_ok=True)
-            self.abandon()
+            self.close_without_summary()
             raise
 
-    def _write(self, *parts: bytes | memoryview[int]) -> None:
+    def _append_bytes(self, *parts: bytes | memoryview[int]) -> None:
         """Append, whole."""
         if os.getpid() != self._pid:
             raise ForkedSocketError(f"{self.path} is written by the parent of this process; write another file here")
@@ -243,36 +249,36 @@ class SegmentWriter:
                 while pending:
                     pending = pending[os.write(self._fd, pending) :]
         except OSError as error:
-            os.ftruncate(self._fd, self.size)  # half a record would hide what a later one says
-            os.lseek(self._fd, self.size, os.SEEK_SET)
+            os.ftruncate(self._fd, self.size_bytes)  # half a record would hide what a later one says
+            os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             text = f"cannot write {wanted} bytes to {self.path}: {error.strerror}"
             raise RecordingError(text, errno=error.errno) from error
         for part in parts:
-            self._crc = crc32(part, self._crc)
-        self.size += wanted
+            self._data_crc = crc32(part, self._data_crc)
+        self.size_bytes += wanted
 
-    def add_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
+    def write_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
         """Write a Metadata record. tail : fields that MCAP does not define yet.
 
         Raises
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        data = encode(Metadata(name, dict(metadata), tail))
-        index = records.MetadataIndex(offset=self.size, length=len(data), name=name)
-        self._write(data)
-        self._index.metadata.append(index)
+        data = encode_records(ExtensibleMetadata(name, dict(metadata), tail))
+        index = records.MetadataIndex(offset=self.size_bytes, length=len(data), name=name)
+        self._append_bytes(data)
+        self._summary_builder.metadata_indexes.append(index)
 
-    def attach(self, attachment: records.Attachment) -> None:
+    def write_attachment(self, attachment: records.Attachment) -> None:
         """Write an attachment.
 
         Raises
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        data = encode(attachment)
+        data = encode_records(attachment)
         index = records.AttachmentIndex(
-            offset=self.size,
+            offset=self.size_bytes,
             length=len(data),
             log_time=attachment.log_time,
             create_time=attachment.create_time,
@@ -280,41 +286,41 @@ class SegmentWriter:
             name=attachment.name,
             media_type=attachment.media_type,
         )
-        self._write(data)
-        self._index.attachments.append(index)
+        self._append_bytes(data)
+        self._summary_builder.attachment_indexes.append(index)
 
-    def copy_metadata(self, source: int, offset: int, length: int, name: str) -> None:
+    def copy_metadata_record(self, source: int, offset: int, length: int, name: str) -> None:
         """Write a Metadata record of another file as it is; see `copy_chunk`."""
-        index = records.MetadataIndex(offset=self.size, length=length, name=name)
-        self._copy(source, offset, length)
-        self._index.metadata.append(index)
+        index = records.MetadataIndex(offset=self.size_bytes, length=length, name=name)
+        self._copy_bytes(source, offset, length)
+        self._summary_builder.metadata_indexes.append(index)
 
-    def add_unknown(self, record: bytes) -> None:
+    def write_unknown_record(self, record: bytes) -> None:
         """Write a record that MCAP does not define.
 
         Raises
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        self._write(record)
+        self._append_bytes(record)
 
-    def copy_unknown(self, source: int, offset: int, length: int, in_summary: bool) -> None:
+    def copy_unknown_record(self, source: int, offset: int, length: int, in_summary: bool) -> None:
         """Write a record of another file that MCAP does not define; see `copy_chunk`.
 
         in_summary : write it into the summary, which is kept in memory until the file is closed.
         """
         if not in_summary:
-            self._copy(source, offset, length)
+            self._copy_bytes(source, offset, length)
         elif length > METADATA_BYTES_MAX:
             raise ValueError(f"a record of {length} bytes in the summary; {METADATA_BYTES_MAX} are all that is copied")
         else:
-            self._index.unknown.append(os.pread(source, length, offset))
+            self._summary_builder.unknown_records.append(os.pread(source, length, offset))
 
     def copy_attachment(self, source: int, source_index: records.AttachmentIndex) -> None:
         """Write an attachment of another file as it is; see `copy_chunk`. source_index : its index there."""
-        index = replace(source_index, offset=self.size)
-        self._copy(source, source_index.offset, source_index.length)
-        self._index.attachments.append(index)
+        index = replace(source_index, offset=self.size_bytes)
+        self._copy_bytes(source, source_index.offset, source_index.length)
+        self._summary_builder.attachment_indexes.append(index)
 
     def copy_chunk(self, source: int, chunk: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
         """Write a chunk of another file as it is, with all that belongs to it.
@@ -330,45 +336,49 @@ class SegmentWriter:
         EOFError, OSError : the other file cannot be read. RecordingError: this one cannot be written. It has no part of
             the chunk then.
         """
-        self.write_channels(channels[number] for number in chunk.channels)
-        moved = self.size - chunk.begin
-        self._copy(source, chunk.begin, chunk.end - chunk.begin)
-        self._index.chunks.append(
+        self.write_channels(channels[number] for number in chunk.channel_indexes)
+        moved = self.size_bytes - chunk.start_offset
+        self._copy_bytes(source, chunk.start_offset, chunk.end_offset - chunk.start_offset)
+        self._summary_builder.chunk_indexes.append(
             records.ChunkIndex(
-                chunk_length=chunk.index - chunk.chunk,
-                chunk_start_offset=chunk.chunk + moved,
+                chunk_length=chunk.index_offset - chunk.chunk_offset,
+                chunk_start_offset=chunk.chunk_offset + moved,
                 compression=chunk.compression,
-                compressed_size=chunk.compressed_size,
+                compressed_size=chunk.compressed_bytes,
                 message_end_time=chunk.last_time,
-                message_index_length=chunk.end - chunk.index,
-                message_index_offsets={number: channel.at + moved for number, channel in chunk.channels.items()},
+                message_index_length=chunk.end_offset - chunk.index_offset,
+                message_index_offsets={
+                    number: channel.index_start + moved for number, channel in chunk.channel_indexes.items()
+                },
                 message_start_time=chunk.first_time,
-                uncompressed_size=chunk.size,
+                uncompressed_size=chunk.uncompressed_bytes,
             )
         )
-        self._index.extend_time_range(chunk.first_time, chunk.last_time)
-        for number, channel in chunk.channels.items():
-            self.messages += channel.messages
-            self._index.add_messages(number, channel.messages)
-            self._statistics.add_raw_messages(number, channel.messages, channel.first_time, channel.last_time)
+        self._summary_builder.extend_time_range(chunk.first_time, chunk.last_time)
+        for number, channel in chunk.channel_indexes.items():
+            self.message_count += channel.message_count
+            self._summary_builder.count_messages(number, channel.message_count)
+            self._channel_statistics.count_raw_messages(
+                number, channel.message_count, channel.first_time, channel.last_time
+            )
 
     def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
         """Take what is known of copied messages; see `ChannelStatistics.adopt_tallies`."""
-        self._statistics.adopt_tallies(tallies)
+        self._channel_statistics.adopt_tallies(tallies)
 
-    def _copy(self, source: int, offset: int, length: int) -> None:
-        before, end = (self.size, self._crc), offset + length
+    def _copy_bytes(self, source: int, offset: int, length: int) -> None:
+        before, end = (self.size_bytes, self._data_crc), offset + length
         try:
             while offset < end:
                 data = os.pread(source, min(_BLOCK_BYTES, end - offset), offset)
                 if not data:
                     raise EOFError(f"the file ends at {offset}, and {end - offset} bytes more were to be copied")
-                self._write(data)
+                self._append_bytes(data)
                 offset += len(data)
         except BaseException:
-            self.size, self._crc = before
-            os.ftruncate(self._fd, self.size)
-            os.lseek(self._fd, self.size, os.SEEK_SET)
+            self.size_bytes, self._data_crc = before
+            os.ftruncate(self._fd, self.size_bytes)
+            os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             raise
 
     def write_channels(self, channels: Iterable[EncodedChannel], schemas: Iterable[records.Schema] = ()) -> None:
@@ -379,21 +389,23 @@ class SegmentWriter:
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
         unused = [schema for schema in schemas if schema.id not in self._schemas]
-        new = [channel for channel in channels if channel.channel.id not in self._channels]
+        new = [channel for channel in channels if channel.channel_record.id not in self._channels]
         if not unused and not new:
             return
-        self._write(encode(*unused), b"".join(channel.data for channel in new))  # writev takes 1024 parts
+        self._append_bytes(
+            encode_records(*unused), b"".join(channel.encoded_records for channel in new)
+        )  # writev takes 1024 parts
         self._schemas.update((schema.id, schema) for schema in unused)
         for channel in new:
-            self._register(channel)
+            self._register_channel(channel)
 
-    def _register(self, channel: EncodedChannel) -> None:
+    def _register_channel(self, channel: EncodedChannel) -> None:
         """Note a channel whose messages may follow."""
-        if channel.channel.id not in self._channels:
-            self._channels[channel.channel.id] = channel
-            self._statistics.add_channel(channel.channel)
-            if channel.schema is not None:
-                self._schemas[channel.schema.id] = channel.schema
+        if channel.channel_record.id not in self._channels:
+            self._channels[channel.channel_record.id] = channel
+            self._channel_statistics.add_channel(channel.channel_record)
+            if channel.schema_record is not None:
+                self._schemas[channel.schema_record.id] = channel.schema_record
 
     def write_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel], compress: bool = True) -> None:
         """Write a chunk that is not empty, with the channels it uses, and its index. compress : False: as it is.
@@ -404,40 +416,44 @@ class SegmentWriter:
         """
         entries = np.frombuffer(chunk.entries, ENTRY)
         counts = chunk.count_by_channel()
-        start = b"".join([channels[number].data for number in counts])
+        start = b"".join([channels[number].encoded_records for number in counts])
         compressor = self._compressor if compress else _NO_COMPRESSION
-        compressed = compressor.compress(start, chunk.data)
-        name = compressor.name.encode()
+        compressed = compressor.compress_chunk(start, chunk.data)
+        name = compressor.compression_name.encode()
         size = len(start) + chunk.used
         first, last = int(entries["log_time"].min()), int(entries["log_time"].max())
-        length = CHUNK_HEAD.size + len(name) + 8 + len(compressed)
+        length = CHUNK_HEAD_STRUCT.size + len(name) + 8 + len(compressed)
         crc = crc32(chunk.data, crc32(start))
-        head = RECORD_HEAD.pack(Opcode.CHUNK, length) + CHUNK_HEAD.pack(first, last, size, crc, len(name)) + name
+        head = (
+            RECORD_HEAD_STRUCT.pack(Opcode.CHUNK, length)
+            + CHUNK_HEAD_STRUCT.pack(first, last, size, crc, len(name))
+            + name
+        )
         head += len(compressed).to_bytes(8, "little")
         origins, index = build_origins_record(entries, len(start)), chunk.build_index(len(start))
-        at = self.size + len(origins)
-        self._write(origins, head, compressed, index)
-        self._index.chunks.append(
+        at = self.size_bytes + len(origins)
+        self._append_bytes(origins, head, compressed, index)
+        self._summary_builder.chunk_indexes.append(
             records.ChunkIndex(
-                chunk_length=RECORD_HEAD.size + length,
+                chunk_length=RECORD_HEAD_STRUCT.size + length,
                 chunk_start_offset=at,
-                compression=compressor.name,
+                compression=compressor.compression_name,
                 compressed_size=len(compressed),
                 message_end_time=last,
                 message_index_length=len(index),
-                message_index_offsets=_compute_index_offsets(counts, at + RECORD_HEAD.size + length),
+                message_index_offsets=_compute_message_index_offsets(counts, at + RECORD_HEAD_STRUCT.size + length),
                 message_start_time=first,
                 uncompressed_size=size,
             )
         )
-        self._index.extend_time_range(first, last)
-        self.messages += len(entries)
+        self._summary_builder.extend_time_range(first, last)
+        self.message_count += len(entries)
         for number, count in counts.items():
-            self._register(channels[number])
-            self._index.add_messages(number, count)
-        self._statistics.count(chunk)
+            self._register_channel(channels[number])
+            self._summary_builder.count_messages(number, count)
+        self._channel_statistics.count_chunk_messages(chunk)
 
-    def sync(self) -> None:
+    def sync_to_disk(self) -> None:
         """Let the disk have what was written."""
         os.fdatasync(self._fd)
 
@@ -455,27 +471,29 @@ class SegmentWriter:
         """
         try:
             if losses is not None:
-                self.add_metadata(metadata_keys.LOSSES, losses)
-            self.add_metadata(metadata_keys.STATISTICS, self._statistics.metadata(self.size))
-            self._write(self._build_summary())
+                self.write_metadata(metadata_keys.LOSSES_METADATA, losses)
+            self.write_metadata(
+                metadata_keys.STATISTICS_METADATA, self._channel_statistics.build_metadata(self.size_bytes)
+            )
+            self._append_bytes(self._build_data_end_and_summary())
             if synced:
                 os.fsync(self._fd)
         finally:
-            self.abandon()
+            self.close_without_summary()
 
-    def abandon(self) -> None:
+    def close_without_summary(self) -> None:
         """Close the file as it is."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # or a child that was forked meanwhile would hold it by its copy
         os.close(self._fd)
 
-    def _build_summary(self) -> bytes:
+    def _build_data_end_and_summary(self) -> bytes:
         """Return all that comes behind the data, to the file's end."""
-        schemas = [encode(schema) for schema in self._schemas.values()]
-        channels = [encode(channel.channel) for channel in self._channels.values()]
-        return self._index.build(self.size, schemas, channels, self._crc)
+        schemas = [encode_records(schema) for schema in self._schemas.values()]
+        channels = [encode_records(channel.channel_record) for channel in self._channels.values()]
+        return self._summary_builder.build_data_end_and_summary(self.size_bytes, schemas, channels, self._data_crc)
 
 
-def _compute_index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:
+def _compute_message_index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:
     """Return where the message index of each channel begins. counts : of messages; at : where the first one is."""
-    sizes = (MESSAGE_INDEX_HEAD.size + 16 * count for count in counts.values())
+    sizes = (MESSAGE_INDEX_HEAD_STRUCT.size + 16 * count for count in counts.values())
     return dict(zip(counts, accumulate(sizes, initial=at), strict=False))

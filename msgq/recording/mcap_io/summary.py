@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.channel_registry import parse_or_report
+from msgq.recording.mcap_io.channel_registry import parse_record_or_report
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD, RecordStream
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD_STRUCT, RecordStream
 
 #: What a summary consists of; opcodes that MCAP does not know yet may be among them.
 _SUMMARY_OPCODES = {
@@ -28,28 +28,28 @@ _SUMMARY_OPCODES = {
 
 
 @dataclass(slots=True)
-class Summary:
+class SummarySection:
     """A summary that makes sense.
 
     Attributes
     ----------
-    start : where it begins, and the data end; the end of the file where the footer says that there is none.
-    definitions : its schemas, then its channels: opcode, content, place in the file.
-    chunks : in the order of the file. They overlap neither each other nor the summary.
+    start_offset : where it begins, and the data end; the end of the file where the footer says that there is none.
+    declarations : its schemas, then its channels: opcode, content, place in the file.
+    chunk_indexes : in the order of the file. They overlap neither each other nor the summary.
     statistics : what it counts; None: nothing.
-    unknown : each record that MCAP does not define: opcode, from where to where in the file.
-    is_whole : whether its chunks may be believed; else there are none, and it begins where the file ends.
+    unknown_records : each record that MCAP does not define: opcode, from where to where in the file.
+    is_complete : whether its chunks may be believed; else there are none, and it begins where the file ends.
     """
 
-    start: int
-    definitions: list[tuple[int, bytes, int]] = field(default_factory=list)
-    chunks: list[records.ChunkIndex] = field(default_factory=list)
+    start_offset: int
+    declarations: list[tuple[int, bytes, int]] = field(default_factory=list)
+    chunk_indexes: list[records.ChunkIndex] = field(default_factory=list)
     statistics: records.Statistics | None = None
-    unknown: list[tuple[int, int, int]] = field(default_factory=list)
-    is_whole: bool = True
+    unknown_records: list[tuple[int, int, int]] = field(default_factory=list)
+    is_complete: bool = True
 
 
-def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], None]) -> Summary | None:
+def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], None]) -> SummarySection | None:
     """Return the summary of a file of `size` bytes; None: it was not closed, or what is there makes no sense.
 
     Parameters
@@ -58,66 +58,78 @@ def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], No
     problem : is told what makes no sense, and where.
     """
     end = os.pread(fd, FOOTER_BYTES, max(0, size - FOOTER_BYTES))
-    if len(end) < FOOTER_BYTES or not end.endswith(MCAP_MAGIC) or RECORD_HEAD.unpack_from(end) != (Opcode.FOOTER, 20):
+    if (
+        len(end) < FOOTER_BYTES
+        or not end.endswith(MCAP_MAGIC)
+        or RECORD_HEAD_STRUCT.unpack_from(end) != (Opcode.FOOTER, 20)
+    ):
         return None
-    start, _, crc = struct.unpack_from("<QQI", end, RECORD_HEAD.size)
+    start, _, crc = struct.unpack_from("<QQI", end, RECORD_HEAD_STRUCT.size)
     footer = size - FOOTER_BYTES
     if start == 0:
-        return Summary(size)
+        return SummarySection(size)
     if not len(MCAP_MAGIC) <= start <= footer or footer - start > most:
         reason = f"the footer says that the summary is at {start}, {footer - start} bytes"
         problem(footer, f"{reason}; walking the file instead")
         return None
     data = os.pread(fd, footer - start, start)
-    if crc and crc != crc32(end[: RECORD_HEAD.size + 16], crc32(data)):
+    if crc and crc != crc32(end[: RECORD_HEAD_STRUCT.size + 16], crc32(data)):
         problem(start, "the summary's CRC is wrong; walking the file instead")
         return None
     return _parse_summary(data, start, size, problem)
 
 
-def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, str], None]) -> Summary | None:
-    if not all(opcode in _SUMMARY_OPCODES or opcode > Opcode.DATA_END for opcode, _, _ in _iter_records(data)):
+def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, str], None]) -> SummarySection | None:
+    if not all(opcode in _SUMMARY_OPCODES or opcode > Opcode.DATA_END for opcode, _, _ in _iter_summary_records(data)):
         problem(start, "no summary is where the footer says; walking the file instead")
         return None
-    summary = Summary(start)
-    for opcode, begin, end in _iter_records(data):
+    summary = SummarySection(start)
+    for opcode, begin, end in _iter_summary_records(data):
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            summary.definitions.append((opcode, data[begin:end], start + begin))
+            summary.declarations.append((opcode, data[begin:end], start + begin))
         elif opcode == Opcode.CHUNK_INDEX:
-            index = parse_or_report(records.ChunkIndex.read, RecordStream(data[begin:end]), start + begin, problem)
+            index = parse_record_or_report(
+                records.ChunkIndex.read, RecordStream(data[begin:end]), start + begin, problem
+            )
             if index is not None:
-                summary.chunks.append(index)
+                summary.chunk_indexes.append(index)
         elif opcode == Opcode.STATISTICS:
             read = records.Statistics.read
-            summary.statistics = parse_or_report(read, RecordStream(data[begin:end]), start + begin, lambda *_: None)
+            summary.statistics = parse_record_or_report(
+                read, RecordStream(data[begin:end]), start + begin, lambda *_: None
+            )
         elif opcode > Opcode.DATA_END:
-            summary.unknown.append((opcode, start + begin - RECORD_HEAD.size, start + end))
-    summary.definitions.sort(key=lambda description: description[0])
-    summary.chunks.sort(key=lambda index: index.chunk_start_offset)
+            summary.unknown_records.append((opcode, start + begin - RECORD_HEAD_STRUCT.size, start + end))
+    summary.declarations.sort(key=lambda description: description[0])
+    summary.chunk_indexes.sort(key=lambda index: index.chunk_start_offset)
     last = 0
-    for index in summary.chunks:
-        if index.chunk_start_offset < last or find_chunk_end(index) > start:
+    for index in summary.chunk_indexes:
+        if index.chunk_start_offset < last or find_chunk_end_offset(index) > start:
             problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
-            return Summary(size, summary.definitions, unknown=summary.unknown, is_whole=False)
-        last = find_chunk_end(index)
+            return SummarySection(
+                size, summary.declarations, unknown_records=summary.unknown_records, is_complete=False
+            )
+        last = find_chunk_end_offset(index)
     return summary
 
 
-def find_chunk_end(index: records.ChunkIndex) -> int:
+def find_chunk_end_offset(index: records.ChunkIndex) -> int:
     """Return where a chunk and its message indexes end."""
     return int(index.chunk_start_offset + index.chunk_length + index.message_index_length)
 
 
-def _iter_records(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _iter_summary_records(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Give the opcode of each record, and from where to where its content is; DAMAGE at what does not fit."""
     position = 0
     while position < len(data):
         opcode, length = (
-            RECORD_HEAD.unpack_from(data, position) if position + RECORD_HEAD.size <= len(data) else (DAMAGE_OPCODE, 0)
+            RECORD_HEAD_STRUCT.unpack_from(data, position)
+            if position + RECORD_HEAD_STRUCT.size <= len(data)
+            else (DAMAGE_OPCODE, 0)
         )
-        end = position + RECORD_HEAD.size + length
+        end = position + RECORD_HEAD_STRUCT.size + length
         if end > len(data) or opcode == DAMAGE_OPCODE:
             yield DAMAGE_OPCODE, position, len(data)
             return
-        yield opcode, position + RECORD_HEAD.size, end
+        yield opcode, position + RECORD_HEAD_STRUCT.size, end
         position = end

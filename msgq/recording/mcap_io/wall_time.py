@@ -12,12 +12,12 @@ import numpy as np
 
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 
-_NUMBER_PATTERN = re.compile(r"-?[0-9]{1,19}")
-_NUMBER_MAX = 1 << 62
+_NANOSECONDS_PATTERN = re.compile(r"-?[0-9]{1,19}")
+_NANOSECONDS_MAX = 1 << 62
 _TimeArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class WallTimes:
+class WallTimeConverter:
     """Turns times of a file by the host's clock into those by the wall clock, as its recorder noted them.
 
     The wall clock is the host's plus an offset, which changes when somebody sets the wall clock. All times of a message
@@ -25,59 +25,59 @@ class WallTimes:
 
     Attributes
     ----------
-    offsets : how far the wall clock was ahead of the host's, ns, each time that this was noted.
+    recorded_offsets_ns : how far the wall clock was ahead of the host's, ns, each time that this was noted.
     """
 
     def __init__(self, notes: Iterable[Mapping[str, str]]) -> None:
-        """Take what was noted: the Metadata records `conventions.RECORDING` and `conventions.CLOCK`.
+        """Take the Metadata records `RECORDING_METADATA` and `CLOCK_METADATA` of `metadata_keys`.
 
         Raises
         ------
         ValueError : a note makes no sense, or they are of several runs, whose clocks differ.
         """
-        readings = sorted(map(_parse_note, (note for note in notes if "wall_offset_ns" in note)))
-        self.offsets = tuple(offset for _, offset, _ in readings)
-        self._since, self._offsets = [0], [*self.offsets[:1]] or [0]
+        readings = sorted(map(_parse_clock_record, (note for note in notes if "wall_offset_ns" in note)))
+        self.recorded_offsets_ns = tuple(offset for _, offset, _ in readings)
+        self._offset_start_times, self._offsets_ns = [0], [*self.recorded_offsets_ns[:1]] or [0]
         for since, offset, _ in readings:
-            if offset != self._offsets[-1]:
-                self._since.append(since)
-                self._offsets.append(offset)
-        if self.is_stepped and len({run for _, _, run in readings}) > 1:
+            if offset != self._offsets_ns[-1]:
+                self._offset_start_times.append(since)
+                self._offsets_ns.append(offset)
+        if self.is_clock_stepped and len({run for _, _, run in readings}) > 1:
             raise ValueError("it has several runs, whose clocks differ")
 
     @property
-    def is_stepped(self) -> bool:
+    def is_clock_stepped(self) -> bool:
         """Whether the wall clock was set."""
-        return len(self._offsets) > 1
+        return len(self._offsets_ns) > 1
 
-    def bounds(self, first: int, last: int) -> tuple[int, int]:
+    def find_wall_time_range(self, first: int, last: int) -> tuple[int, int]:
         """Return the earliest and the latest time that the wall clock may have shown between two times."""
-        begin, end = self._index(first), self._index(last)
-        steps = self._since[begin + 1 : end + 1]
+        begin, end = self._find_offset_index(first), self._find_offset_index(last)
+        steps = self._offset_start_times[begin + 1 : end + 1]
         since, until = [first, *steps], [*(step - 1 for step in steps), last]
-        offsets = self._offsets[begin : end + 1]
+        offsets = self._offsets_ns[begin : end + 1]
         return (
             _clamp_time(min(map(add, since, offsets))),
             _clamp_time(max(map(add, until, offsets))),
         )
 
-    def _index(self, time: int) -> int:
-        return bisect_right(self._since, time) - 1
+    def _find_offset_index(self, time: int) -> int:
+        return bisect_right(self._offset_start_times, time) - 1
 
-    def host_range(self, start: int, end: int) -> tuple[int, int]:
+    def find_host_time_range(self, start: int, end: int) -> tuple[int, int]:
         """Return between which times those can be that the wall clock showed as start <= time < end."""
-        first = 0 if start <= 0 else _clamp_time(start - max(self._offsets))
-        return first, TIME_MAX if end >= TIME_MAX else _clamp_time(end - min(self._offsets))
+        first = 0 if start <= 0 else _clamp_time(start - max(self._offsets_ns))
+        return first, TIME_MAX if end >= TIME_MAX else _clamp_time(end - min(self._offsets_ns))
 
-    def convert(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
+    def convert_columns(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
         """Turn the times of rows, from the row `first` on, and keep those with start <= log_time < end."""
         rows = slice(first, columns.rows)
         times = columns.log_time[rows]
-        offsets = np.array(self._offsets)[np.searchsorted(self._since, times, side="right") - 1]
+        offsets = np.array(self._offsets_ns)[np.searchsorted(self._offset_start_times, times, side="right") - 1]
         for column in (columns.publish_time[rows], columns.origin_time[rows]):
             column[:] = np.where(column > 0, _shift_times(column, offsets), column)  # 0: it is not known
         times[:] = _shift_times(times, offsets)
-        if self.is_stepped:  # else `host_range` was exact
+        if self.is_clock_stepped:  # else `find_host_time_range` was exact
             columns.keep(first, (times >= start) & (times < end))
 
 
@@ -91,16 +91,20 @@ def _clamp_time(time: int) -> int:
     return min(max(time, 0), TIME_MAX)
 
 
-def _parse_note(note: Mapping[str, str]) -> tuple[int, int, str]:
+def _parse_clock_record(note: Mapping[str, str]) -> tuple[int, int, str]:
     """Return since when the wall clock was how far ahead, and in which run."""
-    since = _parse_ns(note, "since_ns")
+    since = _parse_nanoseconds(note, "since_ns")
     if since < 0:
         raise ValueError(f"since_ns is {since}")
-    return since, _parse_ns(note, "wall_offset_ns") - _parse_ns(note, "clock_offset_ns"), note.get("run", "")
+    return (
+        since,
+        _parse_nanoseconds(note, "wall_offset_ns") - _parse_nanoseconds(note, "clock_offset_ns"),
+        note.get("run", ""),
+    )
 
 
-def _parse_ns(note: Mapping[str, str], name: str) -> int:
+def _parse_nanoseconds(note: Mapping[str, str], name: str) -> int:
     text = note.get(name, "")
-    if not _NUMBER_PATTERN.fullmatch(text) or abs(int(text)) >= _NUMBER_MAX:
+    if not _NANOSECONDS_PATTERN.fullmatch(text) or abs(int(text)) >= _NANOSECONDS_MAX:
         raise ValueError(f"{name} is {text[:40]!r}")
     return int(text)

@@ -11,10 +11,10 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys, record_structs
-from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import CHANNEL_IDS, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
-from msgq.recording.mcap_io.record_structs import Schema
+from msgq.recording.mcap_io.record_structs import ExtensibleSchema
 from msgq.recording.mcap_io.segment_writer import EncodedChannel
 
 _SCHEMA_IDS = 1 << 16
@@ -77,7 +77,7 @@ class ChannelMapping:
         self._continued = continued
         self.channels: dict[int, EncodedChannel] = {}
         self._files: dict[McapFile, FileMapping] = {}
-        self._schemas: dict[int, Schema] = {}
+        self._schemas: dict[int, ExtensibleSchema] = {}
         self._keys: dict[int, _ChannelKey | None] = {}  # None: an id that is kept free
         self._by_key: dict[_ChannelKey, tuple[int, FileMapping]] = {}
         self._epochs: dict[str, dict[tuple[int, str, int], int]] = {}
@@ -90,24 +90,24 @@ class ChannelMapping:
         RecordingError : no id is left, after 65536.
         """
         registry = file.registry
-        learnt = (len(registry.channels), len(registry.schemas), registry.changes)
+        learnt = (len(registry.channels), len(registry.schemas), registry.channel_changes)
         known = self._files.setdefault(file, FileMapping(log))
         if known.learnt == learnt:
             return known
         known.learnt = learnt
-        known.unchanged &= registry.changes == 0
+        known.unchanged &= registry.channel_changes == 0
         for number, schema in registry.schemas.items():
             said = _SchemaFields(
-                schema.name, schema.encoding, schema.data, registry.tails.get((Opcode.SCHEMA, number), b"")
+                schema.name, schema.encoding, schema.data, registry.unknown_fields.get((Opcode.SCHEMA, number), b"")
             )
             self._add_schema(known, number, said)
         for number, channel in registry.channels.items():
-            code = int(registry.codes[number])
+            code = int(registry.channel_codes[number])
             if code < 0:  # others' chunks may describe it all the same
-                is_ours = registry.header.profile == metadata_keys.PROFILE
+                is_ours = registry.header.profile == metadata_keys.MSGQ_PROFILE
                 known.unchanged &= is_ours and self._keys.setdefault(number, None) is None
             elif (number, code) not in known.numbers:
-                tail = registry.tails.get((Opcode.CHANNEL, number), b"")
+                tail = registry.unknown_fields.get((Opcode.CHANNEL, number), b"")
                 self._add_channel(known, number, code, channel, registry.schema_ids[number], tail)
         known.by_code = np.zeros(1 + max((code for _, code in known.numbers), default=0), np.uint16)
         for (_, code), new in reversed(known.numbers.items()):
@@ -126,24 +126,28 @@ class ChannelMapping:
             new = next(equal, None) or _find_free_id(self._schemas, _SCHEMA_IDS, "schemas")
         mapping.schemas[number] = new
         mapping.unchanged &= new == number
-        self._schemas[new] = Schema(id=new, name=said.name, encoding=said.encoding, data=said.data, tail=said.tail)
+        self._schemas[new] = ExtensibleSchema(
+            id=new, name=said.name, encoding=said.encoding, data=said.data, unknown_fields=said.tail
+        )
 
     def _add_channel(
-        self, mapping: FileMapping, number: int, code: int, channel: Channel, schema_id: int, tail: bytes
+        self, mapping: FileMapping, number: int, code: int, channel: RecordedChannel, schema_id: int, tail: bytes
     ) -> None:
-        new_schema = mapping.schemas[schema_id] if channel.record.schema is not None else 0
-        said = channel.record.metadata
+        new_schema = mapping.schemas[schema_id] if channel.channel_record.schema is not None else 0
+        said = channel.channel_record.metadata
         if mapping.log in self._continued:
-            said = tuple(pair for pair in said if pair[0] != metadata_keys.UNRECORDED)
+            said = tuple(pair for pair in said if pair[0] != metadata_keys.UNRECORDED_KEY)
         metadata = self._build_metadata(mapping, channel, said)
-        key = _ChannelKey(channel.endpoint, channel.record.message_encoding, metadata, new_schema, tail)
+        key = _ChannelKey(channel.endpoint, channel.channel_record.message_encoding, metadata, new_schema, tail)
         new = self._assign_channel_id(mapping, number, key)
         self._keys[new] = key
         self._by_key.setdefault(key, (new, mapping))
         mapping.numbers[number, code] = new
         mapping.unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
         if new not in self.channels:
-            record = record_structs.Channel(new, key.topic, key.message_encoding, dict(metadata), new_schema, tail)
+            record = record_structs.ExtensibleChannel(
+                new, key.topic, key.message_encoding, dict(metadata), new_schema, tail
+            )
             self.channels[new] = EncodedChannel(record, self._schemas[new_schema] if new_schema else None)
 
     def _assign_channel_id(self, mapping: FileMapping, number: int, key: _ChannelKey) -> int:
@@ -157,23 +161,23 @@ class ChannelMapping:
             return number
         return equal if equal is not None else _find_free_id(self._keys, CHANNEL_IDS, "channels")
 
-    def _build_metadata(self, mapping: FileMapping, channel: Channel, pairs: _MetadataPairs) -> _MetadataPairs:
+    def _build_metadata(self, mapping: FileMapping, channel: RecordedChannel, pairs: _MetadataPairs) -> _MetadataPairs:
         """Return a channel's metadata, with the epoch that it has in the new file."""
         said = dict(pairs)
-        if said.get(metadata_keys.EPOCH) != str(channel.epoch):
+        if said.get(metadata_keys.EPOCH_KEY) != str(channel.epoch):
             return pairs
         epochs = self._epochs.setdefault(channel.endpoint, {})
-        owner = (mapping.log, channel.run, channel.epoch)
+        owner = (mapping.log, channel.run_id, channel.epoch)
         if owner not in epochs:
             used = epochs.values()
             epochs[owner] = max(used) + 1 if channel.epoch in used else channel.epoch
-        return tuple((said | {metadata_keys.EPOCH: str(epochs[owner])}).items())
+        return tuple((said | {metadata_keys.EPOCH_KEY: str(epochs[owner])}).items())
 
     def map_rows(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
         """Return the new id of each message that a scan found. content : what was scanned."""
         mapping = self.map_file(log, file)
         codes = {code for _, code in mapping.numbers}
-        if len(codes) == len(mapping.numbers) or file.registry.changes:
+        if len(codes) == len(mapping.numbers) or file.registry.channel_changes:
             return mapping.by_code[columns.code[: columns.rows]]
         return _map_by_channel_id(mapping, content, columns)
 
@@ -185,7 +189,7 @@ class ChannelMapping:
                 new_ids.setdefault(code, set()).add(new)
         return {code: new.pop() for code, new in new_ids.items() if len(new) == 1}
 
-    def iter_unused_schemas(self) -> Iterator[Schema]:
+    def iter_unused_schemas(self) -> Iterator[ExtensibleSchema]:
         """Give the schemas that no channel of any file has."""
         for file, mapping in self._files.items():
             for number in mapping.schemas.keys() - set(file.registry.schema_ids.values()):
@@ -203,8 +207,8 @@ def _map_by_channel_id(mapping: FileMapping, content: bytes, columns: ScanColumn
     return numbers
 
 
-def _read_schema_fields(schema: Schema) -> _SchemaFields:
-    return _SchemaFields(schema.name, schema.encoding, schema.data, schema.tail)
+def _read_schema_fields(schema: ExtensibleSchema) -> _SchemaFields:
+    return _SchemaFields(schema.name, schema.encoding, schema.data, schema.unknown_fields)
 
 
 def _find_free_id(used: dict[int, Any], end: int, label: str) -> int:

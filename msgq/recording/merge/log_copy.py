@@ -13,14 +13,14 @@ from mcap.opcode import Opcode
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.attachments import read_attachment_index, read_metadata
+from msgq.recording.mcap_io.attachments import read_attachment_index, read_metadata_record
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
 from msgq.recording.mcap_io.core import TIME_MAX, ChunkWriter
 from msgq.recording.mcap_io.data_block import ExtraRecord
 from msgq.recording.mcap_io.log_writer import create_atomically
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter
 from msgq.recording.merge.channel_mapping import ChannelMapping
 from msgq.recording.merge.merge import CopyableChunk, LogMerger
 from msgq.recording.reader.log_view import HOST_CLOCK, LogView
@@ -74,7 +74,7 @@ def write_pieces(
         first = log.between(end).start_time
         following = None if first is None else end + (first - end) // every_ns * every_ns  # no file for each silence
         until = log.view.end if following is None else following
-        path = recording_files.segment_path(directory, index)
+        path = recording_files.make_segment_path(directory, index)
         yield path, _write_logs([log.between(begin, end)], path, compression, [(attached, until)])
         if following is None:
             return
@@ -88,8 +88,8 @@ def _write_logs(
     if any(log.view.clock != HOST_CLOCK for log in logs):
         raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
     profiles = {file.header.profile for log in logs for file in log.files}
-    tails = {file.registry.tails.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
-    compressor = Compressor(compression or "zstd", None)
+    tails = {file.registry.unknown_fields.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
+    compressor = ChunkCompressor(compression or "zstd", None)
     with create_atomically(output) as unfinished:
         profile, tail = profiles.pop() if len(profiles) == 1 else "", tails.pop() if len(tails) == 1 else b""
         segment = SegmentWriter(unfinished, compressor, profile=profile, header_tail=tail)
@@ -100,10 +100,10 @@ def _write_logs(
                 continued = [number for number, (start, _) in enumerate(attached) if start > 0]
                 _copy_messages(segment, [log.view for log in logs], name, continued)
         except BaseException:
-            segment.abandon()
+            segment.close_without_summary()
             raise
         segment.close()
-    return segment.messages
+    return segment.message_count
 
 
 @contextmanager
@@ -128,8 +128,8 @@ def _copy_unknown_in_chunks(segment: SegmentWriter, logs: Sequence[LogReader]) -
 def _copy_unknown_record(
     record: bytes, segment: SegmentWriter, file: McapFile, log: LogView, room: MetadataBudget
 ) -> None:
-    if room.reserve_more(len(record)):
-        segment.add_unknown(record)
+    if room.reserve_extra_record(len(record)):
+        segment.write_unknown_record(record)
         return
     file.on_unknown_record = None
     text = f"{METADATA_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
@@ -150,7 +150,7 @@ def _copy_messages(
             continue
         chunk_writer.flush()
         copy_chunk = partial(segment.copy_chunk, chunk=piece.chunk, channels=channels.channels)
-        _copy_from(piece.file, piece.chunk.chunk, copy_chunk, logs[piece.log])
+        _copy_from(piece.file, piece.chunk.chunk_offset, copy_chunk, logs[piece.log])
     chunk_writer.flush()
     segment.write_channels(channels.channels.values(), channels.iter_unused_schemas())
     segment.adopt_tallies(_collect_tallies(logs, channels))
@@ -175,7 +175,7 @@ def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[
 
 def _copy_extra_records(segment: SegmentWriter, logs: Sequence[LogView], attached: Sequence[tuple[int, int]]) -> None:
     """Copy metadata, attachments, and records that MCAP does not define; damaged ones are noted."""
-    runs = {file.metadata.get(metadata_keys.RECORDING, {}).get("run") for log in logs for file in log.files}
+    runs = {file.metadata.get(metadata_keys.RECORDING_METADATA, {}).get("run") for log in logs for file in log.files}
     for log, times in zip(logs, attached, strict=True):
         for file in log.files:
             for extra in file.extra_records:
@@ -189,29 +189,29 @@ def _copy_extra_records(segment: SegmentWriter, logs: Sequence[LogView], attache
 
 
 def _copy_metadata(source: int, segment: SegmentWriter, extra: ExtraRecord, is_one_run: bool) -> None:
-    record = read_metadata(source, extra.offset, extra.length)
-    if record.name in (metadata_keys.RECORDING, metadata_keys.CLOCK) and not is_one_run:
-        segment.add_metadata(metadata_keys.MERGED, record.metadata, record.tail)
-    elif record.name != metadata_keys.STATISTICS:  # which the new file has of its own
-        segment.copy_metadata(source, extra.offset, extra.length, record.name)
+    record = read_metadata_record(source, extra.offset, extra.record_bytes)
+    if record.name in (metadata_keys.RECORDING_METADATA, metadata_keys.CLOCK_METADATA) and not is_one_run:
+        segment.write_metadata(metadata_keys.MERGED_METADATA, record.metadata, record.unknown_fields)
+    elif record.name != metadata_keys.STATISTICS_METADATA:  # which the new file has of its own
+        segment.copy_metadata_record(source, extra.offset, extra.record_bytes, record.name)
 
 
 def _copy_attachment(source: int, segment: SegmentWriter, extra: ExtraRecord, times: tuple[int, int]) -> None:
-    index = read_attachment_index(source, extra.offset, extra.length)
+    index = read_attachment_index(source, extra.offset, extra.record_bytes)
     start, end = times
     if start <= min(index.log_time, TIME_MAX - 1) < end:
         segment.copy_attachment(source, index)
 
 
 def _copy_unknown(source: int, segment: SegmentWriter, extra: ExtraRecord) -> None:
-    segment.copy_unknown(source, extra.offset, extra.length, extra.in_summary)
+    segment.copy_unknown_record(source, extra.offset, extra.record_bytes, extra.is_in_summary)
 
 
 def _copy_from(file: McapFile, offset: int, copy: Callable[[int], None], log: LogView) -> None:
     """Copy what is at a place of a file, given a descriptor of it; what is wrong there is noted."""
     with ExitStack() as stack:
         try:
-            source = stack.enter_context(file.source.open())
+            source = stack.enter_context(file.file_source.open_descriptor())
         except RecordingError as error:
             log.report(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
             return

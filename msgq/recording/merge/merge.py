@@ -72,10 +72,10 @@ class LogMerger:
 
     def __iter__(self) -> Iterator[CopyableChunk | DecodedRows]:
         blocks = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.blocks()]
-        blocks.sort(key=lambda pending: pending[2].start)
-        nexts = [block.start for _, _, block in blocks[1:]] + [TIME_MAX] * bool(blocks)
+        blocks.sort(key=lambda pending: pending[2].start_time)
+        nexts = [block.start_time for _, _, block in blocks[1:]] + [TIME_MAX] * bool(blocks)
         for (number, file, block), following in zip(blocks, nexts, strict=True):
-            yield from self._pop_until(block.start)
+            yield from self._pop_until(block.start_time)
             copyable = None if self._pending else self._find_copyable_chunk(number, file, block, following)
             if copyable is not None:
                 yield copyable
@@ -109,25 +109,25 @@ class LogMerger:
     ) -> CopyableChunk | None:
         """Return a chunk that can be copied as it is; `following` is when the next one begins."""
         log, described = self._logs[number], file.registry
-        if not block.is_chunk or not block.channels or block.end > following or file.has_compressed_payloads:
+        if not block.is_chunk or not block.channel_ids or block.end_time > following or file.has_compressed_payloads:
             return None
         codes = [
-            int(described.codes[channel_id]) if channel_id in described.channels else CODE_UNKNOWN
-            for channel_id in block.channels
+            int(described.channel_codes[channel_id]) if channel_id in described.channels else CODE_UNKNOWN
+            for channel_id in block.channel_ids
         ]
         if min(codes) < 0 or not self._channels.map_file(number, file).unchanged:
             return None
-        if not log.start <= block.start <= block.end < log.end:
+        if not log.start <= block.start_time <= block.end_time < log.end:
             return None
         try:
-            with file.source.open() as fd:
+            with file.file_source.open_descriptor() as fd:
                 chunk = find_raw_chunk(fd, block)
         except RecordingError:  # it is said where the chunk is read
             return None
         if chunk is None or self._compression not in (None, chunk.compression):
             return None
-        if file.on_read is not None:
-            file.on_read(block.length)
+        if file.on_bytes_read is not None:
+            file.on_bytes_read(block.stored_bytes)
         return CopyableChunk(number, file, chunk)
 
     def _read_block(self, number: int, file: McapFile, block: DataBlock) -> _PendingBlock | None:

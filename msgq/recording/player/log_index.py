@@ -13,18 +13,18 @@ from mcap.opcode import Opcode
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.reader.totals import read_statistics
 from msgq.topic.playback import RING_BYTES, ring_bytes
 
 _BATCH_ROWS = 16384
 _INDEX_BYTES = 32 << 20  # of message indexes that are looked into
 _SCAN_BYTES = 16 << 10  # as many as it takes time to look into one at all
-_MESSAGE_BYTES = RECORD_HEAD.size + 22  # of a message's record before its payload
+_MESSAGE_BYTES = RECORD_HEAD_STRUCT.size + 22  # of a message's record before its payload
 _OffsetArray = np.ndarray[Any, np.dtype[np.int64]]
 _INDEX_HEAD = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
 
@@ -88,7 +88,7 @@ class LogIndex:
                 self._scan_block(file, block, self._largest)
                 continue
             present |= channels
-            sizes.append(min(block.size, view.max_chunk_bytes))
+            sizes.append(min(block.uncompressed_bytes, view.max_chunk_bytes))
             if ring_bytes(sizes[-1]) > RING_BYTES and not channels <= known:
                 large.append(_LargeChunk(sizes[-1], file, block, channels - known))
         enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
@@ -99,14 +99,14 @@ class LogIndex:
     def _find_block_channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
         """Return the channels of a block; None: only reading it tells."""
         described = file.registry.channels.keys()
-        if file.has_compressed_payloads or block.start < self._view.start or block.end >= self._view.end:
+        if file.has_compressed_payloads or block.start_time < self._view.start or block.end_time >= self._view.end:
             return None
-        if block.channels is None and file.statistics is not None and described:
+        if block.channel_ids is None and file.statistics is not None and described:
             return {number for number, count in file.statistics.channel_message_counts.items() if count} & described
-        return block.channels if block.channels and block.channels <= described else None
+        return block.channel_ids if block.channel_ids and block.channel_ids <= described else None
 
     def _note_record_size(self, file: McapFile, number: int, size: int) -> None:
-        code = int(file.registry.codes[number])
+        code = int(file.registry.channel_codes[number])
         if code >= 0:
             self._largest[code] = max(self._largest.get(code, 0), size)
 
@@ -136,7 +136,7 @@ class LogIndex:
         """Return the bytes of the largest payload of an endpoint. It reads all of it."""
         largest: dict[int, int] = {}
         for file, block in self._view.blocks():
-            numbers = file.registry.channels.keys() if block.channels is None else block.channels
+            numbers = file.registry.channels.keys() if block.channel_ids is None else block.channel_ids
             if not numbers or any(may_match(file, number, {endpoint}) for number in numbers):
                 self._scan_block(file, block, largest)
         channels = self._view.channels
@@ -149,7 +149,7 @@ def may_match(file: McapFile, number: int, endpoints: Set[str]) -> bool:
     return channel is None or channel.endpoint in endpoints
 
 
-def _merge_channel(before: IndexedEndpoint | None, channel: Channel, largest: int) -> IndexedEndpoint:
+def _merge_channel(before: IndexedEndpoint | None, channel: RecordedChannel, largest: int) -> IndexedEndpoint:
     """Return what there is of an endpoint, with one more of its channels."""
     kind, options = channel.source.kind, channel.source.parse_options()
     if before is None:
@@ -167,9 +167,9 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
     """Return the bytes of the largest payload of each channel of a chunk, as the message indexes behind it tell, and
     how many bytes these have; no payload, if they make no sense, or have more bytes than there is room.
     """
-    begin = block.offset + block.length
+    begin = block.offset + block.stored_bytes
     try:
-        with file.source.open() as fd:
+        with file.file_source.open_descriptor() as fd:
             indexes, end = _read_message_indexes(fd, begin, begin + room)
     except (RecordingError, OSError):
         return {}, 0
@@ -178,7 +178,7 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
     offsets = np.concatenate([entries for _, entries in indexes])
     numbers = np.repeat([number for number, _ in indexes], [len(entries) for _, entries in indexes])
     order = np.argsort(offsets)
-    sizes = np.diff(offsets[order], append=block.size) - _MESSAGE_BYTES
+    sizes = np.diff(offsets[order], append=block.uncompressed_bytes) - _MESSAGE_BYTES
     if len(offsets) == 0 or offsets[order[0]] < 0 or sizes.min() < 0:
         return {}, end - begin
     largest = np.zeros(1 << 16, np.int64)
@@ -190,13 +190,15 @@ def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[
     """Return of each channel the offsets of its messages, and where that ends; none, if they go beyond an end."""
     indexes: list[tuple[int, _OffsetArray]] = []
     while True:
-        head = os.pread(fd, RECORD_HEAD.size + _INDEX_HEAD.size, position)
-        opcode, length = RECORD_HEAD.unpack_from(head) if len(head) == RECORD_HEAD.size + _INDEX_HEAD.size else (0, 0)
+        head = os.pread(fd, RECORD_HEAD_STRUCT.size + _INDEX_HEAD.size, position)
+        opcode, length = (
+            RECORD_HEAD_STRUCT.unpack_from(head) if len(head) == RECORD_HEAD_STRUCT.size + _INDEX_HEAD.size else (0, 0)
+        )
         if opcode != Opcode.MESSAGE_INDEX:
             return indexes, position
-        number, size = _INDEX_HEAD.unpack_from(head, RECORD_HEAD.size)
+        number, size = _INDEX_HEAD.unpack_from(head, RECORD_HEAD_STRUCT.size)
         entries = os.pread(fd, size, position + len(head)) if size <= length <= end - position else b""
         if len(entries) != size or size % 16:
             return [], position
         indexes.append((number, np.frombuffer(entries, np.int64)[1::2]))
-        position += RECORD_HEAD.size + length
+        position += RECORD_HEAD_STRUCT.size + length

@@ -113,7 +113,7 @@ def _skip_announcements(playback_plan: PlaybackPlan) -> None:
 def _collect_source_field(field: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
     """Return what logs say of those who published to an endpoint, or its keys; each once."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
-    channels = (channel for channel in channels if not channel.boundary_losses.unrecorded)
+    channels = (channel for channel in channels if not channel.boundary_losses.unrecorded_messages)
     return tuple(dict.fromkeys(getattr(channel.source, field) for channel in channels))
 
 
@@ -139,10 +139,10 @@ def _sample_messages(log: LogReader, playback_plan: PlaybackPlan) -> None:
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
     """Give messages of endpoints, from the first chunks that have some, until the caller has discarded them all."""
     view, columns = log.view, ScanColumns(_BATCH_ROWS)
-    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start):
+    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start_time):
         if not endpoints:
             return
-        if block.channels and not any(may_match(file, number, endpoints) for number in block.channels):
+        if block.channel_ids and not any(may_match(file, number, endpoints) for number in block.channel_ids):
             continue
         for content in view.scan_block(file, block, columns):
             rows = slice(columns.rows)

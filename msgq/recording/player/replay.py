@@ -141,6 +141,8 @@ def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
                 data, schema = encode_sent(data, message.priority, number, message.time_ns)
             channel_key = message.endpoint, message.source, schema
             if channel_key not in channels:
-                metadata = metadata_keys.channel_metadata(0, metadata_keys.RECEIVED, source=message.source)
+                metadata = metadata_keys.build_channel_metadata(
+                    0, metadata_keys.RECORDER_SEQUENCE, source=message.source
+                )
                 channels[channel_key] = writer.channel(message.endpoint, schema, metadata=metadata)
             writer.write(channels[channel_key], data, message.time_ns, sequence=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.boundary_losses import LOST_MAX
+from msgq.recording.mcap_io.boundary_losses import LOST_MESSAGES_MAX
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.reader.log_view import LogView
 
@@ -56,15 +56,19 @@ class _LossColumnBuilder:
     def _refresh(self) -> None:
         channels = self._view.channels
         ends = [
-            (code, end) for code, channel in enumerate(channels) if (end := channel.boundary_losses.ends[self._side])
+            (code, end)
+            for code, channel in enumerate(channels)
+            if (end := channel.boundary_losses.losses_at_ends[self._side])
         ]
         self._known = len(channels)
         self._numberings = self._view.numberings().astype(np.int64) if ends else self._numberings
         stated: dict[int, set[int]] = {}
         for code, end in ends:
-            stated.setdefault(int(self._numberings[code]) << 32 | end.sequence, set()).add(end.lost or 0)
+            stated.setdefault(int(self._numberings[code]) << 32 | end.sequence, set()).add(end.lost_messages or 0)
         self._positions = np.array(sorted(stated), np.int64)
-        self._lost = np.array([min(sum(stated[place]), LOST_MAX) for place in self._positions.tolist()], np.int64)
+        self._lost = np.array(
+            [min(sum(stated[place]), LOST_MESSAGES_MAX) for place in self._positions.tolist()], np.int64
+        )
 
 
 class _BatchBuilder:
@@ -146,7 +150,7 @@ def read_batches(
                 yield batch.finish()
                 room = max(1 << 20, min(batch.used_bytes + batch.used_bytes // 8, size))
                 batch = _BatchBuilder(view, schema, rows, room, loss_columns)
-            position = file.scan(block, content, position, batch.columns, view.start, view.end)
+            position = file.scan_block_messages(block, content, position, batch.columns, view.start, view.end)
             batch.copy_payloads(content, block.offset)
     if batch.columns.rows:
         yield batch.finish()

@@ -11,12 +11,17 @@ from typing import Any, NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.attachments import CRC_BYTES, find_crc_offset, read_attachment_index, read_metadata
+from msgq.recording.mcap_io.attachments import (
+    ATTACHMENT_CRC_BYTES,
+    find_attachment_crc_offset,
+    read_attachment_index,
+    read_metadata_record,
+)
 from msgq.recording.mcap_io.core import TIME_MAX, crc32
 from msgq.recording.mcap_io.data_block import ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.reader.log_view import LogView
 
 
@@ -76,14 +81,14 @@ class Attachment:
         ------
         RecordingError : they cannot be read, or are not those that were written.
         """
-        begin = self.offset + RECORD_HEAD.size
-        wanted = self.data_offset + self.size + CRC_BYTES - begin
-        with FileSource(self.path).open() as fd:
+        begin = self.offset + RECORD_HEAD_STRUCT.size
+        wanted = self.data_offset + self.size + ATTACHMENT_CRC_BYTES - begin
+        with FileSource(self.path).open_descriptor() as fd:
             content = os.pread(fd, wanted, begin)
-        said = int.from_bytes(content[-CRC_BYTES:], "little")
-        if len(content) < wanted or (said and said != crc32(memoryview(content)[:-CRC_BYTES])):
+        said = int.from_bytes(content[-ATTACHMENT_CRC_BYTES:], "little")
+        if len(content) < wanted or (said and said != crc32(memoryview(content)[:-ATTACHMENT_CRC_BYTES])):
             raise RecordingError(f"{self.path} at byte {self.offset}: the attachment {self.name!r} is damaged")
-        return content[-CRC_BYTES - self.size : -CRC_BYTES]
+        return content[-ATTACHMENT_CRC_BYTES - self.size : -ATTACHMENT_CRC_BYTES]
 
 
 def iter_attachments(view: LogView) -> Iterator[Attachment]:
@@ -91,13 +96,13 @@ def iter_attachments(view: LogView) -> Iterator[Attachment]:
     for path, extra, index in _read_records(view, Opcode.ATTACHMENT, read_attachment_index):
         if view.start <= min(index.log_time, TIME_MAX - 1) < view.end:
             times = index.log_time, index.create_time
-            places = extra.offset, extra.length, find_crc_offset(index) - index.data_size
+            places = extra.offset, extra.record_bytes, find_attachment_crc_offset(index) - index.data_size
             yield Attachment(index.name, index.media_type, *times, index.data_size, path, *places)
 
 
 def iter_metadata(view: LogView) -> Iterator[Metadata]:
     """Give all metadata, in the order of the files; what makes no sense is noted."""
-    for _, _, record in _read_records(view, Opcode.METADATA, read_metadata):
+    for _, _, record in _read_records(view, Opcode.METADATA, read_metadata_record):
         yield Metadata(record.name, record.metadata)
 
 
@@ -109,8 +114,8 @@ def _read_records(
             if extra.opcode != opcode:
                 continue
             try:
-                with file.source.open() as fd:
-                    record = read(fd, extra.offset, extra.length)
+                with file.file_source.open_descriptor() as fd:
+                    record = read(fd, extra.offset, extra.record_bytes)
             except (ValueError, RecordingError) as error:
                 view.report(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
             else:

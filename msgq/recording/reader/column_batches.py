@@ -136,8 +136,8 @@ def read_in_log_order(view: LogView) -> Iterator[MessageBatch]:
     """Give the messages in the order of log_time, those of one time in the order of the files."""
     columns, waiting = ScanColumns(_BATCH_ROWS), BatchMergeBuffer()
     most = OVERLAP_BLOCKS * view.max_chunk_bytes
-    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start):
-        yield from waiting.pop_until(block.start)  # those of the same time stand before what follows
+    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start_time):
+        yield from waiting.pop_until(block.start_time)  # those of the same time stand before what follows
         for batch in _read_block(view, file, block, columns):
             if waiting and waiting.size + batch.size > most:
                 text = f"more than {most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"

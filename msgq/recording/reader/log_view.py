@@ -14,7 +14,7 @@ from msgq.common.selection import SelectedEndpoints
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
-from msgq.recording.mcap_io.channel_registry import Channel
+from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import CODE_UNWANTED, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
@@ -57,8 +57,8 @@ class LogView:
         self.end = TIME_MAX if end is None else min(max(0, end), TIME_MAX)
         self.max_chunk_bytes = max_chunk_bytes
         self.problems: list[Problem] = []
-        self.channels: list[Channel] = []
-        self._codes: dict[Channel, int] = {}
+        self.channels: list[RecordedChannel] = []
+        self._codes: dict[RecordedChannel, int] = {}
         self.files = [
             McapFile(path, self._assign_code, self.report, span, max_chunk_bytes, clock == WALL_CLOCK) for path in paths
         ]
@@ -71,7 +71,7 @@ class LogView:
             text = f"{problem.reason}; there is more from here on, which is not listed"
             self.problems.append(replace(problem, reason=text))
 
-    def _assign_code(self, channel: Channel) -> int:
+    def _assign_code(self, channel: RecordedChannel) -> int:
         """Return the channel's index in `channels`, or that it is not wanted."""
         if channel.endpoint not in self._selection or (
             self._kinds is not None and channel.source.kind not in self._kinds
@@ -100,13 +100,13 @@ class LogView:
         """
         first: dict[tuple[str, str, int, bool], int] = {}
         of_code = [
-            first.setdefault((channel.endpoint, channel.run, channel.epoch, channel.counted), code)
+            first.setdefault((channel.endpoint, channel.run_id, channel.epoch, channel.has_publisher_sequence), code)
             for code, channel in enumerate(self.channels)
         ]
         return np.array(of_code, np.int32)
 
     def boundary_losses(self) -> dict[int, list[BoundaryLosses]]:
-        """Return the losses that channels state, by numbering, as `numberings` yields them."""
+        """Return the losses that channels state, by numbering, as `iter_numberings` yields them."""
         stated: dict[int, list[BoundaryLosses]] = {}
         for channel, numbering in zip(self.channels, self.numberings().tolist(), strict=True):
             if any(channel.boundary_losses):
@@ -132,7 +132,7 @@ class LogView:
         position = 0
         while content is not None and position < len(content):
             columns.clear()
-            position = file.scan(block, content, position, columns, self.start, self.end)
+            position = file.scan_block_messages(block, content, position, columns, self.start, self.end)
             yield content
 
     def scan_file(self, file: McapFile, columns: ScanColumns) -> Iterator[bytes]:
@@ -162,7 +162,7 @@ class LogView:
         view.channels, view._codes = [], {}
         view.files = [file.select_blocks(file.blocks, view._assign_code, view.report) for file in self.files]
         for file in view.files:
-            file.registry.refresh_codes()
+            file.registry.refresh_channel_codes()
         return view
 
     def full_history(self, *kinds: str) -> LogView:
@@ -179,11 +179,11 @@ class LogView:
         pieces: list[LogView] = []
         room = 0
         for file, block in self.blocks():
-            room -= block.size
-            belongs = file.source.is_copy and pieces and pieces[-1].files[-1].path == file.path
+            room -= block.uncompressed_bytes
+            belongs = file.file_source.reads_decompressed_copy and pieces and pieces[-1].files[-1].path == file.path
             if not pieces or (room < 0 and not belongs):
                 pieces.append(self._copy_empty())
-                room = size - block.size
+                room = size - block.uncompressed_bytes
             pieces[-1]._add_block(file, block)
         return pieces
 
@@ -202,4 +202,4 @@ class LogView:
 def _may_have_kind(file: McapFile, kinds: Container[str]) -> bool:
     """Return whether a file may have endpoints of these kinds: a summary has all channels, or none."""
     channels = file.registry.channels.values()
-    return not file.complete or not channels or any(channel.source.kind in kinds for channel in channels)
+    return not file.is_complete or not channels or any(channel.source.kind in kinds for channel in channels)

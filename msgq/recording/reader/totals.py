@@ -13,8 +13,8 @@ from mcap.opcode import Opcode
 from msgq.kinds import keeps_values
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses, count_boundary_losses
-from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.channel_statistics import OFFSET_KEY
+from msgq.recording.mcap_io.channel_registry import RecordedChannel
+from msgq.recording.mcap_io.channel_statistics import STATISTICS_OFFSET_KEY
 from msgq.recording.mcap_io.core import TALLY_DTYPE, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.reader.log_view import LogView
@@ -29,7 +29,9 @@ def find_stored_statistics(view: LogView, file: McapFile) -> dict[int, dict[str,
     """Return what a file says of its channels, by id; None: nothing, not enough, or not of what is wanted of it."""
     if view.start > 0 or view.end < TIME_MAX:
         return None
-    if file.wall_times is not None and file.wall_times.is_stepped:  # only their messages tell which were first and last
+    if (
+        file.wall_time_converter is not None and file.wall_time_converter.is_clock_stepped
+    ):  # only their messages tell which were first and last
         return None
     return read_statistics(file)
 
@@ -40,16 +42,16 @@ def read_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
     It is believed where its writer put it, and where the messages that it counts are those of the file's statistics:
     other programs copy such a record to files with other messages.
     """
-    record, statistics = file.metadata.get(metadata_keys.STATISTICS), file.statistics
+    record, statistics = file.metadata.get(metadata_keys.STATISTICS_METADATA), file.statistics
     places = [extra.offset for extra in file.extra_records if extra.opcode == Opcode.METADATA]
-    if not file.complete or record is None or statistics is None:
+    if not file.is_complete or record is None or statistics is None:
         return None
-    if not places or record.get(OFFSET_KEY) != str(places[-1]):
+    if not places or record.get(STATISTICS_OFFSET_KEY) != str(places[-1]):
         return None
     totals = {
         int(number): _parse_statistics(text)
         for number, text in record.items()
-        if number != OFFSET_KEY and number.isdigit()
+        if number != STATISTICS_OFFSET_KEY and number.isdigit()
     }
     counts = {number: figure.get("messages") for number, figure in totals.items()}
     if counts != {number: count for number, count in statistics.channel_message_counts.items() if count}:
@@ -91,7 +93,7 @@ def read_message_counts(view: LogView) -> dict[str, int] | None:
             channel = file.registry.channels.get(number)
             if channel is None:
                 return None
-            if count and file.registry.codes[number] >= 0:
+            if count and file.registry.channel_codes[number] >= 0:
                 counts[channel.endpoint] = counts.get(channel.endpoint, 0) + count
     return dict(sorted(counts.items()))
 
@@ -112,7 +114,7 @@ class EndpointTotals:
         """Add what a file says that it has; return whether it says enough."""
         totals = find_stored_statistics(self._view, file)
         for number, figure in (totals or {}).items():
-            code = int(file.registry.codes[number]) if number < len(file.registry.codes) else -1
+            code = int(file.registry.channel_codes[number]) if number < len(file.registry.channel_codes) else -1
             if code >= 0:
                 self._grow_tallies()
                 self._add_statistics(code, figure, file)
@@ -147,8 +149,8 @@ class EndpointTotals:
             numbering["following"] = last + 1
         numbering["lost"] += figure.get("lost", 0)
         times = figure["first_time"], figure["last_time"]
-        if file.wall_times is not None:
-            times = file.wall_times.bounds(*times)
+        if file.wall_time_converter is not None:
+            times = file.wall_time_converter.find_wall_time_range(*times)
         if tally["messages"]:
             times = min(times[0], int(tally["first_time"])), max(times[1], int(tally["last_time"]))
         tally["first_time"], tally["last_time"] = times
@@ -164,17 +166,17 @@ class EndpointTotals:
         for channel in self._channels_without_messages():
             endpoint, before = channel.endpoint, infos.get(channel.endpoint)
             info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
-            infos[endpoint] = _add_lost(before or info, channel.boundary_losses.unrecorded)
+            infos[endpoint] = _add_lost(before or info, channel.boundary_losses.unrecorded_messages)
         return dict(sorted(infos.items()))
 
-    def _channels_without_messages(self) -> Iterator[Channel]:
+    def _channels_without_messages(self) -> Iterator[RecordedChannel]:
         """Give a channel of each numbering without a message that states losses. They belong to the beginning."""
         if self._view.start > 0:
             return
         numberings = self._view.numberings().tolist()
         begun = {numberings[code] for code, _ in self.tallies()}
         for channel, numbering in zip(self._view.channels, numberings, strict=True):
-            if channel.boundary_losses.unrecorded and numbering not in begun:
+            if channel.boundary_losses.unrecorded_messages and numbering not in begun:
                 begun.add(numbering)
                 yield channel
 
@@ -195,7 +197,7 @@ class EndpointTotals:
         return None if at_ends is None else int(tally["lost"]) + at_ends
 
 
-def _make_info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
+def _make_info(channel: RecordedChannel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
     source = channel.source
     return EndpointInfo(
         endpoint=channel.endpoint,
@@ -204,7 +206,7 @@ def _make_info(channel: Channel, tally: Any, lost: int | None, epochs: int) -> E
         bytes=int(tally["bytes"]),
         first_time=int(tally["first_time"]),
         last_time=int(tally["last_time"]),
-        lost=lost if channel.counted else 0 if keeps_values(source.kind) else None,
+        lost=lost if channel.has_publisher_sequence else 0 if keeps_values(source.kind) else None,
         epochs=epochs,
         largest=int(tally["largest"]),
         tracked=channel.tracked,

@@ -70,7 +70,7 @@ def _sum_losses(*losses: int | None) -> int | None:
 
 def _make_boundary_losses(first: int, lost_before: int | None) -> BoundaryLosses | None:
     """Return the losses to store in a channel; None without any."""
-    return None if lost_before == 0 else BoundaryLosses(before=BoundaryLoss(first, lost_before))
+    return None if lost_before == 0 else BoundaryLosses(loss_before=BoundaryLoss(first, lost_before))
 
 
 class RecordedEndpoints:
@@ -411,7 +411,7 @@ class RecordedEndpoints:
         for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.channels(start):
             recorded = self.all[number]
             publisher, key = recorded.source.origin_names(part)
-            counting = metadata_keys.PUBLISHED if counted else metadata_keys.RECEIVED
+            counting = metadata_keys.PUBLISHER_SEQUENCE if counted else metadata_keys.RECORDER_SEQUENCE
             epoch = self._assign_epoch(recorded.endpoint, number, tap_epoch)
             described = MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described

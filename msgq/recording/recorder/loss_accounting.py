@@ -15,7 +15,7 @@ from msgq.recording.mcap_io.boundary_losses import (
 )
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
 from msgq.recording.mcap_io.core import CHANNEL_IDS, ChunkBuffer
-from msgq.recording.mcap_io.metadata_keys import FIRST_SEQUENCE, LOST_BEFORE, PUBLISHED
+from msgq.recording.mcap_io.metadata_keys import FIRST_SEQUENCE_KEY, LOST_BEFORE_KEY, PUBLISHER_SEQUENCE
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 
 
@@ -43,8 +43,8 @@ class LossAccounting:
         """Count a chunk that was written. channels : by number, at least those that it uses."""
         for number in chunk.count_by_channel().keys() - self._channels.keys():
             self._channels[number] = channels[number]
-            self._statistics.add_channel(channels[number].channel)
-        self._statistics.count(chunk)
+            self._statistics.add_channel(channels[number].channel_record)
+        self._statistics.count_chunk_messages(chunk)
 
     def channels_with_losses(self, losses: Mapping[str, int | None], used: int) -> Iterator[EncodedChannel]:
         """Yield channels for the losses that no file stores yet.
@@ -64,30 +64,38 @@ class LossAccounting:
             missing = None if lost is None or stored.lost is None else lost - stored.lost
             if stored.lost is not None and (missing is None or missing > 0):
                 yield _add_loss_after(self._channels[stored.channel], BoundaryLoss(stored.last, missing))
-        recorded = {channel.channel.topic for channel in self._channels.values()}
+        recorded = {channel.channel_record.topic for channel in self._channels.values()}
         for endpoint, lost in losses.items():
             if lost and endpoint not in recorded:
                 source = MessageSource(recorded_kind(endpoint).name)
                 yield encode_channel(
-                    0, endpoint, None, 1, PUBLISHED, source=source, boundary_losses=BoundaryLosses(unrecorded=lost)
+                    0,
+                    endpoint,
+                    None,
+                    1,
+                    PUBLISHER_SEQUENCE,
+                    source=source,
+                    boundary_losses=BoundaryLosses(unrecorded_messages=lost),
                 )
 
     def _compute_stored_losses(self) -> dict[str, _StoredLosses]:
         stated = self._sum_losses_by_numbering()
         by_endpoint: dict[str, _StoredLosses] = {}
-        for numbering in self._statistics.numberings():
-            endpoint = self._channels[numbering.channel].channel.topic
-            lost = count_boundary_losses(stated.get(numbering.channel, ()), numbering.first, numbering.last)
-            lost = None if lost is None else lost + numbering.lost
+        for numbering in self._statistics.iter_numberings():
+            endpoint = self._channels[numbering.first_channel_id].channel_record.topic
+            lost = count_boundary_losses(
+                stated.get(numbering.first_channel_id, ()), numbering.first_sequence, numbering.last_sequence
+            )
+            lost = None if lost is None else lost + numbering.lost_messages
             before = by_endpoint[endpoint].lost if endpoint in by_endpoint else 0
             both = None if before is None or lost is None else before + lost
-            by_endpoint[endpoint] = _StoredLosses(both, numbering.channel, numbering.last)
+            by_endpoint[endpoint] = _StoredLosses(both, numbering.first_channel_id, numbering.last_sequence)
         return by_endpoint
 
     def _sum_losses_by_numbering(self) -> dict[int, list[BoundaryLosses]]:
         stated: dict[int, list[BoundaryLosses]] = {}
         for number, channel in self._channels.items():
-            missing = parse_boundary_losses(channel.channel.metadata)
+            missing = parse_boundary_losses(channel.channel_record.metadata)
             if any(missing):
                 stated.setdefault(self._statistics.find_numbering_channel(number), []).append(missing)
         return stated
@@ -95,10 +103,14 @@ class LossAccounting:
 
 def _add_loss_after(like: EncodedChannel, missing: BoundaryLoss) -> EncodedChannel:
     """Return a channel of the same numbering that states losses after its last message."""
-    metadata = {name: text for name, text in like.channel.metadata.items() if name not in (FIRST_SEQUENCE, LOST_BEFORE)}
-    channel = replace(like.channel, metadata=metadata | BoundaryLosses(after=missing).metadata())
-    return EncodedChannel(channel, like.schema)
+    metadata = {
+        name: text
+        for name, text in like.channel_record.metadata.items()
+        if name not in (FIRST_SEQUENCE_KEY, LOST_BEFORE_KEY)
+    }
+    channel = replace(like.channel_record, metadata=metadata | BoundaryLosses(loss_after=missing).build_metadata())
+    return EncodedChannel(channel, like.schema_record)
 
 
 def _copy_with_id(number: int, like: EncodedChannel) -> EncodedChannel:
-    return EncodedChannel(replace(like.channel, id=number), like.schema)
+    return EncodedChannel(replace(like.channel_record, id=number), like.schema_record)

@@ -24,7 +24,7 @@ from msgq.errors import (
 from msgq.kinds import recorded_kind
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, encode_channel
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, encode_channel
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.core import CAPTURE_BATCH_MAX, Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
@@ -105,7 +105,7 @@ class Recorder:
         where = naming.resolve_prefix(prefix)
         self._sources = RecordedEndpoints(self._capture, SelectedEndpoints(tuple(endpoints) or None, exclude), where)
         self._wall_clock = WallClock()
-        compressor, offset_ns = Compressor(compression, level), self._capture.clock_offset_ns
+        compressor, offset_ns = ChunkCompressor(compression, level), self._capture.clock_offset_ns
         limits = limits or RecordingLimits()
         self._writer = RollingWriter(Path(path), limits, compressor, offset_ns, self._wall_clock, where)
         self._keeps_snapshot = snapshot_seconds is not None or snapshot_bytes is not None
@@ -143,7 +143,7 @@ class Recorder:
         number = self._capture.new_channel()
         described = MessageSource(recorded_kind(stream.endpoint).name)
         self._channels[number] = encode_channel(
-            number, stream.endpoint, stream.schema, 1, metadata_keys.RECEIVED, source=described
+            number, stream.endpoint, stream.schema, 1, metadata_keys.RECORDER_SEQUENCE, source=described
         )
         return number
 
@@ -432,7 +432,7 @@ class Recorder:
         """Count the messages of a chunk that is not written."""
         with self._loss_lock:
             for number, count in chunk.count_by_channel().items():
-                self._unwritten[self._channels[number].channel.topic] += count
+                self._unwritten[self._channels[number].channel_record.topic] += count
             self._unwritten_bytes += chunk.used
 
     def _close_output(self) -> None:
@@ -464,7 +464,8 @@ class Recorder:
     def _format_losses(self) -> dict[str, str]:
         """Return the losses as files store them."""
         return {
-            name: metadata_keys.UNKNOWN if lost is None else str(lost) for name, lost in self._compute_losses().items()
+            name: metadata_keys.UNKNOWN_LOSSES if lost is None else str(lost)
+            for name, lost in self._compute_losses().items()
         }
 
 

@@ -19,7 +19,7 @@ from msgq.errors import RecordingError
 from msgq.impl.base import clock
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.core import ENTRY, ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import Compressor, EncodedChannel, SegmentWriter
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter
 from msgq.recording.recorder.wall_clock import WallClock
 
 
@@ -48,7 +48,7 @@ class RollingWriter:
         self,
         path: Path,
         limits: RecordingLimits,
-        compressor: Compressor,
+        compressor: ChunkCompressor,
         clock_offset_ns: int,
         wall_clock: WallClock,
         prefix: str,
@@ -81,7 +81,7 @@ class RollingWriter:
             "prefix": prefix,
             "version": __version__,
         }
-        self._single = path.suffix == recording_files.SUFFIX
+        self._single = path.suffix == recording_files.MCAP_SUFFIX
         self._segment: SegmentWriter | None = None
         self._count = 0
         self._written: deque[tuple[Path, int]] = deque()
@@ -91,7 +91,7 @@ class RollingWriter:
             (path.parent if self._single else path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordingError(f"cannot make the directory {path}: {error.strerror}", errno=error.errno) from error
-        if recording_files.find_segments(path) if path.is_dir() else path.exists():
+        if recording_files.find_segment_files(path) if path.is_dir() else path.exists():
             raise RecordingError(f"{path} holds a recording already; give another name, or remove it")
 
     def write(
@@ -121,10 +121,10 @@ class RollingWriter:
         if self._segment is None:
             self._segment = self._begin_segment(int(times[0]))
         self._note_clock(self._segment, int(times[-1]))
-        before = self._segment.size
+        before = self._segment.size_bytes
         self._segment.write_chunk(chunk, channels, compress)
-        self.uncompressed_chunks += not compress and self._compressor.name != ""
-        self.bytes += self._segment.size - before
+        self.uncompressed_chunks += not compress and self._compressor.compression_name != ""
+        self.bytes += self._segment.size_bytes - before
 
     def sync(self) -> None:
         """Let the disk have what was written. Any thread, so that none who writes waits for it.
@@ -135,20 +135,20 @@ class RollingWriter:
         """
         with self._closing:
             if self._segment is not None:
-                self._segment.sync()
+                self._segment.sync_to_disk()
 
     def _is_full(self, segment: SegmentWriter) -> bool:
         limits = self._limits
         age = time.monotonic() - self._began
         return not self._single and (
-            (limits.split_bytes is not None and segment.size >= limits.split_bytes)
+            (limits.split_bytes is not None and segment.size_bytes >= limits.split_bytes)
             or (limits.split_seconds is not None and age >= limits.split_seconds)
-            or (limits.split_messages is not None and segment.messages >= limits.split_messages)
+            or (limits.split_messages is not None and segment.message_count >= limits.split_messages)
         )
 
     def _begin_segment(self, first_ns: int) -> SegmentWriter:
         """Begin one whose first message has this log_time, which may be a while ago."""
-        path = self.path if self._single else recording_files.segment_path(self.path, self._count)
+        path = self.path if self._single else recording_files.make_segment_path(self.path, self._count)
         metadata = {
             **self._run,
             "segment": str(self._count),
@@ -170,7 +170,7 @@ class RollingWriter:
                 "clock_offset_ns": self._run["clock_offset_ns"],
                 "wall_offset_ns": str(offset_ns),
             }
-            segment.add_metadata(metadata_keys.CLOCK, noted)
+            segment.write_metadata(metadata_keys.CLOCK_METADATA, noted)
         self._noted_ns = max(self._noted_ns, until_ns)
 
     def _end_segment(self, losses: Mapping[str, str]) -> None:
@@ -181,11 +181,11 @@ class RollingWriter:
                 self._note_clock(segment, clock.time_ns())
             finally:
                 segment.close(losses)
-            self._written.append((segment.path, segment.size))
+            self._written.append((segment.path, segment.size_bytes))
 
     def _check_space(self, wanted: int) -> None:
         limits = self._limits
-        used = sum(size for _, size in self._written) + (self._segment.size if self._segment else 0)
+        used = sum(size for _, size in self._written) + (self._segment.size_bytes if self._segment else 0)
         while limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._written:
             path, size = self._written.popleft()
             path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.core import SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD, RecordStream
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, RecordStream
 
 MESSAGE_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
 _CHANNEL_IDS = np.arange(1 << 16, dtype=np.int32)
@@ -44,7 +44,7 @@ def parse_record(record: bytes) -> Any:
     ValueError : its bytes make no sense, or it is a schema with the id 0.
     """
     try:
-        parsed = _RECORD_READERS[record[0]](RecordStream(record[RECORD_HEAD.size :]))
+        parsed = _RECORD_READERS[record[0]](RecordStream(record[RECORD_HEAD_STRUCT.size :]))
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
         raise ValueError(f"its fields make no sense: {str(error) or type(error).__name__}") from None
     if isinstance(parsed, records.Schema) and parsed.id == 0:
@@ -116,7 +116,7 @@ class ChunkParser:
             why, position = self._columns.scan(content, position, _CHANNEL_IDS, 0, TIME_MAX, strict=outside)
             if rows := self._columns.rows:
                 pieces.append(self._copy_rows(rows))
-                known += int(self._columns.length[:rows].sum()) + rows * (RECORD_HEAD.size + MESSAGE_BYTES)
+                known += int(self._columns.length[:rows].sum()) + rows * (RECORD_HEAD_STRUCT.size + MESSAGE_BYTES)
                 count += rows
             if why in (SCAN_TRUNCATED, SCAN_ZERO) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
@@ -125,19 +125,19 @@ class ChunkParser:
                     )
                 break
             if why == SCAN_RECORD:
-                opcode, length = RECORD_HEAD.unpack_from(content, position)
+                opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
                 if outside and opcode != Opcode.MESSAGE:
                     break
-                non_messages, following = non_messages + 1, position + RECORD_HEAD.size + length
+                non_messages, following = non_messages + 1, position + RECORD_HEAD_STRUCT.size + length
                 if opcode == Opcode.MESSAGE and length >= MESSAGE_BYTES:  # of a time that Python's integers have only
-                    channel, time = _MESSAGE_TIME_STRUCT.unpack_from(content, position + RECORD_HEAD.size)
+                    channel, time = _MESSAGE_TIME_STRUCT.unpack_from(content, position + RECORD_HEAD_STRUCT.size)
                     pieces.append(
                         (np.array([channel], np.uint16), np.array([time], np.uint64), np.array([position], np.uint64))
                     )
                     count += 1
                 else:
                     self._parse_declaration(contents, content[position:following], position, count)
-                known, position = known + RECORD_HEAD.size + length, following
+                known, position = known + RECORD_HEAD_STRUCT.size + length, following
         contents.channel, contents.log_time, contents.offset = map(np.concatenate, zip(*pieces, strict=True))
         contents.end = position
         contents.skipped_bytes = 0 if contents.bad_ranges else position - known
@@ -145,7 +145,7 @@ class ChunkParser:
 
     def _copy_rows(self, rows: int) -> tuple[Any, Any, Any]:
         columns = self._columns
-        offset = (columns.offset[:rows] - RECORD_HEAD.size - MESSAGE_BYTES).astype(np.uint64)
+        offset = (columns.offset[:rows] - RECORD_HEAD_STRUCT.size - MESSAGE_BYTES).astype(np.uint64)
         return columns.code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
 
     def _parse_declaration(self, contents: ChunkContents, record: bytes, position: int, count: int) -> None:
@@ -154,7 +154,7 @@ class ChunkParser:
             try:
                 if record[0] == Opcode.MESSAGE:
                     raise ValueError(
-                        f"a message of {len(record) - RECORD_HEAD.size} bytes, which is too short to be one"
+                        f"a message of {len(record) - RECORD_HEAD_STRUCT.size} bytes, which is too short to be one"
                     )
                 parse_record(record)
             except ValueError as error:

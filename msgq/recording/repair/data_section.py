@@ -17,10 +17,10 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.errors import StateError
-from msgq.recording.mcap_io.attachments import CRC_BYTES, find_crc_offset, read_attachment_index
+from msgq.recording.mcap_io.attachments import ATTACHMENT_CRC_BYTES, find_attachment_crc_offset, read_attachment_index
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.compression import find_compatibility_error
-from msgq.recording.mcap_io.crc import crc_of_range
+from msgq.recording.mcap_io.crc import compute_range_crc
 from msgq.recording.mcap_io.record_scanner import (
     DAMAGE_OPCODE,
     ChunkTooLargeError,
@@ -28,7 +28,12 @@ from msgq.recording.mcap_io.record_scanner import (
     ScannedRecord,
     decompress_chunk,
 )
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, MESSAGE_INDEX_HEAD, RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import (
+    CHUNK_HEAD_STRUCT,
+    MCAP_MAGIC,
+    MESSAGE_INDEX_HEAD_STRUCT,
+    RECORD_HEAD_STRUCT,
+)
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser, parse_record, record_name
 
 _BLOCK_BYTES = 1 << 20
@@ -137,7 +142,7 @@ class DataSection:
             elif opcode == Opcode.DATA_END and bound < self._size:
                 raise ValueError("the data are said to end, which they do not")
             elif opcode == Opcode.DATA_END and head[0] == Opcode.DATA_END:
-                part.end = start + RECORD_HEAD.size + RECORD_HEAD.unpack_from(head)[1]
+                part.end = start + RECORD_HEAD_STRUCT.size + RECORD_HEAD_STRUCT.unpack_from(head)[1]
             elif opcode == Opcode.DATA_END:
                 part.end = start  # there is no such record: what comes is the footer
             elif opcode in _SUMMARY_OPCODES:
@@ -185,14 +190,14 @@ class DataSection:
         errors, places, seen = [], inside.by_channel(), set()
         for channel, start, end in indexes:
             expected = places.get(channel, np.empty((0, 2), np.uint64))
-            count = MESSAGE_INDEX_HEAD.unpack(self._read(start, start + MESSAGE_INDEX_HEAD.size))[3] / 16
+            count = MESSAGE_INDEX_HEAD_STRUCT.unpack(self._read(start, start + MESSAGE_INDEX_HEAD_STRUCT.size))[3] / 16
             if channel in seen:
                 errors.append((start, f"a second message index of channel {channel}"))
             elif count != len(expected):
                 text = f"the message index of channel {channel} has {count:g} entries for {len(expected)} messages"
                 errors.append((start, text))
             else:
-                begin = start + MESSAGE_INDEX_HEAD.size
+                begin = start + MESSAGE_INDEX_HEAD_STRUCT.size
                 entries = np.frombuffer(self._read(begin, min(end, begin + len(expected) * 16)), "<u8").reshape(-1, 2)
                 if not (np.array_equal(entries, expected) or np.array_equal(_sort_by_offset(entries), expected)):
                     errors.append(
@@ -209,8 +214,8 @@ class DataSection:
     def _parse_messages(self, part: SectionRecord, bound: int) -> None:
         """Look at the messages from here on, as many as fit in a block."""
         length = part.end - part.start
-        if length > self._max_chunk_bytes + RECORD_HEAD.size:
-            raise ChunkTooLargeError(length - RECORD_HEAD.size, self._max_chunk_bytes)
+        if length > self._max_chunk_bytes + RECORD_HEAD_STRUCT.size:
+            raise ChunkTooLargeError(length - RECORD_HEAD_STRUCT.size, self._max_chunk_bytes)
         block = self._read(part.start, part.start + max(length, min(_BLOCK_BYTES, bound - part.start)))
         part.chunk_contents = self._parser.parse_messages(block)
         part.end = part.start + part.chunk_contents.end
@@ -223,9 +228,9 @@ class DataSection:
         ValueError : its lengths do not fit each other, or its CRC is wrong.
         """
         index = read_attachment_index(self._fd, start, end - start)
-        at = find_crc_offset(index)
-        crc = int.from_bytes(self._read(at, at + CRC_BYTES), "little")
-        if crc and crc != crc_of_range(self._fd, start + RECORD_HEAD.size, at):
+        at = find_attachment_crc_offset(index)
+        crc = int.from_bytes(self._read(at, at + ATTACHMENT_CRC_BYTES), "little")
+        if crc and crc != compute_range_crc(self._fd, start + RECORD_HEAD_STRUCT.size, at):
             raise ValueError(f"the attachment {index.name[:100]!r}: its CRC is wrong")
         return index
 
@@ -234,21 +239,21 @@ def _scan_indexes(scanner: RecordScanner) -> Iterator[tuple[int, int, int]]:
     """Give the channel of each message index that comes next, and from where to where it is."""
     following = scanner.position
     for record in scanner:
-        head = record.head[: MESSAGE_INDEX_HEAD.size]
-        if record.opcode != Opcode.MESSAGE_INDEX or len(head) < MESSAGE_INDEX_HEAD.size:
+        head = record.head_bytes[: MESSAGE_INDEX_HEAD_STRUCT.size]
+        if record.opcode != Opcode.MESSAGE_INDEX or len(head) < MESSAGE_INDEX_HEAD_STRUCT.size:
             break
-        _, length, channel, size = MESSAGE_INDEX_HEAD.unpack(head)
-        if length < MESSAGE_INDEX_HEAD.size - RECORD_HEAD.size + size:
+        _, length, channel, size = MESSAGE_INDEX_HEAD_STRUCT.unpack(head)
+        if length < MESSAGE_INDEX_HEAD_STRUCT.size - RECORD_HEAD_STRUCT.size + size:
             break
-        yield channel, record.start, record.end
-        following = record.end
+        yield channel, record.start_offset, record.end_offset
+        following = record.end_offset
     scanner.position = following
 
 
 def _build_chunk_index(part: SectionRecord, data: bytes, indexes: Sequence[tuple[int, int, int]]) -> records.ChunkIndex:
     """Return what a summary should say of a chunk."""
-    *_, size, _, name_bytes = CHUNK_HEAD.unpack_from(data, RECORD_HEAD.size)
-    name_at = RECORD_HEAD.size + CHUNK_HEAD.size
+    *_, size, _, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(data, RECORD_HEAD_STRUCT.size)
+    name_at = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size
     times = part.chunk_contents.log_time if part.chunk_contents is not None else np.empty(0, np.uint64)
     return records.ChunkIndex(
         chunk_length=len(data),
@@ -273,11 +278,11 @@ def _find_chunk_errors(part: SectionRecord, data: bytes) -> Iterator[str]:
     if bad:
         suffix = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
         yield f"{bad[0][0]} bytes on: {bad[0][2]}{suffix}"
-    said = CHUNK_HEAD.unpack_from(data, RECORD_HEAD.size)[:2]
+    said = CHUNK_HEAD_STRUCT.unpack_from(data, RECORD_HEAD_STRUCT.size)[:2]
     times = (index.message_start_time, index.message_end_time)
     if said != times and len(part.contents.channel):
         yield f"it says that its messages are from {said[0]} to {said[1]}; they are from {times[0]} to {times[1]}"
-    begin = RECORD_HEAD.size + CHUNK_HEAD.size + len(index.compression) + 8
+    begin = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + len(index.compression) + 8
     why = find_compatibility_error(
         index.compression, memoryview(data)[begin : begin + index.compressed_size], index.uncompressed_size
     )

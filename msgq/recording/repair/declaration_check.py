@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.channel_registry import MetadataBudget
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.data_section import SectionRecord
 
@@ -18,12 +18,12 @@ RecordKey = tuple[int, int]  # opcode and id
 
 def make_record_key(record: bytes) -> RecordKey:
     """Return what a schema or a channel is known by."""
-    return record[0], int.from_bytes(record[RECORD_HEAD.size : RECORD_HEAD.size + 2], "little")
+    return record[0], int.from_bytes(record[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2], "little")
 
 
 def find_schema_key(channel: bytes) -> RecordKey | None:
     """Return the schema of a channel, if it has one."""
-    number = _IDS_STRUCT.unpack_from(channel, RECORD_HEAD.size)[1]
+    number = _IDS_STRUCT.unpack_from(channel, RECORD_HEAD_STRUCT.size)[1]
     return (Opcode.SCHEMA, number) if number else None
 
 
@@ -84,7 +84,9 @@ class DeclarationChecker:
             self.redeclared.append(key)
         self.ids.add(key)
         self.new.append(record)
-        if self._budget.reserve((key[0], record[RECORD_HEAD.size : RECORD_HEAD.size + 2]), len(record)):
+        if self._budget.reserve_record(
+            (key[0], record[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2]), len(record)
+        ):
             self.newest[key] = record
         schema = find_schema_key(record) if key[0] == Opcode.CHANNEL else None
         return [MissingDeclaration(schema, key[1])] if schema is not None and schema not in self.ids else []

@@ -88,7 +88,7 @@ class FileExamination:
         RecordingError : the file cannot be read.
         """
         shown = make_printable_path(self._path)
-        with FileSource(self._path).open() as fd:
+        with FileSource(self._path).open_descriptor() as fd:
             for severity, offset, rule, text in self._check_file(fd, os.fstat(fd).st_size):
                 yield Finding(shown, offset, severity, rule, make_printable_path(text[:1000]))
 

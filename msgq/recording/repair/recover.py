@@ -103,8 +103,8 @@ class FileRepair:
             raise InvalidValueError("give an output, or let the file be changed in place, not both")
         self._path, self._max_chunk_bytes, self._in_place, self._rewrites_all = path, most, in_place, anew
         self._copies_whole = output is not None
-        label = recording_files.REINDEXED if anew else recording_files.RECOVERED
-        self._output = path.resolve() if in_place else output or recording_files.sibling_path(path, label)
+        label = recording_files.REINDEXED_LABEL if anew else recording_files.RECOVERED_LABEL
+        self._output = path.resolve() if in_place else output or recording_files.make_sibling_path(path, label)
 
     def run(self) -> Recovery:
         """Do it."""
@@ -135,8 +135,8 @@ class FileRepair:
             str(self._path),
             str(self._output),
             True,
-            sum(index.counts.values()),
-            len(index.chunks),
+            sum(index.message_counts.values()),
+            len(index.chunk_indexes),
             plan.cut.size,
             plan.damaged.size,
             tuple(_describe_actions(plan, findings)),
@@ -174,14 +174,14 @@ def _count_messages(path: Path, most: int) -> int:
     """Return how many messages readers of ours find in a file."""
     columns, count = ScanColumns(16384), 0
     file = McapFile(path, lambda _: 0, lambda _: None, most=most)
-    if file.source.is_copy:
+    if file.file_source.reads_decompressed_copy:
         raise RecordingError(f"{path} is compressed as a whole; decompress it first: zstd -d {path}")
     for block in file.blocks:
         content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
             columns.clear()
-            position = file.scan(block, content, position, columns, 0, TIME_MAX)
+            position = file.scan_block_messages(block, content, position, columns, 0, TIME_MAX)
             count += columns.rows
     return count
 

@@ -13,9 +13,9 @@ from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
-from msgq.recording.mcap_io.crc import crc_of_range
+from msgq.recording.mcap_io.crc import compute_range_crc
 from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD, encode
+from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD_STRUCT, encode_records
 from msgq.recording.mcap_io.segment_writer import SummaryBuilder
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.data_section import DataSection, SectionRecord
@@ -84,13 +84,13 @@ class OldSummary:
         if (
             footer < len(MCAP_MAGIC)
             or not end.endswith(MCAP_MAGIC)
-            or RECORD_HEAD.unpack_from(end) != (Opcode.FOOTER, 20)
+            or RECORD_HEAD_STRUCT.unpack_from(end) != (Opcode.FOOTER, 20)
         ):
             return cls()
-        start, _, crc = struct.unpack_from("<QQI", end, RECORD_HEAD.size)
+        start, _, crc = struct.unpack_from("<QQI", end, RECORD_HEAD_STRUCT.size)
         if not len(MCAP_MAGIC) <= start < footer:
             return cls()
-        is_right = crc == crc_of_range(fd, start, footer + RECORD_HEAD.size + 16)
+        is_right = crc == compute_range_crc(fd, start, footer + RECORD_HEAD_STRUCT.size + 16)
         summary = cls.scan(fd, start, footer, crc != 0 and is_right)
         if crc and not is_right:
             summary.unknown.clear()
@@ -100,14 +100,14 @@ class OldSummary:
     def scan(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
         """Return what records from a place on say, as far as they make sense."""
         summary, budget = cls(is_sound), MetadataBudget()
-        while end - start >= RECORD_HEAD.size:
-            opcode, length = RECORD_HEAD.unpack(os.pread(fd, RECORD_HEAD.size, start))
-            following = start + RECORD_HEAD.size + length
+        while end - start >= RECORD_HEAD_STRUCT.size:
+            opcode, length = RECORD_HEAD_STRUCT.unpack(os.pread(fd, RECORD_HEAD_STRUCT.size, start))
+            following = start + RECORD_HEAD_STRUCT.size + length
             if following > end:
                 break
             known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
             if (known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
-                summary._add_record(os.pread(fd, RECORD_HEAD.size + length, start), fd, budget)
+                summary._add_record(os.pread(fd, RECORD_HEAD_STRUCT.size + length, start), fd, budget)
             start = following
         summary.chunks.sort()
         return summary
@@ -122,13 +122,13 @@ class OldSummary:
             return
         if isinstance(record, records.ChunkIndex):
             times = (record.message_start_time, record.message_end_time, record.uncompressed_size)
-            wanted = RECORD_HEAD.pack(Opcode.CHUNK, max(record.chunk_length - RECORD_HEAD.size, 0)) + struct.pack(
-                "<QQQ", *times
-            )
+            wanted = RECORD_HEAD_STRUCT.pack(
+                Opcode.CHUNK, max(record.chunk_length - RECORD_HEAD_STRUCT.size, 0)
+            ) + struct.pack("<QQQ", *times)
             at = record.chunk_start_offset
             if self.is_sound and at < 1 << 62 and os.pread(fd, len(wanted), at) == wanted:
                 self.chunks.append(at)
-        elif room.reserve((data[0], data[RECORD_HEAD.size : RECORD_HEAD.size + 2]), len(data)):
+        elif room.reserve_record((data[0], data[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2]), len(data)):
             self.declarations[make_record_key(data)] = data
 
 
@@ -203,7 +203,7 @@ class RepairPlan:
         if self.leading_position < 0:
             self.leading_position = len(self.steps)
         self._plan_declarations(old)
-        self.index.unknown = old.unknown
+        self.index.unknown_records = old.unknown
 
     def _add_record(self, part: SectionRecord) -> None:
         opcode, start, end = part.opcode, part.start, part.end
@@ -261,7 +261,7 @@ class RepairPlan:
 
     def _count_record(self, part: SectionRecord) -> None:
         for number, places in part.contents.by_channel().items():
-            self.index.add_messages(number, len(places))
+            self.index.count_messages(number, len(places))
             self.index.extend_time_range(int(places[:, 0].min()), int(places[:, 0].max()))
 
     def _add_chunk(self, part: SectionRecord) -> None:
@@ -343,5 +343,5 @@ def make_placeholder(key: RecordKey) -> bytes:
     """Return a description for a schema or a channel whose own is lost: messages can be read at least as bytes."""
     name = f"undescribed_{key[1]}"
     if key[0] == Opcode.SCHEMA:
-        return encode(records.Schema(id=key[1], name=name, encoding="", data=b""))
-    return encode(records.Channel(id=key[1], topic=name, message_encoding="", metadata={}, schema_id=0))
+        return encode_records(records.Schema(id=key[1], name=name, encoding="", data=b""))
+    return encode_records(records.Channel(id=key[1], topic=name, message_encoding="", metadata={}, schema_id=0))

@@ -12,10 +12,16 @@ from mcap.opcode import Opcode
 from msgq import __version__
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import crc32
-from msgq.recording.mcap_io.record_scanner import chunk_unknown_fields, decompress_chunk
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, MCAP_MAGIC, MESSAGE_INDEX_HEAD, RECORD_HEAD, encode
-from msgq.recording.mcap_io.segment_writer import Compressor
-from msgq.recording.mcap_io.unknown_records import SKIPPED_MAGIC, SKIPPED_OPCODE
+from msgq.recording.mcap_io.record_scanner import decompress_chunk, read_unknown_chunk_fields
+from msgq.recording.mcap_io.record_structs import (
+    CHUNK_HEAD_STRUCT,
+    MCAP_MAGIC,
+    MESSAGE_INDEX_HEAD_STRUCT,
+    RECORD_HEAD_STRUCT,
+    encode_records,
+)
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor
+from msgq.recording.mcap_io.unknown_records import SKIPPED_BYTES_MAGIC, SKIPPED_BYTES_OPCODE
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser
 from msgq.recording.repair.repair_plan import RepairAction, RepairPlan, RepairStep
 
@@ -54,7 +60,7 @@ class RepairWriter:
             self._write(b"".join(plan.leading_declarations.values()))
         schemas = [record for (opcode, _), record in plan.declarations.items() if opcode == Opcode.SCHEMA]
         channels = [record for (opcode, _), record in plan.declarations.items() if opcode == Opcode.CHANNEL]
-        self._write(plan.index.build(self._size, schemas, channels, self._crc))
+        self._write(plan.index.build_data_end_and_summary(self._size, schemas, channels, self._crc))
 
     def _write(self, data: bytes) -> None:
         self._crc = crc32(data, self._crc)
@@ -68,20 +74,23 @@ class RepairWriter:
         if step.action is RepairAction.PASS_OVER:
             for start in range(step.start, step.end, _SKIPPED_BYTES):
                 end = min(step.end, start + _SKIPPED_BYTES)
-                self._write(RECORD_HEAD.pack(SKIPPED_OPCODE, len(SKIPPED_MAGIC) + end - start) + SKIPPED_MAGIC)
+                self._write(
+                    RECORD_HEAD_STRUCT.pack(SKIPPED_BYTES_OPCODE, len(SKIPPED_BYTES_MAGIC) + end - start)
+                    + SKIPPED_BYTES_MAGIC
+                )
                 self.copy(start, end)
         elif step.action is RepairAction.KEEP or (step.action is RepairAction.ENCLOSE and not plan.has_chunks):
             self.copy(step.start, step.end)
             if isinstance(record, records.ChunkIndex):
                 offsets = {channel: at + moved for channel, at in record.message_index_offsets.items()}
                 start = record.chunk_start_offset + moved
-                index.chunks.append(replace(record, chunk_start_offset=start, message_index_offsets=offsets))
+                index.chunk_indexes.append(replace(record, chunk_start_offset=start, message_index_offsets=offsets))
             elif isinstance(record, records.AttachmentIndex):
-                index.attachments.append(replace(record, offset=record.offset + moved))
+                index.attachment_indexes.append(replace(record, offset=record.offset + moved))
             elif isinstance(record, records.MetadataIndex):
-                index.metadata.append(replace(record, offset=record.offset + moved))
+                index.metadata_indexes.append(replace(record, offset=record.offset + moved))
         else:
-            plan.index.chunks.append(self._write_chunk(step))
+            plan.index.chunk_indexes.append(self._write_chunk(step))
 
     def _write_chunk(self, step: RepairStep) -> records.ChunkIndex:
         """Write a chunk with a new index, and of its records those that are good."""
@@ -89,7 +98,7 @@ class RepairWriter:
         record: records.ChunkIndex = step.record
         content, tail = os.pread(self._old, step.end - step.start, step.start), b""
         if step.action is not RepairAction.ENCLOSE:
-            tail = chunk_unknown_fields(content)
+            tail = read_unknown_chunk_fields(content)
             content = decompress_chunk(content, self._max_chunk_bytes)
         inside = self._parser.parse_chunk(content)
         if step.action is RepairAction.INDEX:
@@ -104,7 +113,7 @@ class RepairWriter:
             entries = places.astype("<u8").tobytes()
             offsets[channel] = self._size
             self._write(
-                MESSAGE_INDEX_HEAD.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), channel, len(entries)) + entries
+                MESSAGE_INDEX_HEAD_STRUCT.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), channel, len(entries)) + entries
             )
         changes: dict[str, Any] = {"message_index_offsets": offsets, "message_index_length": self._size - begin}
         return replace(record, chunk_start_offset=at, **changes)
@@ -114,12 +123,12 @@ def _build_chunk(
     content: bytes, inside: ChunkContents, compression: str, tail: bytes
 ) -> tuple[bytes, records.ChunkIndex]:
     """Return a chunk of records, and its index as if it were the file's first record and had no message index."""
-    data = Compressor(compression or "none", None).compress(content, memoryview(b""))
+    data = ChunkCompressor(compression or "none", None).compress_chunk(content, memoryview(b""))
     first, last = int(inside.log_time.min()) if len(inside.log_time) else 0, int(inside.log_time.max(initial=0))
-    head = CHUNK_HEAD.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
+    head = CHUNK_HEAD_STRUCT.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
     body = head + len(data).to_bytes(8, "little") + data + tail
     index = records.ChunkIndex(
-        chunk_length=RECORD_HEAD.size + len(body),
+        chunk_length=RECORD_HEAD_STRUCT.size + len(body),
         chunk_start_offset=0,
         compression=compression,
         compressed_size=len(data),
@@ -129,7 +138,7 @@ def _build_chunk(
         message_start_time=first,
         uncompressed_size=len(content),
     )
-    return RECORD_HEAD.pack(Opcode.CHUNK, len(body)) + body, index
+    return RECORD_HEAD_STRUCT.pack(Opcode.CHUNK, len(body)) + body, index
 
 
 def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
@@ -144,5 +153,5 @@ def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
 def _build_header(plan: RepairPlan) -> bytes:
     """Return a header for a file that has lost its own."""
     names = {step.record.name for step in plan.steps if isinstance(step.record, records.MetadataIndex)}
-    profile = metadata_keys.PROFILE if metadata_keys.RECORDING in names else ""
-    return encode(records.Header(profile=profile, library=f"msgq-bus {__version__}"))
+    profile = metadata_keys.MSGQ_PROFILE if metadata_keys.RECORDING_METADATA in names else ""
+    return encode_records(records.Header(profile=profile, library=f"msgq-bus {__version__}"))

@@ -12,8 +12,14 @@ from typing import Any
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.crc import crc_of_range
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD, FOOTER_BYTES, MCAP_MAGIC, MESSAGE_INDEX_HEAD, RECORD_HEAD
+from msgq.recording.mcap_io.crc import compute_range_crc
+from msgq.recording.mcap_io.record_structs import (
+    CHUNK_HEAD_STRUCT,
+    FOOTER_BYTES,
+    MCAP_MAGIC,
+    MESSAGE_INDEX_HEAD_STRUCT,
+    RECORD_HEAD_STRUCT,
+)
 from msgq.recording.repair.chunk_parser import parse_record, record_name
 from msgq.recording.repair.data_section import SectionRecord
 from msgq.recording.repair.declaration_check import (
@@ -107,9 +113,9 @@ class SummaryChecker:
             yield from self._check_data_end(data_end)
         position, footer = data_end.end, None
         while footer is None and position < self._size:
-            head = os.pread(self._fd, RECORD_HEAD.size, position)
-            opcode, length = RECORD_HEAD.unpack(head) if len(head) == RECORD_HEAD.size else (0, 0)
-            following = position + RECORD_HEAD.size + length
+            head = os.pread(self._fd, RECORD_HEAD_STRUCT.size, position)
+            opcode, length = RECORD_HEAD_STRUCT.unpack(head) if len(head) == RECORD_HEAD_STRUCT.size else (0, 0)
+            following = position + RECORD_HEAD_STRUCT.size + length
             if opcode == 0 or following > self._size:
                 yield "error", position, "summary", "the file ends within a record, or with what is none"
                 return
@@ -125,11 +131,11 @@ class SummaryChecker:
         yield from self._check_completeness(footer)
 
     def _check_data_end(self, part: SectionRecord) -> Iterator[RawFinding]:
-        if part.end - part.start < RECORD_HEAD.size + 4:
+        if part.end - part.start < RECORD_HEAD_STRUCT.size + 4:
             yield "error", part.start, "data end", "the DataEnd record is too short"
             return
-        crc = int.from_bytes(os.pread(self._fd, 4, part.start + RECORD_HEAD.size), "little")
-        if crc and (right := crc_of_range(self._fd, 0, part.start)) != crc:
+        crc = int.from_bytes(os.pread(self._fd, 4, part.start + RECORD_HEAD_STRUCT.size), "little")
+        if crc and (right := compute_range_crc(self._fd, 0, part.start)) != crc:
             yield "error", part.start, "data crc", f"the CRC of the data is said to be {crc:#x}, and is {right:#x}"
 
     def _check_record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
@@ -202,20 +208,20 @@ class SummaryChecker:
     def _build_expected_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
         """Return what an index of a chunk should be, which is whole."""
         at = index.chunk_start_offset
-        head = os.pread(self._fd, RECORD_HEAD.size + CHUNK_HEAD.size, at)
-        first, last, size, _, name_bytes = CHUNK_HEAD.unpack_from(head, RECORD_HEAD.size)
+        head = os.pread(self._fd, RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size, at)
+        first, last, size, _, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
         name = os.pread(self._fd, name_bytes + 8, at + len(head))
-        length = RECORD_HEAD.size + RECORD_HEAD.unpack_from(head)[1]
+        length = RECORD_HEAD_STRUCT.size + RECORD_HEAD_STRUCT.unpack_from(head)[1]
         offsets: dict[int, int] = {}
         index_bytes = self._data_stats.chunks[at]
         position = at + length
         while position < at + length + index_bytes:
-            _, record_bytes, channel, entry_bytes = MESSAGE_INDEX_HEAD.unpack(
-                os.pread(self._fd, MESSAGE_INDEX_HEAD.size, position)
+            _, record_bytes, channel, entry_bytes = MESSAGE_INDEX_HEAD_STRUCT.unpack(
+                os.pread(self._fd, MESSAGE_INDEX_HEAD_STRUCT.size, position)
             )
             if entry_bytes or channel in index.message_index_offsets:  # of no messages: it may stay unsaid
                 offsets.setdefault(channel, position)
-            position += RECORD_HEAD.size + record_bytes
+            position += RECORD_HEAD_STRUCT.size + record_bytes
         if not index.message_index_offsets and not index.message_index_length:
             index_bytes, offsets = 0, {}  # "no message indexing is available": it may be so
         return records.ChunkIndex(
@@ -257,14 +263,14 @@ class SummaryChecker:
     def _check_footer(self, begin: int, footer: int, end: int) -> Iterator[RawFinding]:
         """Judge the footer against the summary that begins at a place."""
         if end - footer != FOOTER_BYTES - len(MCAP_MAGIC):
-            text = f"a footer of {end - footer - RECORD_HEAD.size} bytes instead of {_FOOTER_STRUCT.size}"
+            text = f"a footer of {end - footer - RECORD_HEAD_STRUCT.size} bytes instead of {_FOOTER_STRUCT.size}"
             yield "error", footer, "footer", text
         if os.pread(self._fd, len(MCAP_MAGIC), end) != MCAP_MAGIC:
             yield "error", end, "magic", "the file does not end with MCAP's magic bytes"
         elif end + len(MCAP_MAGIC) < self._size:
             text = f"{self._size - end - len(MCAP_MAGIC)} bytes follow behind the file's end"
             yield "error", end + len(MCAP_MAGIC), "magic", text
-        data = os.pread(self._fd, _FOOTER_STRUCT.size, footer + RECORD_HEAD.size)
+        data = os.pread(self._fd, _FOOTER_STRUCT.size, footer + RECORD_HEAD_STRUCT.size)
         if len(data) < _FOOTER_STRUCT.size:
             return
         start, offsets, crc = _FOOTER_STRUCT.unpack(data)
@@ -273,7 +279,9 @@ class SummaryChecker:
         if start not in ({begin} if begin < footer else {0, footer}):
             text = f"the footer says that the summary is at {start}; it is at {begin if begin < footer else 0}"
             yield "error", footer, "footer", text
-        elif crc and crc != (right := crc_of_range(self._fd, start or footer, footer + RECORD_HEAD.size + 16)):
+        elif crc and crc != (
+            right := compute_range_crc(self._fd, start or footer, footer + RECORD_HEAD_STRUCT.size + 16)
+        ):
             yield "error", footer, "summary crc", f"the CRC of the summary is said to be {crc:#x}, and is {right:#x}"
         if offsets != first and (first or offsets != footer):
             yield "error", footer, "footer", f"the footer says that the summary's offsets are at {offsets}, not {first}"

@@ -143,19 +143,19 @@ class _ExportChannels:
         key = tuple(values.get(name) for name in _CHANNEL_COLUMNS)
         if key not in self._channel_numbers:
             before = _boundary_loss(values, "lost_before")  # of the first message
-            self._channel_numbers[key] = self._add_channel(values, BoundaryLosses(before=before))
+            self._channel_numbers[key] = self._add_channel(values, BoundaryLosses(loss_before=before))
         return self._channel_numbers[key]
 
     def write_loss_after(self, values: dict[str, Any]) -> None:
         """Store the losses after a row in a channel without messages."""
-        self._add_channel(values, BoundaryLosses(after=_boundary_loss(values, "lost_after")))
+        self._add_channel(values, BoundaryLosses(loss_after=_boundary_loss(values, "lost_after")))
 
     def _add_channel(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
         source = MessageSource(_row_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
-        counting = metadata_keys.RECEIVED if keeps_values(source.kind) else metadata_keys.PUBLISHED
+        counting = metadata_keys.RECORDER_SEQUENCE if keeps_values(source.kind) else metadata_keys.PUBLISHER_SEQUENCE
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
-        metadata = metadata_keys.channel_metadata(
-            epoch, counting, source=source, boundary_losses=boundary_losses.metadata()
+        metadata = metadata_keys.build_channel_metadata(
+            epoch, counting, source=source, boundary_losses=boundary_losses.build_metadata()
         )
         return self._writer.channel(endpoint, self._find_schema(values), metadata=metadata)
 

@@ -16,8 +16,8 @@ from msgq.errors import InvalidValueError
 from msgq.lake.columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
 from msgq.lake.schema_ids import schema_id
 from msgq.recording import LogReader, Problem
-from msgq.recording.mcap_io.channel_registry import Channel
-from msgq.recording.mcap_io.metadata_keys import RECORDING
+from msgq.recording.mcap_io.channel_registry import RecordedChannel
+from msgq.recording.mcap_io.metadata_keys import RECORDING_METADATA
 from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.reader.arrow_batches import read_batches
 from msgq.spark.source.origins import origin_offset, origin_times
@@ -32,8 +32,8 @@ MESSAGE_SOURCE_COLUMNS = ("kind", "publisher", "key")
 READ_ERRORS_SCHEMA = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])
 
 
-_CHANNEL_COLUMNS: dict[str, Callable[[Channel], str | int | None]] = {
-    "run": lambda channel: channel.run,
+_CHANNEL_COLUMNS: dict[str, Callable[[RecordedChannel], str | int | None]] = {
+    "run": lambda channel: channel.run_id,
     "endpoint": lambda channel: channel.endpoint,
     "epoch": lambda channel: channel.epoch,
     "encoding": lambda channel: channel.schema.encoding if channel.schema else "",
@@ -45,7 +45,7 @@ _CHANNEL_COLUMNS: dict[str, Callable[[Channel], str | int | None]] = {
     "options": lambda channel: channel.source.options or None,
 }
 _FILE_COLUMNS: dict[str, Callable[[LogReader], str]] = {
-    "host": lambda log: log.files[0].metadata.get(RECORDING, {}).get("host", ""),
+    "host": lambda log: log.files[0].metadata.get(RECORDING_METADATA, {}).get("host", ""),
     "file": lambda log: make_printable_path(log.files[0].path),
 }
 
@@ -158,7 +158,7 @@ def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _channel_column(channels: Sequence[Channel], codes: pa.Array, field: pa.Field) -> pa.Array:
+def _channel_column(channels: Sequence[RecordedChannel], codes: pa.Array, field: pa.Field) -> pa.Array:
     values = [_CHANNEL_COLUMNS[field.name](channel) for channel in channels]
     if len(set(values)) == 1:
         return _repeat_value(values[0], field.type, len(codes))

@@ -139,7 +139,7 @@ class ZmqFeed:
                 socket.connect(self._context, name)
             self._poller.registerSocket(socket)
             self._sockets[socket], self._received_counts[number] = number, 0
-            self.channels[number] = encode_channel(number, name, None, 1, metadata_keys.RECEIVED)
+            self.channels[number] = encode_channel(number, name, None, 1, metadata_keys.RECORDER_SEQUENCE)
 
     @property
     def largest_message_bytes(self) -> int:

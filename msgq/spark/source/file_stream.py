@@ -22,7 +22,7 @@ from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, open_readonly
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
-from msgq.recording.mcap_io.recording_files import SUFFIX, SUFFIXES
+from msgq.recording.mcap_io.recording_files import MCAP_SUFFIX, MCAP_SUFFIXES
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import Partition, check_unread_files, log_partitions, log_rows
 
@@ -39,7 +39,7 @@ RecordingOffset = dict[str, StreamPosition]
 _RECORD_HEADER = struct.Struct("<BQ")
 _CHUNK_SIZE_FIELD = struct.Struct("<16xQ")  # of its content, behind two times
 _CLOSED_FILE_BYTES_MIN = 2 * len(MCAP_MAGIC) + _RECORD_HEADER.size + 20  # the least that a closed file has
-_SEGMENT_NAME = re.compile(r"(\d{6,7})" + re.escape(SUFFIX))
+_SEGMENT_NAME = re.compile(r"(\d{6,7})" + re.escape(MCAP_SUFFIX))
 _END_POSITION = 2**62
 
 _log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def _find_recordings(options: Options) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
     recordings: dict[str, dict[int, Path]] = {}
     for path in filter(Path.is_file, map(Path.absolute, options.files([]))):  # what is none has no messages, ever
-        if not path.name.endswith(SUFFIX) and path.name.endswith(SUFFIXES):
+        if not path.name.endswith(MCAP_SUFFIX) and path.name.endswith(MCAP_SUFFIXES):
             text = f"{path} is compressed as a whole, and no stream; read it with spark.read, or decompress it"
             raise RecordingError(f"{text} first: zstd -d")
         number = _SEGMENT_NAME.fullmatch(path.name)
@@ -239,8 +239,8 @@ def read_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
             raise
         return  # it is no recording, as a batch finds, too
     for block in blocks:
-        if block.offset + block.length > position:
-            yield ReadStep(block.offset + block.length, block.size)
+        if block.offset + block.stored_bytes > position:
+            yield ReadStep(block.offset + block.stored_bytes, block.uncompressed_bytes)
 
 
 def _complete_steps(path: Path, begin: int) -> Iterator[ReadStep]:

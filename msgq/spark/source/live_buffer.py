@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.core import ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import Compressor, SegmentWriter
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter
 from msgq.spark.source.bus_feed import BusFeed
 
 _CHUNK_BYTES = 4 << 20
@@ -50,7 +50,7 @@ class LiveBuffer:
         self._buffered_files: deque[BufferedFile] = deque()
         self._feed, self._room_bytes = feed, room
         self._directory, self._lock = _make_locked_directory(root)
-        self._compressor = Compressor("none", None)
+        self._compressor = ChunkCompressor("none", None)
         self._written_messages = self._planned_messages = self._waiting_bytes = self._written_files = 0
         self._flush_requested = self._stopping = False
         self.lost = feed.lost()
@@ -136,7 +136,7 @@ class LiveBuffer:
                 self._condition.wait_for(lambda: self._stopping or not self._is_full)
 
     def _write(self, chunk: ChunkBuffer) -> None:
-        path = self._directory / f"{self._written_files:09}{recording_files.SUFFIX}"
+        path = self._directory / f"{self._written_files:09}{recording_files.MCAP_SUFFIX}"
         self._written_files += 1
         metadata = {"run": self.run, "host": platform.node()}
         segment = SegmentWriter(path, self._compressor, metadata)

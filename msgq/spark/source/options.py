@@ -16,8 +16,8 @@ from msgq.common.selection import EndpointPattern, parse_pattern
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
-from msgq.recording.mcap_io.recording_files import SUFFIX, filter_recordings, natural_sort_key
-from msgq.recording.mcap_io.rosbag2 import SQLITE_SUFFIX, sqlite_error
+from msgq.recording.mcap_io.recording_files import MCAP_SUFFIX, filter_recording_names, make_natural_sort_key
+from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, make_sqlite_error
 from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -153,13 +153,15 @@ class Options:
         """
         paths: dict[Path, None] = {}
         for text in self.paths:
-            named = [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=natural_sort_key)
+            named = (
+                [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=make_natural_sort_key)
+            )
             if not named:
                 raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
             for path in named:
                 inside = _list_recordings(path, problems) if path.is_dir() else [path]
                 if not inside:
-                    problems.append(Problem(str(path), 0, f"there is no {SUFFIX} file in it"))
+                    problems.append(Problem(str(path), 0, f"there is no {MCAP_SUFFIX} file in it"))
                 paths.update(dict.fromkeys(inside))
         return list(paths)
 
@@ -204,10 +206,10 @@ def _list_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
 
     paths = []
     for top, _, names in os.walk(directory, onerror=note):
-        paths += [Path(top, name) for name in filter_recordings(names)]
-        bags = [Path(top, name) for name in names if name.endswith(SQLITE_SUFFIX)]
-        problems += [Problem(str(path), 0, str(sqlite_error(path))) for path in bags]
-    return sorted(paths, key=lambda path: (path.parent, natural_sort_key(path)))
+        paths += [Path(top, name) for name in filter_recording_names(names)]
+        bags = [Path(top, name) for name in names if name.endswith(SQLITE_BAG_SUFFIX)]
+        problems += [Problem(str(path), 0, str(make_sqlite_error(path))) for path in bags]
+    return sorted(paths, key=lambda path: (path.parent, make_natural_sort_key(path)))
 
 
 def _parse_schemas(options: Mapping[str, str]) -> Schemas | None:
