@@ -38,7 +38,7 @@ PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci nightly random-tests mutants mutants-of-headers mutants-of-modules pythons bench lint format dist clean
+.PHONY: help demo test ci docs nightly random-tests mutants mutants-of-headers mutants-of-modules pythons bench lint format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
@@ -46,6 +46,7 @@ help:
 	@echo "make ci      set up, then run all checks that a change must pass: less than 15 minutes on two cores"
 	@echo "make nightly set up, then run all tests with random seeds, mutants, and each installed Python: hours"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
+	@echo "make docs    set up, then write the documentation site to build/site"
 	@echo "make lint    set up, then run the linters and type checkers"
 	@echo "make format  set up, then write the layout of Python and C files"
 	@echo "make dist    set up, then make the archive and the wheel, and test them in an environment of their own"
@@ -112,6 +113,7 @@ test: $(READY)
 
 ci: $(READY)
 	$(call timed,make lint,$(MAKE) --no-print-directory lint)
+	$(call timed,make docs,$(MAKE) --no-print-directory docs)
 	@$(MAKE) --no-print-directory test
 	$(call timed,tests marked ci,$(RUN) 50m $(BIN)/python $(PYTEST) -n auto -m "(ci and not nightly) or listed")
 
@@ -142,6 +144,10 @@ pythons: $(READY)
 bench: $(READY)
 	$(call install,bench)
 	$(BIN)/python -m tools.bench
+
+# A broken link, a missing page or an unknown name fails.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -67,11 +67,11 @@ def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
 def topics(prefix: str | None = None) -> list[TopicStats]:
     """Return a snapshot of every topic, sorted by name.
 
+    Files of other formats, and files that this user may not read, are left out.
+
     Parameters
     ----------
     prefix : topics of this prefix; None: of the one in force, "": of none.
-
-    Files that are no topics are left out; what cannot be read (another user's) as well.
     """
     return read_all(get_kind("topic"), prefix)
 
@@ -105,11 +105,11 @@ def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
 def channels(prefix: str | None = None) -> list[ChannelStats]:
     """Return a snapshot of every channel, sorted by name; broadcasts and mailboxes are channels, too.
 
+    Files of other formats, and files that this user may not read, are left out.
+
     Parameters
     ----------
     prefix : as in `topics`.
-
-    Files that are no channels are left out; what cannot be read (another user's) as well.
     """
     return read_all(get_kind("channel"), prefix)
 
@@ -143,11 +143,11 @@ def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
 def queues(prefix: str | None = None) -> list[QueueStats]:
     """Return a snapshot of every work queue, sorted by name.
 
+    Files of other formats, and files that this user may not read, are left out.
+
     Parameters
     ----------
     prefix : as in `topics`.
-
-    Files that are no queues are left out; what cannot be read (another user's) as well.
     """
     return read_all(get_kind("queue"), prefix)
 
@@ -206,12 +206,12 @@ def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
 def records(prefix: str | None = None) -> list[RecordStats]:
     """Return a snapshot of every vector and board, sorted by name.
 
+    Files of other formats, and files that this user may not read, are left out. All elements are read: a vector with
+    millions of elements takes some tenths of a second.
+
     Parameters
     ----------
     prefix : as in `topics`.
-
-    Files that are none are left out; what cannot be read (another user's) as well. All elements are looked at: of a
-    vector with millions of them that takes some tenths of a second.
     """
     return read_all(get_kind("records"), prefix)
 

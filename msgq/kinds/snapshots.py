@@ -33,11 +33,11 @@ def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
 def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     """Return a snapshot of every endpoint, of all kinds: topics first, then channels, records, queues; sorted in each.
 
+    Files of other formats, and files that this user may not read, are left out.
+
     Parameters
     ----------
     prefix : as of `msgq.stats.topics`.
-
-    Files that are no endpoints are left out, and so are files that cannot be read (another user's).
     """
     where = naming.resolve_prefix(prefix)
     snapshots = []
