@@ -10,9 +10,10 @@ from msgq.channel.channel import Channel
 from msgq.channel.names import KIND
 from msgq.common.message_source import MessageSource
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
+from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.channel import Subscriber
 from msgq.impl.fake.channel_state import ChannelState
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema
-from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
+from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 
 if TYPE_CHECKING:

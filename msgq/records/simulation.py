@@ -8,7 +8,8 @@ from typing import Any
 
 from msgq.common import naming, record_changes
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
+from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.records import Board, SeqlockVector
 from msgq.impl.fake.records_store import BoardStore, VectorStore
 from msgq.kinds.playback import PlaybackMessage
@@ -45,7 +46,7 @@ def _describe_sent(
     time_ns: int, node: str, store: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
     if isinstance(store, BoardStore):
-        key, data, _ = store.pending(bus_message)
+        key, data, _ = store.get_pending_change(bus_message)
         form = {"form": "board", "keys": store.capacity, "value_bytes": store.value_bytes}
         source = MessageSource(KIND.name, key=key, options=json.dumps(form))
         yield SentMessage(time_ns, node, store.endpoint, data, source, store.schema)
@@ -54,12 +55,12 @@ def _describe_sent(
 
 
 def _changes(time_ns: int, node: str, store: VectorStore, bus_message: BusMessage) -> Iterator[SentMessage]:
-    indices, rows, _ = store.pending(bus_message)
-    form = {"form": "vector", "length": len(store.items), "copies": store.copies, "exclusive": store.exclusive}
+    indices, rows, _ = store.get_pending_change(bus_message)
+    form = {"form": "vector", "length": len(store.elements), "copies": store.copies, "exclusive": store.exclusive}
     said = MessageSource(KIND.name, options=json.dumps(form))
     schema = record_changes.change_schema(store.dtype)
     for place, index in enumerate(indices.tolist()):
-        change = record_changes.RecordChange(index, store.begin(index), time_ns)
+        change = record_changes.RecordChange(index, store.count_begun_write(index), time_ns)
         data = record_changes.pack_change(change, rows[place].tobytes())
         yield SentMessage(time_ns, node, store.endpoint, data, said, schema)
 

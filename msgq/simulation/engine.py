@@ -18,7 +18,8 @@ from typing import Any
 from msgq.common import naming
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
-from msgq.impl.fake.bus import Bus, BusMember, BusMessage, EndpointState, Inbox, MessageHandler, PendingDelivery
+from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.endpoint_state import BusMember, BusMessage, EndpointState, Inbox, MessageHandler, PendingDelivery
 from msgq.kinds import kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, MsgqError
-from msgq.impl.fake.bus import BusMember, Inbox
-from msgq.impl.fake.waiting import Poller, Waitable, wait_condition
+from msgq.impl.fake.endpoint_state import BusMember, Inbox
+from msgq.impl.fake.waiting import Poller, Waitable, make_wait_condition
 
 #: What a generator waits for: a message, any of several, or seconds.
 WaitTarget = Waitable | Poller | float
@@ -154,7 +154,7 @@ class GeneratorNode(SimulatedProgram):
         except StopIteration:
             return
         if isinstance(self._awaited, (Waitable, Poller)):
-            ready, timeout_ns, label = wait_condition(self._awaited)
+            ready, timeout_ns, label = make_wait_condition(self._awaited)
         elif isinstance(self._awaited, (int, float)) and self._awaited >= 0:
             ready, timeout_ns, label = (lambda: False), round(self._awaited * NS_PER_S), "its time"
         else:

@@ -7,8 +7,10 @@ from typing import Any
 
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.impl.base.core import Context
-from msgq.impl.fake.bus import Bus, BusMessage, EndpointState, TopicState
+from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.subscriber import SubSocket
+from msgq.impl.fake.topic_state import TopicState
 from msgq.kinds import recorded_kind
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus, BusMessage, EndpointState
+from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from tests.blob_kind.names import KIND

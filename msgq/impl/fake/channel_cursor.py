@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 
 from msgq.errors import LostMessagesError
-from msgq.impl.fake import bus
 from msgq.impl.fake.channel_state import ChannelFile, ChannelState, IndexEntry, PublisherPool
+from msgq.impl.fake.endpoint_state import BusMessage, Inbox
 
 
-class ChannelCursor(bus.Inbox):
+class ChannelCursor(Inbox):
     """Where a subscriber is.
 
     Attributes
@@ -83,7 +83,7 @@ class ChannelCursor(bus.Inbox):
 
     # ---- what comes ----
 
-    def _record_arrival(self, message: bus.BusMessage) -> None:
+    def _record_arrival(self, message: BusMessage) -> None:
         if message[0] < self.arrived_position:
             self._repeated_positions.append(message[0])
         else:
@@ -92,7 +92,7 @@ class ChannelCursor(bus.Inbox):
     def set_arrival_callback(self, callback: Callable[[], object]) -> None:
         """See `Inbox`."""
 
-        def receive_and_notify(message: bus.BusMessage) -> None:
+        def receive_and_notify(message: BusMessage) -> None:
             self._record_arrival(message)
             callback()
 
@@ -106,7 +106,7 @@ class ChannelCursor(bus.Inbox):
         seen = max(self.arrived_position, self._overwritten_position)
         return seen > self.position or bool(self._repeated_positions) or self.position in self._dropped_positions
 
-    def drop_message(self, message: bus.BusMessage) -> None:
+    def drop_message(self, message: BusMessage) -> None:
         """See `Inbox`."""
         self._dropped_positions.add(message[0])
 

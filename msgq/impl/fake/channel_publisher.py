@@ -19,10 +19,10 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.fake.bus import EndpointState
 from msgq.impl.fake.channel_counters import read_publisher_stats
 from msgq.impl.fake.channel_state import ChannelFile, PublisherPool, slot_stride_bytes
-from msgq.impl.fake.memory import Memory, copy_of
+from msgq.impl.fake.endpoint_state import EndpointState
+from msgq.impl.fake.owned_buffer import OwnedBuffer, copy_buffer
 
 if TYPE_CHECKING:
     from msgq.common.stats.channel import ChannelPublisher
@@ -167,7 +167,7 @@ class Publisher:
         timeout_ns(timeout, self.endpoint)
         if getattr(getattr(data, "dtype", None), "hasobject", False):
             raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
-        message = data if type(data) is bytes else copy_of(data)
+        message = data if type(data) is bytes else copy_buffer(data)
         self.check_usable()  # an exporter may run any code
         slot = self._acquire_slot(len(message), timeout)
         return self.publish_slot(self._pool, slot, message, checked_origin)
@@ -247,7 +247,7 @@ class Publisher:
         previous.retire_pool(True)
 
 
-class Loan(Memory):
+class Loan(OwnedBuffer):
     """Room for a message, to be written in place; a buffer. Serves once.
 
     Attributes
@@ -278,7 +278,7 @@ class Loan(Memory):
         self._origin_time = validate_uint64(ns)
 
     def __enter__(self) -> Self:
-        self.check_shown()
+        self.check_exportable()
         return self
 
     def __exit__(
@@ -291,8 +291,8 @@ class Loan(Memory):
         else:
             self.discard()
 
-    def check_shown(self) -> None:
-        """See `Memory`."""
+    def check_exportable(self) -> None:
+        """See `OwnedBuffer`."""
         if self._is_over:
             text = "a loan serves once; this one was published or discarded"
             raise StateError(text, self._publisher.endpoint)
@@ -301,18 +301,18 @@ class Loan(Memory):
     def publish(self, size: int | None = None) -> int:
         """Publish it, or only its first bytes, and return the position."""
         wanted = self._size if size is None else validate_uint64(size)
-        self.check_shown()
+        self.check_exportable()
         if wanted > self._size:
             text = f"the loan has {self._size} bytes, and {wanted} were to be published"
             raise InvalidValueError(text, self._publisher.endpoint)
-        if self.exports:
+        if self.export_count:
             raise BufferError(
-                f"{self.exports} buffers still look into this loan (a memoryview, an array), and could change what was "
-                "published; release or delete them first"
+                f"{self.export_count} buffers still look into this loan (a memoryview, an array), and could change "
+                "what was published; release or delete them first"
             )
         slot, self._is_over, self._slot = cast("int", self._slot), True, None
         try:
-            self.position = self._publisher.publish_slot(self._pool, slot, self.to_bytes(wanted), self._origin_time)
+            self.position = self._publisher.publish_slot(self._pool, slot, self.copy_bytes(wanted), self._origin_time)
         finally:
             self._pool.end_loan(True)
         return self.position
@@ -322,7 +322,7 @@ class Loan(Memory):
         if self._is_over:
             return
         self._is_over = True
-        if not self.exports:
+        if not self.export_count:
             self._return_slot(True)
 
     def _return_slot(self, removes_pool: bool) -> None:

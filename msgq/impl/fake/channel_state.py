@@ -21,7 +21,8 @@ from msgq.errors import (
     TooManyPublishersError,
     TooManySubscribersError,
 )
-from msgq.impl.fake.bus import Bus, EndpointState, Inbox, fork_error
+from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.endpoint_state import EndpointState, Inbox, fork_error
 
 ROWS = VIEWER_ROWS = SUBSCRIBER_ROWS = 64
 PUBLISHER_ROWS = 63

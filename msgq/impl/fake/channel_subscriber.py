@@ -18,13 +18,13 @@ from msgq.errors import (
     TooManyViewsError,
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
-from msgq.impl.fake.bus import fork_error
 from msgq.impl.fake.channel_counters import read_subscriber_stats
 from msgq.impl.fake.channel_cursor import ChannelCursor
 from msgq.impl.fake.channel_state import ChannelFile, IndexEntry, PoolSlot, PublisherPool
-from msgq.impl.fake.memory import Memory
-from msgq.impl.fake.subscriber import fill
-from msgq.impl.fake.waiting import Waitable, wait_ready
+from msgq.impl.fake.endpoint_state import fork_error
+from msgq.impl.fake.owned_buffer import OwnedBuffer
+from msgq.impl.fake.subscriber import copy_into_buffer
+from msgq.impl.fake.waiting import Waitable, wait_until_ready
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,7 +157,7 @@ class Subscriber(Waitable):
             self._cursor.close()
             if self._rows is not None:
                 self._rows.release_rows()
-            self._end_waits()
+            self._end_all_waits()
 
     # ---- finding ----
 
@@ -177,7 +177,7 @@ class Subscriber(Waitable):
         if entry is not None or timeout == 0:
             return entry
         limit = timeout_ns(timeout, self._endpoint)
-        wait_ready([self], None if limit < 0 else limit)
+        wait_until_ready([self], None if limit < 0 else limit)
         return cursor.find_message()
 
     def _receive_entry(self, entry: IndexEntry) -> PoolSlot:
@@ -203,7 +203,7 @@ class Subscriber(Waitable):
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: float | None = None) -> int | None:
         """Take the next message into memory of the caller's."""
-        fill(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         try:
             entry = self._find_message(timeout)
@@ -213,7 +213,7 @@ class Subscriber(Waitable):
             if size > buffer_bytes:
                 text = f"the message has {size} bytes, the buffer {buffer_bytes}; it stays for the next call"
                 raise MessageTooLargeError(text, self._endpoint)
-            return fill(buffer, self._receive_entry(entry).data)
+            return copy_into_buffer(buffer, self._receive_entry(entry).data)
         finally:
             self._rearm_fd()
 
@@ -287,7 +287,7 @@ class Subscriber(Waitable):
                 publishers.append(self._last_message.publisher)
         self._rearm_fd()
         array = numpy.empty(len(messages), element)
-        fill(array, b"".join(messages))
+        copy_into_buffer(array, b"".join(messages))
         return array
 
     def __iter__(self) -> Self:
@@ -328,7 +328,7 @@ class Subscriber(Waitable):
         return sample
 
 
-class Sample(Memory):
+class Sample(OwnedBuffer):
     """A message that is held: a read-only buffer.
 
     Attributes
@@ -353,15 +353,15 @@ class Sample(Memory):
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def check_shown(self) -> None:
-        """See `Memory`."""
+    def check_exportable(self) -> None:
+        """See `OwnedBuffer`."""
         if self._rows is None:
             raise EndpointClosedError("this view was released; what it showed may be another message by now")
 
     def release(self) -> None:
         """Let go of the slot now; a second call does nothing."""
-        if self.exports:
-            text = f"{self.exports} buffers still look through this view (a memoryview, an array)"
+        if self.export_count:
+            text = f"{self.export_count} buffers still look through this view (a memoryview, an array)"
             raise BufferError(f"{text}; release or delete them first")
         self._release_slot()
 

@@ -22,18 +22,10 @@ from msgq.impl.base.argument_checks import (
 )
 from msgq.impl.base.core import Context
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.fake.bus import (
-    STAMPS_BYTES,
-    TOPIC_PUBLISHERS_MAX,
-    BusMessage,
-    EndpointState,
-    PublisherClaim,
-    TopicState,
-    current_bus,
-    fork_error,
-    frame_bytes,
-)
-from msgq.impl.fake.socket import Socket, check_connect
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, fork_error
+from msgq.impl.fake.socket import FakeSocket, check_can_connect
+from msgq.impl.fake.topic_state import STAMPS_BYTES, TOPIC_PUBLISHERS_MAX, PublisherClaim, TopicState, frame_bytes
 from msgq.impl.sockets.publishing import Reservation, has_enough_readers, messages_of, missing_readers_error
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, SendsAtOnce
 
@@ -44,16 +36,16 @@ if TYPE_CHECKING:
 SEND_IN_PROGRESS_NS = NS_PER_S
 
 # What `_active_claim` is while the socket may not send: no topic ever has these for its writer.
-_CLOSED = PublisherClaim()
-_CLOSED.final_counts = (0, 0)
-_RESERVED = PublisherClaim()
+_CLOSED_CLAIM = PublisherClaim()
+_CLOSED_CLAIM.final_counts = (0, 0)
+_RESERVED_CLAIM = PublisherClaim()
 
 
-def _discard(_entry: BusMessage) -> None:
+def _discard_message(_message: BusMessage) -> None:
     """Take what nobody can send."""
 
 
-_NOWHERE = TopicState("", 1024, lambda _: _discard)
+_NO_TOPIC = TopicState("", 1024, lambda _: _discard_message)
 
 
 def _copy_bytes(data: Any) -> bytes:
@@ -69,7 +61,7 @@ def _decide_tracking(topic: TopicState, wanted: bool | None) -> None:
         topic.stamp_bytes = STAMPS_BYTES
 
 
-class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
+class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, FakeSocket):
     """Publishes messages on one endpoint. See the ring's core.pyi for the contract of each method.
 
     One comparison of `_active_claim` with the topic's `current_claim` finds a socket that is closed, has a reservation
@@ -81,8 +73,8 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     def __init__(self) -> None:
         super().__init__()
         self._bus = current_bus()
-        self._topic = _NOWHERE
-        self._own_claim = self._active_claim = _CLOSED
+        self._topic = _NO_TOPIC
+        self._own_claim = self._active_claim = _CLOSED_CLAIM
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.stats().messages} messages published"
@@ -91,7 +83,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
     @property
     def closed(self) -> bool:
         """Whether the socket is closed, or was never connected."""
-        return self._active_claim is _CLOSED
+        return self._active_claim is _CLOSED_CLAIM
 
     @property
     def tracked(self) -> bool:
@@ -111,7 +103,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         prefix: str | None = None,
     ) -> None:
         """Become the endpoint's publisher."""
-        name = check_connect(context, endpoint, self.closed, self._endpoint)
+        name = check_can_connect(context, endpoint, self.closed, self._endpoint)
         if schema is not None:
             require_schema(schema)
         bus = current_bus()
@@ -119,10 +111,12 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         if topic.open_publishers == TOPIC_PUBLISHERS_MAX:
             text = f"{TOPIC_PUBLISHERS_MAX} publishers of it are open; close those that were taken over"
             raise MultiplePublishersError(text, name)
-        former = topic.current_claim
-        if former is not None and former.has_reservation:
-            bus.wait_until(lambda: not former.has_reservation, SEND_IN_PROGRESS_NS, f"the end of a send on {name!r}")
-            if former.has_reservation:
+        previous_claim = topic.current_claim
+        if previous_claim is not None and previous_claim.has_reservation:
+            bus.wait_until(
+                lambda: not previous_claim.has_reservation, SEND_IN_PROGRESS_NS, f"the end of a send on {name!r}"
+            )
+            if previous_claim.has_reservation:
                 text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
                 raise MultiplePublishersError(f"{text}; end it, then connect again", name)
         _decide_tracking(topic, tracked)
@@ -135,7 +129,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
 
     def unlink(self) -> bool:
         """Remove the topic: sockets that connect later make another one. Return whether it was there."""
-        if self._active_claim is _CLOSED:
+        if self._active_claim is _CLOSED_CLAIM:
             raise not_connected_error(self._endpoint)
         return self._bus.remove_topic(self._topic)
 
@@ -145,23 +139,23 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
             check_linger(linger, self._endpoint)
         if self.closed:
             return
-        if self._active_claim is _RESERVED and not self._topic.inherited_by_fork:
+        if self._active_claim is _RESERVED_CLAIM and not self._topic.inherited_by_fork:
             raise self._make_use_error()
-        self._active_claim = _CLOSED
+        self._active_claim = _CLOSED_CLAIM
         self._topic.open_publishers -= 1
         if self._topic.current_claim is self._own_claim:
             self._topic.clear_publisher()
 
-    def _check(self) -> None:
+    def _check_can_send(self) -> None:
         if self._topic.current_claim is not self._active_claim:
             raise self._make_use_error()
 
     def _make_use_error(self) -> Exception:
-        if self._active_claim is _CLOSED:
+        if self._active_claim is _CLOSED_CLAIM:
             return not_connected_error(self._endpoint)
         if self._topic.inherited_by_fork:
             return fork_error(self._endpoint)
-        if self._active_claim is _RESERVED:
+        if self._active_claim is _RESERVED_CLAIM:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
         successor = f"process {os.getpid()}" if self._topic.current_claim else "nobody any more"
         text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
@@ -191,10 +185,10 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         topic.deliver_message((cursor, message))
 
     def _send_tracked(self, data: ReadableBuffer | npt.NDArray[Any], origin_time: int) -> None:
-        self._check()
-        self._check_origin(origin_time)
+        self._check_can_send()
+        self._check_origin_time(origin_time)
         message = data if type(data) is bytes else _copy_bytes(data)
-        self._check()
+        self._check_can_send()
         topic, clock = self._topic, self._bus.clock
         cursor, size = topic.write_position, len(message)
         position = cursor + frame_bytes(size + STAMPS_BYTES)
@@ -205,7 +199,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         publish_time = clock.now_ns if origin else clock.new_origin_time()
         topic.deliver_message((cursor, message, publish_time, origin or publish_time))
 
-    def _check_origin(self, origin_time: int) -> None:
+    def _check_origin_time(self, origin_time: int) -> None:
         if origin_time:
             if not self._topic.stamp_bytes:
                 raise not_tracked_error(self._endpoint)
@@ -215,8 +209,8 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /, *, origin_time: int = 0
     ) -> int:
         """Publish several messages, and return how many."""
-        self._check()
-        self._check_origin(origin_time)
+        self._check_can_send()
+        self._check_origin_time(origin_time)
         count = 0
         for message in messages_of(messages):
             self.send(message, origin_time=origin_time)
@@ -225,19 +219,19 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
 
     def reserve(self, size: int, *, origin_time: int = 0) -> Reservation:
         """Write one message in place: ``with pub.reserve(size) as view: ...``."""
-        self._check()
+        self._check_can_send()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
-        self._check_origin(origin_time)
+        self._check_origin_time(origin_time)
         return Reservation(self, size, origin_time)
 
     loan = reserve
 
     def _begin_reservation(self, size: int) -> None:
-        self._check()
+        self._check_can_send()
         self._topic.check_message_size(size)
         self._own_claim.has_reservation = True
-        self._active_claim = _RESERVED
+        self._active_claim = _RESERVED_CLAIM
 
     def _end_reservation(self) -> None:
         self._own_claim.has_reservation = False
@@ -254,19 +248,25 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, Socket):
         check_readers_wait(timeout, interval, n, self._endpoint)
         self._check_open()
 
-        def readers_ready() -> bool:
+        def are_readers_ready() -> bool:
             return has_enough_readers(*self._topic.count_readers(), n)
 
-        if not readers_ready() and timeout != 0:
+        if not are_readers_ready() and timeout != 0:
             timeout_ns = None if timeout is None or math.isinf(timeout) else round(timeout * NS_PER_S)
-            self._bus.wait_until(lambda: self.closed or readers_ready(), timeout_ns, f"readers of {self._endpoint!r}")
+            self._bus.wait_until(
+                lambda: self.closed or are_readers_ready(), timeout_ns, f"readers of {self._endpoint!r}"
+            )
             self._check_open()
-        if not readers_ready():
+        if not are_readers_ready():
             raise missing_readers_error(*self._topic.count_readers(), timeout, n, self._endpoint)
 
     def _check_open(self) -> None:
-        """As `_check`, but who was taken over may still look."""
-        if self._active_claim is _CLOSED or self._active_claim is _RESERVED or self._topic.inherited_by_fork:
+        """As `_check_can_send`, but who was taken over may still look."""
+        if (
+            self._active_claim is _CLOSED_CLAIM
+            or self._active_claim is _RESERVED_CLAIM
+            or self._topic.inherited_by_fork
+        ):
             raise self._make_use_error()
 
     def stats(self) -> PublisherStats:

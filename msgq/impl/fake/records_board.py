@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgq.common.stats import Participant
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.memory import copy_of
-from msgq.impl.fake.records_handle import RecordHandle, Watcher
-from msgq.impl.fake.records_store import BoardRow, BoardStore, KeyRow, Row, Slot, open_store
-from msgq.impl.fake.subscriber import fill
+from msgq.impl.fake.owned_buffer import copy_buffer
+from msgq.impl.fake.records_handle import RecordHandle, RecordWatcher
+from msgq.impl.fake.records_store import (
+    BoardHandleRow,
+    BoardStore,
+    KeyObserverRow,
+    KeySlot,
+    RecordHandleRow,
+    open_store,
+)
+from msgq.impl.fake.subscriber import copy_into_buffer
 from msgq.impl.records import options
 from msgq.impl.records.values import Value
 
@@ -26,7 +33,7 @@ class Board(RecordHandle):
     """Named values. See core.pyi for the contract of each method."""
 
     _store: BoardStore
-    _row: BoardRow | None
+    _handle_row: BoardHandleRow | None
 
     def __init__(
         self,
@@ -42,12 +49,12 @@ class Board(RecordHandle):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        wanted = options.check_board_options(name, keys, value_bytes, schema, create, mode, passive)
-        super().__init__(wanted.name, prefix, trust, wanted.passive, spin_us)
-        self._store, made = open_store(self._bus, self._prefix, wanted, BoardStore, BoardStore)
-        if not made:
-            wanted.check_existing(self._store.capacity, self._store.value_bytes)
-        self._row = BoardRow(self._store)
+        opening = options.check_board_options(name, keys, value_bytes, schema, create, mode, passive)
+        super().__init__(opening.name, prefix, trust, opening.passive, spin_us)
+        self._store, created = open_store(self._bus, self._prefix, opening, BoardStore, BoardStore)
+        if not created:
+            opening.check_existing(self._store.capacity, self._store.value_bytes)
+        self._handle_row = BoardHandleRow(self._store)
         self._observers = weakref.WeakSet[KeyObserver]()
         self._bus.on_member_opened(self)
 
@@ -56,7 +63,7 @@ class Board(RecordHandle):
         return f"<msgq fake Board {self._endpoint!r}, {state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _board, (self._endpoint, self._prefix, self._trust, self._passive)
+        return _reopen_pickled_board, (self._endpoint, self._prefix, self._trust, self._passive)
 
     @property
     def capacity(self) -> int:
@@ -74,69 +81,69 @@ class Board(RecordHandle):
     def close(self) -> None:
         """Leave, and close what observes keys."""
         super().close()
-        for observed in list(self._observers):
-            observed.close()
+        for observer in list(self._observers):
+            observer.close()
 
     # ---- keys ----
 
     def declare(self, key: str) -> Entry:
         """Make a key this handle's."""
         options.validate_key(key, self._endpoint)
-        return Entry(self, self._store, self._may_write(), key)
+        return Entry(self, self._store, self._get_writable_row(), key)
 
     def observe(self, key: str) -> KeyObserver:
         """Return what reads a key, and waits for it."""
         options.validate_key(key, self._endpoint)
-        self._use()
-        observed = KeyObserver(self._store, key)
-        self._observers.add(observed)
-        return observed
+        self._get_usable_row()
+        observer = KeyObserver(self._store, key)
+        self._observers.add(observer)
+        return observer
 
     def keys(self) -> list[str]:
         """Return what was ever declared."""
-        self._use()
+        self._get_usable_row()
         return list(self._store.slots)
 
     def __len__(self) -> int:
         return len(self.keys())
 
     def __contains__(self, key: object) -> bool:
-        self._use()
+        self._get_usable_row()
         return isinstance(key, str) and key in self._store.slots
 
     def __getitem__(self, key: str) -> bytes:
         options.validate_key(key, self._endpoint)
-        self._use()
+        self._get_usable_row()
         slot = self._store.slots.get(key)
-        if slot is None or not slot.count:
+        if slot is None or not slot.write_count:
             raise options.unwritten_key_error(key, self._endpoint)
-        return slot.data
+        return slot.value
 
     def __iter__(self) -> Any:
         return iter(self.keys())
 
     def items(self) -> list[tuple[str, bytes]]:
         """Return the keys that were ever written, and their values."""
-        self._use()
-        return [(key, slot.data) for key, slot in self._store.slots.items() if slot.count]
+        self._get_usable_row()
+        return [(key, slot.value) for key, slot in self._store.slots.items() if slot.write_count]
 
     def changes(self, limit: int | None = None) -> dict[str, Value]:
         """Return what was written since the last call."""
         if limit is not None:
             limit = options.resolve_change_limit(limit, self.capacity, self._endpoint)
-        changed = cast("BoardRow", self._use()).take_changed(limit)
-        return {key: to_value(self._store, self._store.slots[key]) for key in changed}
+        changed = cast("BoardHandleRow", self._get_usable_row()).take_changed_keys(limit)
+        return {key: make_value(self._store, self._store.slots[key]) for key in changed}
 
-    _newest = changes
+    _read_newest = changes
 
 
 class Entry:
     """A key that is a handle's own, until one of the two is closed."""
 
-    def __init__(self, board: Board, store: BoardStore, row: Row, key: str) -> None:
-        self._board, self._store, self._row, self._key = board, store, row, key
+    def __init__(self, board: Board, store: BoardStore, row: RecordHandleRow, key: str) -> None:
+        self._board, self._store, self._handle_row, self._key = board, store, row, key
         self._closed = False
-        store.claim(row, key)
+        store.claim_key(row, key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an Entry cannot be pickled or copied: one handle has a key; close it and declare it elsewhere")
@@ -162,31 +169,31 @@ class Entry:
 
     def close(self) -> None:
         """Give the key back. Its value stays."""
-        if not self._closed and not self._row.closed:
+        if not self._closed and not self._handle_row.closed:
             self._store.slots[self._key].owner = None
         self._closed = True
 
     def write(self, data: ReadableBuffer) -> None:
         """Write the value."""
-        copy = data if type(data) is bytes else copy_of(data)
+        copy = data if type(data) is bytes else copy_buffer(data)
         if self._closed:
             raise options.closed_entry_error(self._key, self._store.name)
-        self._board._use()
+        self._board._get_usable_row()
         if len(copy) > self._store.value_bytes:
             raise options.value_too_large_error(len(copy), self._store.value_bytes, self._store.name)
-        self._store.write(self._row, (self._key, copy, self._store.bus.clock.now_ns))
+        self._store.write_change(self._handle_row, (self._key, copy, self._store.bus.clock.now_ns))
 
 
-class KeyObserver(Watcher):
+class KeyObserver(RecordWatcher):
     """One key, for those who read it."""
 
-    _row: KeyRow | None
+    _handle_row: KeyObserverRow | None
 
     def __init__(self, store: BoardStore, key: str) -> None:
         super().__init__()
         self._endpoint, self._bus = store.name, store.bus
         self._store, self._key = store, key
-        self._row = KeyRow(store, key)
+        self._handle_row = KeyObserverRow(store, key)
         self._bus.on_member_opened(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -203,52 +210,52 @@ class KeyObserver(Watcher):
     @property
     def changed(self) -> bool:
         """Whether it was written since it was read last."""
-        return self._use().can_receive()
+        return self._get_usable_row().can_receive()
 
-    def _slot(self) -> Slot | None:
+    def _find_written_slot(self) -> KeySlot | None:
         """Return the value; None: nobody ever wrote it."""
-        slot = cast("KeyRow", self._use()).slot()
-        return slot if slot.count else None
+        slot = cast("KeyObserverRow", self._get_usable_row()).find_slot()
+        return slot if slot.write_count else None
 
-    def _mark_seen(self) -> None:
-        cast("KeyRow", self._row).read()
+    def _mark_value_seen(self) -> None:
+        cast("KeyObserverRow", self._handle_row).mark_seen()
 
     def read(self) -> Value | None:
         """Return the value, and what is known of it."""
-        slot = self._slot()
-        self._mark_seen()
-        return None if slot is None else to_value(self._store, slot)
+        slot = self._find_written_slot()
+        self._mark_value_seen()
+        return None if slot is None else make_value(self._store, slot)
 
-    _newest = read
+    _read_newest = read
 
     def data(self) -> bytes | None:
         """Return the value."""
-        slot = self._slot()
-        self._mark_seen()
-        return None if slot is None else slot.data
+        slot = self._find_written_slot()
+        self._mark_value_seen()
+        return None if slot is None else slot.value
 
     def read_into(self, buffer: WriteableBuffer) -> int | None:
         """Copy the value into memory of the caller's; return its length."""
-        fill(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
-        slot = self._slot()
+        slot = self._find_written_slot()
         if slot is None:
             return None
-        if len(slot.data) > buffer_bytes:
-            raise options.buffer_too_small_error(len(slot.data), buffer_bytes, self._endpoint)
-        self._mark_seen()
-        return fill(buffer, slot.data)
+        if len(slot.value) > buffer_bytes:
+            raise options.buffer_too_small_error(len(slot.value), buffer_bytes, self._endpoint)
+        self._mark_value_seen()
+        return copy_into_buffer(buffer, slot.value)
 
 
-def to_value(store: BoardStore, slot: Slot) -> Value:
+def make_value(store: BoardStore, slot: KeySlot) -> Value:
     """Return a value as its reader gets it."""
-    age = store.bus.clock.now_ns - slot.time
+    age = store.bus.clock.now_ns - slot.write_time
     owner = None
     if slot.owner is not None:
         owner = Participant(os.getpid(), threading.get_native_id(), 0, process_name(), True)
-    return Value(slot.data, slot.time, slot.count, age, lambda: owner)
+    return Value(slot.value, slot.write_time, slot.write_count, age, lambda: owner)
 
 
-def _board(name: str, prefix: str, trust: str | None, passive: bool) -> Board:
+def _reopen_pickled_board(name: str, prefix: str, trust: str | None, passive: bool) -> Board:
     """Return a handle like one that was pickled."""
     return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from msgq.common import file_permissions, naming
 from msgq.errors import EndpointClosedError
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
-from msgq.impl.fake.bus import Bus, EndpointState, current_bus, fork_error
-from msgq.impl.fake.records_stats import record_stats
-from msgq.impl.fake.records_store import Row, Store
+from msgq.impl.fake.bus import Bus, current_bus
+from msgq.impl.fake.endpoint_state import EndpointState, fork_error
+from msgq.impl.fake.records_stats import read_record_stats
+from msgq.impl.fake.records_store import RecordHandleRow, RecordStore
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.records import options
 from msgq.impl.records.values import ChangeIterator
@@ -21,25 +22,25 @@ if TYPE_CHECKING:
     from msgq.common.stats.records import RecordStats
 
 
-class Watcher(Waitable):
+class RecordWatcher(Waitable):
     """What can be waited for: a handle, or what observes a key."""
 
-    _row: Row | None = None
+    _handle_row: RecordHandleRow | None = None
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
-        return self._row is None or self._row.closed
+        return self._handle_row is None or self._handle_row.closed
 
     def close(self) -> None:
         """Leave."""
-        if self._row is not None and not self._row.closed:
-            self._row.leave()
-            self._end_waits()
+        if self._handle_row is not None and not self._handle_row.closed:
+            self._handle_row.close_handle()
+            self._end_all_waits()
 
-    def _use(self) -> Row:
+    def _get_usable_row(self) -> RecordHandleRow:
         """Return the row, if this may be used now."""
-        row = self._row
+        row = self._handle_row
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
         if row.store.inherited_by_fork:
@@ -48,13 +49,13 @@ class Watcher(Waitable):
 
     # ---- what it is to those who wait ----
 
-    def _check_usable(self) -> Row:
-        return self._use()
+    def _check_usable(self) -> RecordHandleRow:
+        return self._get_usable_row()
 
     def _acquire(self) -> None:
         """Any number may wait with one handle."""
 
-    def _release(self, _arrivals: object) -> None:
+    def _release(self, _inbox: object) -> None:
         """See `_acquire`."""
 
     def _rearm_fd(self) -> None:
@@ -62,19 +63,19 @@ class Watcher(Waitable):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while there is a change. In a simulation: `DeadlockError`."""
-        row = self._use()
+        row = self._get_usable_row()
         self._bus.check_descriptor_allowed(self._endpoint)
-        if self._fd < 0:
-            self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        if self._event_fd < 0:
+            self._event_fd = row.event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             row.update_descriptor()
-        return self._fd
+        return self._event_fd
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for a change; tell whether there is one."""
-        patience = timeout_ns(timeout, self._endpoint)
-        row = self._use()
-        if not row.can_receive() and patience:
-            limit = None if patience < 0 else patience
+        wait_ns = timeout_ns(timeout, self._endpoint)
+        row = self._get_usable_row()
+        if not row.can_receive() and wait_ns:
+            limit = None if wait_ns < 0 else wait_ns
             self._bus.wait_until(lambda: row.closed or row.can_receive(), limit, f"a change of {self._endpoint!r}")
             if row.closed:
                 raise EndpointClosedError("was closed while it was waited for", self._endpoint)
@@ -82,7 +83,7 @@ class Watcher(Waitable):
 
     def receive(self, timeout: float | None = None) -> Any:
         """Return what is new, waiting for so many seconds; None: nothing is."""
-        return self._newest() if self.wait(timeout) else None
+        return self._read_newest() if self.wait(timeout) else None
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Any]:
         """Iterate over what is new."""
@@ -100,15 +101,15 @@ class Watcher(Waitable):
     def _receive_now(self) -> Any:  # a generator of a simulation gets it
         return self.receive(0)
 
-    def _newest(self) -> Any:
+    def _read_newest(self) -> Any:
         """Return what is new, which is seen then."""
         raise NotImplementedError
 
 
-class RecordHandle(Watcher):
+class RecordHandle(RecordWatcher):
     """An open vector or board."""
 
-    _store: Store
+    _store: RecordStore
 
     def __init__(self, name: str, prefix: str | None, trust: str | None, passive: bool, spin_us: int | None) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ class RecordHandle(Watcher):
 
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
-        return source is self._store and self._store.sender is self._row
+        return source is self._store and self._store.last_writer is self._handle_row
 
     # ---- what it is ----
 
@@ -173,29 +174,29 @@ class RecordHandle(Watcher):
 
     def stats(self) -> RecordStats:
         """Return writers, counters and, of a board, keys."""
-        self._use()
-        return record_stats(self._store, self._prefix)
+        self._get_usable_row()
+        return read_record_stats(self._store, self._prefix)
 
     def unlink(self) -> None:
         """Remove the name, if it has one; who has it open goes on."""
-        self._use()
+        self._get_usable_row()
         if self._endpoint:
-            remove(self._bus, self._prefix, self._endpoint)
+            remove_records(self._bus, self._prefix, self._endpoint)
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove a name, without opening what has it."""
-        remove(current_bus(), naming.resolve_prefix(prefix), naming.records_name(name))
+        remove_records(current_bus(), naming.resolve_prefix(prefix), naming.records_name(name))
 
-    def _may_write(self) -> Row:
+    def _get_writable_row(self) -> RecordHandleRow:
         """Return the row, if this handle may write now."""
-        row = self._use()
+        row = self._get_usable_row()
         if self._passive:
             raise options.passive_writer_error(self._endpoint)
         return row
 
 
-def remove(bus: Bus, prefix: str, name: str) -> None:
+def remove_records(bus: Bus, prefix: str, name: str) -> None:
     """Remove the name of a vector or board."""
     if bus.records.pop((prefix, name), None) is None:
         raise options.records_missing_error(name)

@@ -8,11 +8,11 @@ import threading
 from msgq.common.stats import Participant
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.records_store import BoardStore, Row, Slot, Store, VectorStore
+from msgq.impl.fake.records_store import BoardStore, KeySlot, RecordHandleRow, RecordStore, VectorStore
 from msgq.impl.records import options
 
 
-def record_stats(store: Store, prefix: str) -> RecordStats:
+def read_record_stats(store: RecordStore, prefix: str) -> RecordStats:
     """Return who writes, and what was written."""
     length, item_bytes, copies = 0, 0, options.DEFAULT_COPIES
     counts, times = [0], [0]
@@ -21,11 +21,11 @@ def record_stats(store: Store, prefix: str) -> RecordStats:
     if isinstance(store, BoardStore):
         slots = list(store.slots.values())
         length, item_bytes = store.capacity, store.value_bytes
-        counts, times = [slot.count for slot in slots], [slot.time for slot in slots]
-        keys = tuple(_key(store, key, slot) for key, slot in store.slots.items())
+        counts, times = [slot.write_count for slot in slots], [slot.write_time for slot in slots]
+        keys = tuple(_make_key_info(store, key, slot) for key, slot in store.slots.items())
     elif isinstance(store, VectorStore):
-        length, item_bytes, copies = len(store.items), store.dtype.itemsize, store.copies
-        counts, times, exclusive = store.counts.tolist(), store.times.tolist(), store.exclusive
+        length, item_bytes, copies = len(store.elements), store.dtype.itemsize, store.copies
+        counts, times, exclusive = store.write_counts.tolist(), store.write_times.tolist(), store.exclusive
     last_ns = max(times, default=0)
     return RecordStats(
         store.name,
@@ -48,21 +48,23 @@ def record_stats(store: Store, prefix: str) -> RecordStats:
         last_index=max(range(len(times)), key=lambda i: (times[i], i)) if last_ns else None,
         key_count=len(keys),
         keys=keys[: options.DEFAULT_KEYS],
-        writers=tuple(_writer(store, i, row) for i, row in enumerate(store.rows) if row.writes),
+        writers=tuple(_make_writer_info(store, i, row) for i, row in enumerate(store.handle_rows) if row.may_write),
     )
 
 
-def _this_process() -> Participant:
+def _make_own_participant() -> Participant:
     return Participant(os.getpid(), threading.get_native_id(), 0, process_name(), True)
 
 
-def _key(store: BoardStore, key: str, slot: Slot) -> RecordKeyInfo:
-    owner = None if slot.owner is None else _this_process()
-    if not slot.count:
+def _make_key_info(store: BoardStore, key: str, slot: KeySlot) -> RecordKeyInfo:
+    owner = None if slot.owner is None else _make_own_participant()
+    if not slot.write_count:
         return RecordKeyInfo(key, owner)
-    return RecordKeyInfo(key, owner, slot.count, len(slot.data), slot.time, store.bus.clock.now_ns - slot.time)
+    return RecordKeyInfo(
+        key, owner, slot.write_count, len(slot.value), slot.write_time, store.bus.clock.now_ns - slot.write_time
+    )
 
 
-def _writer(store: Store, index: int, row: Row) -> RecordWriterInfo:
+def _make_writer_info(store: RecordStore, index: int, row: RecordHandleRow) -> RecordWriterInfo:
     owned = sum(slot.owner is row for slot in store.slots.values()) if isinstance(store, BoardStore) else 0
-    return RecordWriterInfo(_this_process(), index, row.written, keys=owned)
+    return RecordWriterInfo(_make_own_participant(), index, row.written_count, keys=owned)

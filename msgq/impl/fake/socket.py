@@ -9,10 +9,10 @@ from msgq.errors import StateError
 from msgq.impl.base.core import Context
 
 if TYPE_CHECKING:
-    from msgq.impl.fake.bus import EndpointState
+    from msgq.impl.fake.endpoint_state import EndpointState
 
 
-def check_connect(context: Context, endpoint: str | bytes, closed: bool, before: str) -> str:
+def check_can_connect(context: Context, endpoint: str | bytes, closed: bool, connected_endpoint: str) -> str:
     """Return the endpoint's name, if a socket may connect there now."""
     if not isinstance(context, Context):
         raise TypeError(f"context is a Context, not {type(context).__name__}")
@@ -20,11 +20,11 @@ def check_connect(context: Context, endpoint: str | bytes, closed: bool, before:
     if context.closed:
         raise StateError("the context was terminated; make a new one", name)
     if not closed:
-        raise StateError("the socket is connected already; close it first", before)
+        raise StateError("the socket is connected already; close it first", connected_endpoint)
     return name
 
 
-class Socket:
+class FakeSocket:
     """What both kinds have in common."""
 
     __slots__ = ("__weakref__", "_endpoint")

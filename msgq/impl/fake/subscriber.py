@@ -22,9 +22,11 @@ from msgq.impl.base.argument_checks import (
     timeout_ns,
 )
 from msgq.impl.base.core import Context
-from msgq.impl.fake.bus import BusMessage, Inbox, TopicInbox, current_bus, fork_error, frame_bytes
-from msgq.impl.fake.socket import check_connect
-from msgq.impl.fake.waiting import Waitable, wait_ready
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.fake.endpoint_state import BusMessage, Inbox, fork_error
+from msgq.impl.fake.socket import check_can_connect
+from msgq.impl.fake.topic_state import TopicInbox, frame_bytes
+from msgq.impl.fake.waiting import Waitable, wait_until_ready
 from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
 
 if TYPE_CHECKING:
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 # The queue of a socket whose messages a plain receive may not take.
-_NOTHING: deque[BusMessage] = deque(maxlen=0)
+_EMPTY_QUEUE: deque[BusMessage] = deque(maxlen=0)
 
 
-def fill(buffer: Any, data: bytes) -> int:
+def copy_into_buffer(buffer: Any, data: bytes) -> int:
     """Write into any writable, contiguous buffer as much as it takes, and return how much that was."""
     return BytesIO(data).readinto(buffer)
 
@@ -44,15 +46,15 @@ def fill(buffer: Any, data: bytes) -> int:
 class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     """Receives the messages of one endpoint. See the ring's core.pyi for the contract of each method.
 
-    `_queue` is the inbox's while a plain receive may take from it, otherwise an empty one: a look at it tells both.
+    `_direct_queue` is the inbox's `unread_messages` while a plain receive may take from it, otherwise an empty queue.
     """
 
-    __slots__ = ("_conflate", "_conflate_default", "_inbox", "_queue", "_timeout_ms")
+    __slots__ = ("_conflate", "_conflate_default", "_direct_queue", "_inbox", "_timeout_ms")
 
     def __init__(self) -> None:
         super().__init__()
         self._inbox: TopicInbox | None = None
-        self._queue = _NOTHING
+        self._direct_queue = _EMPTY_QUEUE
         self._timeout_ms = FOR_EVER
         self._conflate = self._conflate_default = False  # as it is, and as it was set before connect
 
@@ -107,7 +109,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         prefix: str | None = None,
     ) -> None:
         """Subscribe from now on. A passive subscriber is not seen by `wait_for_readers`, and waits like any other."""
-        name = check_connect(context, endpoint, self.closed, self._endpoint)
+        name = check_can_connect(context, endpoint, self.closed, self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         naming.spin_us(spin_us, name)
@@ -116,14 +118,14 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         self._bus, self._endpoint = bus, name
         self._conflate = bool(conflate) or self._conflate_default
         self._inbox = TopicInbox(topic, self._conflate, bool(passive))
-        self._in_use = False
-        self._enable_fast_path()
+        self._is_in_use = False
+        self._update_direct_queue()
         bus.on_member_opened(self)
 
     def _set_record_bytes(self, _size: int) -> None:
         """Go on at the oldest message that is left when it is lapped."""
         self._check_usable().resumes_at_oldest = True
-        self._enable_fast_path()
+        self._update_direct_queue()
 
     def close(self, linger: int | None = None) -> None:
         """Leave. Ends a wait of another node of a simulation, which gets `EndpointClosedError`."""
@@ -131,8 +133,8 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             check_linger(linger, self._endpoint)
         if self._inbox is not None and not self._inbox.closed:
             self._inbox.close()
-            self._queue = _NOTHING
-            self._end_waits()
+            self._direct_queue = _EMPTY_QUEUE
+            self._end_all_waits()
 
     def setTimeout(self, timeout: float) -> None:
         """Choose how long a receive waits, in milliseconds (compatibility: stock's name); -1: for ever."""
@@ -142,11 +144,11 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
         """Take the next message, or the newest if the socket conflates; waits at most `timeout` seconds."""
-        queue = self._queue
+        queue = self._direct_queue
         if queue and timeout is None:
             self._inbox.received += 1  # type: ignore[union-attr]  # whose queue it is
             return queue.popleft()[1]
-        inbox = self._find(non_blocking, timeout)
+        inbox = self._wait_for_inbox(non_blocking, timeout)
         if inbox is None:
             return None
         data = inbox.take_message()
@@ -164,7 +166,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
         """Take the next message, or the newest if the socket conflates, with its times."""
-        inbox = self._find(non_blocking)
+        inbox = self._wait_for_inbox(non_blocking)
         if inbox is None:
             return None
         if not inbox.topic.stamp_bytes:
@@ -184,7 +186,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         self._check_not_in_use()
         return self._inbox
 
-    def _find(self, non_blocking: bool, timeout: float | None = None) -> TopicInbox | None:
+    def _wait_for_inbox(self, non_blocking: bool, timeout: float | None = None) -> TopicInbox | None:
         """Return the inbox when it has a message, waiting for one if wanted: `timeout` seconds, None: as set."""
         check_non_blocking(non_blocking, self._endpoint)
         wait_ns = self._default_timeout_ns() if timeout is None else timeout_ns(timeout, self._endpoint)
@@ -193,13 +195,15 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             return inbox
         if non_blocking or wait_ns == 0:
             return None
-        wait_ready([self], wait_ns)
+        wait_until_ready([self], wait_ns)
         return inbox if inbox.can_receive() else None
 
-    def _enable_fast_path(self) -> None:
+    def _update_direct_queue(self) -> None:
         inbox = self._inbox
-        direct = inbox is not None and not (inbox.conflate or inbox.resumes_at_oldest or inbox.closed) and self._fd < 0
-        self._queue = inbox.unread_messages if inbox is not None and direct else _NOTHING
+        can_bypass = (
+            inbox is not None and not (inbox.conflate or inbox.resumes_at_oldest or inbox.closed) and self._event_fd < 0
+        )
+        self._direct_queue = inbox.unread_messages if inbox is not None and can_bypass else _EMPTY_QUEUE
 
     @property
     def rcvtimeo(self) -> int:
@@ -232,17 +236,17 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     def _acquire(self) -> None:
         super()._acquire()
-        self._queue = _NOTHING
+        self._direct_queue = _EMPTY_QUEUE
 
     def _release(self, inbox: Inbox) -> None:
         if self._inbox is inbox:  # not closed and connected anew meanwhile
             super()._release(inbox)
-            self._enable_fast_path()
+            self._update_direct_queue()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
         fd = super().fileno()
-        self._enable_fast_path()
+        self._update_direct_queue()
         return fd
 
     # ---- receiving in bulk ----
@@ -250,7 +254,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first."""
         message_limit = self._batch_limit(limit)
-        inbox = self._check_usable() if not wait_for_one or message_limit == 0 else self._find(False)
+        inbox = self._check_usable() if not wait_for_one or message_limit == 0 else self._wait_for_inbox(False)
         messages: list[bytes] = []
         while inbox is not None and len(messages) < message_limit and inbox.can_receive():
             messages.append(inbox.take_message())
@@ -266,9 +270,9 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into memory of the caller's."""
-        fill(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
-        inbox = self._find(non_blocking)
+        inbox = self._wait_for_inbox(non_blocking)
         if inbox is None:
             return None
         size = len(inbox.peek_message())
@@ -277,7 +281,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
             raise MessageTooLargeError(text, self._endpoint)
         data = inbox.take_message()
         self._rearm_fd()
-        return fill(buffer, data)
+        return copy_into_buffer(buffer, data)
 
     def receive_array(
         self, dtype: npt.DTypeLike, limit: int | None = None, wait_for_one: bool = False
@@ -290,23 +294,27 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         if element.itemsize == 0 or element.hasobject:
             text = f"dtype {element} has no bytes of its own; give one of a fixed size"
             raise InvalidValueError(text, self._endpoint)
-        inbox = self._find(False) if wait_for_one and message_limit else self._check_usable()
+        inbox = self._wait_for_inbox(False) if wait_for_one and message_limit else self._check_usable()
         messages: list[bytes] = []
         if inbox is not None and inbox.is_newly_lapped():
             message_limit = 0  # as the ring's: the call that finds a lap returns nothing
-        end = 0  # where the next message begins, if none is dropped
+        next_cursor = 0  # where the next message begins, if none is dropped
         while inbox is not None and len(messages) < message_limit and inbox.can_receive():
-            pending, size = len(inbox.peek_message()), element.itemsize
-            if messages and not inbox.conflate and inbox.find_cursor() != inbox.topic.find_message_start(end, pending):
+            pending_bytes, element_bytes = len(inbox.peek_message()), element.itemsize
+            if (
+                messages
+                and not inbox.conflate
+                and inbox.find_cursor() != inbox.topic.find_message_start(next_cursor, pending_bytes)
+            ):
                 break  # what was between the two was dropped
-            end = inbox.find_cursor() + frame_bytes(pending + inbox.topic.stamp_bytes)
-            if pending != size and not messages:
-                text = f"the next message has {pending} bytes, the dtype {size}; receive() takes it as it is"
-                raise MessageSizeError(text, self._endpoint)
-            if pending != size:
+            next_cursor = inbox.find_cursor() + frame_bytes(pending_bytes + inbox.topic.stamp_bytes)
+            if pending_bytes != element_bytes and not messages:
+                text = f"the next message has {pending_bytes} bytes, the dtype {element_bytes}"
+                raise MessageSizeError(f"{text}; receive() takes it as it is", self._endpoint)
+            if pending_bytes != element_bytes:
                 break
             messages.append(inbox.take_message())
         self._rearm_fd()
         array = numpy.empty(len(messages), element)
-        fill(array, b"".join(messages))
+        copy_into_buffer(array, b"".join(messages))
         return array

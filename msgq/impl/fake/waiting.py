@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from msgq.common.units import NS_PER_MS
 from msgq.errors import ConcurrentUseError, EndpointClosedError
 from msgq.impl.base.argument_checks import timeout_ms
-from msgq.impl.fake.bus import Inbox, current_bus
-from msgq.impl.fake.socket import Socket
+from msgq.impl.fake.bus import current_bus
+from msgq.impl.fake.endpoint_state import Inbox
+from msgq.impl.fake.socket import FakeSocket
 from msgq.impl.sockets.async_receiver import AsyncReceiver
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from msgq.impl.base.event_loop import Wait
 
 
-class Waitable(AsyncReceiver, Socket):
+class Waitable(AsyncReceiver, FakeSocket):
     """A subscriber, as those who wait for it see it."""
 
-    __slots__ = ("_bus", "_fd", "_in_use", "_waiting")
+    __slots__ = ("_bus", "_event_fd", "_is_in_use", "_waiting")
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: Wait | None = None
-        self._fd = -1
+        self._event_fd = -1
         self._bus = current_bus()
-        self._in_use = False
+        self._is_in_use = False
 
     # ---- what a kind says ----
 
@@ -54,92 +55,92 @@ class Waitable(AsyncReceiver, Socket):
     # ---- waiting ----
 
     def _check_not_in_use(self) -> None:
-        if self._in_use:
+        if self._is_in_use:
             text = "is in use by another thread; a socket serves one thread at a time"
             raise ConcurrentUseError(text, self._endpoint)
 
     def _acquire(self) -> None:
         """Keep others out."""
-        self._in_use = True
+        self._is_in_use = True
 
-    def _release(self, _arrivals: Inbox) -> None:
+    def _release(self, _inbox: Inbox) -> None:
         """Let others in again."""
-        self._in_use = False
+        self._is_in_use = False
 
-    def _end_waits(self) -> None:
+    def _end_all_waits(self) -> None:
         """It is closed: give the descriptor back, and let the task that waits know."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._event_fd >= 0:
+            os.close(self._event_fd)
+            self._event_fd = -1
         self._end_wait()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
         inbox = self._check_usable()
         self._bus.check_descriptor_allowed(self._endpoint)
-        if self._fd < 0:
-            self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            inbox.set_arrival_callback(partial(os.eventfd_write, self._fd, 1))
+        if self._event_fd < 0:
+            self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            inbox.set_arrival_callback(partial(os.eventfd_write, self._event_fd, 1))
         self._rearm_fd()
-        return self._fd
+        return self._event_fd
 
     def _rearm_fd(self) -> None:
         """A call that receives is over: if it left nothing, the descriptor must not be readable."""
-        if self._fd >= 0 and not self.closed and not self._check_usable().has_pending_messages():
+        if self._event_fd >= 0 and not self.closed and not self._check_usable().has_pending_messages():
             with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._fd)
+                os.eventfd_read(self._event_fd)
 
 
-def wait_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
+def wait_until_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
     """Wait until a receive of one of them would return at once, at most so long; None: for ever."""
-    inbox = [subscriber._check_usable() for subscriber in subscribers]
+    inboxes = [subscriber._check_usable() for subscriber in subscribers]
     endpoints = [subscriber.endpoint for subscriber in subscribers]
     for subscriber in subscribers:
         subscriber._acquire()
     try:
         subscribers[0]._bus.wait_until(
-            lambda: any(map(would_return, inbox)), timeout_ns, _describe_awaited(subscribers)
+            lambda: any(map(would_receive_return, inboxes)), timeout_ns, _describe_awaited(subscribers)
         )
     finally:
-        for subscriber, each in zip(subscribers, inbox, strict=True):
-            subscriber._release(each)
-    for each, endpoint in zip(inbox, endpoints, strict=True):
-        if each.closed:
+        for subscriber, inbox in zip(subscribers, inboxes, strict=True):
+            subscriber._release(inbox)
+    for inbox, endpoint in zip(inboxes, endpoints, strict=True):
+        if inbox.closed:
             raise EndpointClosedError("was closed while it was waited for", endpoint)
 
 
-def would_return(inbox: Inbox) -> bool:
+def would_receive_return(inbox: Inbox) -> bool:
     """Tell whether a receive would return, or raise, at once."""
     return inbox.closed or inbox.can_receive()
 
 
-def wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
+def make_wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
     """Return what a wait for it is: its end, its time-out in ns, and its name. (For nodes that wait by yielding.)"""
     subscribers = [awaited] if isinstance(awaited, Waitable) else awaited._subscribers()
-    inbox = [subscriber._check_usable() for subscriber in subscribers]
+    inboxes = [subscriber._check_usable() for subscriber in subscribers]
     timeout_ns = awaited._default_timeout_ns() if isinstance(awaited, Waitable) else None
-    return lambda: any(map(would_return, inbox)), timeout_ns, _describe_awaited(subscribers)
+    return lambda: any(map(would_receive_return, inboxes)), timeout_ns, _describe_awaited(subscribers)
 
 
 def _describe_awaited(subscribers: list[Waitable]) -> str:
     return "a message on " + " or ".join(repr(subscriber.endpoint) for subscriber in subscribers)
 
 
-class _Poller(PythonPoller):
+class _FakePoller(PythonPoller):
     _socket_type = Waitable
 
     def poll(self, timeout: float) -> list[Waitable]:
         """Return those of the registered subscribers whose next receive returns at once, in their order."""
         milliseconds = timeout_ms(timeout)
-        ready = self._ready()
+        ready = self._find_ready()
         if not ready and milliseconds and self._sockets:
-            wait_ready(self._sockets.copy(), None if milliseconds < 0 else milliseconds * NS_PER_MS)
-            ready = self._ready()
+            wait_until_ready(self._sockets.copy(), None if milliseconds < 0 else milliseconds * NS_PER_MS)
+            ready = self._find_ready()
         return ready
 
-    def _ready(self) -> list[Waitable]:
+    def _find_ready(self) -> list[Waitable]:
         return [socket for socket in self._sockets if socket._check_usable().can_receive()]
 
 
-class Poller(PyzmqPoller[Waitable], _Poller):
+class Poller(PyzmqPoller[Waitable], _FakePoller):
     """Waits for several subscribers, and descriptors, at once. See the ring's core.pyi."""

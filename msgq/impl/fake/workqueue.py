@@ -20,13 +20,14 @@ from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.argument_checks import not_connected_error
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.fake.bus import Bus, current_bus, fork_error
-from msgq.impl.fake.memory import copy_of
-from msgq.impl.fake.subscriber import fill
+from msgq.impl.fake.bus import Bus, current_bus
+from msgq.impl.fake.endpoint_state import fork_error
+from msgq.impl.fake.owned_buffer import copy_buffer
+from msgq.impl.fake.subscriber import copy_into_buffer
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
-from msgq.impl.fake.workqueue_store import Claim, Item, Queue, Row, find_queue, new_row
+from msgq.impl.fake.workqueue_store import JobClaim, QueueHandleRow, QueueItem, QueueState, find_queue, register_handle
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.message import Message, message
 
@@ -43,7 +44,7 @@ class MessageQueue(Waitable):
     """One handle of a queue. See core.pyi of msgq/impl/workqueue for the contract of each method."""
 
     signals_end_waits = False  # no wait takes time in which a signal could come
-    _row: Row | None = None
+    _handle_row: QueueHandleRow | None = None
 
     def __init__(
         self,
@@ -71,15 +72,17 @@ class MessageQueue(Waitable):
         with naming.overrides(trust=trust):
             file_permissions.trusted_users(request.name)
         naming.spin_us(spin_us, request.name)
-        self._read, self._write, self._block = bool(read), bool(write), request.block
+        self._can_read, self._can_write, self._blocks_by_default = bool(read), bool(write), request.block
         self._endpoint = request.name
         self._queue = open_queue(self._bus, self._prefix, request)
-        self._row = new_row(self._queue)
+        self._handle_row = register_handle(self._queue)
         self._event_publisher = (
-            EventPublisher(self._queue, self._prefix, self._row.number) if self._queue.events else None
+            EventPublisher(self._queue, self._prefix, self._handle_row.handle_number)
+            if self._queue.events_choice
+            else None
         )
         if self._event_publisher is not None:
-            self._row.publisher = self._event_publisher.publish
+            self._handle_row.event_callback = self._event_publisher.publish_event
         if self._queue.schema is None:
             self._queue.schema = schema
         self._bus.on_member_opened(self)
@@ -89,14 +92,21 @@ class MessageQueue(Waitable):
         return f"<msgq fake MessageQueue {self._endpoint!r}, {state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopen, (self._endpoint, self._prefix, self._trust, self._read, self._write, self._block)
+        return reopen_pickled_queue, (
+            self._endpoint,
+            self._prefix,
+            self._trust,
+            self._can_read,
+            self._can_write,
+            self._blocks_by_default,
+        )
 
     # ---- what it is ----
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
-        return self._row is None or self._row.closed
+        return self._handle_row is None or self._handle_row.closed
 
     @property
     def name(self) -> str:
@@ -131,7 +141,7 @@ class MessageQueue(Waitable):
     @property
     def events(self) -> bool | str | None:
         """What it says of its messages."""
-        return options.EVENTS_CHOICES[self._queue.events]
+        return options.EVENTS_CHOICES[self._queue.events_choice]
 
     @property
     def schema(self) -> Schema | None:
@@ -146,75 +156,75 @@ class MessageQueue(Waitable):
     @property
     def block(self) -> bool:
         """Whether calls wait when nobody says how long."""
-        return self._block
+        return self._blocks_by_default
 
     @block.setter
     def block(self, value: bool) -> None:
-        self._block = bool(value)
+        self._blocks_by_default = bool(value)
 
     @property
     def current_messages(self) -> int:
         """Messages that wait."""
-        self._use()
-        return len(self._queue.ready)
+        self._get_usable_row()
+        return len(self._queue.ready_heap)
 
     @property
     def in_flight(self) -> int:
         """Messages that are taken."""
-        self._use()
+        self._get_usable_row()
         return self._queue.in_flight
 
     def stats(self) -> QueueStats:
         """Return the statistics of the queue."""
-        from msgq.impl.fake.workqueue_stats import queue_stats  # late: few programs read statistics
+        from msgq.impl.fake.workqueue_stats import read_queue_stats  # late: few programs read statistics
 
-        self._use()
-        return queue_stats(self._queue, self._prefix)
+        self._get_usable_row()
+        return read_queue_stats(self._queue, self._prefix)
 
     # ---- coming and going ----
 
     def close(self) -> None:
         """Leave. What was taken comes back."""
-        row = self._row
+        row = self._handle_row
         if row is not None and not row.closed:
-            row.leave()
+            row.close_handle()
             if self._event_publisher is not None:
                 self._event_publisher.close()
-            self._end_waits()
+            self._end_all_waits()
 
     def unlink(self) -> None:
         """Remove the queue's name; who has it open goes on."""
-        remove(self._bus, self._prefix, self._endpoint)
+        remove_queue(self._bus, self._prefix, self._endpoint)
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove a queue's name, without opening the queue."""
-        remove(current_bus(), naming.resolve_prefix(prefix), naming.queue_name(name))
+        remove_queue(current_bus(), naming.resolve_prefix(prefix), naming.queue_name(name))
 
-    def _use(self, right: str = "") -> Row:
+    def _get_usable_row(self, permission: str = "") -> QueueHandleRow:
         """Return the row, if this handle may be used so now."""
-        row = self._row
+        row = self._handle_row
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
         if self._queue.inherited_by_fork:
             raise fork_error(self._endpoint)
-        if (right == "read" and not self._read) or (right == "write" and not self._write):
-            raise options.access_error(right, self._endpoint)
+        if (permission == "read" and not self._can_read) or (permission == "write" and not self._can_write):
+            raise options.access_error(permission, self._endpoint)
         return row
 
     # ---- what it is to those who wait ----
 
-    def _check_usable(self) -> Row:
-        return self._use("read")
+    def _check_usable(self) -> QueueHandleRow:
+        return self._get_usable_row("read")
 
     def _acquire(self) -> None:
         """Any number may wait with one handle."""
 
-    def _release(self, _arrivals: object) -> None:
+    def _release(self, _inbox: object) -> None:
         """See `_acquire`."""
 
     def _default_timeout_ns(self) -> int | None:
-        return None if self._block else 0
+        return None if self._blocks_by_default else 0
 
     def _receive_now(self) -> Any:  # a generator of a simulation gets the message
         return self.receive(0)
@@ -223,13 +233,13 @@ class MessageQueue(Waitable):
         """The queue does it."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is queue. In a simulation: `DeadlockError`."""
+        """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
         row = self._check_usable()
         self._bus.check_descriptor_allowed(self._endpoint)
-        if self._fd < 0:
-            self._fd = row.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        if self._event_fd < 0:
+            self._event_fd = row.event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._queue.update_descriptors()
-        return self._fd
+        return self._event_fd
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
         """Return the next message, in a task of an asyncio loop."""
@@ -240,31 +250,35 @@ class MessageQueue(Waitable):
 
     areceive = __anext__ = arecv
 
-    def notify(self, target: Any, once: bool = False, *, exclusive: bool = False) -> None:  # queue is no other process
+    def notify(self, target: Any, once: bool = False, *, exclusive: bool = False) -> None:  # there is no other process
         """Tell when a message comes to an empty queue that nobody waits for. None: no longer."""
         action = None if target is None else options.parse_notification(target, self._endpoint)
-        row = self._use()
-        row.notify = None if action is None else partial(_notify, weakref.ref(self), target, action, once)
+        row = self._get_usable_row()
+        row.notify_callback = (
+            None if action is None else partial(_notify_handle_owner, weakref.ref(self), target, action, once)
+        )
 
-    def _wait(self, ready: Callable[[], bool], patience_ns: int, what: str) -> None:
-        """Wait until `ready`, or so long; -1: for ever."""
-        row = self._use()
-        limit = None if patience_ns < 0 else patience_ns
-        self._bus.wait_until(lambda: row.closed or ready(), limit, f"{what} of the queue {self._endpoint!r}")
+    def _wait_until(self, ready: Callable[[], bool], timeout_ns: int, awaited: str) -> None:
+        """Wait until `ready` is true, or so long; -1: for ever."""
+        row = self._get_usable_row()
+        limit = None if timeout_ns < 0 else timeout_ns
+        self._bus.wait_until(lambda: row.closed or ready(), limit, f"{awaited} of the queue {self._endpoint!r}")
         if row.closed:
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
 
-    def _wait_in_turn(self, line: list[object], available: Callable[[], int], patience_ns: int, what: str) -> None:
-        """Wait until queue is something for this call, beside what is for those before it in the line."""
-        ticket = object()
-        line.append(ticket)
+    def _wait_in_turn(
+        self, waiting_calls: list[object], available: Callable[[], int], timeout_ns: int, awaited: str
+    ) -> None:
+        """Wait until there is something for this call and for all calls before it in the line."""
+        this_call = object()
+        waiting_calls.append(this_call)
         try:
-            self._wait(lambda: line.index(ticket) < available(), patience_ns, what)
+            self._wait_until(lambda: waiting_calls.index(this_call) < available(), timeout_ns, awaited)
         finally:
-            line.remove(ticket)
+            waiting_calls.remove(this_call)
 
-    def _timeout_ns(self, timeout: float | None, deadline: float | None) -> int:
-        return options.wait_ns(timeout, deadline, self._block, self._endpoint, self._bus.clock.monotonic)
+    def _compute_timeout_ns(self, timeout: float | None, deadline: float | None) -> int:
+        return options.wait_ns(timeout, deadline, self._blocks_by_default, self._endpoint, self._bus.clock.monotonic)
 
     # ---- sending ----
 
@@ -278,11 +292,11 @@ class MessageQueue(Waitable):
         origin_time: int = 0,
     ) -> None:
         """Send a message."""
-        self._use("write")
+        self._get_usable_row("write")
         checked = options.check_priority(priority, self._endpoint)
         origin = options.check_origin_time(origin_time, self._endpoint)
-        timeout_ns = self._timeout_ns(timeout, deadline)
-        self._put(self._copy_message(message), checked, origin, timeout_ns)
+        timeout_ns = self._compute_timeout_ns(timeout, deadline)
+        self._send_data(self._copy_message(message), checked, origin, timeout_ns)
 
     def send_many(
         self,
@@ -293,15 +307,15 @@ class MessageQueue(Waitable):
         deadline: float | None = None,
     ) -> int:
         """Send several messages, and return how many went in."""
-        self._use("write")
+        self._get_usable_row("write")
         checked = options.check_priority(priority, self._endpoint)
-        timeout_ns = self._timeout_ns(timeout, deadline)
-        end = self._bus.clock.now_ns + timeout_ns
+        timeout_ns = self._compute_timeout_ns(timeout, deadline)
+        deadline_ns = self._bus.clock.now_ns + timeout_ns
         count = 0
-        for each in messages:
-            left = max(end - self._bus.clock.now_ns, 0) if timeout_ns >= 0 else timeout_ns
+        for data in messages:
+            remaining_ns = max(deadline_ns - self._bus.clock.now_ns, 0) if timeout_ns >= 0 else timeout_ns
             try:
-                self._put(self._copy_message(each), checked, 0, left)
+                self._send_data(self._copy_message(data), checked, 0, remaining_ns)
             except QueueFullError:
                 break
             count += 1
@@ -309,51 +323,51 @@ class MessageQueue(Waitable):
 
     def _copy_message(self, message: Any) -> bytes:
         options.refuse_objects(message)
-        data = message if type(message) is bytes else copy_of(message)
+        data = message if type(message) is bytes else copy_buffer(message)
         if len(data) > self._queue.max_message_size:
             raise options.too_large_error(len(data), self._queue.max_message_size, self._endpoint)
         return data
 
-    def _put(self, data: bytes, priority: int, origin_time: int, patience_ns: int) -> None:
-        row = self._use("write")  # an exporter may run any code
+    def _send_data(self, data: bytes, priority: int, origin_time: int, timeout_ns: int) -> None:
+        row = self._get_usable_row("write")  # an exporter may run any code
         queue, origin_time = self._queue, origin_time or thread_origin()
-        if not queue.has_free_slot() and patience_ns:
-            self._wait_in_turn(queue.senders, queue.room, patience_ns, "room for a message")
+        if not queue.has_free_slot() and timeout_ns:
+            self._wait_in_turn(queue.waiting_senders, queue.count_free_slots, timeout_ns, "room for a message")
         if not queue.has_free_slot():
-            row.publish_event(Event.REFUSED, Item(data, priority, 0, 0, origin_time))
-            raise options.full_error(queue.max_messages, bool(patience_ns), self._endpoint)
-        row.publish_event(Event.SENT, queue.send(data, priority, origin_time))
+            row.publish_event(Event.REFUSED, QueueItem(data, priority, 0, 0, origin_time))
+            raise options.full_error(queue.max_messages, bool(timeout_ns), self._endpoint)
+        row.publish_event(Event.SENT, queue.send_item(data, priority, origin_time))
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
-        """Wait until queue is room for a message; tell whether queue is."""
-        self._use("write")
-        timeout_ns = self._timeout_ns(timeout, deadline)
+        """Wait until there is room for a message; tell whether there is."""
+        self._get_usable_row("write")
+        timeout_ns = self._compute_timeout_ns(timeout, deadline)
         if not self._queue.has_free_slot() and timeout_ns:
-            self._wait(self._queue.has_free_slot, timeout_ns, "room for a message")
+            self._wait_until(self._queue.has_free_slot, timeout_ns, "room for a message")
         return self._queue.has_free_slot()
 
     # ---- receiving ----
 
     def _wait_for_message(self, timeout: float | None, deadline: float | None) -> bool:
-        """Wait for a message, and tell whether queue is one."""
+        """Wait for a message, and tell whether there is one."""
         row = self._check_usable()
-        timeout_ns = self._timeout_ns(timeout, deadline)
+        timeout_ns = self._compute_timeout_ns(timeout, deadline)
         if not row.can_receive() and timeout_ns:
-            row.receiving += 1
+            row.waiting_receives += 1
             try:
-                waiting = self._queue
-                self._wait_in_turn(waiting.receivers, lambda: len(waiting.ready), timeout_ns, "a message")
+                queue = self._queue
+                self._wait_in_turn(queue.waiting_receivers, lambda: len(queue.ready_heap), timeout_ns, "a message")
             except BaseException:
-                row.receiving -= 1
+                row.waiting_receives -= 1
                 if row.can_receive():
                     self._queue.notify_if_idle()  # who was told before was we
                 raise
-            row.receiving -= 1
+            row.waiting_receives -= 1
         return row.can_receive()
 
-    def _receive_first(self) -> Item:
-        """Receive the first message; queue must be one."""
-        row, item = self._use(), self._queue.take()
+    def _receive_next_item(self) -> QueueItem:
+        """Receive the first message; there must be one."""
+        row, item = self._get_usable_row(), self._queue.take_item()
         self._queue.in_flight -= 1
         row.publish_event(Event.RECEIVED, item, self._bus.clock.now_ns)
         self._bus.on_message_taken(self._queue, item.number)
@@ -361,7 +375,7 @@ class MessageQueue(Waitable):
 
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
         """Take the next message."""
-        return to_message(self._receive_first()) if self._wait_for_message(timeout, deadline) else None
+        return make_message(self._receive_next_item()) if self._wait_for_message(timeout, deadline) else None
 
     def __iter__(self) -> Self:
         return self
@@ -373,12 +387,12 @@ class MessageQueue(Waitable):
         return received
 
     def receive_many(self, limit: int | None = None) -> list[Message]:
-        """Take the messages that are queue."""
-        most = options.check_limit(limit, self._endpoint)
+        """Take the messages that are there."""
+        message_limit = options.check_limit(limit, self._endpoint)
         row = self._check_usable()
         messages: list[Message] = []
-        while len(messages) < most and row.can_receive():
-            messages.append(to_message(self._receive_first()))
+        while len(messages) < message_limit and row.can_receive():
+            messages.append(make_message(self._receive_next_item()))
         return messages
 
     def receive_into(
@@ -389,15 +403,15 @@ class MessageQueue(Waitable):
         deadline: float | None = None,
     ) -> tuple[int, int] | None:
         """Take the next message into memory of the caller's; return its length and priority."""
-        fill(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         if not self._wait_for_message(timeout, deadline):
             return None
-        size = len(self._queue.ready[0][2].data)
+        size = len(self._queue.ready_heap[0][2].data)
         if size > buffer_bytes:
             raise options.too_small_error(size, buffer_bytes, self._endpoint)
-        item = self._receive_first()
-        return fill(buffer, item.data), item.priority
+        item = self._receive_next_item()
+        return copy_into_buffer(buffer, item.data), item.priority
 
     def take(
         self, timeout: float | None = None, *, deadline: float | None = None, lease: float | None = None
@@ -406,63 +420,70 @@ class MessageQueue(Waitable):
         lease_ns = options.lease_ns(lease, self._endpoint)
         if not self._wait_for_message(timeout, deadline):
             return None
-        claim = Claim(self._use(), self._queue.take(), lease_ns)
+        claim = JobClaim(self._get_usable_row(), self._queue.take_item(), lease_ns)
         self._bus.on_message_taken(self._queue, claim.item.number)
         return Job(self, self._queue, claim)
 
     def peek(self, limit: int | None = None) -> list[Message]:
         """Return what waits, the first first; it stays."""
-        most = options.check_limit(limit, self._endpoint)
+        message_limit = options.check_limit(limit, self._endpoint)
         self._check_usable()
-        return [to_message(item) for *_, item in heapq.nsmallest(min(most, len(self._queue.ready)), self._queue.ready)]
+        return [
+            make_message(item)
+            for *_, item in heapq.nsmallest(min(message_limit, len(self._queue.ready_heap)), self._queue.ready_heap)
+        ]
 
 
-def to_message(item: Item) -> Message:
+def make_message(item: QueueItem) -> Message:
     """Return a message as its receiver gets it."""
     return message(item.data, item.priority, item.deliveries, item.sent_time, item.origin_time)
 
 
-def open_queue(bus: Bus, prefix: str, request: options.OpenRequest) -> Queue:
+def open_queue(bus: Bus, prefix: str, request: options.OpenRequest) -> QueueState:
     """Open a queue, or make it."""
     queue = find_queue(bus, prefix, request.name)
     if queue is None and request.create is False:
-        raise missing_error(request.name)
+        raise missing_queue_error(request.name)
     if queue is not None and request.create:
         raise SegmentError("the queue is there already", request.name, errno=errno.EEXIST)
     if queue is None:
-        bus.queues[prefix, request.name] = queue = Queue(bus, request)
+        bus.queues[prefix, request.name] = queue = QueueState(bus, request)
     else:
-        request.check(queue.max_messages, queue.max_message_size, queue.events)
+        request.check(queue.max_messages, queue.max_message_size, queue.events_choice)
     return queue
 
 
-def remove(bus: Bus, prefix: str, name: str) -> None:
+def remove_queue(bus: Bus, prefix: str, name: str) -> None:
     """Remove a queue's name, and its channel of events."""
     if (prefix, name) in bus.queues:
         remove_events(name, prefix)
     if bus.queues.pop((prefix, name), None) is None:
-        raise missing_error(name)
+        raise missing_queue_error(name)
 
 
-def missing_error(name: str) -> SegmentError:
+def missing_queue_error(name: str) -> SegmentError:
     """Return the error for a queue that was to be opened, or removed."""
     return SegmentError("there is no such queue", name, errno=errno.ENOENT)
 
 
-def reopen(name: str, prefix: str, trust: str | None, read: bool, write: bool, block: bool) -> MessageQueue:
+def reopen_pickled_queue(
+    name: str, prefix: str, trust: str | None, read: bool, write: bool, block: bool
+) -> MessageQueue:
     """Return a handle of the same kind as one that was pickled."""
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
 
 
-def _notify(handle: weakref.ref[MessageQueue], target: Any, action: options.Notification, once: bool) -> None:
+def _notify_handle_owner(
+    handle: weakref.ref[MessageQueue], target: Any, action: options.Notification, once: bool
+) -> None:
     """Notify the owner of a handle. `target` is what was given: a descriptor stays open as long as it is asked for."""
     queue = handle()
-    if queue is None or queue._row is None:
+    if queue is None or queue._handle_row is None:
         return
     if once:
-        queue._row.notify = None
+        queue._handle_row.notify_callback = None
     if action.function is not None:
         queue._bus.run_notification(queue, partial(action.function, queue))
     elif action.signal is not None:

@@ -12,10 +12,10 @@ from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.base.origin import set_origin
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.channel import Publisher, open_channel_file
-from msgq.impl.fake.workqueue_store import Item, Queue, find_queue
+from msgq.impl.fake.workqueue_store import QueueItem, QueueState, find_queue
 from msgq.impl.workqueue import options
 
-_PAYLOAD = options.EVENTS_CHOICES.index("payload")
+_PAYLOAD_CHOICE = options.EVENTS_CHOICES.index("payload")
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 
@@ -24,21 +24,21 @@ class EventPublisher:
 
     Parameters
     ----------
-    queue, prefix, row : of the handle; the queue has events.
+    queue, prefix, handle_number : of the handle; the queue has events.
     """
 
-    def __init__(self, queue: Queue, prefix: str, row: int) -> None:
-        self._queue, self._prefix, self._row = queue, prefix, row
+    def __init__(self, queue: QueueState, prefix: str, handle_number: int) -> None:
+        self._queue, self._prefix, self._handle_number = queue, prefix, handle_number
         self._publisher: Publisher | None = None
 
-    def publish(self, event: Event, item: Item, taken_time: int = 0) -> None:
+    def publish_event(self, event: Event, item: QueueItem, taken_time: int = 0) -> None:
         """Publish what happened to a message just now."""
-        payload = item.data if event is Event.SENT and self._queue.events == _PAYLOAD else b""
+        payload = item.data if event is Event.SENT and self._queue.events_choice == _PAYLOAD_CHOICE else b""
         times = self._queue.bus.clock.now_ns, item.sent_time, taken_time
         head = struct.pack(
             EVENT_HEAD_FORMAT,
             event,
-            self._row,
+            self._handle_number,
             item.priority,
             item.deliveries,
             item.number,
@@ -46,15 +46,15 @@ class EventPublisher:
             len(item.data),
             os.getpid(),
         )
-        former = thread_origin()
+        previous_origin = thread_origin()
         set_origin(0)  # a message whose origin nobody told has none
         try:
             with contextlib.suppress(MsgqError):
-                self._publish(head + payload, item.origin_time)
+                self._send_event(head + payload, item.origin_time)
         finally:
-            set_origin(former)
+            set_origin(previous_origin)
 
-    def _publish(self, message: bytes, origin_time: int) -> None:
+    def _send_event(self, message: bytes, origin_time: int) -> None:
         if self._publisher is None:
             if find_queue(self._queue.bus, self._prefix, self._queue.name) is not self._queue:
                 return  # the queue was removed: the channel of that name belongs to another one, or to none
@@ -62,7 +62,7 @@ class EventPublisher:
         self._publisher.send(message, origin_time=origin_time)
 
     def _open_publisher(self) -> Publisher:
-        payload = self._queue.events == _PAYLOAD
+        payload = self._queue.events_choice == _PAYLOAD_CHOICE
         channel_file = open_channel_file(
             events_channel(self._queue.name), self._prefix, None, writable=True, creator=process_name()
         )

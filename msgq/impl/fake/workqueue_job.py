@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Self
 
 from msgq.errors import EndpointClosedError
-from msgq.impl.fake.bus import fork_error
-from msgq.impl.fake.workqueue_store import Claim, Queue
+from msgq.impl.fake.endpoint_state import fork_error
+from msgq.impl.fake.workqueue_store import JobClaim, QueueState
 
 
 class Job:
     """A message that is this taker's until it is acknowledged. It keeps the handle that it was taken with."""
 
-    def __init__(self, handle: object, queue: Queue, claim: Claim) -> None:
+    def __init__(self, handle: object, queue: QueueState, claim: JobClaim) -> None:
         self._handle, self._queue, self._claim = handle, queue, claim
         item = claim.item
         self.data, self.priority, self.deliveries = item.data, item.priority, item.deliveries
@@ -23,35 +23,35 @@ class Job:
     def __del__(self) -> None:
         claim = vars(self).get("_claim")  # none: it was not made by take()
         if claim is not None and not self._queue.inherited_by_fork:
-            claim.revoke()
+            claim.revoke_claim()
 
     def __repr__(self) -> str:
-        state = "over" if self._claim.over else "open"
+        state = "over" if self._claim.is_over else "open"
         return f"<msgq fake Job of {self._queue.name!r}, {len(self.data)} bytes, {state}>"
 
     def ack(self) -> None:
         """Let the message go: it is done."""
-        self._check()
-        self._claim.end(True)
+        self._check_open()
+        self._claim.end_job(True)
 
     def nack(self) -> None:
         """Give the message back to its place in the order."""
-        self._check()
-        self._claim.end(False)
+        self._check_open()
+        self._claim.end_job(False)
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self._queue.inherited_by_fork:
             raise fork_error(self._queue.name)
-        self._claim.check()
+        self._claim.check_valid()
 
     def __enter__(self) -> Self:
-        self._check()
+        self._check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._claim.over or self._queue.inherited_by_fork:
+        if self._claim.is_over or self._queue.inherited_by_fork:
             return
         if kind is None:
             self.ack()

@@ -5,11 +5,11 @@ from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 
-cdef class Memory:
-    """See memory.pyi."""
+cdef class OwnedBuffer:
+    """See owned_buffer.pyi."""
 
     cdef object _bytes          # nobody else has it, so a bytearray stays where it is
-    cdef readonly Py_ssize_t exports
+    cdef readonly Py_ssize_t export_count
     cdef object __weakref__
 
     def __init__(self, content):
@@ -18,24 +18,24 @@ cdef class Memory:
     def __len__(self):
         return len(self._bytes)
 
-    def check_shown(self):
+    def check_exportable(self):
         pass
 
-    def to_bytes(self, size):
+    def copy_bytes(self, size):
         return bytes(self._bytes[:size])
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        self.check_shown()
+        self.check_exportable()
         readonly = isinstance(self._bytes, bytes)
         start = PyBytes_AS_STRING(self._bytes) if readonly else PyByteArray_AS_STRING(self._bytes)
         PyBuffer_FillInfo(buffer, self, start, len(self._bytes), readonly, flags)
-        self.exports += 1
+        self.export_count += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):
-        self.exports -= 1
+        self.export_count -= 1
 
 
-def copy_of(data):
+def copy_buffer(data):
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
