@@ -77,7 +77,7 @@ cdef class OutgoingStream:
         if self._publisher._generation != fork_generation:  # the leases belong to the parent as well
             raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
         if self._publisher._use_state != fork_generation:
-            self._publisher._recover_use()
+            self._publisher._reopen_or_raise()
         return 0
 
     cdef int _end(self, int buffer, frame_id, sof, eof, bint valid) except -1:

@@ -312,23 +312,32 @@ cdef void close_at_exit(socket)
 cdef object usage_error(int ticket, str endpoint)
 
 
+# ---- handle.pxi ----
+
+cdef class ForkAwareHandle:
+    """What a program opens. In a forked child the first call reopens it; `close` leaves the parent's rows alone."""
+    cdef int _use_state         # see UseState
+    cdef int _generation        # fork generation of the process that opened it
+    cdef str _endpoint
+    cdef unsigned long _user    # thread that is using it, while BUSY
+    cdef object __weakref__
+    cdef int _check_usable(self) except -1
+    cdef int _reopen_or_raise(self) except -1
+    cdef int _reopen_in_child(self) except -1   # each kind says: take rows of its own
+
+
 # ---- waiting.pxi ----
 
 cdef enum:
     FOR_EVER = -1
 
 
-cdef class Waitable:
-    cdef int _use_state
-    cdef int _generation
-    cdef str _endpoint
+cdef class Waitable(ForkAwareHandle):
     cdef bint _closing          # close() was called while it is in use
-    cdef unsigned long _user    # thread that is using it, while BUSY
     cdef int _spin_us
     cdef bint _signals_end      # a signal's handler that ran ends its wait, as system calls have it
     cdef int _fd                # for event loops; -1: nobody has asked for it
     cdef public object _waiting  # see event_loop.py
-    cdef object __weakref__
 
     # Each kind says:
     cdef bint _is_readable(self) noexcept
@@ -338,7 +347,6 @@ cdef class Waitable:
     cdef mq_poll_ops _poll_ops(self) noexcept
     cdef int _detach(self) except -1
     # Some kinds say more than this class does:
-    cdef int _check_usable(self) except -1
     cdef bint _ready(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _interrupt_wait(self) noexcept
@@ -350,6 +358,7 @@ cdef class Waitable:
     cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept
 
     # Its own:
+    cdef void _forget_inherited_wait(self) noexcept
     cdef int _end_if_closing(self) except -1
     cdef int _rearm_fd(self) except -1
     cdef void _update_watched(self, void *reader, const void *now, size_t bytes) noexcept
@@ -375,6 +384,15 @@ cdef bint wait_ready(list waitables, int64_t deadline) except -1
 # Between these two the watcher thread looks at nothing.
 cdef void watcher_lock() noexcept
 cdef void watcher_unlock() noexcept
+
+
+# ---- shared_handle.pxi ----
+
+cdef class ThreadSharedHandle(Waitable):
+    """A handle that any thread may use, also several at the same time."""
+    cdef list _user_threads     # that wait in it, or are in it without the GIL
+    cdef void _add_user_thread(self) noexcept
+    cdef void _remove_user_thread(self) noexcept
 
 
 # ---- poller.pxi ----

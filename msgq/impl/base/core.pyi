@@ -122,7 +122,24 @@ class Context:
     ) -> None: ...
 
 @disjoint_base
-class Waitable:
+class ForkAwareHandle:
+    """What a program opens. A cdef class that derives from it says how it reopens in a forked child (handle.pxi)."""
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint's name; "" before there is one."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or was never opened."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@disjoint_base
+class Waitable(ForkAwareHandle):
     """A reader whose sleep ends when there is something to read; `Poller` and asyncio take any kind.
 
     Not to be used by itself. A kind is a ``cdef class`` that derives from it by ``waiting.pxd``; waiting.pyx says what
@@ -132,14 +149,6 @@ class Waitable:
     """
 
     _waiting: Any
-
-    @property
-    def endpoint(self) -> str:
-        """The endpoint's name; "" before there is one."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed, or was never opened."""
 
     def close(self) -> None:
         """Give all places back; also by leaving a with block. Closing twice does no harm.
@@ -182,10 +191,18 @@ class Waitable:
 
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, Any]: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+
+@disjoint_base
+class ThreadSharedHandle(Waitable):
+    """A `Waitable` that any thread may use, also several threads at the same time."""
+
+    def close(self) -> None:
+        """Leave; messages and values stay. Closing twice does no harm.
+
+        Open jobs of a queue's handle return to the queue. Elements and keys that this handle alone could write are free
+        again. Threads that wait with the handle are woken and get `EndpointClosedError`; a thread in the middle of a
+        large copy ends it first. In a forked child only the child's own handle is closed.
+        """
 
 @disjoint_base
 class Poller:

@@ -16,8 +16,8 @@ thread has acquired the object; a receive that finds something calls none of the
     _end_wait       The sleep that _prepare_wait announced is over, or did not begin. Not every kind needs it.
     _detach         Leave all rows and slots: it is closed. A kind's `__dealloc__` calls _leave if it is still open.
 
-The fields of each object begin with its use state (core.pxd): the kind sets `_use_state` and `_generation` to
-`fork_generation` when it is open, and calls _rearm_fd at the end of each call that receives.
+The kind sets `_use_state` and `_generation` to `fork_generation` when it is open (handle.pxi), and calls _rearm_fd at
+the end of each call that receives.
 """
 
 
@@ -43,8 +43,6 @@ cdef class Waitable:
     """What can be waited for. See the top of this file, and the type stub (core.pyi)."""
 
     def __cinit__(self):
-        self._use_state = CLOSED
-        self._endpoint = ""
         self._fd = -1
 
     # ---- what a kind says ----
@@ -67,12 +65,6 @@ cdef class Waitable:
         return none
 
     cdef int _detach(self) except -1:
-        return 0
-
-    cdef int _check_usable(self) except -1:
-        """What each call does first: raise when it may not be used; repair what a fork left."""
-        if self._use_state != fork_generation:
-            raise usage_error(self._use_state, self._endpoint)
         return 0
 
     cdef bint _ready(self) except -1:
@@ -108,13 +100,9 @@ cdef class Waitable:
 
     # ---- coming and going ----
 
-    @property
-    def endpoint(self):
-        return self._endpoint
-
-    @property
-    def closed(self):
-        return self._use_state == CLOSED
+    cdef void _forget_inherited_wait(self) noexcept:
+        """In a forked child the descriptor, and who waits for it, are the parent's."""
+        self._fd, self._waiting, self._closing = -1, None, False
 
     cdef int _end_if_closing(self) except -1:
         """Do what a signal handler asked for while it was occupied."""
@@ -149,12 +137,6 @@ cdef class Waitable:
         self._detach()
         self._use_state = CLOSED
         return 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     # ---- event loops ----
 

@@ -3,8 +3,9 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
-    mq_liveness_probe, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner, Segment, Waitable,
+    EndpointFile, ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness,
+    mq_liveness_file, mq_liveness_probe, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner,
+    Segment, Waitable,
 )
 
 

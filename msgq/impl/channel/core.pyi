@@ -13,7 +13,7 @@ from typing_extensions import Buffer, disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.channel import ChannelMessage, ChannelPublisher, ChannelStats, ChannelSubscriber, PublisherInfo
 from msgq.common.stats.endpoint import EndpointCounts
-from msgq.impl.base.core import EndpointFile, PinnedView, Waitable
+from msgq.impl.base.core import EndpointFile, ForkAwareHandle, PinnedView, Waitable
 
 @disjoint_base
 class ChannelFile(EndpointFile):
@@ -168,7 +168,7 @@ def remove_orphan(name: str, in_prefix: str, uid: int) -> bool:
     """
 
 @disjoint_base
-class Publisher:
+class Publisher(ForkAwareHandle):
     """Publishes messages on a channel, beside others. Made by `msgq.Channel.publisher` and `msgq.Node.advertise`.
 
     It has a pool of slots in a file of its own, and each message lies in one of them: while it is in the channel, and
@@ -183,16 +183,8 @@ class Publisher:
     """
 
     @property
-    def endpoint(self) -> str:
-        """The channel's name."""
-
-    @property
     def name(self) -> str:
         """The node's name, which subscribers see."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
 
     @property
     def sent(self) -> int:
@@ -313,11 +305,6 @@ class Publisher:
         ------
         ConcurrentUseError : another thread is in the middle of a send.
         """
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 @disjoint_base
 class Loan(Buffer):

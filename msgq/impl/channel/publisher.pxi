@@ -22,23 +22,19 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
 
 
 @no_gc_clear  # a queue's handle that is collected with it has events to publish
-cdef class Publisher:
+cdef class Publisher(ForkAwareHandle):
     """See core.pyi."""
-    cdef int _use_state, _generation
     cdef unsigned long _waiter  # the thread that waits for a slot; 0: none
     cdef bint _closing          # `close` was called during that wait, which closes it
-    cdef readonly str endpoint
     cdef readonly str name      # of the node
     cdef ChannelFile _file
     cdef PublisherPool _pool
     cdef object _slots          # asked for; None: as fits
     cdef uint64_t _max_bytes
     cdef uint64_t _sent, _bytes, _refused, _evicted  # from pools that were outgrown
-    cdef object __weakref__
 
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
-        self._use_state = CLOSED
-        self.endpoint, self.name, self._file = file.name, name, file
+        self._endpoint, self.name, self._file = file.name, name, file
         self._slots, self._max_bytes = slots, max_bytes
         self._pool = register_publisher(file, name, slots, slot_bytes, max_bytes, True)
         self._generation = self._use_state = fork_generation
@@ -49,13 +45,9 @@ cdef class Publisher:
 
     def __repr__(self):
         state = "closed" if self._use_state == CLOSED else f"{self.sent} messages published"
-        return f"<msgq channel Publisher {self.endpoint!r}, {state}>"
+        return f"<msgq channel Publisher {self._endpoint!r}, {state}>"
 
     # ---- what it counts ----
-
-    @property
-    def closed(self):
-        return self._use_state == CLOSED
 
     @property
     def sent(self):
@@ -100,7 +92,7 @@ cdef class Publisher:
             self._interrupt_wait()
             return
         if is_owner and self._use_state != fork_generation:
-            raise usage_error(self._use_state, self.endpoint)
+            raise usage_error(self._use_state, self._endpoint)
         self._use_state = CLOSED  # before it leaves, which may be interrupted: then the row may be another's
         if is_owner:
             self._pool.superseded = True  # loans that are open end it
@@ -120,33 +112,14 @@ cdef class Publisher:
         if self._use_state == fork_generation:
             self.close()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    cdef int _rejoin_or_raise(self) except -1:
-        """Called when the ticket is not valid: raise, or join again after a fork."""
-        if self._use_state != CLOSED and self._generation != fork_generation:
-            return self._rejoin()
-        raise usage_error(self._use_state, self.endpoint)
-
-    cdef int _rejoin(self) except -1:
-        """In a forked child: take a row and create a pool. Open loans stay the parent's."""
+    cdef int _reopen_in_child(self) except -1:
+        """Take a row and create a pool. Open loans stay the parent's."""
         cdef PublisherPool inherited = self._pool
-        cdef int ticket = self._use_state, generation = self._generation
-        self._generation, self._use_state = fork_generation, BUSY
         self._waiter, self._closing = 0, False  # the waiting thread may not exist in the child
-        try:
-            self._switch_pool(register_publisher(self._file, self.name, self._slots, inherited.c.slots.slot_bytes,
-                                                 self._max_bytes, True))
-            if self._file.own_pools[inherited.c.number] == inherited.c.slots.uid:
-                self._file.own_pools[inherited.c.number] = 0  # with `own=False`, receive the parent's messages
-            self._use_state = self._generation
-        finally:
-            if self._use_state == BUSY:
-                self._generation, self._use_state = generation, ticket
+        self._switch_pool(register_publisher(self._file, self.name, self._slots, inherited.c.slots.slot_bytes,
+                                             self._max_bytes, True))
+        if self._file.own_pools[inherited.c.number] == inherited.c.slots.uid:
+            self._file.own_pools[inherited.c.number] = 0  # with `own=False`, receive the parent's messages
         close_at_exit(self)
         return 0
 
@@ -154,7 +127,7 @@ cdef class Publisher:
         """Raise in the child when a signal handler forked in the middle of a call."""
         if self._generation != fork_generation:
             text = "a signal handler forked the process during this call, which its parent ends; call again here"
-            raise ForkedSocketError(text, self.endpoint)
+            raise ForkedSocketError(text, self._endpoint)
         return 0
 
     cdef int _switch_pool(self, PublisherPool pool) except -1:
@@ -170,8 +143,8 @@ cdef class Publisher:
 
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
         if self._use_state != fork_generation:
-            self._rejoin_or_raise()
-        require_time(timeout, self.endpoint)
+            self._reopen_or_raise()
+        require_time(timeout, self._endpoint)
         return self._send(data, timeout, origin_time)
 
     def send_many(self, messages, /, *, uint64_t origin_time=0):
@@ -184,7 +157,7 @@ cdef class Publisher:
                 PyBuffer_Release(&view)
         for message in messages:
             if self._use_state != fork_generation:
-                self._rejoin_or_raise()
+                self._reopen_or_raise()
             self._send(message, 0.0, origin_time)
             count += 1
         return count
@@ -194,7 +167,7 @@ cdef class Publisher:
         cdef const uint8_t *data = <const uint8_t *> view.buf
         cdef uint64_t done = 0, count = view.shape[0], size = view.len // count if count else 0, block, wanted
         if self._use_state != fork_generation:
-            self._rejoin_or_raise()
+            self._reopen_or_raise()
         if size > self._pool.c.slots.slot_bytes:
             self._grow(size)
         cdef uint64_t origin = origin_time or current_origin()
@@ -217,7 +190,7 @@ cdef class Publisher:
         if (mq_mapping_was_truncated(self._file.not_truncated) or
                 mq_mapping_was_truncated(self._pool.pool_file.not_truncated)):
             self._file.check_truncation()
-            self._pool.pool_file.check_truncation(self.endpoint)
+            self._pool.pool_file.check_truncation(self._endpoint)
         return sent == count
 
     cdef object _send(self, object data, object timeout, uint64_t origin_time):
@@ -229,7 +202,7 @@ cdef class Publisher:
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._use_state != fork_generation:  # an exporter may run any code
-                self._rejoin_or_raise()
+                self._reopen_or_raise()
             return self._send_bytes(view.buf, view.len, timeout, origin_time)
         finally:
             PyBuffer_Release(&view)
@@ -257,13 +230,13 @@ cdef class Publisher:
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
         if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.pool_file.not_truncated):
             self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
-            pool.pool_file.check_truncation(self.endpoint)
+            pool.pool_file.check_truncation(self._endpoint)
         if status == MQ_CHANNEL_NOTIFY:
             mq_eventcount_notify_mp(&pool.c.header.eventcount)
         elif status == MQ_CHANNEL_CORRUPT:
             mq_channel_return_slot(&pool.c, slot)
             text = "the order of its messages makes no sense: foreign bytes; remove the channel (msgq clean)"
-            raise CorruptSegmentError(text, self.endpoint, self._file.path)
+            raise CorruptSegmentError(text, self._endpoint, self._file.path)
         if pool is not self._pool:  # a loan of a pool that was outgrown since
             self._sent += 1
             self._bytes += size
@@ -289,11 +262,11 @@ cdef class Publisher:
         cdef uint32_t expected
         cdef int slot = MQ_CHANNEL_NO_SLOT
         cdef PublisherPool pool
-        limit = timeout_ns(timeout, self.endpoint)
+        limit = timeout_ns(timeout, self._endpoint)
         if limit >= 0:
             deadline = mq_monotonic_ns() + <int64_t> limit
         if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
-            self._rejoin_or_raise()
+            self._reopen_or_raise()
         pool = self._pool
         self._use_state, self._waiter = BUSY, PyThread_get_thread_ident()
         try:
@@ -317,7 +290,7 @@ cdef class Publisher:
             self._use_state, self._waiter = self._generation, 0
             closed = self._end_waiting(pool, slot)
         if closed:
-            raise EndpointClosedError("was closed while it waited for a slot", self.endpoint)
+            raise EndpointClosedError("was closed while it waited for a slot", self._endpoint)
         self._check_not_inherited()
         return slot
 
@@ -347,7 +320,7 @@ cdef class Publisher:
             holder_texts.append(f"{pool.open_loans} are lent here")
         text = (f"all {pool.c.slots.slots} slots of this publisher are in use: {', '.join(holder_texts)}; release "
                 "views sooner, give the publisher more slots, or a timeout to wait for one. Nothing was sent")
-        return PoolExhaustedError(text, self.endpoint)
+        return PoolExhaustedError(text, self._endpoint)
 
     cdef int _grow(self, uint64_t size) except -1:
         """Publish from a pool of larger slots from now on."""
@@ -356,14 +329,14 @@ cdef class Publisher:
         cdef uint64_t min_slots = self._slots or 1
         if size > self._max_bytes:  # what is computed below does not overflow then
             text = f"a message of {size} bytes does not fit: the pool may have {self._max_bytes} (max_bytes)"
-            raise MessageTooLargeError(text, self.endpoint)
+            raise MessageTooLargeError(text, self._endpoint)
         if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride(wanted) > self._max_bytes:
             wanted = size
         if min_slots * mq_pool_slot_stride(wanted) > self._max_bytes:
             text = (f"a message of {size} bytes does not fit: {min_slots} slots of it need "
                     f"{min_slots * mq_pool_slot_stride(size)} bytes, "
                     f"and the pool may have {self._max_bytes} (max_bytes)")
-            raise MessageTooLargeError(text, self.endpoint)
+            raise MessageTooLargeError(text, self._endpoint)
         self._use_state = BUSY
         try:
             larger = register_publisher(self._file, self.name, self._slots, wanted, self._max_bytes, False)
@@ -379,12 +352,12 @@ cdef class Publisher:
     def loan(self, size, /, *, timeout=0.0):
         cdef Loan loan = Loan.__new__(Loan)
         cdef uint64_t wanted
-        require_time(timeout, self.endpoint)
+        require_time(timeout, self._endpoint)
         if size < 0:
-            raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
+            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
         wanted = size  # may be Python code, as the comparison
         if self._use_state != fork_generation:
-            self._rejoin_or_raise()
+            self._reopen_or_raise()
         if wanted > self._pool.c.slots.slot_bytes:
             self._grow(wanted)
         slot = mq_channel_take_free_slot(&self._pool.c)
@@ -441,12 +414,12 @@ cdef class Loan:
         if self._pool is None:
             raise TypeError("a loan comes from a publisher's loan()")
         if self._over:
-            raise StateError("a loan serves once; this one was published or discarded", self._publisher.endpoint)
+            raise StateError("a loan serves once; this one was published or discarded", self._publisher._endpoint)
         if self._generation != fork_generation:
             text = "the loan belongs to the parent process, which alone may write and publish it; take another one here"
-            raise ForkedSocketError(text, self._publisher.endpoint)
+            raise ForkedSocketError(text, self._publisher._endpoint)
         if self._publisher._use_state != fork_generation:
-            self._publisher._rejoin_or_raise()
+            self._publisher._reopen_or_raise()
         return 0
 
     def publish(self, size=None):
@@ -455,7 +428,7 @@ cdef class Loan:
         cdef uint64_t slot = self._slot
         if wanted > self._size:
             raise InvalidValueError(f"the loan has {self._size} bytes, and {wanted} were to be published",
-                                    self._publisher.endpoint)
+                                    self._publisher._endpoint)
         if self._exports:
             raise BufferError(f"{self._exports} buffers still look into this loan (a memoryview, an array), and could "
                               "change what was published; release or delete them first")

@@ -400,20 +400,15 @@ cdef class Subscriber(Waitable):
 
     # ---- waiting ----
 
-    cdef int _check_usable(self) except -1:
-        if self._use_state == fork_generation:
-            return 0
-        if self._use_state == CLOSED or self._generation == fork_generation:
-            raise usage_error(self._use_state, self._endpoint)
-        # In a forked child: rows of our own, the same cursor. Views that came along are the parent's.
-        self._fd, self._waiting, self._closing = -1, None, False
+    cdef int _reopen_in_child(self) except -1:
+        """Take rows of our own, and continue from the same cursor. Inherited views are the parent's."""
+        self._forget_inherited_wait()
         try:
             self._join()
         except SegmentError as error:
             if error.errno != ENOENT:  # the channel was removed: who has it open goes on, unseen
                 raise
-        self._use_state = self._generation = fork_generation
-        return 0
+        return self._end_if_closing()
 
     cdef bint _ready(self) except -1:
         cdef mq_channel_message message

@@ -361,12 +361,8 @@ cdef class KeyObserver(Waitable):
     def __repr__(self):
         return f"<msgq KeyObserver {self.key!r} of board {self._endpoint!r}>"
 
-    cdef int _check_usable(self) except -1:
-        if self._use_state != fork_generation:
-            if self._use_state == CLOSED or self._generation == fork_generation:
-                raise usage_error(self._use_state, self._endpoint)
-            self._use_state = self._generation = fork_generation  # in a forked child: who waited in it is the parent's
-            self._fd, self._waiting, self._closing = -1, None, False
+    cdef int _reopen_in_child(self) except -1:
+        self._forget_inherited_wait()
         return 0
 
     def _close_at_exit(self):

@@ -12,7 +12,7 @@ from typing_extensions import disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordStats
-from msgq.impl.base.core import EndpointFile, Waitable
+from msgq.impl.base.core import EndpointFile, ThreadSharedHandle, Waitable
 from msgq.impl.records.values import ChangeIterator, Changes, Value
 
 @disjoint_base
@@ -40,7 +40,7 @@ def unlink_records(name: str, in_prefix: str) -> None:
     """
 
 @disjoint_base
-class RecordHandle(Waitable):
+class RecordHandle(ThreadSharedHandle):
     """An open vector or board, and the row in it of whoever writes with it. Not to be used by itself."""
 
     @property
@@ -101,14 +101,6 @@ class RecordHandle(Waitable):
         The GIL is released while it sleeps, and signal handlers run; what they raise ends the wait. Several threads
         may wait with one handle. Each look compares the versions of all elements, a cache line each. A passive handle
         looks once in 1 to 10 ms.
-        """
-
-    def close(self) -> None:
-        """Leave; what was written stays. Closing twice does no harm.
-
-        The handle's place among the writers is free again, and with it what it alone might write. Threads that wait
-        with it are woken and get `EndpointClosedError`; one that is in the middle of a large copy is waited for. In a
-        forked child only the child's own is closed. Arrays and values that were read are copies, and stay.
         """
 
     def stats(self) -> RecordStats:

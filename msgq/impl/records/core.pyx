@@ -11,7 +11,6 @@ from cython cimport no_gc_clear
 from libc.errno cimport errno
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, mmap, PROT_READ, PROT_WRITE
-from posix.unistd cimport usleep
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
 from msgq.impl.base.core cimport (
@@ -20,7 +19,7 @@ from msgq.impl.base.core cimport (
     mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S,
     mq_participant_liveness, mq_poll_prepare_wait_mp, mq_row_table_reserve, mq_schema_parts, mq_schema_parts_from_block,
     participant_value, refuse_in_simulation, remove_file, require_time, Segment, segment_error, unlock_file,
-    usage_error, wait_ready, watcher_lock, watcher_unlock,
+    wait_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, identify, new_uid, text, this_process
 from msgq.impl.base.origin cimport change_origin, current_origin, new_origin, prepare_origins

@@ -1,8 +1,7 @@
 """An open vector or board: coming, going, waiting. The base of SeqlockVector and Board.
 
-Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is a user of the handle (`_add_user_thread`). A closed handle
-leaves when the last user has gone. A handle takes a row at its first write, so readers have none.
+Any thread may use a handle, also several at the same time (base/shared_handle.pxi). A handle takes a row at its first
+write, so readers have none.
 """
 
 
@@ -46,7 +45,7 @@ cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) excep
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
-cdef class RecordHandle(Waitable):
+cdef class RecordHandle(ThreadSharedHandle):
     """An open vector or board, and the row of who writes with it."""
     cdef RecordFile _file
     cdef mq_record_writer _writer
@@ -57,7 +56,6 @@ cdef class RecordHandle(Waitable):
     cdef void *_row_token                 # its lock
     cdef bint _passive
     cdef int64_t _clock_offset       # of the host's clock to CLOCK_MONOTONIC
-    cdef list _user_threads               # that are in it without the GIL, or waiting
     cdef uint64_t _next_index        # where a limited batch of changes continues
     cdef bint _is_reading_changes               # a thread is in `changes`
     cdef bint _is_writing               # of an exclusive vector: a thread writes without Python's lock
@@ -99,7 +97,7 @@ cdef class RecordHandle(Waitable):
         """Be open in this process: nobody uses it so far, and it has no row."""
         self._user_threads, self._is_reading_changes, self._is_writing = [], False, False
         self._writer.row, self._row_token = NULL, NULL
-        self._fd, self._waiting, self._closing = -1, None, False
+        self._forget_inherited_wait()
         self._use_state = self._generation = fork_generation
 
     def __dealloc__(self):
@@ -109,25 +107,9 @@ cdef class RecordHandle(Waitable):
 
     # ---- coming and going ----
 
-    cdef int _check_usable(self) except -1:
-        if self._use_state != fork_generation:
-            if self._use_state == CLOSED:
-                raise usage_error(CLOSED, self._endpoint)
-            self._reset()  # in a forked child: the row is the parent's
+    cdef int _reopen_in_child(self) except -1:
+        self._reset()
         return 0
-
-    cdef void _add_user_thread(self) noexcept:
-        self._user_threads.append(PyThread_get_thread_ident())
-
-    cdef void _remove_user_thread(self) noexcept:
-        if PyThread_get_thread_ident() in self._user_threads:  # not in a child, forked by a handler that used it
-            self._user_threads.remove(PyThread_get_thread_ident())
-
-    cdef void _acquire(self) noexcept:
-        self._add_user_thread()  # others may use it meanwhile
-
-    cdef void _release(self) noexcept:
-        self._remove_user_thread()
 
     cdef int _ensure_writer_row(self) except -1:
         """What each write does first."""
@@ -182,34 +164,10 @@ cdef class RecordHandle(Waitable):
         name = text(row.at.participant.name, sizeof(row.at.participant.name))
         return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 
-    def close(self):
-        if self._use_state == CLOSED and not self._closing:
-            return  # else an interrupt ended the close before, which is gone on with
-        self._use_state = CLOSED
-        if self._generation != fork_generation:
-            return  # in a forked child the row is the parent's
-        self._closing = True
-        while self._user_threads:
-            self._interrupt_wait()
-            if PyThread_get_thread_ident() in self._user_threads:
-                return  # in a signal handler, on top of our own wait: that leaves
-            with nogil:
-                usleep(200)
-            PyErr_CheckSignals()
-        self._leave()
-        self._closing = False
-
-    cdef int _leave(self) except -1:
-        return 0 if self._user_threads else Waitable._leave(self)
-
     cdef int _detach(self) except -1:
         if self._writer.row != NULL:
             mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
         return 0
-
-    def _close_at_exit(self):
-        if self._use_state == fork_generation:
-            self.close()
 
     # ---- waiting ----
 

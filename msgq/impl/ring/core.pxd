@@ -7,8 +7,9 @@ a socket has fields.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
-    mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, Segment, Waitable,
+    ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
+    mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, Segment,
+    Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.gate.core cimport Gate
@@ -265,10 +266,7 @@ cdef class TopicFiles:
     cdef void unlock(self)
 
 
-cdef class PubConnection:
-    cdef int _use_state
-    cdef int _generation
-    cdef str _endpoint
+cdef class PubConnection(ForkAwareHandle):
     cdef str _prefix
     cdef tuple _options  # of `connect`, for a forked child
     cdef Segment _ring
@@ -276,12 +274,9 @@ cdef class PubConnection:
     cdef mq_ring_publisher _publisher
     cdef int64_t _clock_offset_ns  # of the host's clock
     cdef public bint _for_bridge  # see bridge.py
-    cdef object __weakref__
-    cdef int _open(self, int ticket, int generation) except -1
-    cdef int _take_over_in_child(self) except -1
+    cdef int _open(self) except -1
     cdef int _start(self, TopicFiles topic, tracked) except -1
     cdef int _wait_for_previous_send(self, uint64_t uid) except -1
-    cdef int _recover_use(self) except -1
     cdef int _check_truncation(self) except -1
 
 
@@ -324,9 +319,7 @@ cdef class SubConnection(Waitable):
     cdef int _join(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
     cdef bint _remap_if_grown(self) except -1
-    cdef int _recover_use(self) except -1
     cdef int _find_late_side(self) except -1
-    cdef int _rejoin(self) except -1
     cdef bint _pass_gate(self) except -1
     cdef int _watch_for_stock(self) except -1
 
@@ -334,7 +327,7 @@ cdef class SubConnection(Waitable):
 cdef inline int check_usable(SubConnection socket) except -1:
     """What each call does first."""
     if socket._use_state != fork_generation:
-        socket._recover_use()
+        socket._reopen_or_raise()
     if socket._subscriber.side == NULL:
         socket._find_late_side()
     return 0

@@ -12,7 +12,7 @@ from typing_extensions import disjoint_base
 
 from msgq.common.schema import Schema
 from msgq.common.stats.topic import PublisherStats, SubscriberStats, TopicCounts, TopicStats, Tracked
-from msgq.impl.base.core import Context, Waitable
+from msgq.impl.base.core import Context, ForkAwareHandle, Waitable
 from msgq.impl.sockets.pyzmq_names import Frame
 
 class TopicLock:
@@ -65,16 +65,8 @@ def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     """
 
 @disjoint_base
-class PubConnection:
+class PubConnection(ForkAwareHandle):
     """The place of a topic's publisher. It is used as `PubSocket`."""
-
-    @property
-    def endpoint(self) -> str:
-        """The endpoint's name; "" before the first `connect`."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the socket is closed, or was never connected."""
 
     def connect(
         self,
@@ -148,11 +140,6 @@ class PubConnection:
         InvalidValueError : `linger` is below -1.
         ConcurrentUseError : another thread is in the middle of a send, or a reservation is open.
         """
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 class PubSocket(PubConnection):
     """Publishes messages on one endpoint.

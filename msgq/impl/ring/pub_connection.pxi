@@ -12,21 +12,9 @@ cdef enum:
 cdef class PubConnection:
     """See the type stub (core.pyi)."""
 
-    def __cinit__(self):
-        self._use_state = CLOSED
-        self._endpoint = ""
-
     def __dealloc__(self):
         if self._use_state != CLOSED and self._generation == fork_generation:
             mq_ring_publisher_close(&self._publisher)
-
-    @property
-    def endpoint(self):
-        return self._endpoint
-
-    @property
-    def closed(self):
-        return self._use_state == CLOSED
 
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
                 tracked=None, prefix=None):
@@ -40,45 +28,45 @@ cdef class PubConnection:
         self._prefix = naming.resolve_prefix(prefix)
         self._endpoint = name
         self._options = segment_size, mode, schema, trust, tracked
-        self._open(CLOSED, fork_generation)
-        close_at_exit(self)
-
-    cdef int _open(self, int ticket, int generation) except -1:
-        """Become the endpoint's publisher with the options of `connect`. An error restores ticket and generation."""
-        cdef TopicFiles topic
-        cdef mq_schema_parts at
-        segment_size, mode, schema, trust, tracked = self._options
         self._generation, self._use_state = fork_generation, BUSY
         try:
-            with naming.overrides(trust=trust):
-                topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
-            try:
-                self._start(topic, tracked)
-                try:
-                    if schema is not None:
-                        at = mq_ring_side_schema(self._publisher.side)
-                        write_schema(&at, schema)
-                except BaseException:
-                    mq_ring_publisher_close(&self._publisher)
-                    raise
-            finally:
-                topic.unlock()
+            self._open()
             self._use_state = self._generation
         finally:
             if self._use_state == BUSY:
-                self._generation, self._use_state = generation, ticket
-        if self._publisher.stamps:
-            prepare_origins()  # now, for it runs Python code: not between two steps of a send
+                self._use_state = CLOSED
+        close_at_exit(self)
+
+    cdef int _open(self) except -1:
+        """Become the endpoint's publisher with the options of `connect`."""
+        cdef TopicFiles topic
+        cdef mq_schema_parts at
+        segment_size, mode, schema, trust, tracked = self._options
+        with naming.overrides(trust=trust):
+            topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
+        try:
+            self._start(topic, tracked)
+            try:
+                if schema is not None:
+                    at = mq_ring_side_schema(self._publisher.side)
+                    write_schema(&at, schema)
+                if self._publisher.stamps:
+                    prepare_origins()  # now, for it runs Python code: not between two steps of a send
+            except BaseException:
+                mq_ring_publisher_close(&self._publisher)
+                raise
+        finally:
+            topic.unlock()
         return 0
 
-    cdef int _take_over_in_child(self) except -1:
+    cdef int _reopen_in_child(self) except -1:
         """In a forked child, take over from the parent (docs/internals/topic-protocol.md, "Fork")."""
         cdef Segment ring = self._ring, side = self._side
         cdef mq_ring_publisher inherited
         mq_ring_publisher_detach_row(&self._publisher)
         inherited = self._publisher
         try:
-            return self._open(self._use_state, self._generation)
+            return self._open()
         except BaseException:
             self._ring, self._side, self._publisher = ring, side, inherited
             raise
@@ -165,18 +153,6 @@ cdef class PubConnection:
     def _close_at_exit(self):
         if self._use_state == fork_generation:
             self.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    cdef int _recover_use(self) except -1:
-        """Called when the ticket is not valid: raise, or take over after a fork."""
-        if self._use_state != CLOSED and self._generation != fork_generation:
-            return self._take_over_in_child()
-        raise usage_error(self._use_state, self._endpoint)
 
     cdef int _check_truncation(self) except -1:
         """Ask for the file's size, too: without the SIGBUS handler, the canary never changes."""

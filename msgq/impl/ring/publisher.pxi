@@ -116,7 +116,7 @@ cdef class PubSocket(PubConnection):
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._use_state != fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
         if flags:
             check_send_flags(flags, self._endpoint)
         if self._publisher.stamps or origin_time:
@@ -135,7 +135,7 @@ cdef class PubSocket(PubConnection):
 
     cdef int _send_any(self, object data, int64_t origin_time) except -1:
         if self._use_state != fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
         if PyBytes_CheckExact(data):
             return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), origin_time)
         return self._send_buffer(data, origin_time)
@@ -146,7 +146,7 @@ cdef class PubSocket(PubConnection):
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._use_state != fork_generation:  # an exporter may run any code
-                self._recover_use()
+                self._reopen_or_raise()
             self._send_bytes(view.buf, view.len, origin_time)
         finally:
             PyBuffer_Release(&view)
@@ -199,7 +199,7 @@ cdef class PubSocket(PubConnection):
 
     def send_many(self, messages, *, int64_t origin_time=0):
         if self._use_state != fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
         self._check_origin(origin_time)
         try:
             if type(messages) is list or type(messages) is tuple:  # a subclass may run code between two messages
@@ -235,7 +235,7 @@ cdef class PubSocket(PubConnection):
                 text = "send_many takes several messages, and these bytes are one; use send, or an array of rows"
                 raise TypeError(text)
             if self._use_state != fork_generation:
-                self._recover_use()
+                self._reopen_or_raise()
             count = view.shape[0]
             size = view.len // count if count else 0
             if 0 < size < LARGE_BYTES and not self._publisher.stamps:
@@ -281,7 +281,7 @@ cdef class PubSocket(PubConnection):
     def reserve(self, size, *, int64_t origin_time=0):
         cdef Reservation reservation = Reservation.__new__(Reservation)
         if self._use_state != fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
         if size >= 2**32:
@@ -304,7 +304,7 @@ cdef class PubSocket(PubConnection):
         # An inherited publisher counts, too: counting must not take over the topic.
         inherited = self._use_state != CLOSED and self._generation != fork_generation
         if self._use_state != fork_generation and not inherited:
-            self._recover_use()
+            self._reopen_or_raise()
         if not mq_canary_is_intact(&self._publisher.canary):
             raise size_changed_error(self._endpoint, self._ring, self._side)
         mq_ring_count_subscribers(&self._publisher, &attached, &updated)
@@ -342,7 +342,7 @@ cdef class Reservation:
         if self._ring is not None:  # which keeps the memory of an earlier view mapped
             raise StateError("a reservation serves once; reserve again", socket._endpoint)
         if socket._use_state != fork_generation:
-            socket._recover_use()
+            socket._reopen_or_raise()
         self._generation = fork_generation
         if self._size == 0:
             socket._check_empty()

@@ -118,7 +118,7 @@ cdef class SubConnection(Waitable):
         with naming.overrides(trust=self._trust):
             topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
-            self._recover_use()
+            self._reopen_or_raise()
         if topic is None:
             if not intact:
                 raise size_changed_error(self._endpoint, former, self._side)
@@ -143,12 +143,6 @@ cdef class SubConnection(Waitable):
         mq_ring_subscriber_leave(&self._subscriber)
         return 0
 
-    cdef int _recover_use(self) except -1:
-        """Called when the ticket is not valid: raise, or repair after a fork."""
-        if self._use_state != CLOSED and self._generation != fork_generation:
-            return self._rejoin()
-        raise usage_error(self._use_state, self._endpoint)
-
     cdef int _find_late_side(self) except -1:
         """There was no side segment: has a publisher of ours come since?"""
         if not mq_ring_subscriber_may_attach_side(&self._subscriber):
@@ -156,42 +150,32 @@ cdef class SubConnection(Waitable):
         with naming.overrides(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
-            self._recover_use()
+            self._reopen_or_raise()
         if side is not None:
             self._side = side
             mq_ring_subscriber_attach_side(&self._subscriber, <mq_ring_side *> side.address)
         return 0
 
-    cdef int _rejoin(self) except -1:
-        """In a forked child: take places of our own, and go on from the same cursor."""
+    cdef int _reopen_in_child(self) except -1:
+        """Take rows of our own, and continue from the same cursor."""
         cdef TopicFiles topic
         cdef mq_process_identity us
-        cdef int inherited = self._generation
-        self._watches_for_stock = self._stock_watch_failed = self._closing = False
-        self._fd, self._waiting = -1, None  # closed at the fork
+        self._watches_for_stock = self._stock_watch_failed = False
+        self._forget_inherited_wait()
         if self._passive:
-            self._generation = self._use_state = fork_generation
             return 0
-        self._generation = fork_generation
         mq_ring_subscriber_detach_row(&self._subscriber)
-        self._acquire()
+        with naming.overrides(trust=self._trust):
+            topic = open_topic(self._endpoint, self._prefix, 0, None)
         try:
-            with naming.overrides(trust=self._trust):
-                topic = open_topic(self._endpoint, self._prefix, 0, None)
-            try:
-                # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
-                if topic.ring.inode == self._ring.inode and mq_canary_is_intact(&self._subscriber.canary):
-                    self._attach_topic(topic)
-                identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
-                mq_ring_subscriber_rejoin(&self._subscriber, &us, random_word())
-            finally:
-                topic.unlock()
-        except BaseException:
-            self._generation = self._use_state = inherited
-            raise
-        self._use_state = self._generation
-        self._end_if_closing()
-        return 0
+            # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
+            if topic.ring.inode == self._ring.inode and mq_canary_is_intact(&self._subscriber.canary):
+                self._attach_topic(topic)
+            identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
+            mq_ring_subscriber_rejoin(&self._subscriber, &us, random_word())
+        finally:
+            topic.unlock()
+        return self._end_if_closing()
 
     # ---- waiting ----
 

@@ -6,7 +6,7 @@ from msgq.impl.base.core cimport (
     EndpointFile, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness, mq_liveness_file,
     mq_liveness_probe, mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant, mq_participant_liveness,
     mq_process_identity, mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts, mq_u32, mq_u64,
-    mq_versioned_row, Waitable,
+    mq_versioned_row, ThreadSharedHandle, Waitable,
 )
 
 
@@ -278,7 +278,7 @@ cdef enum:
 cdef class Wait(Waitable)
 
 
-cdef class Handle(Waitable):
+cdef class Handle(ThreadSharedHandle):
     """An open queue, and the row of who opened it."""
     cdef QueueFile _file
     cdef mq_queue_handle _h
@@ -296,14 +296,10 @@ cdef class Handle(Waitable):
     cdef int _unwoken_messages               # messages sent, for which no receiver was woken so far
     cdef EventPublisher _event_publisher             # of its events; None: the queue has none
     cdef list _waits                # of threads in this handle
-    cdef list _threads              # that are in it without the GIL, or waiting
     cdef int _attach(self, QueueFile file, schema) except -1
     cdef int _join(self) except -1
     cdef int _need_read(self) except -1
     cdef int _need_write(self) except -1
-    cdef int _reopen_after_fork(self) except -1
-    cdef void _add_user(self) noexcept
-    cdef void _remove_user(self) noexcept
     cdef void _wake_receivers(self) noexcept
     cdef int _recover(self, int64_t now) except -1
     cdef int _open_events(self, bint sends) except -1

@@ -11,7 +11,7 @@ from typing_extensions import disjoint_base
 from msgq.common.schema import Schema
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.workqueue import QueueMessage, QueueStats
-from msgq.impl.base.core import EndpointFile, Waitable
+from msgq.impl.base.core import EndpointFile, ThreadSharedHandle, Waitable
 from msgq.impl.workqueue.message import Message
 
 @disjoint_base
@@ -57,7 +57,7 @@ class EventPublisher:
     """The publisher of one handle, opened when there is something to publish first."""
 
 @disjoint_base
-class Handle(Waitable):
+class Handle(ThreadSharedHandle):
     """An open queue, and the row in it of whoever opened it. Not to be used by itself."""
 
     def __new__(
@@ -94,14 +94,6 @@ class Handle(Waitable):
 
     @signals_end_waits.setter
     def signals_end_waits(self, value: bool) -> None: ...
-    def close(self) -> None:
-        """Leave the queue; messages stay in it. Closing twice does no harm.
-
-        Jobs of this handle that are open go back to the queue. Threads that wait with it are woken and get
-        `EndpointClosedError`; one that is in the middle of a large copy is waited for. In a forked child only the
-        child's own is closed.
-        """
-
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message waits, for select, epoll and event loops.
 

@@ -1,13 +1,11 @@
 """An open queue, the base of MessageQueue: joins, leaves and waits, by the steps of sender.h, receiver.h, recovery.h.
 
-Any thread may use a handle, also several at the same time: Python's lock is held wherever the handle's own fields are
-used. A thread that waits, or copies without the lock, is one of its users (`_add_user`, `_remove_user`); a handle that
-is closed is left when the last of them is gone.
+Any thread may use a handle, also several at the same time (base/shared_handle.pxi).
 """
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
-cdef class Handle(Waitable):
+cdef class Handle(ThreadSharedHandle):
     """See core.pxd."""
 
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
@@ -67,8 +65,8 @@ cdef class Handle(Waitable):
             return self._check_usable()
         try:
             identify(&us, NULL)
-            self._waits, self._threads, self._held = [], [], NULL
-            self._fd, self._waiting, self._closing, self._registration = -1, None, False, None
+            self._waits, self._user_threads, self._held, self._registration = [], [], NULL, None
+            self._forget_inherited_wait()
             memset(self._asleep, 0, sizeof(self._asleep))
             memset(&self._poll_state, 0, sizeof(self._poll_state))
             row = mq_row_table_reserve(&row_table, self._h.liveness_file, &self._held)
@@ -88,56 +86,18 @@ cdef class Handle(Waitable):
         self._recover(mq_monotonic_ns())
         return 0
 
-    cdef int _check_usable(self) except -1:
-        if self._use_state != fork_generation:
-            self._reopen_after_fork()
-        return 0
-
-    cdef int _reopen_after_fork(self) except -1:
-        """Raise when it was closed; in a forked child take a row of one's own: descriptors are inherited, too."""
-        if self._use_state == CLOSED:
-            raise usage_error(CLOSED, self._endpoint)
+    cdef int _reopen_in_child(self) except -1:
         return self._join()
 
-    cdef void _add_user(self) noexcept:
-        self._threads.append(PyThread_get_thread_ident())
-
-    cdef void _remove_user(self) noexcept:
-        if PyThread_get_thread_ident() in self._threads:  # not in a child, forked by a handler that used it
-            self._threads.remove(PyThread_get_thread_ident())
-
-    cdef void _acquire(self) noexcept:
-        self._add_user()  # others may use it meanwhile
-
-    cdef void _release(self) noexcept:
-        self._remove_user()
-
-    def close(self):
-        cdef Wait wait
-        self._use_state = CLOSED
-        if self._generation != fork_generation:
-            self._joined = False  # in a forked child the row is the parent's
-            return
-        self._closing = True
-        while self._threads:
-            for wait in self._waits:
-                wait._closing = True
-            self._interrupt_wait()
-            if PyThread_get_thread_ident() in self._threads:
-                return  # in a signal handler, on top of our own wait: that leaves
-            with nogil:
-                usleep(200)
-            PyErr_CheckSignals()
-        self._leave()
-
     cdef void _interrupt_wait(self) noexcept:
+        cdef Wait wait
+        for wait in self._waits:
+            wait._closing = True
         for role in (MQ_QUEUE_RECEIVER, MQ_QUEUE_WATCHER, MQ_QUEUE_SENDER):
             mq_futex_wake_all(mq_futex_word(mq_queue_eventcount(&self._h, role)))
 
     cdef int _leave(self) except -1:
-        if self._threads or not self._joined:
-            return 0
-        return Waitable._leave(self)
+        return ThreadSharedHandle._leave(self) if self._joined else 0
 
     cdef int _detach(self) except -1:
         self._joined = False
@@ -151,10 +111,6 @@ cdef class Handle(Waitable):
                 self._event_publisher.publish_buffered()
                 self._event_publisher.close()
         return 0
-
-    def _close_at_exit(self):
-        if self._joined and self._generation == fork_generation:
-            self.close()
 
     # ---- waiting ----
 
@@ -211,7 +167,7 @@ cdef class Handle(Waitable):
         if wait._c.overtaken >= MQ_QUEUE_OVERTAKEN_MAX:
             wait._spin_us = 0  # a spin announces nothing, so it requests no handoff
         self._waits.append(wait)
-        self._add_user()
+        self._add_user_thread()
         try:
             return wait_ready([wait], give_up_ns)
         except BaseException:
@@ -227,7 +183,7 @@ cdef class Handle(Waitable):
                 self._waits.remove(wait)
                 if self._asleep[<int> role]:  # other threads sleep
                     mq_store_relaxed_u64(&self._h.row.oldest_ticket[<int> role], self._oldest_ticket(role))
-                self._remove_user()
+                self._remove_user_thread()
                 if self._closing:
                     self._leave()
 
@@ -248,11 +204,11 @@ cdef class Handle(Waitable):
         """Open the channel of events if it is needed: before anything changes, for a signal's handler may raise."""
         if self._event_publisher.is_ready(sends):
             return 0
-        self._add_user()
+        self._add_user_thread()
         try:
             self._event_publisher.open(sends)
         finally:
-            self._remove_user()
+            self._remove_user_thread()
             if self._closing:
                 self._leave()
         return self._check_usable()
@@ -370,10 +326,10 @@ cdef class Handle(Waitable):
         if size < LARGE_BYTES:
             mq_copy_to_shared(room, source, size)
             return 0
-        self._add_user()
+        self._add_user_thread()
         with nogil:
             mq_copy_to_shared(room, source, size)
-        self._remove_user()
+        self._remove_user_thread()
         return 0
 
     cdef int _need_read(self) except -1:
@@ -455,10 +411,10 @@ cdef class Handle(Waitable):
         if delivery.length < LARGE_BYTES:
             mq_copy_from_shared(target, source, delivery.length)
         else:
-            self._add_user()
+            self._add_user_thread()
             with nogil:
                 mq_copy_from_shared(target, source, delivery.length)
-            self._remove_user()
+            self._remove_user_thread()
         self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
         return out
 

@@ -151,9 +151,9 @@ cdef class MessageQueue(Handle):
         if view.len < LARGE_BYTES:
             self._event_publisher.publish(&record, view)
             return
-        self._add_user()  # it may be copied without the GIL
+        self._add_user_thread()  # it may be copied without the GIL
         self._event_publisher.publish(&record, view)
-        self._remove_user()
+        self._remove_user_thread()
 
     cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept:
         """Publish that has_room was no room for a message."""

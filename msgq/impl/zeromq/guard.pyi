@@ -1,19 +1,18 @@
 """The way into a socket that belongs to another library: one thread at a time, in the process that connected."""
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy.typing as npt
 from _typeshed import ReadableBuffer
 from typing_extensions import disjoint_base
 
-from msgq.impl.base.core import Context
+from msgq.impl.base.core import Context, ForkAwareHandle
 
 _T = TypeVar("_T")
 
 @disjoint_base
-class SocketGuard:
+class SocketGuard(ForkAwareHandle):
     """What publishers and subscribers have in common.
 
     Whatever touches the foreign socket is called by `_exclusive`, or by a method of these classes. Derived classes have
@@ -21,18 +20,6 @@ class SocketGuard:
     ends with `_open`.
     """
 
-    @property
-    def endpoint(self) -> str:
-        """The endpoint's name; "" before the first `connect`."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the socket is closed, or was never connected."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
     def _check_connectable(self, context: Context, name: str) -> None:
         """Refuse to connect with a terminated context, or twice; else take the endpoint's name."""
 

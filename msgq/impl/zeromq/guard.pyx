@@ -16,7 +16,8 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
-    BUSY, check_open, CLOSED, Context, deadline_after, FOR_EVER, mq_monotonic_ns, MQ_NS_PER_MS, RESERVED, usage_error,
+    BUSY, check_open, CLOSED, Context, deadline_after, FOR_EVER, ForkAwareHandle, mq_monotonic_ns, MQ_NS_PER_MS,
+    RESERVED,
 )
 from msgq.impl.base.process cimport fork_generation
 
@@ -45,14 +46,9 @@ cdef enum:
     POLL_EVERY = 1024  # sends
 
 
-cdef class SocketGuard:
+cdef class SocketGuard(ForkAwareHandle):
     """See the type stub (guard.pyi)."""
 
-    cdef object __weakref__
-    cdef str _endpoint
-    cdef int _use_state
-    cdef int _generation
-    cdef unsigned long _user
     cdef bint _closing
     cdef object _call
     cdef object _would_block
@@ -60,29 +56,11 @@ cdef class SocketGuard:
     def __reduce__(self):
         raise pickle_error(self)
 
-    def __cinit__(self):
-        self._use_state = CLOSED
-        self._endpoint = ""
-
-    @property
-    def endpoint(self):
-        return self._endpoint
-
-    @property
-    def closed(self):
-        return self._use_state == CLOSED
-
     def __setattr__(self, str name, value):
         try:
             PyObject_GenericSetAttr(self, name, value)
         except AttributeError:
             raise option_error(self, name, self._endpoint) from None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     def _check_connectable(self, Context context not None, str name not None):
         check_open(context, name)
@@ -101,24 +79,17 @@ cdef class SocketGuard:
 
     def _check(self):
         if self._use_state != fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
 
-    cdef int _recover_use(self) except -1:
-        """Called when the ticket is not valid: raise, or connect again after a fork."""
-        if self._use_state != CLOSED and self._generation != fork_generation:
-            return self._connect_in_child()
-        raise usage_error(self._use_state, self._endpoint)
-
-    cdef int _connect_in_child(self) except -1:
+    cdef int _reopen_in_child(self) except -1:
         """Connect again, while everybody else is kept out."""
-        cdef int ticket = self._use_state, generation = self._generation
-        self._generation, self._use_state, self._user = fork_generation, BUSY, PyThread_get_thread_ident()
         self._closing = False  # what a thread of the parent asked for
         self._call = None
         try:
             self._connect_again()
         except BaseException:
-            self._generation, self._use_state = generation, CLOSED if self._closing else ticket
+            if self._closing:
+                self._use_state = CLOSED
             raise
         self._detach()
         return self._check_not_forked()
@@ -132,7 +103,7 @@ cdef class SocketGuard:
 
     cdef int _take(self) except -1:
         if self._use_state != fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
         self._use_state, self._user = BUSY, PyThread_get_thread_ident()
         return 0
 
@@ -185,7 +156,7 @@ cdef class SocketGuard:
     def _end_reservation(self):
         self._check_not_forked()
         if self._use_state != RESERVED:
-            self._recover_use()
+            self._reopen_or_raise()
         self._use_state = self._generation
 
     def _leave(self):
@@ -231,7 +202,7 @@ cdef class Sender(SocketGuard):
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
         if self._use_state != fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
         if flags:
             check_send_flags(flags, self._endpoint)
         if origin_time:
@@ -263,7 +234,7 @@ cdef class Sender(SocketGuard):
 
     def close(self):
         if self._use_state in (BUSY, RESERVED) and self._generation == fork_generation:
-            self._recover_use()
+            self._reopen_or_raise()
         if self._is_here():
             self._leave()
         self._use_state = CLOSED

@@ -83,7 +83,7 @@ cdef class RingSender:
             if not (0 <= size <= len(payloads) and 0 <= offset[row] <= len(payloads) - size):
                 raise InvalidValueError(f"{size} bytes at {offset[row]} are not within {len(payloads)}")
             if socket._use_state != fork_generation:
-                socket._recover_use()
+                socket._reopen_or_raise()
             try:
                 socket._send_bytes(PyBytes_AS_STRING(payloads) + offset[row], size, _origin(socket, age[row]))
             except MessageTooLargeError:  # an writer says of it what is to be said

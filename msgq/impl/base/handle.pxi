@@ -1,0 +1,54 @@
+"""Handles after a fork and between threads: the bases of everything that a program opens.
+
+A handle's use state is the fork generation of the process that opened it while it may be used, else one of `UseState`.
+So one comparison finds a closed handle, a handle in use, and a handle that came through a fork:
+
+    if self._use_state != fork_generation:
+        self._reopen_or_raise()
+"""
+
+
+cdef class ForkAwareHandle:
+    """See core.pxd."""
+
+    def __cinit__(self):
+        self._use_state = CLOSED
+        self._endpoint = ""
+
+    @property
+    def endpoint(self):
+        return self._endpoint
+
+    @property
+    def closed(self):
+        return self._use_state == CLOSED
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    cdef int _check_usable(self) except -1:
+        """What each call does first: raise if the handle may not be used; reopen it after a fork."""
+        if self._use_state != fork_generation:
+            self._reopen_or_raise()
+        return 0
+
+    cdef int _reopen_or_raise(self) except -1:
+        """Reopen the handle in a forked child, where an error leaves it inherited; else raise."""
+        cdef int use_state = self._use_state, generation = self._generation
+        if use_state == CLOSED or generation == fork_generation:
+            raise usage_error(use_state, self._endpoint)
+        self._generation, self._use_state, self._user = fork_generation, BUSY, PyThread_get_thread_ident()
+        try:
+            self._reopen_in_child()
+            if self._use_state == BUSY:
+                self._use_state = self._generation
+        finally:
+            if self._use_state == BUSY:
+                self._generation, self._use_state = generation, use_state
+        return 0
+
+    cdef int _reopen_in_child(self) except -1:
+        raise not_connected_error(self._endpoint)

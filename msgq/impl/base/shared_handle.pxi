@@ -1,0 +1,55 @@
+"""A handle that any thread may use, also several at the same time; the base of queues, vectors and boards.
+
+Python's lock is held wherever the handle's own fields are used. A thread that waits, or copies without the lock, is one
+of the handle's users. A handle that is closed is left when the last of them is gone.
+"""
+
+
+@cython.no_gc_clear  # as its base
+cdef class ThreadSharedHandle(Waitable):
+    """See core.pxd."""
+
+    cdef int _reopen_or_raise(self) except -1:
+        """As the base, but other threads may use the handle meanwhile."""
+        if self._use_state == CLOSED:
+            raise usage_error(CLOSED, self._endpoint)
+        return self._reopen_in_child()
+
+    cdef void _add_user_thread(self) noexcept:
+        self._user_threads.append(PyThread_get_thread_ident())
+
+    cdef void _remove_user_thread(self) noexcept:
+        if PyThread_get_thread_ident() in self._user_threads:  # not in a child, forked by a handler that used it
+            self._user_threads.remove(PyThread_get_thread_ident())
+
+    cdef void _acquire(self) noexcept:
+        self._add_user_thread()  # others may use it meanwhile
+
+    cdef void _release(self) noexcept:
+        self._remove_user_thread()
+
+    def close(self):
+        if self._use_state == CLOSED and not self._closing:
+            return  # else an interrupt ended a former close: continue it
+        self._use_state = CLOSED
+        if self._generation != fork_generation:
+            return  # in a forked child the row is the parent's
+        self._closing = True
+        while self._user_threads:
+            self._interrupt_wait()
+            if PyThread_get_thread_ident() in self._user_threads:
+                return  # in a signal handler, on top of our own wait: that leaves
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
+        self._leave()
+        self._closing = False
+
+    cdef int _leave(self) except -1:
+        if self._user_threads or self._generation != fork_generation:
+            return 0
+        return Waitable._leave(self)
+
+    def _close_at_exit(self):
+        if self._generation == fork_generation:
+            self.close()
