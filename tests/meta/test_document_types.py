@@ -38,7 +38,8 @@ def complaints(folder: Path, pages: list[Path], version: str, *options: str) -> 
     files = []
     for page in pages:
         if (text := python_lines(page.read_text())).strip():
-            files.append(folder / f"{page.stem.lower().replace('-', '_')}_page.py")
+            name = f"{page.parent.name}_{page.stem}_page.py"  # several folders have a page of one name
+            files.append(folder / name.lower().replace("-", "_"))
             files[-1].write_text(text)
     cache = ROOT / "build" / "cache" / f"mypy-pages-{version}"
     command = [

@@ -107,12 +107,8 @@ def test_each_verb_and_option_has_a_help_text() -> None:
     assert [" ".join(path) for path, verb in verbs(app) if not verb.help] + without == []
 
 
-def test_each_verb_has_its_rows_in_the_documents() -> None:
-    missing = {
-        "README.md": undocumented(app, (ROOT / "README.md").read_text(), groups=False),
-        "docs/guides/cli.md": undocumented(app, (ROOT / "docs/guides/cli.md").read_text(), groups=True),
-    }
-    assert missing == {"README.md": [], "docs/guides/cli.md": []}
+def test_each_verb_has_its_rows_in_the_guide() -> None:
+    assert undocumented(app, (ROOT / "docs/guides/cli.md").read_text(), groups=True) == []
 
 
 @click.group()
