@@ -14,8 +14,8 @@ from msgq.common.units import NS_PER_S
 from visionipc.formats import FrameFormat, Geometry
 
 if TYPE_CHECKING:
+    from msgq.decoding.cdr_types import CdrStruct
     from msgq.decoding.core import CdrReader
-    from msgq.decoding.type_model import Struct
 
 _HEADER_FIELD = "std_msgs/Header header\n"
 _SEPARATOR = "=" * 80
@@ -83,7 +83,7 @@ def header(frame_id: int, timestamp_sof: int) -> dict[str, Any]:
 
 def message(schema: Schema, value: dict[str, Any]) -> bytes:
     """Return an IMAGE or a COMPRESSED_IMAGE with these fields; bytes among them are copied once."""
-    from msgq.decoding.cdr_writing import encode_cdr
+    from msgq.decoding.cdr_writer import encode_cdr
 
     return encode_cdr(_struct(schema), value)
 
@@ -102,8 +102,8 @@ def fields(data: bytes) -> dict[str, Any]:
 
 
 @lru_cache
-def _struct(schema: Schema) -> Struct:
-    from msgq.decoding.structs import parse_schema_struct
+def _struct(schema: Schema) -> CdrStruct:
+    from msgq.decoding.struct_definitions import parse_schema_struct
 
     return parse_schema_struct(schema)
 

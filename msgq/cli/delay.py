@@ -16,7 +16,7 @@ from msgq.cli.common.meters import (
 )
 from msgq.common import naming
 from msgq.common.formatting import in_rate, in_units, in_us
-from msgq.decoding.stamps import find_time_offset
+from msgq.decoding.time_fields import find_time_field_offset
 from msgq.impl.meter import Meter
 from msgq.kinds import announced_kind, kind_of, stored_kinds
 from msgq.kinds.opening import open_meter
@@ -80,7 +80,7 @@ def _payload_offset(name: str, argument: int | None, stamps: TimeStamps) -> int 
     """Return the byte at which payloads have their publish time; None: it is beside them."""
     if argument is not None or stamps.beside_payload:
         return argument
-    offset = find_time_offset(stamps.schema, TIME_FIELD)
+    offset = find_time_field_offset(stamps.schema, TIME_FIELD)
     if offset is None:
         text = f"{name} has no stamps, and no struct schema with an 8-byte field {TIME_FIELD}; give --offset BYTE"
         if hint := announced_kind(name).delay_hint:

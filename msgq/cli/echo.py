@@ -13,7 +13,7 @@ from msgq.cli.common.payload import as_text, decode_payload
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
-from msgq.decoding.decoders import Undecoded
+from msgq.decoding.payload_decoder import Undecoded
 from msgq.decoding.schemas import Schemas
 from msgq.impl.base import clock
 from msgq.impl.base.core import Poller

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from msgq.decoding.json_values import json_text
+from msgq.decoding.json_values import format_json_text
 
-_DEPTH_MAX = 16  # of objects and lists in each other; what is deeper is text
-_FIELDS_MAX = 1000  # of an object; what has more has names that are values
-_LIST_TYPES = {list, tuple, np.ndarray}
-CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_SCALAR_CHECKS = (
+_VALUE_DEPTH_MAX = 16  # of objects and lists in each other; what is deeper is text
+_STRUCT_FIELDS_MAX = 1000  # of an object; what has more has names that are values
+_PYTHON_LIST_TYPES = {list, tuple, np.ndarray}
+ARROW_CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_SCALAR_TYPE_CHECKS = (
     kinds.is_boolean,
     kinds.is_integer,
     kinds.is_floating,
@@ -40,17 +40,17 @@ def build_value_column(values: list[Any], depth: int = 0) -> pa.Array:
     present = [value for value in values if value is not None]
     types = set(map(type, present))
     made = None
-    if present and depth < _DEPTH_MAX:
+    if present and depth < _VALUE_DEPTH_MAX:
         if types == {dict}:
             made = _build_struct_column(values, present, depth)
-        elif types <= _LIST_TYPES:
+        elif types <= _PYTHON_LIST_TYPES:
             made = _build_list_column(values, present, depth)
-    if made is None and not types & {dict, *_LIST_TYPES}:
+    if made is None and not types & {dict, *_PYTHON_LIST_TYPES}:
         try:
             made = pa.array(values)
-        except CONVERSION_ERRORS:
+        except ARROW_CONVERSION_ERRORS:
             made = _build_wide_integers(present, values) if types == {int} else None
-        if made is not None and not any(is_kind(made.type) for is_kind in _SCALAR_CHECKS):
+        if made is not None and not any(is_kind(made.type) for is_kind in _SCALAR_TYPE_CHECKS):
             made = None
     return build_text_column(values) if made is None else made
 
@@ -66,7 +66,7 @@ def _build_wide_integers(present: list[int], values: list[int | None]) -> pa.Arr
 
 def _build_struct_column(values: list[Any], present: list[dict[Any, Any]], depth: int) -> pa.Array | None:
     names = list(dict.fromkeys(chain.from_iterable(present)))
-    if len(names) > _FIELDS_MAX:
+    if len(names) > _STRUCT_FIELDS_MAX:
         return None
     columns = {
         name: build_value_column([None if value is None else value.get(name) for value in values], depth + 1)
@@ -80,7 +80,7 @@ def _build_struct_column(values: list[Any], present: list[dict[Any, Any]], depth
 
 
 def _build_list_column(values: list[Any], present: list[Any], depth: int) -> pa.Array:
-    if _is_one_kind(present):
+    if _are_uniform_arrays(present):
         inner = build_arrow_array(np.concatenate(present))
     else:
         inner = build_value_column(list(chain.from_iterable(present)), depth + 1)
@@ -91,7 +91,7 @@ def _build_list_column(values: list[Any], present: list[Any], depth: int) -> pa.
     return pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
 
 
-def _is_one_kind(arrays: list[Any]) -> bool:
+def _are_uniform_arrays(arrays: list[Any]) -> bool:
     """Return whether all are arrays of NumPy with one axis and one type of elements."""
     shapes = {(value.dtype, value.ndim) if isinstance(value, np.ndarray) else None for value in arrays}
     return shapes == {(getattr(arrays[0], "dtype", None), 1)}
@@ -133,7 +133,7 @@ def make_distinct_names(names: Any, reserved: Any = ()) -> list[str]:
     return distinct
 
 
-def field_names(value: pa.DataType, reserved: Any) -> list[str]:
+def list_value_column_names(value: pa.DataType, reserved: Any) -> list[str]:
     """Return the names of a value's columns: its fields, or itself. reserved : names of other columns."""
     if kinds.is_null(value):
         return []
@@ -142,7 +142,7 @@ def field_names(value: pa.DataType, reserved: Any) -> list[str]:
     return make_distinct_names([field.name for field in value], reserved)
 
 
-def build_field_arrays(value: pa.Array) -> list[pa.Array]:
+def split_value_columns(value: pa.Array) -> list[pa.Array]:
     """Return the columns that a value becomes, in the order of `field_names`."""
     if kinds.is_null(value.type):
         return []
@@ -152,15 +152,15 @@ def build_field_arrays(value: pa.Array) -> list[pa.Array]:
 def build_text_column(values: list[Any]) -> pa.Array:
     """Return values as text."""
     try:
-        return pa.array([v if v is None or isinstance(v, str) else text(v) for v in values], pa.string())
+        return pa.array([v if v is None or isinstance(v, str) else format_as_text(v) for v in values], pa.string())
     except UnicodeError:  # half a character, which JSON has
-        return pa.array([None if value is None else text(value) for value in values], pa.string())
+        return pa.array([None if value is None else format_as_text(value) for value in values], pa.string())
 
 
-def text(value: Any) -> str:
+def format_as_text(value: Any) -> str:
     """Return a value that has no type of its own as JSON, which is the same text everywhere: see `json_values`."""
     try:
-        return json_text(value)
+        return format_json_text(value)
     except ValueError:  # numbers and keys that JSON does not have
         return repr(value)
     except RecursionError:
@@ -193,7 +193,7 @@ def find_common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
     return pa.schema(list(by_name.values()))
 
 
-def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+def cast_table_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """Return rows with these columns, by their names in any case; null where they have none.
 
     Raises
@@ -202,7 +202,7 @@ def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """
     if rows.schema.equals(columns):
         return rows
-    by_name = {name.lower(): _combine_chunks(rows.column(name)) for name in rows.column_names}
+    by_name = {name.lower(): _combine_column_chunks(rows.column(name)) for name in rows.column_names}
     arrays = [
         cast_array(by_name[field.name.lower()], field.type)
         if field.name.lower() in by_name
@@ -212,7 +212,7 @@ def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
+def _combine_column_chunks(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -234,14 +234,14 @@ def cast_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
             for field in wanted
         ]
         return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=array.is_null())
-    if _is_list(wanted) and _is_list(array.type):
+    if _is_list_type(wanted) and _is_list_type(array.type):
         return _cast_list_array(array, wanted)
     if kinds.is_string(wanted) and not kinds.is_string(array.type):
         return build_text_column(array.to_pylist())
     return array.cast(wanted, safe=not kinds.is_floating(wanted))
 
 
-def _is_list(arrow_type: pa.DataType) -> bool:
+def _is_list_type(arrow_type: pa.DataType) -> bool:
     return bool(kinds.is_list(arrow_type) or kinds.is_fixed_size_list(arrow_type))
 
 

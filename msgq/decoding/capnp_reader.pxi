@@ -1,58 +1,58 @@
 """Messages of Cap'n Proto as Python values, below Python: see core.pyi.
 
-A schema becomes readers, one for each type. The values lie at places that the message itself says, so that each
+A schema becomes readers, one for each type. The values lie at positions that the message itself says, so that each
 place is checked, and the values are counted. Format: https://capnproto.org/encoding.html
 """
 
 
 cdef enum:
-    VALUES_MAX = 1 << 22  # of a message: a value in Python is a hundred times as large as its bytes may be
-    CAPNP_LEVELS_MAX = 64
-    TIMES_MAX = 16  # as often as a message's bytes may be in texts and bytes, and something for small ones
-    BYTES_FREE = 65536
-    SEGMENTS_MAX = 512
-    WORD = 8
+    MESSAGE_VALUES_MAX = 1 << 22  # of a message: a value in Python is a hundred times as large as its bytes may be
+    CAPNP_NESTING_MAX = 64
+    AMPLIFICATION_MAX = 16  # as often as a message's bytes may be in texts and bytes, and something for small ones
+    FREE_OUTPUT_BYTES = 65536
+    CAPNP_SEGMENTS_MAX = 512
+    WORD_BYTES = 8
 
 cdef enum:  # what a pointer is
-    TO_STRUCT
-    TO_LIST
-    FAR
+    POINTER_TO_STRUCT
+    POINTER_TO_LIST
+    POINTER_FAR
 
 cdef enum:  # sizes of elements, in the words of the format
-    OF_VOID
-    OF_BIT
-    OF_1
-    OF_2
-    OF_4
-    OF_8
-    OF_POINTER
-    OF_STRUCT
+    ELEMENT_VOID
+    ELEMENT_BIT
+    ELEMENT_1_BYTE
+    ELEMENT_2_BYTES
+    ELEMENT_4_BYTES
+    ELEMENT_8_BYTES
+    ELEMENT_POINTER
+    ELEMENT_STRUCT
 
-cdef bint _is_swapped = sys.byteorder == "big"
-cdef Py_ssize_t[7] _capnp_bits = [0, 1, 8, 16, 32, 64, 64]  # of an element, by its size
+cdef bint _is_big_endian = sys.byteorder == "big"
+cdef Py_ssize_t[7] _capnp_element_bits = [0, 1, 8, 16, 32, 64, 64]  # of an element, by its size
 
 cdef struct CapnpPayload:
     const uint8_t *bytes
-    int64_t segments
-    int64_t[SEGMENTS_MAX] begins  # in words
-    int64_t[SEGMENTS_MAX] ends
+    int64_t segment_count
+    int64_t[CAPNP_SEGMENTS_MAX] segment_begins  # in words
+    int64_t[CAPNP_SEGMENTS_MAX] segment_ends
     int64_t values_left
     int64_t bytes_left
     int levels_left
 
-cdef struct CapnpStructPlace:  # of a struct: what it has of data, and of pointers
+cdef struct CapnpStructLocation:  # of a struct: what it has of data, and of pointers
     int64_t segment
     int64_t data  # in bits, from the message's first one on
-    int64_t data_bits
+    int64_t data_size_bits
     int64_t pointers  # in words
     int64_t pointer_count
 
-cdef struct CapnpPointer:  # what a pointer leads to
+cdef struct CapnpPointerTarget:  # what a pointer leads to
     uint64_t pointer  # what says its sizes; 0: it leads nowhere
     int64_t segment
     int64_t at  # in words
 
-cdef struct CapnpListPlace:  # of a list
+cdef struct CapnpListLocation:  # of a list
     int64_t segment
     int64_t at  # in words
     int64_t count
@@ -61,48 +61,48 @@ cdef struct CapnpListPlace:  # of a list
     int64_t pointer_count
 
 
-cdef inline uint64_t _capnp_word(CapnpPayload *p, int64_t at):
-    return take_bits(p.bytes + at * WORD, 8, _is_swapped)
+cdef inline uint64_t _capnp_load_word(CapnpPayload *p, int64_t at):
+    return load_unsigned(p.bytes + at * WORD_BYTES, 8, _is_big_endian)
 
 
-cdef inline int _capnp_need(CapnpPayload *p, int64_t segment, int64_t at, int64_t words) except -1:
+cdef inline int _capnp_check_range(CapnpPayload *p, int64_t segment, int64_t at, int64_t words) except -1:
     """Check that words are within a segment."""
-    if at < p.begins[segment] or words > p.ends[segment] - at:
+    if at < p.segment_begins[segment] or words > p.segment_ends[segment] - at:
         raise MalformedPayloadError(f"{words} words at word {at} are not in segment {segment}")
     return 0
 
 
-cdef inline int _capnp_spend(CapnpPayload *p, int64_t values, int64_t size) except -1:
+cdef inline int _capnp_charge_budget(CapnpPayload *p, int64_t values, int64_t size) except -1:
     p.values_left -= values
     p.bytes_left -= size
     if p.values_left < 0:
-        raise MalformedPayloadError(f"the message has more than {VALUES_MAX} values")
+        raise MalformedPayloadError(f"the message has more than {MESSAGE_VALUES_MAX} values")
     if p.bytes_left < 0:
-        raise MalformedPayloadError(f"the message has its own bytes more than {TIMES_MAX} times")
+        raise MalformedPayloadError(f"the message has its own bytes more than {AMPLIFICATION_MAX} times")
     return 0
 
 
-cdef CapnpPointer _capnp_follow(CapnpPayload *p, int64_t segment, int64_t at) except *:
+cdef CapnpPointerTarget _capnp_follow_pointer(CapnpPayload *p, int64_t segment, int64_t at) except *:
     """Return what the pointer at this word leads to."""
-    cdef CapnpPointer target
+    cdef CapnpPointerTarget target
     cdef uint64_t pointer, pad
     cdef bint is_double
-    _capnp_need(p, segment, at, 1)
-    pointer = _capnp_word(p, at)
-    if pointer & 3 == FAR:
+    _capnp_check_range(p, segment, at, 1)
+    pointer = _capnp_load_word(p, at)
+    if pointer & 3 == POINTER_FAR:
         is_double = (pointer >> 2) & 1
         segment = pointer >> 32
-        if segment >= p.segments:
-            raise MalformedPayloadError(f"it leads to segment {segment} of {p.segments}")
-        at = p.begins[segment] + ((pointer >> 3) & 0x1FFFFFFF)
-        _capnp_need(p, segment, at, 2 if is_double else 1)
-        pad = _capnp_word(p, at)
+        if segment >= p.segment_count:
+            raise MalformedPayloadError(f"it leads to segment {segment} of {p.segment_count}")
+        at = p.segment_begins[segment] + ((pointer >> 3) & 0x1FFFFFFF)
+        _capnp_check_range(p, segment, at, 2 if is_double else 1)
+        pad = _capnp_load_word(p, at)
         if is_double:
-            pointer = _capnp_word(p, at + 1)
+            pointer = _capnp_load_word(p, at + 1)
             segment = pad >> 32
-            if pad & 7 != FAR or segment >= p.segments:
+            if pad & 7 != POINTER_FAR or segment >= p.segment_count:
                 raise MalformedPayloadError("it leads to what leads nowhere")
-            target.at = p.begins[segment] + ((pad >> 3) & 0x1FFFFFFF)
+            target.at = p.segment_begins[segment] + ((pad >> 3) & 0x1FFFFFFF)
             target.pointer, target.segment = pointer, segment
             return target
         pointer = pad
@@ -111,108 +111,112 @@ cdef CapnpPointer _capnp_follow(CapnpPayload *p, int64_t segment, int64_t at) ex
     return target
 
 
-cdef bint _capnp_struct_place(CapnpPayload *p, int64_t segment, int64_t at, CapnpStructPlace *place) except *:
+cdef bint _capnp_locate_struct(CapnpPayload *p, int64_t segment, int64_t at, CapnpStructLocation *place) except *:
     """Find the struct that a pointer leads to; False: it leads nowhere."""
-    cdef CapnpPointer target = _capnp_follow(p, segment, at)
+    cdef CapnpPointerTarget target = _capnp_follow_pointer(p, segment, at)
     if not target.pointer:
         return False
-    if target.pointer & 3 != TO_STRUCT:
+    if target.pointer & 3 != POINTER_TO_STRUCT:
         raise MalformedPayloadError("it is no struct")
     cdef int64_t words = (target.pointer >> 32) & 0xFFFF
-    place.segment, place.data, place.data_bits = target.segment, target.at * WORD * 8, words * WORD * 8
+    place.segment, place.data, place.data_size_bits = target.segment, target.at * WORD_BYTES * 8, words * WORD_BYTES * 8
     place.pointers, place.pointer_count = target.at + words, target.pointer >> 48
-    _capnp_need(p, target.segment, target.at, words + place.pointer_count)
+    _capnp_check_range(p, target.segment, target.at, words + place.pointer_count)
     return True
 
 
-cdef bint _capnp_list_place(CapnpPayload *p, int64_t segment, int64_t at, CapnpListPlace *elements) except *:
+cdef bint _capnp_locate_list(CapnpPayload *p, int64_t segment, int64_t at, CapnpListLocation *elements) except *:
     """Find the list that a pointer leads to; False: it leads nowhere."""
-    cdef CapnpPointer target = _capnp_follow(p, segment, at)
+    cdef CapnpPointerTarget target = _capnp_follow_pointer(p, segment, at)
     cdef int64_t words
     if not target.pointer:
         return False
-    if target.pointer & 3 != TO_LIST:
+    if target.pointer & 3 != POINTER_TO_LIST:
         raise MalformedPayloadError("it is no list")
     elements.segment, elements.at = target.segment, target.at
     elements.kind, elements.count = (target.pointer >> 32) & 7, target.pointer >> 35
-    elements.data_words, elements.pointer_count = 0, elements.kind == OF_POINTER
-    if elements.kind != OF_STRUCT:
-        _capnp_need(p, elements.segment, elements.at, (elements.count * _capnp_bits[elements.kind] + 63) // 64)
+    elements.data_words, elements.pointer_count = 0, elements.kind == ELEMENT_POINTER
+    if elements.kind != ELEMENT_STRUCT:
+        words = (elements.count * _capnp_element_bits[elements.kind] + 63) // 64
+        _capnp_check_range(p, elements.segment, elements.at, words)
         return True
     words = elements.count
-    _capnp_need(p, elements.segment, elements.at, words + 1)
-    cdef uint64_t tag = _capnp_word(p, elements.at)
+    _capnp_check_range(p, elements.segment, elements.at, words + 1)
+    cdef uint64_t tag = _capnp_load_word(p, elements.at)
     elements.at += 1
     elements.count, elements.data_words = (tag & 0xFFFFFFFF) >> 2, (tag >> 32) & 0xFFFF
     elements.pointer_count = tag >> 48
-    if tag & 3 != TO_STRUCT or elements.count * (elements.data_words + elements.pointer_count) > words:
+    if tag & 3 != POINTER_TO_STRUCT or elements.count * (elements.data_words + elements.pointer_count) > words:
         raise MalformedPayloadError("a list's elements are more than its words")
     return True
 
 
-cdef void _capnp_element(const CapnpListPlace *elements, int64_t number, CapnpStructPlace *place):
+cdef void _capnp_locate_element(const CapnpListLocation *elements, int64_t number, CapnpStructLocation *place):
     """Say where an element of a list of structs is; of a list of anything else, as if each had one field."""
     place.segment, place.pointer_count = elements.segment, elements.pointer_count
-    if elements.kind == OF_STRUCT:
+    if elements.kind == ELEMENT_STRUCT:
         place.pointers = elements.at + number * (elements.data_words + elements.pointer_count) + elements.data_words
-        place.data, place.data_bits = (place.pointers - elements.data_words) * WORD * 8, elements.data_words * WORD * 8
+        place.data = (place.pointers - elements.data_words) * WORD_BYTES * 8
+        place.data_size_bits = elements.data_words * WORD_BYTES * 8
     else:
-        place.data_bits = 0 if elements.kind == OF_POINTER else _capnp_bits[elements.kind]
-        place.data = elements.at * WORD * 8 + number * place.data_bits
+        place.data_size_bits = 0 if elements.kind == ELEMENT_POINTER else _capnp_element_bits[elements.kind]
+        place.data = elements.at * WORD_BYTES * 8 + number * place.data_size_bits
         place.pointers = elements.at + number
 
 
 cdef class _CapnpValueReader:
-    cdef object read(self, CapnpPayload *p, const CapnpStructPlace *place, int64_t number, bytes message):
-        """Return the value of a field at a place within a struct; `_NOTHING` if it is not set."""
+    cdef object read_value(self, CapnpPayload *p, const CapnpStructLocation *place, int64_t number, bytes message):
+        """Return the value of a field at a place within a struct; `_capnp_unset` if it is not set."""
         return None
 
-    cdef object nothing(self, CapnpPayload *p, bytes message):
+    cdef object make_default_value(self, CapnpPayload *p, bytes message):
         """Return the value of what is not set."""
         return None
 
 
-cdef object _capnp_nothing = object()
+cdef object _capnp_unset = object()
 
 
-cdef class _CapnpScalar(_CapnpValueReader):
+cdef class _CapnpScalarReader(_CapnpValueReader):
     cdef char kind
     cdef int64_t bits
     cdef uint64_t default
     cdef dict names
 
-    def __init__(self, schema_type):
-        self.kind, self.default = ord(schema_type.code[0]), schema_type.default
+    def __init__(self, schema_type, default_bits):
+        self.kind, self.default = ord(schema_type.code[0]), default_bits
         self.bits = 1 if schema_type.code == "b1" else 8 * int(schema_type.code[1:])
-        self.names = None if schema_type.names is None else dict(schema_type.names)
+        self.names = None if schema_type.enum_names is None else dict(schema_type.enum_names)
 
-    cdef object read(self, CapnpPayload *p, const CapnpStructPlace *place, int64_t number, bytes message):
+    cdef object read_value(self, CapnpPayload *p, const CapnpStructLocation *place, int64_t number, bytes message):
         cdef int64_t at = number * self.bits
         cdef uint64_t bits = 0
-        if at + self.bits <= place.data_bits:
+        if at + self.bits <= place.data_size_bits:
             at += place.data
             if self.bits == 1:
                 bits = p.bytes[at >> 3] >> (at & 7) & 1
             else:
-                bits = take_bits(p.bytes + (at >> 3), self.bits >> 3, _is_swapped)
-        value = number_of(bits ^ self.default, self.kind, self.bits >> 3)
+                bits = load_unsigned(p.bytes + (at >> 3), self.bits >> 3, _is_big_endian)
+        value = make_python_number(bits ^ self.default, self.kind, self.bits >> 3)
         return value if self.names is None else self.names.get(value, value)
 
 
-cdef class _CapnpText(_CapnpValueReader):
+cdef class _CapnpBytesReader(_CapnpValueReader):
     cdef bint is_text
 
     def __init__(self, is_text):
         self.is_text = is_text
 
-    cdef object read(self, CapnpPayload *p, const CapnpStructPlace *place, int64_t number, bytes message):
-        cdef CapnpListPlace elements
-        if number >= place.pointer_count or not _capnp_list_place(p, place.segment, place.pointers + number, &elements):
-            return _capnp_nothing
-        if elements.kind != OF_1:
+    cdef object read_value(self, CapnpPayload *p, const CapnpStructLocation *place, int64_t number, bytes message):
+        cdef CapnpListLocation elements
+        if number >= place.pointer_count:
+            return _capnp_unset
+        if not _capnp_locate_list(p, place.segment, place.pointers + number, &elements):
+            return _capnp_unset
+        if elements.kind != ELEMENT_1_BYTE:
             raise MalformedPayloadError("it is no text" if self.is_text else "it is no data")
-        _capnp_spend(p, 1, elements.count)
-        cdef const char *begin = <const char *> p.bytes + elements.at * WORD
+        _capnp_charge_budget(p, 1, elements.count)
+        cdef const char *begin = <const char *> p.bytes + elements.at * WORD_BYTES
         if not self.is_text:
             return PyBytes_FromStringAndSize(begin, elements.count)
         if not elements.count or begin[elements.count - 1]:
@@ -222,56 +226,59 @@ cdef class _CapnpText(_CapnpValueReader):
         except UnicodeDecodeError as error:
             raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
 
-    cdef object nothing(self, CapnpPayload *p, bytes message):
+    cdef object make_default_value(self, CapnpPayload *p, bytes message):
         return "" if self.is_text else b""
 
 
-cdef class _CapnpStruct(_CapnpValueReader):
+cdef class _CapnpStructReader(_CapnpValueReader):
     cdef bint is_group
-    cdef int64_t union_bits  # where the union is; -1: there is none
-    cdef list names, readers, places, members
+    cdef int64_t discriminant_bit  # where the union is; -1: there is none
+    cdef list names, readers, positions, discriminants
 
-    cdef fill(self, schema_type, _CapnpReaders cache):
+    cdef set_fields(self, schema_type, _CapnpReaderCache cache):
         self.is_group = schema_type.is_group
-        self.union_bits = -1 if schema_type.union_place is None else schema_type.union_place * 16
+        position = schema_type.discriminant_position
+        self.discriminant_bit = -1 if position is None else position * 16
         self.names = [sys.intern(field.name) for field in schema_type.fields]
-        self.readers = [_capnp_reader(field.value_type, cache) for field in schema_type.fields]
-        self.places = [field.place for field in schema_type.fields]
-        self.members = [-1 if field.member is None else field.member for field in schema_type.fields]
+        self.readers = [_capnp_make_field_reader(field, cache) for field in schema_type.fields]
+        self.positions = [field.position for field in schema_type.fields]
+        self.discriminants = [-1 if field.discriminant is None else field.discriminant for field in schema_type.fields]
 
-    cdef object read(self, CapnpPayload *p, const CapnpStructPlace *place, int64_t number, bytes message):
-        cdef CapnpStructPlace target
+    cdef object read_value(self, CapnpPayload *p, const CapnpStructLocation *place, int64_t number, bytes message):
+        cdef CapnpStructLocation target
         if self.is_group:
-            return self.read_at(p, place, message)
-        if number >= place.pointer_count or not _capnp_struct_place(p, place.segment, place.pointers + number, &target):
-            return _capnp_nothing
-        return self.read_at(p, &target, message)
+            return self.read_struct_at(p, place, message)
+        if number >= place.pointer_count:
+            return _capnp_unset
+        if not _capnp_locate_struct(p, place.segment, place.pointers + number, &target):
+            return _capnp_unset
+        return self.read_struct_at(p, &target, message)
 
-    cdef object nothing(self, CapnpPayload *p, bytes message):
-        cdef CapnpStructPlace place
-        place.segment = place.data = place.data_bits = place.pointers = place.pointer_count = 0
-        return self.read_at(p, &place, message)
+    cdef object make_default_value(self, CapnpPayload *p, bytes message):
+        cdef CapnpStructLocation place
+        place.segment = place.data = place.data_size_bits = place.pointers = place.pointer_count = 0
+        return self.read_struct_at(p, &place, message)
 
-    cdef object read_at(self, CapnpPayload *p, const CapnpStructPlace *place, bytes message):
+    cdef object read_struct_at(self, CapnpPayload *p, const CapnpStructLocation *place, bytes message):
         """Return the struct that is here."""
         cdef Py_ssize_t i = 0
         cdef int64_t has = 0, member, number
         cdef dict fields = {}
-        _capnp_spend(p, len(self.names) + 1, 0)
+        _capnp_charge_budget(p, len(self.names) + 1, 0)
         p.levels_left -= 1
         if p.levels_left < 0:
-            raise MalformedPayloadError(f"it is nested deeper than {CAPNP_LEVELS_MAX} levels")
-        if 0 <= self.union_bits <= place.data_bits - 16:
-            has = take_bits(p.bytes + ((place.data + self.union_bits) >> 3), 2, _is_swapped)
+            raise MalformedPayloadError(f"it is nested deeper than {CAPNP_NESTING_MAX} levels")
+        if 0 <= self.discriminant_bit <= place.data_size_bits - 16:
+            has = load_unsigned(p.bytes + ((place.data + self.discriminant_bit) >> 3), 2, _is_big_endian)
         try:
             for i in range(len(self.names)):
-                member, number = self.members[i], self.places[i]
+                member, number = self.discriminants[i], self.positions[i]
                 if member < 0 or member == has:
-                    value = (<_CapnpValueReader> self.readers[i]).read(p, place, number, message)
-                    if value is not _capnp_nothing:
+                    value = (<_CapnpValueReader> self.readers[i]).read_value(p, place, number, message)
+                    if value is not _capnp_unset:
                         fields[self.names[i]] = value
                     elif member >= 0:  # that it is this one, is what the message says
-                        fields[self.names[i]] = (<_CapnpValueReader> self.readers[i]).nothing(p, message)
+                        fields[self.names[i]] = (<_CapnpValueReader> self.readers[i]).make_default_value(p, message)
         except MalformedPayloadError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
@@ -279,67 +286,71 @@ cdef class _CapnpStruct(_CapnpValueReader):
         return fields
 
 
-cdef class _CapnpList(_CapnpValueReader):
+cdef class _CapnpListReader(_CapnpValueReader):
     cdef _CapnpValueReader element
     cdef object dtype  # of numbers that become an array
     cdef int64_t kind  # that its elements have, unless they became structs when the schema grew
-    cdef bint are_octets
+    cdef bint are_bytes
 
-    def __init__(self, schema_type, _CapnpReaders cache):
-        value_type = schema_type.value_type
-        self.element, self.dtype, self.kind, self.are_octets = _capnp_reader(value_type, cache), None, OF_POINTER, False
-        if isinstance(value_type, capnproto.Void):
-            self.kind = OF_VOID
-        elif isinstance(value_type, capnproto.Scalar):
-            code = value_type.code
-            self.kind = OF_BIT if code == "b1" else {1: OF_1, 2: OF_2, 4: OF_4, 8: OF_8}[int(code[1:])]
-            if value_type.names is None:
-                self.dtype, self.are_octets = np.dtype(code).newbyteorder("<"), code == "u1"
+    def __init__(self, schema_type, _CapnpReaderCache cache):
+        element_type = schema_type.element_type
+        self.element = _capnp_make_reader(element_type, cache)
+        self.dtype, self.kind, self.are_bytes = None, ELEMENT_POINTER, False
+        if isinstance(element_type, CapnpVoid):
+            self.kind = ELEMENT_VOID
+        elif isinstance(element_type, ScalarType):
+            code = element_type.code
+            kinds = {1: ELEMENT_1_BYTE, 2: ELEMENT_2_BYTES, 4: ELEMENT_4_BYTES, 8: ELEMENT_8_BYTES}
+            self.kind = ELEMENT_BIT if code == "b1" else kinds[element_type.size_bytes]
+            if element_type.enum_names is None:
+                self.dtype, self.are_bytes = np.dtype(code).newbyteorder("<"), code == "u1"
 
-    cdef object read(self, CapnpPayload *p, const CapnpStructPlace *place, int64_t number, bytes message):
-        cdef CapnpListPlace elements
-        if number >= place.pointer_count or not _capnp_list_place(p, place.segment, place.pointers + number, &elements):
-            return _capnp_nothing
-        if isinstance(self.element, _CapnpStruct):
-            if elements.kind == OF_BIT:
+    cdef object read_value(self, CapnpPayload *p, const CapnpStructLocation *place, int64_t number, bytes message):
+        cdef CapnpListLocation elements
+        if number >= place.pointer_count:
+            return _capnp_unset
+        if not _capnp_locate_list(p, place.segment, place.pointers + number, &elements):
+            return _capnp_unset
+        if isinstance(self.element, _CapnpStructReader):
+            if elements.kind == ELEMENT_BIT:
                 raise MalformedPayloadError("structs are no list of bits")
-        elif elements.kind != self.kind and elements.kind != OF_STRUCT:
+        elif elements.kind != self.kind and elements.kind != ELEMENT_STRUCT:
             raise MalformedPayloadError(f"a list's elements are of the size {elements.kind} and not {self.kind}")
-        if self.dtype is None or elements.kind == OF_STRUCT:
-            return self.one_by_one(p, &elements, message)
-        if self.are_octets:
-            _capnp_spend(p, 1, elements.count)
-            return PyBytes_FromStringAndSize(<const char *> p.bytes + elements.at * WORD, elements.count)
-        if self.kind != OF_BIT:
-            numbers = np.frombuffer(message, self.dtype, elements.count, elements.at * WORD)
+        if self.dtype is None or elements.kind == ELEMENT_STRUCT:
+            return self.read_elements(p, &elements, message)
+        if self.are_bytes:
+            _capnp_charge_budget(p, 1, elements.count)
+            return PyBytes_FromStringAndSize(<const char *> p.bytes + elements.at * WORD_BYTES, elements.count)
+        if self.kind != ELEMENT_BIT:
+            numbers = np.frombuffer(message, self.dtype, elements.count, elements.at * WORD_BYTES)
             return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
-        _capnp_spend(p, 1, elements.count)
-        bits = np.frombuffer(message, np.uint8, (elements.count + 7) // 8, elements.at * WORD)
+        _capnp_charge_budget(p, 1, elements.count)
+        bits = np.frombuffer(message, np.uint8, (elements.count + 7) // 8, elements.at * WORD_BYTES)
         return np.unpackbits(bits, count=elements.count, bitorder="little").view(np.bool_)
 
-    cdef object nothing(self, CapnpPayload *p, bytes message):
-        return b"" if self.are_octets else [] if self.dtype is None else np.empty(0, self.dtype.newbyteorder("="))
+    cdef object make_default_value(self, CapnpPayload *p, bytes message):
+        return b"" if self.are_bytes else [] if self.dtype is None else np.empty(0, self.dtype.newbyteorder("="))
 
-    cdef object one_by_one(self, CapnpPayload *p, const CapnpListPlace *elements, bytes message):
+    cdef object read_elements(self, CapnpPayload *p, const CapnpListLocation *elements, bytes message):
         cdef int64_t i = 0
-        cdef CapnpStructPlace place
+        cdef CapnpStructLocation place
         cdef list values = []
-        _capnp_spend(p, elements.count, 0)
+        _capnp_charge_budget(p, elements.count, 0)
         try:
             for i in range(elements.count):
-                _capnp_element(elements, i, &place)
-                if isinstance(self.element, _CapnpStruct):
-                    value = (<_CapnpStruct> self.element).read_at(p, &place, message)
+                _capnp_locate_element(elements, i, &place)
+                if isinstance(self.element, _CapnpStructReader):
+                    value = (<_CapnpStructReader> self.element).read_struct_at(p, &place, message)
                 else:
-                    value = self.element.read(p, &place, 0, message)
-                values.append(None if value is _capnp_nothing else value)
+                    value = self.element.read_value(p, &place, 0, message)
+                values.append(None if value is _capnp_unset else value)
         except MalformedPayloadError as fault:
             fault.path.append(f"[{i}]")
             raise
         return np.array(values, self.dtype.newbyteorder("=")) if self.dtype is not None else values
 
 
-cdef class _CapnpReaders:
+cdef class _CapnpReaderCache:
     """The readers of a schema: one for each struct, and those that have no fields yet."""
 
     cdef dict structs
@@ -349,58 +360,65 @@ cdef class _CapnpReaders:
         self.structs, self.empty = {}, []
 
 
-cdef _CapnpValueReader _capnp_reader(object schema_type, _CapnpReaders cache):
-    if isinstance(schema_type, capnproto.Struct):
+cdef _CapnpValueReader _capnp_make_reader(object schema_type, _CapnpReaderCache cache):
+    if isinstance(schema_type, CapnpStruct):
         if schema_type not in cache.structs:
-            cache.structs[schema_type] = _CapnpStruct()
+            cache.structs[schema_type] = _CapnpStructReader()
             cache.empty.append((cache.structs[schema_type], schema_type))
         return cache.structs[schema_type]
-    if isinstance(schema_type, capnproto.Scalar):
-        return _CapnpScalar(schema_type)
-    if isinstance(schema_type, (capnproto.Text, capnproto.Data)):
-        return _CapnpText(isinstance(schema_type, capnproto.Text))
-    if isinstance(schema_type, (capnproto.Void, capnproto.Opaque)):
+    if isinstance(schema_type, ScalarType):
+        return _CapnpScalarReader(schema_type, 0)
+    if isinstance(schema_type, (TextType, CapnpData)):
+        return _CapnpBytesReader(isinstance(schema_type, TextType))
+    if isinstance(schema_type, (CapnpVoid, CapnpAnyPointer)):
         return _CapnpValueReader()
-    return _CapnpList(schema_type, cache)
+    return _CapnpListReader(schema_type, cache)
+
+
+cdef _CapnpValueReader _capnp_make_field_reader(object field, _CapnpReaderCache cache):
+    if isinstance(field.value_type, ScalarType):
+        return _CapnpScalarReader(field.value_type, field.default_bits)
+    return _capnp_make_reader(field.value_type, cache)
 
 
 cdef class CapnpReader:
-    cdef _CapnpStruct _root
+    cdef _CapnpStructReader _root
 
     def __init__(self, struct not None):
-        cache = _CapnpReaders()
-        self._root = _capnp_reader(struct, cache)
+        cache = _CapnpReaderCache()
+        self._root = _capnp_make_reader(struct, cache)
         while cache.empty:
             reader, schema_type = cache.empty.pop()
-            (<_CapnpStruct> reader).fill(schema_type, cache)
+            (<_CapnpStructReader> reader).set_fields(schema_type, cache)
 
     def read(self, bytes message not None):
         cdef CapnpPayload p
-        cdef CapnpStructPlace root
+        cdef CapnpStructLocation root
         try:
-            _capnp_begin(&p, message)
-            if _capnp_struct_place(&p, 0, p.begins[0], &root):
-                return self._root.read_at(&p, &root, message)
+            _capnp_read_segment_table(&p, message)
+            if _capnp_locate_struct(&p, 0, p.segment_begins[0], &root):
+                return self._root.read_struct_at(&p, &root, message)
             raise MalformedPayloadError("it has no root")
         except MalformedPayloadError as fault:
             raise fault.with_path() from None
 
 
-cdef int _capnp_begin(CapnpPayload *p, bytes message) except -1:
-    """Find the segments."""
+cdef int _capnp_read_segment_table(CapnpPayload *p, bytes message) except -1:
+    """Read the segment table."""
     cdef int64_t size = PyBytes_GET_SIZE(message), at, length, i
     p.bytes = <const uint8_t *> PyBytes_AS_STRING(message)
-    p.values_left, p.bytes_left, p.levels_left = VALUES_MAX, TIMES_MAX * size + BYTES_FREE, CAPNP_LEVELS_MAX
-    if size < WORD:
-        raise MalformedPayloadError(f"it has {size} bytes, and at least {WORD} are needed")
-    p.segments = <int64_t> take_bits(p.bytes, 4, _is_swapped) + 1
-    at = p.segments // 2 + 1
-    if p.segments > SEGMENTS_MAX or at * WORD > size:
-        raise MalformedPayloadError(f"it has {p.segments} segments, and {size} bytes")
-    for i in range(p.segments):
-        length = take_bits(p.bytes + 4 * (i + 1), 4, _is_swapped)
-        if length > size // WORD - at:
+    p.values_left, p.levels_left = MESSAGE_VALUES_MAX, CAPNP_NESTING_MAX
+    p.bytes_left = AMPLIFICATION_MAX * size + FREE_OUTPUT_BYTES
+    if size < WORD_BYTES:
+        raise MalformedPayloadError(f"it has {size} bytes, and at least {WORD_BYTES} are needed")
+    p.segment_count = <int64_t> load_unsigned(p.bytes, 4, _is_big_endian) + 1
+    at = p.segment_count // 2 + 1
+    if p.segment_count > CAPNP_SEGMENTS_MAX or at * WORD_BYTES > size:
+        raise MalformedPayloadError(f"it has {p.segment_count} segments, and {size} bytes")
+    for i in range(p.segment_count):
+        length = load_unsigned(p.bytes + 4 * (i + 1), 4, _is_big_endian)
+        if length > size // WORD_BYTES - at:
             raise MalformedPayloadError(f"its segment {i} ends behind its {size} bytes")
-        p.begins[i], p.ends[i] = at, at + length
+        p.segment_begins[i], p.segment_ends[i] = at, at + length
         at += length
     return 0

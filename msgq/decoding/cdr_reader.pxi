@@ -6,13 +6,13 @@ first that they are there, and moves on behind them.
 
 
 cdef enum:
-    ENCAPSULATION = 4  # bytes before a message in CDR
-    PADDING_MAX = 3  # and behind it
+    ENCAPSULATION_BYTES = 4  # bytes before a message in CDR
+    PADDING_BYTES_MAX = 3  # and behind it
 
 cdef enum:
-    WIDE_BYTES = 1  # a wide text's length is in bytes, as the specification has it
-    WIDE_WORDS = 2  # in units of two bytes, with one for an end; old versions of Cyclone
-    WIDE_QUADS = 4  # in such units, each in four bytes; Fast-CDR before version 2
+    WIDE_TEXT_BYTES = 1  # a wide text's length is in bytes, as the specification has it
+    WIDE_TEXT_UTF16_UNITS = 2  # in units of two bytes, with one for an end; old versions of Cyclone
+    WIDE_TEXT_UTF32_UNITS = 4  # in such units, each in four bytes; Fast-CDR before version 2
 
 #: What comes first in CDR: whether it is XCDR2, and whether a struct that leaves it open has its length before it.
 _CDR_FORMS = {
@@ -37,12 +37,12 @@ cdef struct CdrPayload:
     int wide
 
 
-cdef inline int _cdr_align(CdrPayload *p, Py_ssize_t size) except -1:
+cdef inline int _cdr_align_position(CdrPayload *p, Py_ssize_t size) except -1:
     p.at += -p.at & ((size if size < p.align else p.align) - 1)
     return 0
 
 
-cdef inline int _cdr_need(CdrPayload *p, Py_ssize_t count, Py_ssize_t size) except -1:
+cdef inline int _cdr_check_range(CdrPayload *p, Py_ssize_t count, Py_ssize_t size) except -1:
     """Check that so many elements are still there; neither the sum nor the product can overflow."""
     if p.at > p.size or count > (p.size - p.at) // size:
         if count == 1:
@@ -52,71 +52,71 @@ cdef inline int _cdr_need(CdrPayload *p, Py_ssize_t count, Py_ssize_t size) exce
     return 0
 
 
-cdef inline uint32_t _cdr_u32(CdrPayload *p) except? 0xFFFFFFFF:
-    _cdr_align(p, 4)
-    _cdr_need(p, 1, 4)
+cdef inline uint32_t _cdr_read_u32(CdrPayload *p) except? 0xFFFFFFFF:
+    _cdr_align_position(p, 4)
+    _cdr_check_range(p, 1, 4)
     p.at += 4
-    return <uint32_t> take_bits(p.bytes + p.at - 4, 4, p.swap)
+    return <uint32_t> load_unsigned(p.bytes + p.at - 4, 4, p.swap)
 
 
-cdef inline Py_ssize_t _cdr_begin_delimited(CdrPayload *p) except -1:
+cdef inline Py_ssize_t _cdr_enter_delimited(CdrPayload *p) except -1:
     """Take the length of what follows; what is read then ends there. Return where all ends."""
-    cdef Py_ssize_t length = _cdr_u32(p), size = p.size
-    _cdr_need(p, length, 1)
+    cdef Py_ssize_t length = _cdr_read_u32(p), size = p.size
+    _cdr_check_range(p, length, 1)
     p.size = p.at + length
     return size
 
 
-cdef inline int _cdr_end_delimited(CdrPayload *p, Py_ssize_t size) except -1:
-    """Go to the end of what `_enter` began: behind it may be what this definition does not know."""
+cdef inline int _cdr_leave_delimited(CdrPayload *p, Py_ssize_t size) except -1:
+    """Go to the end of what `_cdr_enter_delimited` began: behind it may be what this definition does not know."""
     p.at, p.size = p.size, size
     return 0
 
 
-cdef inline int _cdr_spend(CdrPayload *p, Py_ssize_t values) except -1:
+cdef inline int _cdr_charge_values(CdrPayload *p, Py_ssize_t values) except -1:
     p.left -= values
     if p.left < 0:
-        raise MalformedPayloadError(f"the message has more than {VALUES_MAX} values")
+        raise MalformedPayloadError(f"the message has more than {MESSAGE_VALUES_MAX} values")
     return 0
 
 
 cdef class _CdrValueReader:
-    cdef Py_ssize_t least  # bytes of a value, without padding
+    cdef Py_ssize_t min_bytes  # bytes of a value, without padding
     cdef Py_ssize_t fields  # values within it
 
-    cdef object read(self, CdrPayload *p, bytes message):
+    cdef object read_value(self, CdrPayload *p, bytes message):
         raise NotImplementedError
 
 
-cdef class _CdrNumber(_CdrValueReader):
+cdef class _CdrNumberReader(_CdrValueReader):
     cdef char kind
     cdef Py_ssize_t size
 
     def __init__(self, schema_type):
         self.kind, self.size = ord(schema_type.code[0]), int(schema_type.code[1:])
 
-    cdef object read(self, CdrPayload *p, bytes message):
-        _cdr_align(p, self.size)
-        _cdr_need(p, 1, self.size)
+    cdef object read_value(self, CdrPayload *p, bytes message):
+        _cdr_align_position(p, self.size)
+        _cdr_check_range(p, 1, self.size)
         p.at += self.size
-        return number_of(take_bits(p.bytes + p.at - self.size, self.size, p.swap), self.kind, self.size)
+        return make_python_number(load_unsigned(p.bytes + p.at - self.size, self.size, p.swap), self.kind, self.size)
 
 
-cdef class _CdrEnum(_CdrValueReader):
+cdef class _CdrEnumReader(_CdrValueReader):
     cdef dict names
 
     def __init__(self, schema_type):
-        self.names = dict(schema_type.names)
+        self.names = dict(schema_type.enum_names)
 
-    cdef object read(self, CdrPayload *p, bytes message):
-        cdef uint32_t number = _cdr_u32(p)
+    cdef object read_value(self, CdrPayload *p, bytes message):
+        cdef uint32_t number = _cdr_read_u32(p)
         return self.names.get(<int32_t> number, <int32_t> number)
 
 
-cdef class _CdrText(_CdrValueReader):
-    cdef object read(self, CdrPayload *p, bytes message):
-        cdef Py_ssize_t length = _cdr_u32(p)
-        _cdr_need(p, length, 1)
+cdef class _CdrTextReader(_CdrValueReader):
+    cdef object read_value(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t length = _cdr_read_u32(p)
+        _cdr_check_range(p, length, 1)
         cdef const char *place = <const char *> p.bytes + p.at
         p.at += length
         if p.is_cdr and length:
@@ -127,24 +127,24 @@ cdef class _CdrText(_CdrValueReader):
             raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
 
 
-cdef class _CdrWideText(_CdrValueReader):
-    cdef object read(self, CdrPayload *p, bytes message):
-        cdef Py_ssize_t count = _cdr_u32(p)
-        _cdr_need(p, count, p.wide)
+cdef class _CdrWideTextReader(_CdrValueReader):
+    cdef object read_value(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t count = _cdr_read_u32(p)
+        _cdr_check_range(p, count, p.wide)
         p.at += count * p.wide
         content = PyBytes_FromStringAndSize(<const char *> p.bytes + p.at - count * p.wide, count * p.wide)
         order = "le" if p.swap != _is_little else "be"
         try:
-            if p.wide == WIDE_QUADS:
+            if p.wide == WIDE_TEXT_UTF32_UNITS:
                 content = content.decode(f"utf-32-{order}", "surrogatepass").encode(f"utf-16-{order}", "surrogatepass")
-            elif p.wide == WIDE_WORDS:
+            elif p.wide == WIDE_TEXT_UTF16_UNITS:
                 content = content[:max(len(content) - 2, 0)]
             return content.decode(f"utf-16-{order}")
         except UnicodeDecodeError as error:
             raise MalformedPayloadError(f"a wide text is no UTF-16: {error.reason}") from None
 
 
-cdef class _CdrElements(_CdrValueReader):
+cdef class _CdrElementsReader(_CdrValueReader):
     """Arrays and sequences.
 
     Attributes
@@ -155,67 +155,67 @@ cdef class _CdrElements(_CdrValueReader):
     cdef Py_ssize_t count
 
     def __init__(self, schema_type):
-        self.count = schema_type.length if isinstance(schema_type, type_model.Array) else -1
+        self.count = schema_type.element_count if isinstance(schema_type, CdrArray) else -1
 
 
-cdef class _CdrOctets(_CdrElements):
-    cdef object read(self, CdrPayload *p, bytes message):
-        cdef Py_ssize_t count = self.count if self.count >= 0 else _cdr_u32(p)
-        _cdr_need(p, count, 1)
+cdef class _CdrBytesReader(_CdrElementsReader):
+    cdef object read_value(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t count = self.count if self.count >= 0 else _cdr_read_u32(p)
+        _cdr_check_range(p, count, 1)
         p.at += count
         return PyBytes_FromStringAndSize(<const char *> p.bytes + p.at - count, count)
 
 
-cdef class _CdrNumbers(_CdrElements):
+cdef class _CdrNumberArrayReader(_CdrElementsReader):
     cdef object dtype, swapped
     cdef Py_ssize_t size
-    cdef bint are_truths
+    cdef bint are_booleans
 
     def __init__(self, schema_type):
         super().__init__(schema_type)
-        self.are_truths = schema_type.value_type.code == "b1"
-        self.dtype = np.dtype("u1" if self.are_truths else schema_type.value_type.code)
+        self.are_booleans = schema_type.element_type.code == "b1"
+        self.dtype = np.dtype("u1" if self.are_booleans else schema_type.element_type.code)
         self.swapped = self.dtype.newbyteorder()
         self.size = self.dtype.itemsize
 
-    cdef object read(self, CdrPayload *p, bytes message):
-        cdef Py_ssize_t count = self.count if self.count >= 0 else _cdr_u32(p)
+    cdef object read_value(self, CdrPayload *p, bytes message):
+        cdef Py_ssize_t count = self.count if self.count >= 0 else _cdr_read_u32(p)
         if not count:
-            return np.empty(0, np.bool_ if self.are_truths else self.dtype)
-        _cdr_align(p, self.size)
-        _cdr_need(p, count, self.size)
+            return np.empty(0, np.bool_ if self.are_booleans else self.dtype)
+        _cdr_align_position(p, self.size)
+        _cdr_check_range(p, count, self.size)
         numbers = np.frombuffer(message, self.swapped if p.swap else self.dtype, count, p.offset + p.at)
         p.at += count * self.size
-        if self.are_truths:
+        if self.are_booleans:
             return numbers != 0
         return numbers.astype(self.dtype) if p.swap else numbers
 
 
-cdef class _CdrList(_CdrElements):
+cdef class _CdrListReader(_CdrElementsReader):
     cdef _CdrValueReader element
     cdef bint has_length  # in XCDR2, before all elements
 
     def __init__(self, schema_type):
         super().__init__(schema_type)
-        self.element = _cdr_reader(schema_type.value_type)
-        inner = schema_type.value_type
-        is_array = isinstance(schema_type, type_model.Array)
-        while is_array and isinstance(inner, type_model.Array):  # dimensions of one array
-            inner = inner.value_type
-        self.has_length = not isinstance(inner, type_model.Number)
+        self.element = _cdr_make_reader(schema_type.element_type)
+        inner = schema_type.element_type
+        is_array = isinstance(schema_type, CdrArray)
+        while is_array and isinstance(inner, CdrArray):  # dimensions of one array
+            inner = inner.element_type
+        self.has_length = not _is_number(inner)
 
-    cdef object read(self, CdrPayload *p, bytes message):
+    cdef object read_value(self, CdrPayload *p, bytes message):
         cdef Py_ssize_t size = p.size, i = 0, count
         cdef bint has_end = p.is_second and self.has_length
         if has_end:
-            size = _cdr_begin_delimited(p)
-        count = self.count if self.count >= 0 else _cdr_u32(p)
-        _cdr_need(p, count, self.element.least)
-        _cdr_spend(p, count * self.element.fields)
+            size = _cdr_enter_delimited(p)
+        count = self.count if self.count >= 0 else _cdr_read_u32(p)
+        _cdr_check_range(p, count, self.element.min_bytes)
+        _cdr_charge_values(p, count * self.element.fields)
         cdef list values = PyList_New(count)
         try:
             for i in range(count):
-                value = self.element.read(p, message)
+                value = self.element.read_value(p, message)
                 Py_INCREF(value)  # the list takes it over
                 PyList_SET_ITEM(values, i, value)
         except MalformedPayloadError as fault:
@@ -223,64 +223,68 @@ cdef class _CdrList(_CdrElements):
             fault.path.append(f"[{i}]")
             raise
         if has_end:
-            _cdr_end_delimited(p, size)
+            _cdr_leave_delimited(p, size)
         return values
 
 
-cdef class _CdrStruct(_CdrValueReader):
+cdef class _CdrStructReader(_CdrValueReader):
     cdef tuple names, readers
     cdef bint is_appendable, is_open
 
     def __init__(self, schema_type):
         self.names = tuple(sys.intern(name) for name, _ in schema_type.fields)
-        self.readers = tuple(_cdr_reader(kind) for _, kind in schema_type.fields)
-        self.is_appendable, self.is_open = schema_type.appendable is True, schema_type.appendable is None
+        self.readers = tuple(_cdr_make_reader(kind) for _, kind in schema_type.fields)
+        self.is_appendable, self.is_open = schema_type.is_appendable is True, schema_type.is_appendable is None
 
-    cdef object read(self, CdrPayload *p, bytes message):
+    cdef object read_value(self, CdrPayload *p, bytes message):
         cdef Py_ssize_t i = 0, size = p.size
         cdef bint has_end = p.is_second and (self.is_appendable or (self.is_open and p.is_delimited))
         cdef dict fields = {}
         if has_end:
-            size = _cdr_begin_delimited(p)
+            size = _cdr_enter_delimited(p)
         try:
             for i in range(len(self.names)):
-                fields[self.names[i]] = (<_CdrValueReader> self.readers[i]).read(p, message)
+                fields[self.names[i]] = (<_CdrValueReader> self.readers[i]).read_value(p, message)
         except MalformedPayloadError as fault:
             fault.path.append(f".{self.names[i]}")
             raise
         if has_end:
-            _cdr_end_delimited(p, size)
+            _cdr_leave_delimited(p, size)
         return fields
 
 
-cdef _CdrValueReader _cdr_reader(object schema_type):
+cdef bint _is_number(object schema_type):
+    return isinstance(schema_type, ScalarType) and schema_type.enum_names is None
+
+
+cdef _CdrValueReader _cdr_make_reader(object schema_type):
     cdef _CdrValueReader reader
-    if isinstance(schema_type, type_model.Number):
-        reader = _CdrNumber(schema_type)
-    elif isinstance(schema_type, type_model.Text):
-        reader = _CdrWideText() if schema_type.wide else _CdrText()
-    elif isinstance(schema_type, type_model.Enum):
-        reader = _CdrEnum(schema_type)
-    elif isinstance(schema_type, type_model.Struct):
-        reader = _CdrStruct(schema_type)
-    elif isinstance(schema_type, type_model.Unknown):
-        raise ValueError(f"it has {schema_type.what}, which nothing here decodes")
-    elif type_model.is_octets(schema_type):
-        reader = _CdrOctets(schema_type)
+    if _is_number(schema_type):
+        reader = _CdrNumberReader(schema_type)
+    elif isinstance(schema_type, ScalarType):
+        reader = _CdrEnumReader(schema_type)
+    elif isinstance(schema_type, TextType):
+        reader = _CdrWideTextReader() if schema_type.is_wide else _CdrTextReader()
+    elif isinstance(schema_type, CdrStruct):
+        reader = _CdrStructReader(schema_type)
+    elif isinstance(schema_type, UnsupportedType):
+        raise ValueError(f"it has {schema_type.description}, which nothing here decodes")
+    elif is_byte_array(schema_type):
+        reader = _CdrBytesReader(schema_type)
     else:
-        of_numbers = isinstance(schema_type.value_type, type_model.Number)
-        reader = _CdrNumbers(schema_type) if of_numbers else _CdrList(schema_type)
-    size = type_model.measure_type(schema_type)
-    reader.least, reader.fields = size.least, size.fields
+        has_numbers = _is_number(schema_type.element_type)
+        reader = _CdrNumberArrayReader(schema_type) if has_numbers else _CdrListReader(schema_type)
+    size = measure_type(schema_type)
+    reader.min_bytes, reader.fields = size.min_bytes, size.field_count
     return reader
 
 
-def _cdr_has_wide(schema_type):
-    if isinstance(schema_type, type_model.Struct):
-        return any(_cdr_has_wide(kind) for _, kind in schema_type.fields)
-    if isinstance(schema_type, (type_model.Array, type_model.Sequence)):
-        return _cdr_has_wide(schema_type.value_type)
-    return schema_type == type_model.Text(wide=True)
+def _cdr_has_wide_text(schema_type):
+    if isinstance(schema_type, CdrStruct):
+        return any(_cdr_has_wide_text(kind) for _, kind in schema_type.fields)
+    if isinstance(schema_type, (CdrArray, CdrSequence)):
+        return _cdr_has_wide_text(schema_type.element_type)
+    return schema_type == TextType(is_wide=True)
 
 
 cdef class CdrReader:
@@ -289,15 +293,17 @@ cdef class CdrReader:
     cdef list _widths  # what wide texts may be; what was right last comes first
 
     def __init__(self, struct not None, bint is_cdr):
-        self._root, self._is_cdr = _cdr_reader(struct), is_cdr
-        self._widths = [WIDE_BYTES, WIDE_QUADS, WIDE_WORDS] if is_cdr and _cdr_has_wide(struct) else [WIDE_BYTES]
+        self._root, self._is_cdr = _cdr_make_reader(struct), is_cdr
+        self._widths = [WIDE_TEXT_BYTES]
+        if is_cdr and _cdr_has_wide_text(struct):
+            self._widths += [WIDE_TEXT_UTF32_UNITS, WIDE_TEXT_UTF16_UNITS]
 
     def read(self, bytes message not None):
         cdef int wide
         first = None
         for wide in self._widths:
             try:
-                value = self._read(message, wide)
+                value = self._read_message(message, wide)
             except MalformedPayloadError as fault:
                 first = first or fault
                 continue
@@ -306,31 +312,31 @@ cdef class CdrReader:
             return value
         raise first.with_path()
 
-    cdef object _read(self, bytes message, int wide):
+    cdef object _read_message(self, bytes message, int wide):
         cdef CdrPayload p
         p.bytes = <const uint8_t *> PyBytes_AS_STRING(message)
-        p.at, p.size, p.left, p.wide = 0, PyBytes_GET_SIZE(message), VALUES_MAX, wide
+        p.at, p.size, p.left, p.wide = 0, PyBytes_GET_SIZE(message), MESSAGE_VALUES_MAX, wide
         p.align, p.offset, p.is_cdr = 1, 0, self._is_cdr
         p.swap, p.is_second, p.is_delimited = not _is_little, False, False
         if self._is_cdr:
-            _cdr_begin(&p)
-        value = self._root.read(&p, message)
-        if p.size - p.at > (PADDING_MAX if self._is_cdr else 0):
+            _cdr_read_encapsulation(&p)
+        value = self._root.read_value(&p, message)
+        if p.size - p.at > (PADDING_BYTES_MAX if self._is_cdr else 0):
             raise MalformedPayloadError(f"{p.size - p.at} of its {p.size + p.offset} bytes are left")
         return value
 
 
-cdef int _cdr_begin(CdrPayload *p) except -1:
-    if p.size < ENCAPSULATION:
-        raise MalformedPayloadError(f"it has {p.size} bytes, and CDR begins with {ENCAPSULATION}")
+cdef int _cdr_read_encapsulation(CdrPayload *p) except -1:
+    if p.size < ENCAPSULATION_BYTES:
+        raise MalformedPayloadError(f"it has {p.size} bytes, and CDR begins with {ENCAPSULATION_BYTES}")
     cdef int kind = p.bytes[0] << 8 | p.bytes[1]
     form = _CDR_FORMS.get(kind & ~1)
     if form is None:
         raise MalformedPayloadError(f"its form 0x{kind:04x} is neither CDR nor XCDR2 without numbered members")
     p.is_second, p.is_delimited = form
     p.swap = (kind & 1) != _is_little
-    p.bytes += ENCAPSULATION
-    p.size -= ENCAPSULATION
-    p.offset = ENCAPSULATION
+    p.bytes += ENCAPSULATION_BYTES
+    p.size -= ENCAPSULATION_BYTES
+    p.offset = ENCAPSULATION_BYTES
     p.align = 4 if p.is_second else 8
     return 0

@@ -21,9 +21,11 @@ from msgq.decoding.arrow_types import (
 )
 
 _NONE_TYPE = type(None)
-_INTEGER_TYPES, _FLOAT_TYPES, _DICT_TYPES = {int, _NONE_TYPE}, {float, _NONE_TYPE}, {dict, _NONE_TYPE}
-_ARRAY_TYPES = {np.ndarray, _NONE_TYPE}
-_LIST_TYPES = {list, tuple, *_ARRAY_TYPES}
+_PYTHON_INTEGER_TYPES = {int, _NONE_TYPE}
+_PYTHON_FLOAT_TYPES = {float, _NONE_TYPE}
+_PYTHON_DICT_TYPES = {dict, _NONE_TYPE}
+_NUMPY_ARRAY_TYPES = {np.ndarray, _NONE_TYPE}
+_PYTHON_LIST_TYPES = {list, tuple, *_NUMPY_ARRAY_TYPES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,75 +34,83 @@ class ColumnType:
 
     Attributes
     ----------
-    type : of the column, if messages have all that the schema says; null if only the values tell.
-    names, parts : of a struct, the keys of its values, and what each has; of a list what its elements are.
-    members : names of a union. Those that no value has are left out of the column.
-    is_more : whether values may have other keys as well, whose columns are as these values are.
-    is_open : whether columns may differ: by members, other keys, or parts that only the values tell.
+    arrow_type : of the column, if messages have all that the schema says; null if it depends on the values.
+    field_names : of a struct, the keys of its values.
+    child_types : of a struct, the types of its fields; of a list, the type of its elements.
+    union_members : names of fields. If no value has a member, the column has no field for it.
+    allows_other_fields : whether values may have other keys. The types of their columns depend on the values.
+    depends_on_values : whether the type of the column may differ: by union members, other keys, or a child whose type
+        depends on the values.
     """
 
-    type: pa.DataType
-    names: tuple[str, ...] = ()
-    parts: tuple[ColumnType, ...] = ()
-    members: frozenset[str] = frozenset()
-    is_more: bool = False
-    is_open: bool = field(init=False)
+    arrow_type: pa.DataType
+    field_names: tuple[str, ...] = ()
+    child_types: tuple[ColumnType, ...] = ()
+    union_members: frozenset[str] = frozenset()
+    allows_other_fields: bool = False
+    depends_on_values: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        is_open = bool(self.members) or self.is_more or kinds.is_null(self.type)
-        object.__setattr__(self, "is_open", is_open or any(part.is_open for part in self.parts))
+        depends_on_values = bool(self.union_members) or self.allows_other_fields or kinds.is_null(self.arrow_type)
+        object.__setattr__(
+            self, "depends_on_values", depends_on_values or any(child.depends_on_values for child in self.child_types)
+        )
 
-    def part(self, name: str) -> ColumnType | None:
+    def get_field_type(self, name: str) -> ColumnType | None:
         """Return the type of a field of a struct; None if the schema does not name it."""
-        return self.parts[self.names.index(name)] if name in self.names else None
+        return self.child_types[self.field_names.index(name)] if name in self.field_names else None
 
-    def column(self, values: Sequence[Any]) -> pa.Array:
+    def build_column(self, values: Sequence[Any]) -> pa.Array:
         """Return values as a column; None is null. Of the type null if nothing is known of its type.
 
         Raises
         ------
         TypeError, ValueError, OverflowError, pyarrow.ArrowException : a value is not of the type.
         """
-        if kinds.is_null(self.type):
+        if kinds.is_null(self.arrow_type):
             return build_value_column(list(values))
-        if not self.is_open and all(value is None for value in values):
-            return pa.nulls(len(values), self.type)
-        if kinds.is_string(self.type):
+        if not self.depends_on_values and all(value is None for value in values):
+            return pa.nulls(len(values), self.arrow_type)
+        if kinds.is_string(self.arrow_type):
             return build_text_column(list(values))
-        if kinds.is_struct(self.type):
-            return self._build_structs(values)
-        return self._build_lists(values) if self.parts else _build_scalars(values, self.type)
+        if kinds.is_struct(self.arrow_type):
+            return self._build_struct_array(values)
+        return self._build_list_array(values) if self.child_types else _build_scalar_array(values, self.arrow_type)
 
-    def _build_structs(self, values: Sequence[Any]) -> pa.Array:
+    def _build_struct_array(self, values: Sequence[Any]) -> pa.Array:
         types = set(map(type, values))
         present = values if _NONE_TYPE not in types else [value for value in values if value is not None]
-        if not types <= _DICT_TYPES and not all(isinstance(value, Mapping) for value in present):
+        if not types <= _PYTHON_DICT_TYPES and not all(isinstance(value, Mapping) for value in present):
             raise TypeError("a value is not an object")
         columns: dict[Any, pa.Array] = {}
-        keys = dict.fromkeys(chain.from_iterable(present)) if self.members or self.is_more else {}
-        for name, part in zip(self.names, self.parts, strict=True):
-            if name in keys or name not in self.members:
-                columns[name] = part.column(_extract_field(values, name, present is values))
-        if self.is_more:
-            extra = (name for name in keys if name not in self.names)
-            columns |= {name: build_value_column(_extract_field(values, name, present is values)) for name in extra}
+        keys = dict.fromkeys(chain.from_iterable(present)) if self.union_members or self.allows_other_fields else {}
+        for name, child in zip(self.field_names, self.child_types, strict=True):
+            if name in keys or name not in self.union_members:
+                columns[name] = child.build_column(_extract_field_values(values, name, present is values))
+        if self.allows_other_fields:
+            extra = (name for name in keys if name not in self.field_names)
+            columns |= {
+                name: build_value_column(_extract_field_values(values, name, present is values)) for name in extra
+            }
         columns = {str(name): column for name, column in columns.items() if not kinds.is_null(column.type)}
         if not columns:
             return pa.nulls(len(values))
         missing = None if present is values else pa.array([value is None for value in values], pa.bool_())
         return pa.StructArray.from_arrays([*columns.values()], make_distinct_names(columns), mask=missing)
 
-    def _build_lists(self, values: Sequence[Any]) -> pa.Array:
+    def _build_list_array(self, values: Sequence[Any]) -> pa.Array:
         types = set(map(type, values))
         present = values if _NONE_TYPE not in types else [value for value in values if value is not None]
-        if not types <= _LIST_TYPES and not all(isinstance(value, (list, tuple, np.ndarray)) for value in present):
+        if not types <= _PYTHON_LIST_TYPES and not all(
+            isinstance(value, (list, tuple, np.ndarray)) for value in present
+        ):
             raise TypeError("a value is not a list")
-        (part,) = self.parts
-        is_numbers = present and not part.parts and not part.is_open and types <= _ARRAY_TYPES
+        (child,) = self.child_types
+        is_numbers = present and not child.child_types and not child.depends_on_values and types <= _NUMPY_ARRAY_TYPES
         if is_numbers and all(value.ndim == 1 for value in present):
-            inner = cast_array(build_arrow_array(np.concatenate(present)), part.type)
+            inner = cast_array(build_arrow_array(np.concatenate(present)), child.arrow_type)
         else:
-            inner = part.column(list(chain.from_iterable(present)))
+            inner = child.build_column(list(chain.from_iterable(present)))
         if kinds.is_null(inner.type):
             return pa.nulls(len(values))
         lengths = (
@@ -109,11 +119,11 @@ class ColumnType:
         ends = np.cumsum([0, *lengths], dtype=np.int32)
         missing = None if present is values else np.array([*(value is None for value in values), False])
         made = pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
-        is_fixed = kinds.is_fixed_size_list(self.type)
-        return cast_array(made, pa.list_(inner.type, self.type.list_size)) if is_fixed else made
+        is_fixed = kinds.is_fixed_size_list(self.arrow_type)
+        return cast_array(made, pa.list_(inner.type, self.arrow_type.list_size)) if is_fixed else made
 
 
-def _extract_field(values: Sequence[Any], name: Any, is_whole: bool) -> list[Any]:
+def _extract_field_values(values: Sequence[Any], name: Any, is_whole: bool) -> list[Any]:
     """Return a field of each value. is_whole : none of them is None."""
     if not is_whole:
         return [None if value is None else value.get(name) for value in values]
@@ -123,30 +133,30 @@ def _extract_field(values: Sequence[Any], name: Any, is_whole: bool) -> list[Any
         return [value.get(name) for value in values]
 
 
-def _build_scalars(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
-    if kinds.is_integer(wanted) and not set(map(type, values)) <= _INTEGER_TYPES:  # Arrow would cut 1.5 to 1
-        values = [None if value is None else _check_integer(value) for value in values]
-    elif kinds.is_floating(wanted) and not set(map(type, values)) <= _FLOAT_TYPES:
-        values = [None if value is None else _check_float(value) for value in values]
+def _build_scalar_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
+    if kinds.is_integer(wanted) and not set(map(type, values)) <= _PYTHON_INTEGER_TYPES:  # Arrow would cut 1.5 to 1
+        values = [None if value is None else _check_integer_value(value) for value in values]
+    elif kinds.is_floating(wanted) and not set(map(type, values)) <= _PYTHON_FLOAT_TYPES:
+        values = [None if value is None else _check_float_value(value) for value in values]
     return pa.array(values, wanted)
 
 
-def _check_integer(value: Any) -> int:
+def _check_integer_value(value: Any) -> int:
     if isinstance(value, (bool, str)) or int(value) != value:
         raise TypeError(f"{value!r} is not a whole number")
     return int(value)
 
 
-def _check_float(value: Any) -> float:
+def _check_float_value(value: Any) -> float:
     if isinstance(value, (bool, str)):
         raise TypeError(f"{value!r} is not a number")
     return float(value)
 
 
-TEXT_TYPE = ColumnType(pa.string())
-BINARY_TYPE = ColumnType(pa.binary())
-TYPE_BY_VALUE = ColumnType(pa.null())
-NUMBER_TYPES = {
+TEXT_COLUMN_TYPE = ColumnType(pa.string())
+BINARY_COLUMN_TYPE = ColumnType(pa.binary())
+VALUE_DEFINED_COLUMN_TYPE = ColumnType(pa.null())
+NUMBER_COLUMN_TYPES = {
     "b1": ColumnType(pa.bool_()),
     **{f"i{size}": ColumnType(getattr(pa, f"int{8 * size}")()) for size in (1, 2, 4, 8)},
     **{f"u{size}": ColumnType(getattr(pa, f"uint{8 * size}")()) for size in (1, 2, 4, 8)},
@@ -155,20 +165,20 @@ NUMBER_TYPES = {
 }
 
 
-def make_list_type(part: ColumnType | None, length: int = -1) -> ColumnType | None:
-    """Return lists of a part, of a fixed length if one is given; None if the part has no values."""
-    return None if part is None else ColumnType(pa.list_(part.type, length), (), (part,))
+def make_list_column_type(element_type: ColumnType | None, length: int = -1) -> ColumnType | None:
+    """Return lists of elements, of a fixed length if one is given; None if the elements have no values."""
+    return None if element_type is None else ColumnType(pa.list_(element_type.arrow_type, length), (), (element_type,))
 
 
-def make_struct_type(
-    fields: Iterable[tuple[str, ColumnType | None]], members: Iterable[str] = (), is_more: bool = False
+def make_struct_column_type(
+    fields: Iterable[tuple[str, ColumnType | None]], members: Iterable[str] = (), allows_other_fields: bool = False
 ) -> ColumnType | None:
     """Return structs of fields by their names; those without values are left out. None: none is left."""
-    typed_fields = [(name, part) for name, part in fields if part is not None]
+    typed_fields = [(name, field_type) for name, field_type in fields if field_type is not None]
     if not typed_fields:
-        return TYPE_BY_VALUE if is_more else None
+        return VALUE_DEFINED_COLUMN_TYPE if allows_other_fields else None
     names = tuple(name for name, _ in typed_fields)
-    parts = tuple(part for _, part in typed_fields)
-    columns = zip(make_distinct_names(names), parts, strict=True)
-    type_ = pa.struct([(name, part.type) for name, part in columns])
-    return ColumnType(type_, names, parts, frozenset(members) & frozenset(names), is_more)
+    child_types = tuple(field_type for _, field_type in typed_fields)
+    columns = zip(make_distinct_names(names), child_types, strict=True)
+    arrow_type = pa.struct([(name, child_type.arrow_type) for name, child_type in columns])
+    return ColumnType(arrow_type, names, child_types, frozenset(members) & frozenset(names), allows_other_fields)

@@ -5,9 +5,9 @@ from typing import Any, final
 
 import numpy as np
 
-from msgq.decoding import type_model
-from msgq.decoding.capnproto import schema_types as capnproto
-from msgq.decoding.flatbuffer import schema_types as flatbuffer
+from msgq.decoding.capnproto.capnp_types import CapnpStruct
+from msgq.decoding.cdr_types import CdrStruct
+from msgq.decoding.flatbuffer.flatbuffer_types import FlatbufferTable
 
 @final
 class CapnpReader:
@@ -23,7 +23,7 @@ class CapnpReader:
     no more bytes and texts than 16 times its own size.
     """
 
-    def __init__(self, struct: capnproto.Struct) -> None:
+    def __init__(self, struct: CapnpStruct) -> None:
         """Prepare for a struct."""
 
     def read(self, message: bytes) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class FlatBufferReader:
     times its own size.
     """
 
-    def __init__(self, table: flatbuffer.Table) -> None:
+    def __init__(self, table: FlatbufferTable) -> None:
         """Prepare for a table.
 
         Raises
@@ -76,7 +76,7 @@ class CdrReader:
     million values are made of it.
     """
 
-    def __init__(self, struct: type_model.Struct, is_cdr: bool) -> None:
+    def __init__(self, struct: CdrStruct, is_cdr: bool) -> None:
         """Prepare for a definition.
 
         Parameters
@@ -101,41 +101,41 @@ class CdrReader:
         """
 
 #: Repetitions that may be within each other.
-STEP_DEPTH_MAX: int
+CDR_REPEAT_DEPTH_MAX: int
 #: What a step does; see cdr_columns.h.
-STEP_FIXED: int
-STEP_SEQUENCE: int
-STEP_TEXT: int
-STEP_REPEAT: int
-STEP_AGAIN: int
+CDR_STEP_NUMBERS: int
+CDR_STEP_SEQUENCE: int
+CDR_STEP_TEXT: int
+CDR_STEP_REPEAT_BEGIN: int
+CDR_STEP_REPEAT_END: int
 
 def unpack_columns(
     steps: np.ndarray[Any, np.dtype[np.int64]],
-    are_ends: Sequence[bool],
+    are_offsets: Sequence[bool],
     is_cdr: bool,
     data: np.ndarray[Any, np.dtype[np.uint8]],
-    borders: np.ndarray[Any, np.dtype[np.int32]],
+    message_offsets: np.ndarray[Any, np.dtype[np.int32]],
 ) -> tuple[list[np.ndarray[Any, np.dtype[np.uint8]]], np.ndarray[Any, np.dtype[np.bool_]]]:
     """Take messages apart.
 
     Parameters
     ----------
-    steps : of a plan, shape (n, 6): kind, size, count, values, ends, other, valid as `mq_cdr_step` in cdr_columns.h
+    steps : of a plan, shape (n, 6): the fields of `mq_cdr_step`, valid as `mq_cdr_step` in cdr_columns.h
         requires. They are not checked here.
-    are_ends : of each column, whether it has ends of elements.
+    are_offsets : of each column, whether it has list offsets.
     is_cdr : else the messages are of ROS 1.
     data : the messages, one behind the other.
-    borders : shape (messages + 1,), where each one begins, and the last one ends.
+    message_offsets : shape (messages + 1,), where each one begins, and the last one ends.
 
     Returns
     -------
-    The columns as bytes: numbers in the order of this machine, or ends, int32, with a 0 before them. And of each
-    message whether it is none of this plan: it is no plain CDR, ends too early, or has a text that is not UTF-8. Such
-    ones have no part in the columns.
+    The columns as bytes: numbers in the byte order of this machine, or list offsets, int32, the first of which is 0.
+    And of each message whether it does not fit the plan: it is no plain CDR, ends too early, or has a text that is not
+    UTF-8. Such messages have no part in the columns.
 
     Raises
     ------
-    InvalidValueError : no steps, no messages, or borders that are not within the data.
+    InvalidValueError : no steps, no messages, or offsets that are not within the data.
 
     Notes
     -----

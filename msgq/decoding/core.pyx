@@ -7,16 +7,19 @@ from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from msgq.decoding.numbers cimport number_of, take_bits
+from msgq.decoding.numbers cimport make_python_number, load_unsigned
 
 import sys
 
 import numpy as np
 
-from msgq.decoding import type_model
-from msgq.decoding.capnproto import schema_types as capnproto
-from msgq.decoding.malformed_payload import MalformedPayloadError
-from msgq.decoding.flatbuffer import schema_types as flatbuffer
+from msgq.decoding.capnproto.capnp_types import CapnpAnyPointer, CapnpData, CapnpStruct, CapnpVoid
+from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, UnsupportedType, is_byte_array, measure_type
+from msgq.decoding.flatbuffer.flatbuffer_types import (
+    FlatbufferArray, FlatbufferStruct, FlatbufferTable, FlatbufferUnion, measure_inline_bytes,
+)
+from msgq.decoding.payload_errors import MalformedPayloadError
+from msgq.decoding.scalar_types import ScalarType, TextType
 from msgq.errors import InvalidValueError
 
 include "capnp_reader.pxi"

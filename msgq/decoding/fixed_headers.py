@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_Array = np.ndarray[Any, Any]
+_NumpyArray = np.ndarray[Any, Any]
 
 
-def heads(data: pa.BinaryArray, dtype: np.dtype[Any]) -> tuple[_Array, _Array]:
+def read_fixed_headers(data: pa.BinaryArray, dtype: np.dtype[Any]) -> tuple[_NumpyArray, _NumpyArray]:
     """Return which payloads have a head, shape (len(data),), and of those that have one the heads.
 
     data : payloads; what is null, or shorter than the dtype, has no head. The heads are a copy.

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-Constant: TypeAlias = int | float | str
+IdlConstant: TypeAlias = int | float | str
 
-_BITS_MAX = 64
-_NESTING_MAX = 50
+_INTEGER_BITS_MAX = 64
+_EXPRESSION_NESTING_MAX = 50
 _TOKEN_PATTERN = re.compile(
     r"""
     (?P<skip> \s+ | //[^\n]* | /\*.*?\*/ | ^[ \t]*\#[^\n]* | ^={3,}[ \t]*\r?\n[ \t]*IDL:[^\n]* )
@@ -20,9 +20,9 @@ _TOKEN_PATTERN = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
 )
-_BOOLEAN_WORDS = {"TRUE": 1, "FALSE": 0}
+_BOOLEAN_LITERALS = {"TRUE": 1, "FALSE": 0}
 #: How tightly an operator binds, and what it does.
-_OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
+_BINARY_OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "|": (1, operator.or_),
     "^": (2, operator.xor),
     "&": (3, operator.and_),
@@ -33,10 +33,10 @@ _OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "/": (6, operator.floordiv),
     "%": (6, operator.mod),
 }
-_OPENING, _CLOSING = frozenset("([{<"), frozenset(")]}>")
+_OPENING_BRACKETS, _CLOSING_BRACKETS = frozenset("([{<"), frozenset(")]}>")
 
 
-class TokenReader:
+class IdlTokenReader:
     """Goes through the words of a text.
 
     Attributes
@@ -51,64 +51,64 @@ class TokenReader:
         ------
         ValueError : it has what is no word of IDL.
         """
-        self.place = 0
-        self._all: list[str] = []
+        self.token_index = 0
+        self._token_texts: list[str] = []
         place = 0
         while place < len(text):
             match = _TOKEN_PATTERN.match(text, place)
             if match is None:
                 raise ValueError(f"it is no IDL: {text[place : place + 40]!r}")
             if match["token"]:
-                self._all.append(match["token"])
+                self._token_texts.append(match["token"])
             place = match.end()
 
-    def peek(self) -> str:
+    def peek_token(self) -> str:
         """Return the next word, "" at the end."""
-        return self._all[self.place] if self.place < len(self._all) else ""
+        return self._token_texts[self.token_index] if self.token_index < len(self._token_texts) else ""
 
-    def take(self) -> str:
+    def take_token(self) -> str:
         """Take the next word.
 
         Raises
         ------
         ValueError : there is none.
         """
-        token = self.peek()
+        token = self.peek_token()
         if not token:
             raise ValueError("it ends within a definition")
-        self.place += 1
+        self.token_index += 1
         return token
 
-    def accept(self, token: str) -> bool:
+    def accept_token(self, token: str) -> bool:
         """Take the next word if it is this one."""
-        if self.peek() != token:
+        if self.peek_token() != token:
             return False
-        self.place += 1
+        self.token_index += 1
         return True
 
-    def expect(self, token: str) -> None:
+    def expect_token(self, token: str) -> None:
         """Take the next word.
 
         Raises
         ------
         ValueError : it is another one.
         """
-        if not self.accept(token):
-            raise ValueError(f"before {self.peek() or 'its end'!r} it lacks {token!r}")
+        if not self.accept_token(token):
+            raise ValueError(f"before {self.peek_token() or 'its end'!r} it lacks {token!r}")
 
-    def name(self) -> str:
+    def take_identifier(self) -> str:
         """Take the next word, a name without modules.
 
         Raises
         ------
         ValueError : it is none.
         """
-        token = self.take()
+        token = self.take_token()
         if not token.isidentifier():
             raise ValueError(f"{token!r} is no name")
         return token.removeprefix("_")
 
-    def skip(self, *ends: str) -> list[tuple[str, str]]:
+    def skip_to_token(self, *ends: str) -> list[tuple[str, str]]:
         """Pass over the next words, and all within brackets, up to one of `ends`, which is the next one then.
 
         Returns
@@ -116,21 +116,23 @@ class TokenReader:
         The words outside of brackets, each with the word behind it.
         """
         passed, depth = [], 0
-        while depth or self.peek() not in ends:
-            word = self.take()
+        while depth or self.peek_token() not in ends:
+            word = self.take_token()
             if not depth:
-                passed.append((word, self.peek()))
-            depth += (word in _OPENING) - (word in _CLOSING)
+                passed.append((word, self.peek_token()))
+            depth += (word in _OPENING_BRACKETS) - (word in _CLOSING_BRACKETS)
         return passed
 
-    def length(self, constant: Callable[[str], Constant]) -> int:
-        """Take an expression that is a length. The rest is as of `expression`."""
-        length = self.expression(constant)
+    def parse_length(self, constant: Callable[[str], IdlConstant]) -> int:
+        """Take an expression that is a length. The rest is as of `parse_expression`."""
+        length = self.parse_expression(constant)
         if not isinstance(length, int):
             raise ValueError(f"{length!r} is no length")
         return length
 
-    def expression(self, constant: Callable[[str], Constant], binding: int = 0, levels: int = _NESTING_MAX) -> Constant:
+    def parse_expression(
+        self, constant: Callable[[str], IdlConstant], binding: int = 0, levels: int = _EXPRESSION_NESTING_MAX
+    ) -> IdlConstant:
         """Take an expression, and return what it comes to.
 
         Parameters
@@ -143,45 +145,45 @@ class TokenReader:
         ValueError : it is none, or comes to a number of more than 64 bits.
         """
         if not levels:
-            raise ValueError(f"it has an expression of more than {_NESTING_MAX} levels")
-        value = self._read_operand(constant, levels)
-        while (operator := _OPERATORS.get(self.peek())) and operator[0] > binding:
-            sign, (tighter, combine) = self.take(), operator
-            other = self.expression(constant, tighter, levels - 1)
+            raise ValueError(f"it has an expression of more than {_EXPRESSION_NESTING_MAX} levels")
+        value = self._parse_operand(constant, levels)
+        while (operator := _BINARY_OPERATORS.get(self.peek_token())) and operator[0] > binding:
+            sign, (tighter, combine) = self.take_token(), operator
+            other = self.parse_expression(constant, tighter, levels - 1)
             if not isinstance(value, int) or not isinstance(other, int):
                 raise ValueError(f"it has {value!r} {sign} {other!r}")
-            if (sign in "/%" and not other) or (sign == "<<" and not 0 <= other < _BITS_MAX):
+            if (sign in "/%" and not other) or (sign == "<<" and not 0 <= other < _INTEGER_BITS_MAX):
                 raise ValueError(f"it has {value} {sign} {other}")
             value = combine(value, other)
-            if value.bit_length() > _BITS_MAX:
-                raise ValueError(f"it has a number of more than {_BITS_MAX} bits")
+            if value.bit_length() > _INTEGER_BITS_MAX:
+                raise ValueError(f"it has a number of more than {_INTEGER_BITS_MAX} bits")
         return value
 
-    def _read_operand(self, constant: Callable[[str], Constant], levels: int) -> Constant:
-        word = self.take()
+    def _parse_operand(self, constant: Callable[[str], IdlConstant], levels: int) -> IdlConstant:
+        word = self.take_token()
         if word == "(":
-            value = self.expression(constant, 0, levels - 1)
-            self.expect(")")
+            value = self.parse_expression(constant, 0, levels - 1)
+            self.expect_token(")")
             return value
         if word in "+-~":
-            value = self.expression(constant, 6, levels - 1)
+            value = self.parse_expression(constant, 6, levels - 1)
             if isinstance(value, str) or (word == "~" and isinstance(value, float)):
                 raise ValueError(f"it has {word}{value!r}")
             return value if word == "+" else -value if word == "-" or isinstance(value, float) else ~value
         if word[0] in "\"'":
             return word
         if word[0].isdigit() or word[0] == ".":
-            return _parse_number(word)
-        return _BOOLEAN_WORDS[word] if word in _BOOLEAN_WORDS else constant(word)
+            return _parse_number_literal(word)
+        return _BOOLEAN_LITERALS[word] if word in _BOOLEAN_LITERALS else constant(word)
 
 
-def _parse_number(word: str) -> int | float:
+def _parse_number_literal(word: str) -> int | float:
     if word[:2] in ("0x", "0X"):
         value = int(word[:18], 16)
     elif word.isdigit():
         value = int(word[:22], 8 if word[0] == "0" else 10)
     else:
         return float(word.rstrip("fFdDlL"))
-    if value.bit_length() > _BITS_MAX:
-        raise ValueError(f"it has a number of more than {_BITS_MAX} bits")
+    if value.bit_length() > _INTEGER_BITS_MAX:
+        raise ValueError(f"it has a number of more than {_INTEGER_BITS_MAX} bits")
     return value

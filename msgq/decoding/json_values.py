@@ -12,7 +12,7 @@
   refused.
 - Sequences and arrays are lists. Anything else is its `str`.
 
-Values that `Decoders` return are at most `NESTING_MAX` levels deep.
+Values that `PayloadDecoder` returns are at most `VALUE_NESTING_MAX` levels deep.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-_INT_BITS_MAX = 2048  # Python writes no more than 640 digits where it is told so
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTEGER_BITS_MAX = 2048  # Python writes no more than 640 digits where it is told so
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def json_text(value: Any, ensure_ascii: bool = True) -> str:
+def format_json_text(value: Any, ensure_ascii: bool = True) -> str:
     """Return a value as JSON, by the rules of this module.
 
     Raises
     ------
     ValueError : see `json_value`.
     """
-    return json.dumps(json_value(value), allow_nan=False, ensure_ascii=ensure_ascii)
+    return json.dumps(convert_to_json(value), allow_nan=False, ensure_ascii=ensure_ascii)
 
 
-def json_value(value: Any) -> Any:
+def convert_to_json(value: Any) -> Any:
     """Return a value made of what JSON has: dict, list, str, int, finite float, bool and None.
 
     Raises
@@ -48,58 +48,60 @@ def json_value(value: Any) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return _convert_integer(value)
+        return _check_integer_size(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else _convert_not_finite(value)
+        return value if math.isfinite(value) else _format_nonfinite_float(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if hasattr(value, "dtype"):
         return _convert_numpy_value(value)
     if isinstance(value, Mapping):
-        return _build_object((key, json_value(item)) for key, item in value.items())
+        return _build_json_object((key, convert_to_json(item)) for key, item in value.items())
     if isinstance(value, Sequence):
-        return [json_value(item) for item in value]
+        return [convert_to_json(item) for item in value]
     if hasattr(value, "ListFields"):
         return _convert_protobuf_message(value)
     return str(value)
 
 
-def _convert_integer(value: int) -> int:
-    if value.bit_length() > _INT_BITS_MAX:
+def _check_integer_size(value: int) -> int:
+    if value.bit_length() > _INTEGER_BITS_MAX:
         raise ValueError(f"it has an integer of {value.bit_length()} bits")
     return value
 
 
-def _convert_not_finite(value: float) -> str:
+def _format_nonfinite_float(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _build_object(members: Any) -> dict[str, Any]:
+def _build_json_object(members: Any) -> dict[str, Any]:
     """Return an object of keys, which may be of any kind, and values made of what JSON has."""
     made: dict[str, Any] = {}
     for key, member in members:
-        name = _convert_key(key)
+        name = _format_object_key(key)
         if name in made:
             raise ValueError(f"two of its keys are {name[:100]!r} in JSON")
         made[name] = member
     return made
 
 
-def _convert_key(key: Any) -> str:
-    text = json_value(key)
+def _format_object_key(key: Any) -> str:
+    text = convert_to_json(key)
     return text if isinstance(text, str) else json.dumps(text)
 
 
 def _convert_numpy_value(value: Any) -> Any:
     if value.shape:
-        return value.tolist() if _is_plain(value) else [json_value(item) for item in value]
+        return value.tolist() if _has_json_elements(value) else [convert_to_json(item) for item in value]
     if value.dtype.names is not None:
-        return {name: json_value(value[name]) for name in value.dtype.names}
+        return {name: convert_to_json(value[name]) for name in value.dtype.names}
     scalar = value.item()
-    return str(scalar) if hasattr(scalar, "dtype") else json_value(scalar)  # of a long double, which Python has not
+    return (
+        str(scalar) if hasattr(scalar, "dtype") else convert_to_json(scalar)
+    )  # of a long double, which Python has not
 
 
-def _is_plain(array: Any) -> bool:
+def _has_json_elements(array: Any) -> bool:
     """Return whether the elements are what JSON has, once they are Python's."""
     import numpy as np  # it is there, as there is an array
 
@@ -108,29 +110,32 @@ def _is_plain(array: Any) -> bool:
 
 
 def _convert_protobuf_message(message: Any) -> Any:
-    if message.DESCRIPTOR.full_name == "google.protobuf.Timestamp" and (time := _format_timestamp(message)) is not None:
+    if (
+        message.DESCRIPTOR.full_name == "google.protobuf.Timestamp"
+        and (time := _format_protobuf_timestamp(message)) is not None
+    ):
         return time
-    return {field.name: _convert_field(field, value) for field, value in message.ListFields()}
+    return {field.name: _convert_protobuf_field(field, value) for field, value in message.ListFields()}
 
 
-def _convert_field(field: Any, value: Any) -> Any:
+def _convert_protobuf_field(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         value_field = field.message_type.fields_by_name["value"]
-        return _build_object((key, _convert_single_value(value_field, value[key])) for key in value)
+        return _build_json_object((key, _convert_protobuf_value(value_field, value[key])) for key in value)
     if isinstance(value, MutableSequence):
-        return [_convert_single_value(field, item) for item in value]
-    return _convert_single_value(field, value)
+        return [_convert_protobuf_value(field, item) for item in value]
+    return _convert_protobuf_value(field, value)
 
 
-def _convert_single_value(field: Any, value: Any) -> Any:
+def _convert_protobuf_value(field: Any, value: Any) -> Any:
     named = None if field.enum_type is None else field.enum_type.values_by_number.get(value)
-    return json_value(value) if named is None else named.name
+    return convert_to_json(value) if named is None else named.name
 
 
-def _format_timestamp(stamp: Any) -> str | None:
+def _format_protobuf_timestamp(stamp: Any) -> str | None:
     """Return a Timestamp as text; None: it is none, or no calendar has the day."""
     try:
-        time = _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+        time = _UNIX_EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
     except OverflowError:
         return None
     if not 0 <= stamp.nanos < 10**9:

@@ -9,7 +9,7 @@ cdef extern from *:
     uint64_t swap_64 "__builtin_bswap64"(uint64_t)
 
 
-cdef inline uint64_t take_bits(const uint8_t *place, Py_ssize_t size, bint swap):
+cdef inline uint64_t load_unsigned(const uint8_t *place, Py_ssize_t size, bint swap):
     """Return `size` bytes, 1, 2, 4 or 8, as a number without a sign."""
     cdef uint64_t u8
     cdef uint32_t u4
@@ -26,7 +26,7 @@ cdef inline uint64_t take_bits(const uint8_t *place, Py_ssize_t size, bint swap)
     return place[0]
 
 
-cdef inline object number_of(uint64_t bits, char kind, Py_ssize_t size):
+cdef inline object make_python_number(uint64_t bits, char kind, Py_ssize_t size):
     """Return what bits mean, of a kind that NumPy calls b"b", b"i", b"u" or b"f"."""
     cdef double f8
     cdef float f4

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import re
 
-from msgq.decoding.type_model import PLACEHOLDER, Array, Number, Sequence, Struct, Text, Type
+from msgq.decoding.cdr_types import EMPTY_STRUCT_MEMBER, CdrArray, CdrSequence, CdrStruct, CdrType
+from msgq.decoding.scalar_types import ScalarType, TextType
 
-_NUMBER_TYPES = {
-    **{f"{sign}int{8 * size}": Number(f"{sign or 'i'}{size}") for sign in ("", "u") for size in (1, 2, 4, 8)},
-    **{"bool": Number("b1"), "char": Number("u1"), "float32": Number("f4"), "float64": Number("f8")},
+_ROS_NUMBER_TYPES = {
+    **{f"{sign}int{8 * size}": ScalarType(f"{sign or 'i'}{size}") for sign in ("", "u") for size in (1, 2, 4, 8)},
+    **{"bool": ScalarType("b1"), "char": ScalarType("u1"), "float32": ScalarType("f4"), "float64": ScalarType("f8")},
 }
-_SEPARATOR_PATTERN = re.compile(r"^={3,}[ \t]*$", re.MULTILINE)
-_NAME_PATTERN = re.compile(r"\s*MSG:[ \t]*(\S+)[ \t]*(?:\n|$)")
+_DEFINITION_SEPARATOR_PATTERN = re.compile(r"^={3,}[ \t]*$", re.MULTILINE)
+_MESSAGE_NAME_PATTERN = re.compile(r"\s*MSG:[ \t]*(\S+)[ \t]*(?:\n|$)")
 #: A type, its bound, whether it is an array and of how many; a name; what follows: "=" if it is a constant.
 _FIELD_PATTERN = re.compile(
     r"([A-Za-z][\w/]*)(?:<=\d+)?(\[(?:(?:<=)?(\d+))?\])?[ \t]+([A-Za-z]\w*)[ \t]*([=#]|$|(?<=[ \t]).)", re.ASCII
 )
 _ANNOTATION_PATTERN = re.compile(r"@\w+(\([^()]*\))?[ \t]*", re.ASCII)
-_TIME_DEFINITION = "int32 sec\nuint32 nanosec"
+_ROS2_TIME_DEFINITION = "int32 sec\nuint32 nanosec"
 #: What some writers take for granted.
-_ROS2_BUILTINS = {"builtin_interfaces/Time": _TIME_DEFINITION, "builtin_interfaces/Duration": _TIME_DEFINITION}
+_ROS2_BUILTINS = {
+    "builtin_interfaces/Time": _ROS2_TIME_DEFINITION,
+    "builtin_interfaces/Duration": _ROS2_TIME_DEFINITION,
+}
 
 
-def parse_ros1_struct(name: str, text: str) -> Struct:
+def parse_ros1_struct(name: str, text: str) -> CdrStruct:
     """Return what a message of ROS 1 is made of.
 
     Parameters
@@ -38,13 +42,15 @@ def parse_ros1_struct(name: str, text: str) -> Struct:
     ------
     ValueError : the text is no definition, or one that needs others that are not there; it is too large.
     """
-    moment = Struct("time", (("secs", Number("u4")), ("nsecs", Number("u4"))))
-    span = Struct("duration", (("secs", Number("i4")), ("nsecs", Number("i4"))))
-    builtin: dict[str, Type] = {"byte": Number("i1"), "string": Text(), "time": moment, "duration": span}
-    return _RosParser(name, text, _NUMBER_TYPES | builtin, {}, False).struct(_shorten_name(name), ())
+    moment = CdrStruct("time", (("secs", ScalarType("u4")), ("nsecs", ScalarType("u4"))))
+    span = CdrStruct("duration", (("secs", ScalarType("i4")), ("nsecs", ScalarType("i4"))))
+    builtin: dict[str, CdrType] = {"byte": ScalarType("i1"), "string": TextType(), "time": moment, "duration": span}
+    return _RosmsgParser(name, text, _ROS_NUMBER_TYPES | builtin, {}, False).parse_struct(
+        _shorten_message_name(name), ()
+    )
 
 
-def parse_ros2_struct(name: str, text: str) -> Struct:
+def parse_ros2_struct(name: str, text: str) -> CdrStruct:
     """Return what a message of ROS 2 is made of.
 
     Parameters
@@ -56,50 +62,52 @@ def parse_ros2_struct(name: str, text: str) -> Struct:
     ------
     ValueError : the text is no definition, or one that needs others that are not there; it is too large.
     """
-    builtin: dict[str, Type] = {"byte": Number("u1"), "string": Text(), "wstring": Text(wide=True)}
-    return _RosParser(name, text, _NUMBER_TYPES | builtin, _ROS2_BUILTINS, True).struct(_shorten_name(name), ())
+    builtin: dict[str, CdrType] = {"byte": ScalarType("u1"), "string": TextType(), "wstring": TextType(is_wide=True)}
+    return _RosmsgParser(name, text, _ROS_NUMBER_TYPES | builtin, _ROS2_BUILTINS, True).parse_struct(
+        _shorten_message_name(name), ()
+    )
 
 
-def _shorten_name(name: str) -> str:
+def _shorten_message_name(name: str) -> str:
     """Return a name without what stands between package and message: "msg", and further folders."""
     package, slash, type_name = name.partition("/")
     return f"{package}/{type_name.rpartition('/')[2]}" if slash else name
 
 
-def split_definitions(name: str, text: str) -> dict[str, str]:
+def split_message_definitions(name: str, text: str) -> dict[str, str]:
     """Return the definitions of a text by short names; the message's own has the name that is given.
 
     Raises
     ------
     ValueError : behind a separator stands no name.
     """
-    first, *sections = _SEPARATOR_PATTERN.split(text.replace("\r\n", "\n"))
+    first, *sections = _DEFINITION_SEPARATOR_PATTERN.split(text.replace("\r\n", "\n"))
     definitions = {}
     for section in sections:
-        if said := _NAME_PATTERN.match(section):
-            definitions[_shorten_name(said[1])] = section[said.end() :]
+        if said := _MESSAGE_NAME_PATTERN.match(section):
+            definitions[_shorten_message_name(said[1])] = section[said.end() :]
         elif section.strip():
             raise ValueError(f"after a separator, expected 'MSG:' and a name, got {section.strip()[:40]!r}")
-    return definitions | {_shorten_name(name): first}
+    return definitions | {_shorten_message_name(name): first}
 
 
-def list_candidate_names(within: str, kind: str) -> tuple[str, ...]:
+def list_candidate_messages(within: str, kind: str) -> tuple[str, ...]:
     """Return the short names that a field's type may stand for, in a definition of a short name."""
     package = within.partition("/")[0]
-    return (_shorten_name(kind),) if "/" in kind else (f"{package}/{kind}", f"std_msgs/{kind}")
+    return (_shorten_message_name(kind),) if "/" in kind else (f"{package}/{kind}", f"std_msgs/{kind}")
 
 
-def list_dependencies(text: str) -> list[str]:
+def list_field_types(text: str) -> list[str]:
     """Return the types of the fields of one definition, each once."""
     lines = (_ANNOTATION_PATTERN.sub("", line.strip()) for line in text.split("\n"))
     fields = (_FIELD_PATTERN.match(line) for line in lines)
     return list(dict.fromkeys(field[1] for field in fields if field is not None and field[5] != "="))
 
 
-class _RosParser:
+class _RosmsgParser:
     """The definitions of one text, each made into a struct once."""
 
-    def __init__(self, name: str, text: str, builtin: dict[str, Type], known: dict[str, str], filled: bool) -> None:
+    def __init__(self, name: str, text: str, builtin: dict[str, CdrType], known: dict[str, str], filled: bool) -> None:
         """Take a text apart.
 
         Parameters
@@ -108,22 +116,24 @@ class _RosParser:
         known : definitions that need not be in the text.
         filled : whether messages without fields have one nevertheless.
         """
-        self._texts, self._builtin, self._filled = known | split_definitions(name, text), builtin, filled
-        self._structs: dict[str, Struct] = {}
+        self._texts, self._builtin, self._filled = known | split_message_definitions(name, text), builtin, filled
+        self._structs: dict[str, CdrStruct] = {}
 
-    def struct(self, name: str, within: tuple[str, ...]) -> Struct:
+    def parse_struct(self, name: str, within: tuple[str, ...]) -> CdrStruct:
         """Return a struct. within : those that are not made yet as they need it."""
         if name in within:
             raise ValueError(f"{name} is within itself")
         if name not in self._structs:
             lines = enumerate(self._texts[name].split("\n"), 1)
-            fields = [field for number, line in lines if (field := self._read_field(line, number, (*within, name)))]
+            fields = [
+                field for number, line in lines if (field := self._parse_field_line(line, number, (*within, name)))
+            ]
             if not fields and self._filled:
-                fields = [(PLACEHOLDER, Number("u1"))]
-            self._structs[name] = Struct(name, tuple(fields))
+                fields = [(EMPTY_STRUCT_MEMBER, ScalarType("u1"))]
+            self._structs[name] = CdrStruct(name, tuple(fields))
         return self._structs[name]
 
-    def _read_field(self, line: str, number: int, within: tuple[str, ...]) -> tuple[str, Type] | None:
+    def _parse_field_line(self, line: str, number: int, within: tuple[str, ...]) -> tuple[str, CdrType] | None:
         """Return the field that a line says; None: it says none."""
         line = _ANNOTATION_PATTERN.sub("", line.strip())
         if not line or line.startswith("#"):
@@ -134,15 +144,15 @@ class _RosParser:
         kind, brackets, count, name, behind = match.groups()
         if behind == "=":
             return None
-        value_type = self._read_type(kind, within)
+        value_type = self._resolve_field_type(kind, within)
         if brackets:
-            value_type = Array(value_type, int(count)) if count and "<" not in brackets else Sequence(value_type)
+            value_type = CdrArray(value_type, int(count)) if count and "<" not in brackets else CdrSequence(value_type)
         return name, value_type
 
-    def _read_type(self, name: str, within: tuple[str, ...]) -> Type:
+    def _resolve_field_type(self, name: str, within: tuple[str, ...]) -> CdrType:
         if name in self._builtin:
             return self._builtin[name]
-        for full in list_candidate_names(within[-1], name):
+        for full in list_candidate_messages(within[-1], name):
             if full in self._texts:
-                return self.struct(full, within)
+                return self.parse_struct(full, within)
         raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")

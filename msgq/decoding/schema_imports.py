@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from msgq.decoding.rosmsg import list_candidate_names, list_dependencies, split_definitions
+from msgq.decoding.rosmsg import list_candidate_messages, list_field_types, split_message_definitions
 
-_SEPARATOR = "=" * 80
+_DEFINITION_SEPARATOR = "=" * 80
 _INCLUDE_PATTERN = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-_TEXT_OPTIONS = {
+_TEXT_CODEC_OPTIONS = {
     "encoding": "utf-8",
     "errors": "surrogateescape",
 }  # a definition is bytes; the decoder reports one that is not text
@@ -29,34 +29,34 @@ def append_imported_messages(path: Path, name: str, folders: Sequence[Path]) -> 
     ------
     OSError : the file cannot be read.
     """
-    text = _read_text(path)
+    text = _read_definition_text(path)
     try:
-        texts = split_definitions(name, text)
+        texts = split_message_definitions(name, text)
     except ValueError:  # the decoder reports it
         return path.read_bytes()
     waiting = [*texts]
     while waiting:
         within = waiting.pop()
-        for kind in list_dependencies(texts[within]):
-            names = list_candidate_names(within, kind)
+        for kind in list_field_types(texts[within]):
+            names = list_candidate_messages(within, kind)
             if any(type_name in texts for type_name in names):
                 continue
-            files = ((type_name, file) for type_name in names for file in _message_files(type_name, path, folders))
+            files = ((type_name, file) for type_name in names for file in _find_message_files(type_name, path, folders))
             full, content = next(files, ("", None))
             if content is not None:
-                texts[full] = _read_text(content)
+                texts[full] = _read_definition_text(content)
                 waiting.append(full)
-                text = f"{text.rstrip()}\n{_SEPARATOR}\nMSG: {full}\n{texts[full]}"
-    return text.encode(**_TEXT_OPTIONS)
+                text = f"{text.rstrip()}\n{_DEFINITION_SEPARATOR}\nMSG: {full}\n{texts[full]}"
+    return text.encode(**_TEXT_CODEC_OPTIONS)
 
 
-def _message_files(name: str, path: Path, folders: Sequence[Path]) -> Iterator[Path]:
+def _find_message_files(name: str, path: Path, folders: Sequence[Path]) -> Iterator[Path]:
     """Yield the files of a message. name : "pkg/Point"."""
     package, _, message = name.partition("/")
     parts = (Path(package, "msg", f"{message}.msg"), Path(package, f"{message}.msg"))
-    yield from _find_existing_file(folder / part for folder in _list_nearby_folders(path, folders) for part in parts)
+    yield from _filter_existing_files(folder / part for folder in _list_nearby_folders(path, folders) for part in parts)
     if package in path.parts:
-        yield from _find_existing_file([path.with_name(f"{message}.msg")])
+        yield from _filter_existing_files([path.with_name(f"{message}.msg")])
 
 
 def append_included_files(path: Path, folders: Sequence[Path]) -> bytes:
@@ -71,22 +71,24 @@ def append_included_files(path: Path, folders: Sequence[Path]) -> bytes:
     ------
     OSError : the file cannot be read.
     """
-    text = _read_text(path)
+    text = _read_definition_text(path)
     known, waiting = {path.resolve()}, [(path, text)]
     while waiting:
         within, content = waiting.pop()
         for include in _INCLUDE_PATTERN.findall(content):
             file = next(
-                _find_existing_file(
+                _filter_existing_files(
                     folder / include for folder in (within.parent, *_list_nearby_folders(path, folders))
                 ),
                 None,
             )
             if file is not None and file.resolve() not in known:
                 known.add(file.resolve())
-                waiting.append((file, _read_text(file)))
-                text = f"{text.rstrip()}\n{_SEPARATOR}\nIDL: {include.removesuffix('.idl')}\n{waiting[-1][1]}"
-    return text.encode(**_TEXT_OPTIONS)
+                waiting.append((file, _read_definition_text(file)))
+                text = (
+                    f"{text.rstrip()}\n{_DEFINITION_SEPARATOR}\nIDL: {include.removesuffix('.idl')}\n{waiting[-1][1]}"
+                )
+    return text.encode(**_TEXT_CODEC_OPTIONS)
 
 
 def _list_nearby_folders(path: Path, folders: Sequence[Path]) -> tuple[Path, ...]:
@@ -94,9 +96,9 @@ def _list_nearby_folders(path: Path, folders: Sequence[Path]) -> tuple[Path, ...
     return (*folders, *path.absolute().parents[:3])
 
 
-def _find_existing_file(files: Iterable[Path]) -> Iterator[Path]:
+def _filter_existing_files(files: Iterable[Path]) -> Iterator[Path]:
     return (file for file in files if file.is_file())
 
 
-def _read_text(path: Path) -> str:
-    return path.read_bytes().decode(**_TEXT_OPTIONS)
+def _read_definition_text(path: Path) -> str:
+    return path.read_bytes().decode(**_TEXT_CODEC_OPTIONS)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from msgq.common.schema import Schema, schema_of
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
-from msgq.decoding.capnproto.compiler import compile_file
-from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING_ENCODINGS, find_schema_error
+from msgq.decoding.capnproto.compiler import compile_capnp_file
+from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS, SELF_DESCRIBING_ENCODINGS, find_schema_error
 from msgq.decoding.schema_imports import append_imported_messages, append_included_files
 from msgq.errors import InvalidValueError
 
-_ARGUMENT_FORM = "[ENDPOINT=]ENCODING:FILE:NAME"
-_EVERY_ENDPOINT = re.compile("")
+_SCHEMA_ARGUMENT_FORM = "[ENDPOINT=]ENCODING:FILE:NAME"
+_EVERY_ENDPOINT_PATTERN = re.compile("")
 
 
 class Schemas:
@@ -62,7 +62,9 @@ class Schemas:
                 raise InvalidValueError(f"the import path {str(folder)!r} is not a folder; give one that has the files")
         for text in texts:
             endpoint, equals, named = text.rpartition("=")
-            schemas.setdefault(parse_pattern(endpoint) if equals else _EVERY_ENDPOINT, _parse_argument(named, folders))
+            schemas.setdefault(
+                parse_pattern(endpoint) if equals else _EVERY_ENDPOINT_PATTERN, _parse_schema_argument(named, folders)
+            )
         return cls(schemas)
 
     def of(self, endpoint: str, schema: Schema | None) -> Schema | None:
@@ -72,16 +74,16 @@ class Schemas:
         return next((choice for selection, choice in self._chosen if endpoint in selection), schema)
 
 
-def _parse_argument(text: str, folders: Sequence[Path]) -> Schema:
+def _parse_schema_argument(text: str, folders: Sequence[Path]) -> Schema:
     encoding, _, location = text.partition(":")
     file, _, name = location.partition(":")
-    if encoding not in ENCODINGS:
-        known = ", ".join(sorted(ENCODINGS))
-        raise InvalidValueError(f"{text!r} has the encoding {encoding!r}; give {_ARGUMENT_FORM}, of {known}")
+    if encoding not in DECODABLE_ENCODINGS:
+        known = ", ".join(sorted(DECODABLE_ENCODINGS))
+        raise InvalidValueError(f"{text!r} has the encoding {encoding!r}; give {_SCHEMA_ARGUMENT_FORM}, of {known}")
     if encoding in SELF_DESCRIBING_ENCODINGS:
         return Schema(encoding, encoding)
     if not file or not name:
-        raise InvalidValueError(f"{text!r} lacks the file or the message's name; give {_ARGUMENT_FORM}")
+        raise InvalidValueError(f"{text!r} lacks the file or the message's name; give {_SCHEMA_ARGUMENT_FORM}")
     path = Path(file)
     try:
         data = _load_definition(path, encoding, name, folders)
@@ -94,7 +96,7 @@ def _parse_argument(text: str, folders: Sequence[Path]) -> Schema:
     if encoding == "protobuf" and path.suffix == ".proto":
         how = "`protoc --include_imports --descriptor_set_out=FILE`"
         raise InvalidValueError(f"{file} is a text; msgq needs the binary schema with all imports: {how} makes it")
-    schema = schema_of(name, encoding, data, "ros2idl" if _is_idl(path, encoding) else "")
+    schema = schema_of(name, encoding, data, "ros2idl" if _is_idl_file(path, encoding) else "")
     if reason := find_schema_error(schema):
         raise InvalidValueError(f"{file} does not define {name!r}: {reason}")
     return schema
@@ -103,13 +105,13 @@ def _parse_argument(text: str, folders: Sequence[Path]) -> Schema:
 def _load_definition(path: Path, encoding: str, name: str, folders: Sequence[Path]) -> bytes:
     """Return a definition with all that it imports."""
     if encoding == "capnproto":
-        return compile_file(path, folders)
-    if _is_idl(path, encoding):
+        return compile_capnp_file(path, folders)
+    if _is_idl_file(path, encoding):
         return append_included_files(path, folders)
     if encoding in ("cdr", "ros1"):
         return append_imported_messages(path, name, folders)
     return path.read_bytes()
 
 
-def _is_idl(path: Path, encoding: str) -> bool:
+def _is_idl_file(path: Path, encoding: str) -> bool:
     return encoding == "cdr" and path.suffix == ".idl"

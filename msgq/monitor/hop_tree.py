@@ -9,7 +9,7 @@ import numpy as np
 
 from msgq.common import timing
 from msgq.common.units import NS_PER_S
-from msgq.decoding.stamps import make_stamp_dtype
+from msgq.decoding.time_fields import make_time_fields_dtype
 from msgq.impl.base import clock
 from msgq.monitor.passive_topics import STAMP_FIELDS, STAMPS_DTYPE, PassiveTopic, TopicFollower
 from msgq.monitor.sliding_window import RowArray, SlidingWindow, pick_percentile
@@ -77,7 +77,7 @@ class _StampedTopic:
             batch = self._topic.take_stamps()
             return batch.rows, batch.lost, 0
         known, before = self._topic.is_known, self.dtype
-        self.dtype = make_stamp_dtype(self._topic.schema(), STAMP_FIELDS)
+        self.dtype = make_time_fields_dtype(self._topic.schema(), STAMP_FIELDS)
         if self.dtype is None:
             return [], 0, 0
         batch = self._topic.take(self.dtype)

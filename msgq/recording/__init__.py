@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgq.common.optional import find_extra, missing_library
 
 if TYPE_CHECKING:
-    from msgq.decoding.decoders import Undecoded
+    from msgq.decoding.payload_decoder import Undecoded
     from msgq.decoding.schemas import Schemas
     from msgq.recording.comparison.compare import Comparison, Difference, EndpointComparison, Tolerance, compare
     from msgq.recording.export.decoded_tables import DecodedBatch
@@ -85,7 +85,7 @@ _MODULES = {
     "Schemas": "decoding.schemas",
     "EndpointComparison": "recording.comparison.compare",
     "Tolerance": "recording.comparison.compare",
-    "Undecoded": "decoding.decoders",
+    "Undecoded": "decoding.payload_decoder",
     "Writer": "recording.mcap_io.log_writer",
     "compare": "recording.comparison.compare",
     "playback_messages": "recording.player.schedule",

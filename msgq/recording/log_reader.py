@@ -15,7 +15,7 @@ import numpy as np
 
 from msgq.common.dtypes import struct_dtype
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
-from msgq.decoding.decoders import Decoders
+from msgq.decoding.payload_decoder import PayloadDecoder
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
@@ -208,9 +208,9 @@ class LogReader:
 
         A payload without a known encoding is its own value; what cannot be decoded gives an `Undecoded`.
         """
-        decoders = Decoders()
+        payload_decoder = PayloadDecoder()
         for message in self:
-            yield message, decoders.value(message.schema, message.data)
+            yield message, payload_decoder.decode_payload(message.schema, message.data)
 
     # Many at once
 

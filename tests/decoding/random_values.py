@@ -7,31 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
+from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, CdrType, is_byte_array
+from msgq.decoding.scalar_types import ScalarType, TextType
 
 
-def random_value(value_type: Type, chance: random.Random) -> Any:
+def random_value(value_type: CdrType, chance: random.Random) -> Any:
     """Return a value as decoders give it, of numbers that each form has."""
     match value_type:
-        case Number():
+        case ScalarType(enum_names=None):
             return _numbers(value_type, 1, chance)[0].item()
-        case Text():
+        case TextType():
             return chance.choice(["", "a", "é€", "map", "text " * 9])
-        case Enum():
-            return chance.choice([*value_type.names.values()])
-        case Struct():
+        case ScalarType(enum_names=names):
+            return chance.choice([*(names or {}).values()])
+        case CdrStruct():
             return {name: random_value(kind, chance) for name, kind in value_type.fields}
-        case Array() | Sequence():
-            count = value_type.length if isinstance(value_type, Array) else chance.choice([0, 1, 3])
-            if is_octets(value_type):
+        case CdrArray() | CdrSequence():
+            count = value_type.element_count if isinstance(value_type, CdrArray) else chance.choice([0, 1, 3])
+            if is_byte_array(value_type):
                 return chance.randbytes(count)
-            if isinstance(value_type.value_type, Number):
-                return _numbers(value_type.value_type, count, chance)
-            return [random_value(value_type.value_type, chance) for _ in range(count)]
+            if isinstance(value_type.element_type, ScalarType) and value_type.element_type.enum_names is None:
+                return _numbers(value_type.element_type, count, chance)
+            return [random_value(value_type.element_type, chance) for _ in range(count)]
     raise TypeError(value_type)
 
 
-def _numbers(number_type: Number, count: int, chance: random.Random) -> np.ndarray[Any, Any]:
+def _numbers(number_type: ScalarType, count: int, chance: random.Random) -> np.ndarray[Any, Any]:
     kind = np.dtype(number_type.code)
     if kind.kind == "b":
         return np.array([chance.random() < 0.5 for _ in range(count)], kind)

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.capnproto.compiler import compile_file
-from msgq.decoding.capnproto.schema import read_struct_type
-from msgq.decoding.capnproto.schema_types import Field, List, Scalar, Struct, Void
+from msgq.decoding.capnproto.capnp_types import CapnpField, CapnpList, CapnpStruct, CapnpVoid
+from msgq.decoding.capnproto.compiler import compile_capnp_file
+from msgq.decoding.capnproto.schema_reader import read_capnp_struct
 from msgq.decoding.core import CapnpReader
-from msgq.decoding.decoders import Decoders, Undecoded
+from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
+from msgq.decoding.scalar_types import ScalarType
 from msgq.errors import InvalidValueError
 
 CAR = """@0x8e2af1e708af8b8d;
@@ -70,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def schema(folder: Path) -> bytes:
-    return compile_file(folder / "log.capnp")
+    return compile_capnp_file(folder / "log.capnp")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def event(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def reader(schema: bytes) -> CapnpReader:
-    return CapnpReader(read_struct_type("Event", schema))
+    return CapnpReader(read_capnp_struct("Event", schema))
 
 
 def pycapnp(event: Any, data: bytes) -> Any:
@@ -164,7 +165,9 @@ def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
         "@0x8e2af1e708af8b8b;\nstruct A { x @0 :Int16 = 3; list @1 :List(B); more @2 :Int64 = 9; text @3 :Text; }\n"
         "struct B { y @0 :Int32; z @1 :Text; w @2 :Int64 = 4; }\n"
     )
-    old, new = (CapnpReader(read_struct_type("A", compile_file(tmp_path / f"{name}.capnp"))) for name in ("old", "new"))
+    old, new = (
+        CapnpReader(read_capnp_struct("A", compile_capnp_file(tmp_path / f"{name}.capnp"))) for name in ("old", "new")
+    )
     writers = [capnp.load(str(tmp_path / f"{name}.capnp")).A for name in ("old", "new")]
     of_old = writers[0].new_message(x=1, list=[5, 6]).to_bytes()
     of_new = writers[1].new_message(x=1, list=[{"y": 5, "z": "a"}, {"y": 6}], more=2, text="t").to_bytes()
@@ -175,11 +178,11 @@ def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
 
 
 def test_names_of_structs(schema: bytes) -> None:
-    assert read_struct_type("log.capnp:Event", schema).name == "log.capnp:Event"
-    assert read_struct_type("Map.Entry", schema).name == "log.capnp:Map.Entry"
-    assert read_struct_type("CarState", schema).name == "car.capnp:CarState"
+    assert read_capnp_struct("log.capnp:Event", schema).name == "log.capnp:Event"
+    assert read_capnp_struct("Map.Entry", schema).name == "log.capnp:Map.Entry"
+    assert read_capnp_struct("CarState", schema).name == "car.capnp:CarState"
     with pytest.raises(ValueError, match="it has no struct Events"):
-        read_struct_type("Events", schema)
+        read_capnp_struct("Events", schema)
 
 
 @pytest.mark.parametrize(
@@ -199,12 +202,12 @@ def test_texts_that_are_no_schema(text: str, why: str, tmp_path: Path) -> None:
     """The library ends its process then, which is not this one."""
     (tmp_path / "a.capnp").write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidValueError, match=r"a\.capnp is no schema") as error:
-        compile_file(tmp_path / "a.capnp")
+        compile_capnp_file(tmp_path / "a.capnp")
     assert why in str(error.value)
 
 
 def why(data: bytes, schema: bytes) -> str:
-    found = Decoders().value(Schema("Event", "capnproto", schema), data)
+    found = PayloadDecoder().decode_payload(Schema("Event", "capnproto", schema), data)
     assert isinstance(found, Undecoded)
     return found.reason
 
@@ -240,8 +243,10 @@ def test_messages_that_make_no_sense(data: bytes, reason: str, schema: bytes) ->
     assert reason in why(data, schema)
 
 
-LISTS = Struct("Root", fields=[Field("a", List(Void()), 0), Field("b", List(Struct("Empty")), 1)])
-LISTS.fields.append(Field("c", List(Scalar("u4")), 2))
+LISTS = CapnpStruct(
+    "Root", fields=[CapnpField("a", CapnpList(CapnpVoid()), 0), CapnpField("b", CapnpList(CapnpStruct("Empty")), 1)]
+)
+LISTS.fields.append(CapnpField("c", CapnpList(ScalarType("u4")), 2))
 
 
 @pytest.mark.parametrize(
@@ -268,8 +273,8 @@ def test_lists_that_make_no_sense(pointers: list[int], reason: str) -> None:
 
 @pytest.mark.ci
 def test_structs_that_are_within_themselves_are_bounded() -> None:
-    node = Struct("Node")
-    node.fields.extend([Field("a", node, 0), Field("b", node, 1)])
+    node = CapnpStruct("Node")
+    node.fields.extend([CapnpField("a", node, 0), CapnpField("b", node, 1)])
     with pytest.raises(ValueError, match=r"^a\.a\.a.*: it is nested deeper than 64 levels"):
         CapnpReader(node).read(message(to_struct(0, 2), to_struct(0, 2, -1 & 0x3FFFFFFF), 0))
     # Each has the next one twice.
@@ -311,5 +316,5 @@ def test_schemas_that_others_changed(changes: list[tuple[int, int]], schema: byt
     data = bytearray(schema)
     for at, value in changes:
         data[at % len(data)] = value
-    found = Decoders().value(Schema("Event", "capnproto", bytes(data)), good[2])
+    found = PayloadDecoder().decode_payload(Schema("Event", "capnproto", bytes(data)), good[2])
     assert isinstance(found, dict) or (isinstance(found, Undecoded) and found.reason)

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.cdr_writing import encode_cdr
+from msgq.decoding.cdr_writer import encode_cdr
 from msgq.decoding.core import CdrReader
-from msgq.decoding.decoders import Decoders, Undecoded
 from msgq.decoding.idl import parse_idl_struct
+from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.decoding.rosmsg import parse_ros1_struct, parse_ros2_struct
 from tests.decoding.random_values import random_value, same
 
@@ -257,7 +257,7 @@ def test_a_number_without_a_name_is_that_number() -> None:
 
 
 def why(text: str, message: bytes, encoding: str = "cdr") -> str:
-    found = Decoders().value(Schema("pkg/msg/Name", encoding, text.encode()), message)
+    found = PayloadDecoder().decode_payload(Schema("pkg/msg/Name", encoding, text.encode()), message)
     assert isinstance(found, Undecoded)
     assert found.data == message
     return found.reason
@@ -294,7 +294,7 @@ def test_messages_that_make_no_sense(text: str, message: bytes, reason: str) -> 
 
 
 def test_a_definition_in_what_nothing_here_reads() -> None:
-    found = Decoders().value(Schema("a", "cdr", b"x", schema_encoding="other"), b"")
+    found = PayloadDecoder().decode_payload(Schema("a", "cdr", b"x", schema_encoding="other"), b"")
     assert isinstance(found, Undecoded)
     assert "its definition is in 'other', which nothing here reads" in found.reason
 

@@ -11,14 +11,14 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from msgq import Schema
-from msgq.decoding.decoders import Decoders
+from msgq.decoding.payload_decoder import PayloadDecoder
 from msgq.recording import Undecoded
 
 Types = descriptor_pb2.FieldDescriptorProto
 
 
 def value(schema: Schema, data: bytes) -> Any:
-    return Decoders().value(schema, data)
+    return PayloadDecoder().decode_payload(schema, data)
 
 
 def why(schema: Schema, data: bytes) -> str:
@@ -120,6 +120,6 @@ def test_dtypes_that_are_none(data: bytes) -> None:
 
 
 def test_one_schema_is_read_once() -> None:
-    decoders, schema = Decoders(), point_schema()
-    first, second = (decoders.value(schema, point(count=i)) for i in range(2))
+    payload_decoder, schema = PayloadDecoder(), point_schema()
+    first, second = (payload_decoder.decode_payload(schema, point(count=i)) for i in range(2))
     assert type(first) is type(second)

@@ -16,15 +16,23 @@ from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
 from msgq.decoding.core import FlatBufferReader
-from msgq.decoding.decoders import Decoders, Undecoded
-from msgq.decoding.flatbuffer.schema import read_table_type
-from msgq.decoding.flatbuffer.schema_types import FixedArray, FixedStruct, Scalar, String, Table, Type, Union, Vector
+from msgq.decoding.flatbuffer.flatbuffer_types import (
+    FlatbufferArray,
+    FlatbufferStruct,
+    FlatbufferTable,
+    FlatbufferType,
+    FlatbufferUnion,
+    FlatbufferVector,
+)
+from msgq.decoding.flatbuffer.schema_reader import read_flatbuffer_table
+from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
+from msgq.decoding.scalar_types import ScalarType, TextType
 from tests.decoding.random_values import same
 
 FILES = Path(__file__).parent / "files"
 SCHEMA = (FILES / "every.bfbs").read_bytes()
 MESSAGE = (FILES / "every.bin").read_bytes()
-EVERY = FlatBufferReader(read_table_type("tests.Every", SCHEMA))
+EVERY = FlatBufferReader(read_flatbuffer_table("tests.Every", SCHEMA))
 
 
 def point(x: float, y: float, z: int) -> dict[str, Any]:
@@ -76,16 +84,27 @@ def test_what_its_library_writes() -> None:
     builder.PrependUOffsetTRelativeSlot(2, numbers, 0)
     builder.PrependFloat32Slot(3, 0.25, 0)
     message = finished(builder, builder.EndObject())
-    kinds: list[Type] = [String(), Vector(Scalar("u1")), Vector(Scalar("u2")), Scalar("f4"), Scalar("i8")]
-    table = Table("Root", [(f"f{i}", place(i), kind, 7) for i, kind in enumerate(kinds)])
+    kinds: list[FlatbufferType] = [
+        TextType(),
+        FlatbufferVector(ScalarType("u1")),
+        FlatbufferVector(ScalarType("u2")),
+        ScalarType("f4"),
+        ScalarType("i8"),
+    ]
+    table = FlatbufferTable("Root", [(f"f{i}", place(i), kind, 7) for i, kind in enumerate(kinds)])
     expected = {"f0": "text", "f1": b"data", "f2": np.arange(5, dtype=np.uint16), "f3": 0.25, "f4": 7}
     assert same(FlatBufferReader(table).read(message), expected)
 
 
 def test_unions_of_structs_and_texts() -> None:
-    kinds: dict[int, Type] = {1: FixedStruct(8, (("x", 0, Scalar("i4")), ("y", 4, Scalar("f4")))), 2: String()}
+    kinds: dict[int, FlatbufferType] = {
+        1: FlatbufferStruct(8, (("x", 0, ScalarType("i4")), ("y", 4, ScalarType("f4")))),
+        2: TextType(),
+    }
     reader = FlatBufferReader(
-        Table("Root", [("kind", place(0), Scalar("u1"), 0), ("body", place(1), Union(kinds), None)])
+        FlatbufferTable(
+            "Root", [("kind", place(0), ScalarType("u1"), 0), ("body", place(1), FlatbufferUnion(kinds), None)]
+        )
     )
     builder = flatbuffers.Builder()
     builder.Prep(4, 8)
@@ -109,14 +128,14 @@ def test_unions_of_structs_and_texts() -> None:
 
 
 def test_by_its_name_or_the_root() -> None:
-    assert read_table_type("tests.Tag", SCHEMA).name == "tests.Tag"
-    assert read_table_type("whatever", SCHEMA).name == "tests.Every"
+    assert read_flatbuffer_table("tests.Tag", SCHEMA).name == "tests.Tag"
+    assert read_flatbuffer_table("whatever", SCHEMA).name == "tests.Every"
     with pytest.raises(ValueError, match="Point is no table"):
-        read_table_type("tests.Point", SCHEMA)
+        read_flatbuffer_table("tests.Point", SCHEMA)
 
 
 def why(message: bytes, schema: bytes = SCHEMA) -> str:
-    found = Decoders().value(Schema("tests.Every", "flatbuffer", schema), message)
+    found = PayloadDecoder().decode_payload(Schema("tests.Every", "flatbuffer", schema), message)
     assert isinstance(found, Undecoded)
     return found.reason
 
@@ -143,7 +162,7 @@ def shared(count: int, size: int) -> tuple[FlatBufferReader, bytes]:
     builder.StartObject(1)
     builder.PrependUOffsetTRelativeSlot(0, texts, 0)
     message = finished(builder, builder.EndObject())
-    return FlatBufferReader(Table("Root", [("texts", place(0), Vector(String()), None)])), message
+    return FlatBufferReader(FlatbufferTable("Root", [("texts", place(0), FlatbufferVector(TextType()), None)])), message
 
 
 def test_what_is_in_a_message_many_times_is_bounded() -> None:
@@ -162,7 +181,7 @@ def test_what_is_in_a_message_many_times_is_bounded() -> None:
 @pytest.mark.ci
 def test_tables_within_themselves_are_bounded() -> None:
     """Each level has the next one twice: without a bound that is 2^99 tables, of 1 kB."""
-    node = Table("Node")
+    node = FlatbufferTable("Node")
     node.fields.extend([("a", place(0), node, None), ("b", place(1), node, None)])
     reader, builder = FlatBufferReader(node), flatbuffers.Builder()
     builder.StartObject(2)
@@ -189,11 +208,16 @@ def test_tables_within_themselves_are_bounded() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [Vector(Vector(Scalar("u1"))), Vector(Union({})), FixedArray(String(), 3), Union({1: Scalar("u8")})],
+    [
+        FlatbufferVector(FlatbufferVector(ScalarType("u1"))),
+        FlatbufferVector(FlatbufferUnion({})),
+        FlatbufferArray(TextType(), 3),
+        FlatbufferUnion({1: ScalarType("u8")}),
+    ],
 )
-def test_what_is_not_read(kind: Type) -> None:
+def test_what_is_not_read(kind: FlatbufferType) -> None:
     with pytest.raises(ValueError, match="which nothing here reads"):
-        FlatBufferReader(Table("Root", [("x", 4, kind, None)]))
+        FlatBufferReader(FlatbufferTable("Root", [("x", 4, kind, None)]))
 
 
 @settings(max_examples=300)
@@ -218,5 +242,5 @@ def test_schemas_that_others_changed(changes: list[tuple[int, int]]) -> None:
     data = bytearray(SCHEMA)
     for at, value in changes:
         data[at] = value
-    found = Decoders().value(Schema("tests.Every", "flatbuffer", bytes(data)), MESSAGE)
+    found = PayloadDecoder().decode_payload(Schema("tests.Every", "flatbuffer", bytes(data)), MESSAGE)
     assert isinstance(found, dict) or (isinstance(found, Undecoded) and found.reason)

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, CdrType, UnsupportedType
 from msgq.decoding.idl import parse_idl_struct
-from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, Unknown
+from msgq.decoding.scalar_types import ScalarType, TextType
 
 ROS = """\
 ================================================================================
@@ -51,7 +52,7 @@ lines */ struct Part { boolean truth; }; }; };
 """
 
 
-def fields(text: str, name: str = "A") -> dict[str, Type]:
+def fields(text: str, name: str = "A") -> dict[str, CdrType]:
     return dict(parse_idl_struct(name, text).fields)
 
 
@@ -59,17 +60,21 @@ def test_files_of_ros() -> None:
     found = fields(ROS, "pkg/msg/Whole")
     assert list(found) == ["count", "grid", "covariance", "parts", "data", "text", "wide", "most", "color", "module"]
     grid, parts, data, color = found["grid"], found["parts"], found["data"], found["color"]
-    assert isinstance(grid, Array)
-    assert isinstance(grid.value_type, Array)
-    assert (grid.length, grid.value_type.length, grid.value_type.value_type) == (2, 16, Number("i4"))
-    assert isinstance(parts, Array)
-    assert isinstance(parts.value_type, Struct)
-    assert parts.value_type.fields == (("truth", Number("b1")),)
-    assert isinstance(data, Sequence)
-    assert isinstance(data.value_type, Sequence)
-    assert (found["text"], found["wide"]) == (Text(), Text(wide=True))
-    assert isinstance(color, Enum)
-    assert color.names == {0: "RED", 5: "GREEN", 6: "BLUE"}
+    assert isinstance(grid, CdrArray)
+    assert isinstance(grid.element_type, CdrArray)
+    assert (grid.element_count, grid.element_type.element_count, grid.element_type.element_type) == (
+        2,
+        16,
+        ScalarType("i4"),
+    )
+    assert isinstance(parts, CdrArray)
+    assert isinstance(parts.element_type, CdrStruct)
+    assert parts.element_type.fields == (("truth", ScalarType("b1")),)
+    assert isinstance(data, CdrSequence)
+    assert isinstance(data.element_type, CdrSequence)
+    assert (found["text"], found["wide"]) == (TextType(), TextType(is_wide=True))
+    assert isinstance(color, ScalarType)
+    assert color.enum_names == {0: "RED", 5: "GREEN", 6: "BLUE"}
 
 
 def test_names_are_those_of_the_innermost_module() -> None:
@@ -78,15 +83,15 @@ def test_names_are_those_of_the_innermost_module() -> None:
     module m { struct T { octet inner; }; module n { struct A { T near; ::T far; m::T same; }; }; };
     """
     found = fields(text, "m::n::A")
-    assert [one.fields[0][0] for one in found.values() if isinstance(one, Struct)] == ["inner", "outer", "inner"]
+    assert [one.fields[0][0] for one in found.values() if isinstance(one, CdrStruct)] == ["inner", "outer", "inner"]
 
 
 def test_what_xcdr2_has_to_know() -> None:
     text = "@{} struct A {{ octet x; }};"
-    assert parse_idl_struct("A", text.format("final")).appendable is False
-    assert parse_idl_struct("A", text.format("appendable")).appendable is True
-    assert parse_idl_struct("A", text.format("extensibility(APPENDABLE)")).appendable is True
-    assert parse_idl_struct("A", text.format("nested")).appendable is None
+    assert parse_idl_struct("A", text.format("final")).is_appendable is False
+    assert parse_idl_struct("A", text.format("appendable")).is_appendable is True
+    assert parse_idl_struct("A", text.format("extensibility(APPENDABLE)")).is_appendable is True
+    assert parse_idl_struct("A", text.format("nested")).is_appendable is None
     with pytest.raises(ValueError, match="A is no struct"):
         parse_idl_struct("A", text.format("mutable"))
 
@@ -112,7 +117,7 @@ def test_a_struct_has_the_fields_of_its_base() -> None:
 def test_what_is_not_decoded_hinders_only_messages_that_have_it(member: str, what: str) -> None:
     more = "union U switch(long) { case 1: long a; default: string b; }; @bit_bound(8) enum Few { ONE };"
     found = fields(f"{more} @mutable struct M {{ long x; }}; struct A {{ {member} octet y; }};")
-    assert found == {"x": Unknown(what), "y": Number("u1")}
+    assert found == {"x": UnsupportedType(what), "y": ScalarType("u1")}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 import msgq
 from msgq import Schema
-from msgq.decoding.capnproto.sources import Sources
-from msgq.decoding.decoders import Decoders, Undecoded
+from msgq.decoding.capnproto.source_files import CapnpSourceFiles
+from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Schemas, Writer
 from tests.command import run, start
@@ -82,7 +82,7 @@ def test_capnproto_imports_are_in_the_schema(tmp_path: Path, way: str) -> None:
     path = write_schema(tmp_path / "files", way)
     schema = named(f"capnproto:{path}:Event", tmp_path / "files" / "more")
     shutil.rmtree(tmp_path / "files")
-    assert Decoders().value(schema, message()) | {"service": None} == EXPECTED | {"service": None}
+    assert PayloadDecoder().decode_payload(schema, message()) | {"service": None} == EXPECTED | {"service": None}
     with Writer(tmp_path / "a.mcap") as writer:
         writer.write(writer.channel("events", schema), message(), 5)
     ((_, value),) = LogReader(tmp_path / "a.mcap").decoded()
@@ -97,7 +97,10 @@ def test_capnproto_files_of_one_name_differ_by_their_import_paths(tmp_path: Path
     (tmp_path / "other" / "car.capnp").write_text(changed)
     text = f"capnproto:{path}:Event"
     both = [tmp_path / "more", tmp_path / "other"]
-    found = [Decoders().value(named(text, *paths), message()) for paths in (both[:1], both[1:], both, both[::-1])]
+    found = [
+        PayloadDecoder().decode_payload(named(text, *paths), message())
+        for paths in (both[:1], both[1:], both, both[::-1])
+    ]
     assert [next(iter(value["car"])) for value in found] == ["vEgo", "speed", "vEgo", "speed"]
 
 
@@ -106,7 +109,7 @@ def test_capnproto_imports_are_relative_to_the_name_of_a_link(tmp_path: Path) ->
     (tmp_path / "elsewhere").mkdir()
     path.rename(tmp_path / "elsewhere" / "log.capnp")
     path.symlink_to(tmp_path / "elsewhere" / "log.capnp")
-    assert Decoders().value(named(f"capnproto:{path}:Event"), message())["car"] == EXPECTED["car"]
+    assert PayloadDecoder().decode_payload(named(f"capnproto:{path}:Event"), message())["car"] == EXPECTED["car"]
 
 
 def test_capnproto_files_keep_their_names_beside_files_that_are_renamed(tmp_path: Path) -> None:
@@ -116,8 +119,8 @@ def test_capnproto_files_keep_their_names_beside_files_that_are_renamed(tmp_path
     for number, file in enumerate(files):
         (tmp_path / file).write_text(f"@0xf3b1f17e25a42{number:03x};")
     (tmp_path / "main.capnp").write_text("".join(f'using F{n} = import "{file}";' for n, file in enumerate(files)))
-    sources = Sources(tmp_path / "main.capnp", [])
-    assert len(set(sources.texts.values())) == len(files) + 1
+    sources = CapnpSourceFiles(tmp_path / "main.capnp", [])
+    assert len(set(sources.content_by_name.values())) == len(files) + 1
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_ros_definitions_are_found_in_the_folder_and_the_import_paths(tmp_path: 
     schema = named(text, tmp_path / "files" / "more")
     shutil.rmtree(tmp_path / "files")
     rest = struct.pack("<B3xIBxxxiI", 1, 1, 9, 5, 6)
-    value = Decoders().value(schema, SCAN + rest)
+    value = PayloadDecoder().decode_payload(schema, SCAN + rest)
     assert value["header"] == {"stamp": {"sec": 1, "nanosec": 2}, "frame_id": "f"}
     assert value["points"] == [{"x": 3}, {"x": 4}]
     assert value["flag"] == {"on": True, "nested": [{"flag": {"x": 9}}]}
@@ -185,7 +188,7 @@ def test_ros_definitions_are_found_in_the_folder_and_the_import_paths(tmp_path: 
 def test_ros_1_definitions_are_found_without_a_folder_msg(tmp_path: Path) -> None:
     write_tree(tmp_path, {"pkg/Scan.msg": "Header header\n", "more/std_msgs/Header.msg": "uint32 seq\n"})
     schema = named(f"ros1:{tmp_path}/pkg/Scan.msg:pkg/Scan", tmp_path / "more")
-    assert Decoders().value(schema, b"\5\0\0\0") == {"header": {"seq": 5}}
+    assert PayloadDecoder().decode_payload(schema, b"\5\0\0\0") == {"header": {"seq": 5}}
 
 
 def test_ros_definitions_in_the_file_are_used_before_other_files(tmp_path: Path) -> None:
@@ -200,7 +203,7 @@ def test_idl_includes_are_found_once(tmp_path: Path) -> None:
     schema = named(f"cdr:{tmp_path}/files/pkg/msg/Scan.idl:pkg/msg/Scan", tmp_path / "files" / "more")
     shutil.rmtree(tmp_path / "files")
     assert schema.data.count(b"struct Header") == 1
-    value = Decoders().value(schema, SCAN)
+    value = PayloadDecoder().decode_payload(schema, SCAN)
     assert value["header"] == {"stamp": {"sec": 1, "nanosec": 2}, "frame_id": "f"}
     assert value["points"] == [{"x": 3}, {"x": 4}]
 
@@ -214,7 +217,7 @@ def test_protobuf_schema_without_its_imports_names_the_option_of_protoc(tmp_path
     file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="p", dependency=["b.proto"])
     file.message_type.add(name="A")
     schema = Schema("p.A", "protobuf", descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
-    value = Decoders().value(schema, b"")
+    value = PayloadDecoder().decode_payload(schema, b"")
     assert isinstance(value, Undecoded)
     assert "b.proto" in value.reason
     assert "--include_imports" in value.reason

@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 
 import msgq
 from msgq.common.schema import Schema
-from msgq.decoding.json_values import json_text, json_value
+from msgq.decoding.json_values import convert_to_json, format_json_text
 from tests.command import run, start
 from tests.recording.logs import struct_schema, write_log
 
@@ -161,13 +161,13 @@ def by_spark(log: Path) -> dict[str, str]:
     """Return what is in a column of texts, where each element of several is in a row of its own."""
     pa = pytest.importorskip("pyarrow")
     pytest.importorskip("pyspark")
-    from msgq.decoding.columns import ColumnDecoder
+    from msgq.decoding.column_decoder import ColumnDecoder
 
     found = {}
     for name, (schema, data, _) in SAMPLES.items():
-        (values,) = ColumnDecoder(pa.string()).values(schema, pa.array([data]))
-        rows = values.value.to_pylist()
-        found[name] = rows[0] if values.element is None else f"[{', '.join(rows)}]"
+        (values,) = ColumnDecoder(pa.string()).decode_values(schema, pa.array([data]))
+        rows = values.value_column.to_pylist()
+        found[name] = rows[0] if values.element_indexes is None else f"[{', '.join(rows)}]"
     return found
 
 
@@ -194,7 +194,7 @@ def test_every_way_gives_the_same_text(log: Path, prefix: str, texts: Callable[[
 
 def test_what_a_query_gives_follows_the_same_rules() -> None:
     row = {"data": bytearray(b"\xff\0"), "inner": {"at": TIME, "blob": bytearray(b"\xff\0")}, "n": Decimal(2**64)}
-    assert json_value(row) == {
+    assert convert_to_json(row) == {
         "data": "/wA=",
         "inner": {"at": "2026-01-31 12:00:00.000005+00:00", "blob": "/wA="},
         "n": "18446744073709551616",
@@ -221,10 +221,10 @@ def test_what_a_query_gives_follows_the_same_rules() -> None:
     ids=str,
 )
 def test_kinds_that_json_has_not(value: Any, text: str) -> None:
-    assert json_text(value) == text
+    assert format_json_text(value) == text
 
 
 @pytest.mark.parametrize(("value", "why"), [(2**2048, "2049 bits"), ({1: "a", "1": "b"}, "two of its keys are '1'")])
 def test_what_cannot_be_said_is_refused(value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        json_value(value)
+        convert_to_json(value)

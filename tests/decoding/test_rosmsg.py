@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from msgq.decoding.cdr_types import EMPTY_STRUCT_MEMBER, CdrArray, CdrSequence, CdrStruct, is_byte_array
 from msgq.decoding.rosmsg import parse_ros1_struct, parse_ros2_struct
-from msgq.decoding.type_model import PLACEHOLDER, Array, Number, Sequence, Struct, Text, is_octets
+from msgq.decoding.scalar_types import ScalarType, TextType
 
 LINE = "=" * 80
 
@@ -32,17 +33,17 @@ def test_every_kind_of_line() -> None:
         "uint16 last#comment\n"
     )
     assert list(found) == ["truth", "one", "two", "data", "four", "half", "texts", "wide", "some", "last"]
-    assert found["truth"] == Number("b1")
-    assert found["one"] == found["two"] == Number("u1")
-    assert is_octets(found["data"])  # type: ignore[arg-type]  # it is a type
-    assert isinstance(found["four"], Array)
-    assert (found["four"].value_type, found["four"].length) == (Number("i1"), 4)
-    assert found["half"] == Number("f4")
-    assert isinstance(found["texts"], Sequence)
-    assert found["texts"].value_type == Text()
-    assert found["wide"] == Text(wide=True)
-    assert isinstance(found["some"], Sequence)
-    assert found["last"] == Number("u2")
+    assert found["truth"] == ScalarType("b1")
+    assert found["one"] == found["two"] == ScalarType("u1")
+    assert is_byte_array(found["data"])  # type: ignore[arg-type]  # it is a type
+    assert isinstance(found["four"], CdrArray)
+    assert (found["four"].element_type, found["four"].element_count) == (ScalarType("i1"), 4)
+    assert found["half"] == ScalarType("f4")
+    assert isinstance(found["texts"], CdrSequence)
+    assert found["texts"].element_type == TextType()
+    assert found["wide"] == TextType(is_wide=True)
+    assert isinstance(found["some"], CdrSequence)
+    assert found["last"] == ScalarType("u2")
 
 
 def test_other_definitions_are_found_by_their_names() -> None:
@@ -54,19 +55,19 @@ def test_other_definitions_are_found_by_their_names() -> None:
         f"{LINE}\nMSG: other/Part\nfloat64 z"
     )
     found = fields(text)
-    names = {name: kind.name for name, kind in found.items() if isinstance(kind, Struct)}
+    names = {name: kind.name for name, kind in found.items() if isinstance(kind, CdrStruct)}
     assert names == {
         "header": "std_msgs/Header",
         "near": "pkg/Point",
         "far": "other/Point",
         "when": "builtin_interfaces/Time",
     }
-    assert isinstance(found["far"], Struct)
-    assert isinstance(found["far"].fields[0][1], Struct), "a name without a package is of the package that says it"
+    assert isinstance(found["far"], CdrStruct)
+    assert isinstance(found["far"].fields[0][1], CdrStruct), "a name without a package is of the package that says it"
 
 
 def test_a_message_without_fields() -> None:
-    assert parse_ros2_struct("std_msgs/msg/Empty", "").fields == ((PLACEHOLDER, Number("u1")),), "as in CDR"
+    assert parse_ros2_struct("std_msgs/msg/Empty", "").fields == ((EMPTY_STRUCT_MEMBER, ScalarType("u1")),), "as in CDR"
     assert parse_ros1_struct("std_msgs/Empty", "# nothing\n").fields == ()
 
 
@@ -75,10 +76,10 @@ def test_what_ros_1_has_of_its_own() -> None:
         parse_ros1_struct("pkg/Name", "byte b\nchar c\ntime stamp\nduration[2] spans\nstring NOTE=# no comment").fields
     )
     assert list(found) == ["b", "c", "stamp", "spans"]
-    assert (found["b"], found["c"]) == (Number("i1"), Number("u1"))
-    assert isinstance(found["stamp"], Struct)
-    assert found["stamp"].fields == (("secs", Number("u4")), ("nsecs", Number("u4")))
-    assert isinstance(found["spans"], Array)
+    assert (found["b"], found["c"]) == (ScalarType("i1"), ScalarType("u1"))
+    assert isinstance(found["stamp"], CdrStruct)
+    assert found["stamp"].fields == (("secs", ScalarType("u4")), ("nsecs", ScalarType("u4")))
+    assert isinstance(found["spans"], CdrArray)
     with pytest.raises(ValueError, match="needs wstring"):
         parse_ros1_struct("pkg/Name", "wstring x")
 
@@ -115,9 +116,9 @@ def test_definitions_are_bounded() -> None:
     with pytest.raises(ValueError, match="deeper than 50 levels"):
         fields(deep)
     several = "\n".join("B{0} x%d" % i for i in range(10))  # noqa: UP031  # it has braces
-    wide = several.format(0) + "".join(f"\n{LINE}\nMSG: pkg/B{i}\n{several.format(i + 1)}" for i in range(12))
+    is_wide = several.format(0) + "".join(f"\n{LINE}\nMSG: pkg/B{i}\n{several.format(i + 1)}" for i in range(12))
     with pytest.raises(ValueError, match="more than 65536 fields"):
-        fields(f"{wide}\n{LINE}\nMSG: pkg/B12\nbool x")
+        fields(f"{is_wide}\n{LINE}\nMSG: pkg/B12\nbool x")
     nothing = f"{LINE}\nMSG: pkg/None_\n# nothing"
     with pytest.raises(ValueError, match="elements without bytes"):
         parse_ros1_struct("pkg/Name", f"None_[] x\n{nothing}")
@@ -128,23 +129,23 @@ def test_all_types_of_all_distributions_are_what_rosbags_says() -> None:
     from rosbags.interfaces import Nodetype
     from rosbags.typesys import Stores, get_typestore
 
-    def compare(store: object, name: str, found: Struct) -> None:
+    def compare(store: object, name: str, found: CdrStruct) -> None:
         said = store.fielddefs[name][1]  # type: ignore[attr-defined]  # it is rosbags'
-        if said[0][0] == PLACEHOLDER and not found.fields:
+        if said[0][0] == EMPTY_STRUCT_MEMBER and not found.fields:
             return
         assert [field for field, _ in said] == [field for field, _ in found.fields], name
         for (_, (node, what)), (_, kind) in zip(said, found.fields, strict=True):
             if node in (Nodetype.ARRAY, Nodetype.SEQUENCE):
-                assert isinstance(kind, Array if node == Nodetype.ARRAY else Sequence), name
-                assert not isinstance(kind, Array) or kind.length == what[1], name
-                (node, what), kind = what[0], kind.value_type
+                assert isinstance(kind, CdrArray if node == Nodetype.ARRAY else CdrSequence), name
+                assert not isinstance(kind, CdrArray) or kind.element_count == what[1], name
+                (node, what), kind = what[0], kind.element_type
             if node == Nodetype.NAME:
-                assert isinstance(kind, Struct), name
+                assert isinstance(kind, CdrStruct), name
                 if kind.name not in ("time", "duration"):
                     compare(store, what, kind)
             else:
-                assert (kind == Text()) == (what[0] == "string"), name
-                assert isinstance(kind, (Text, Number)), name
+                assert (kind == TextType()) == (what[0] == "string"), name
+                assert isinstance(kind, (TextType, ScalarType)), name
 
     compared = 0
     for which in Stores:

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema, schema_of
-from msgq.decoding import columns as decoding
-from msgq.decoding.capnproto.compiler import compile_file
-from msgq.decoding.cdr_writing import encode_cdr
-from msgq.decoding.columns import ColumnDecoder
-from msgq.decoding.decoders import load_protobuf_class
+from msgq.decoding import column_decoder as decoding
+from msgq.decoding.capnproto.compiler import compile_capnp_file
+from msgq.decoding.cdr_writer import encode_cdr
+from msgq.decoding.column_decoder import ColumnDecoder
+from msgq.decoding.payload_decoder import load_protobuf_class
 from msgq.decoding.rosmsg import parse_ros2_struct
 from msgq.lake.delta_types import delta_type
 from msgq.lake.silver.decoder import INPUT_COLUMNS, SilverDecoder
@@ -149,7 +149,7 @@ _CAPNPROTO = {
 def capnproto(tmp_path_factory: pytest.TempPathFactory) -> tuple[Schema, Any]:
     path = tmp_path_factory.mktemp("types") / "types.capnp"
     path.write_text(CAPNPROTO_TEXT.replace("List(Text)", "List(Text)"))
-    return Schema("Event", "capnproto", compile_file(path)), capnp.load(str(path)).Event
+    return Schema("Event", "capnproto", compile_capnp_file(path)), capnp.load(str(path)).Event
 
 
 # FlatBuffers: see every.fbs for the numbers of fields.
@@ -245,19 +245,19 @@ MADE: dict[str, tuple[Schema, Callable[[Draw], Payloads]]] = {
 
 def columns(schema: Schema, payloads: Payloads, **options: Any) -> pa.Array:
     """Return the values of messages, all of which are decoded."""
-    (values,) = ColumnDecoder(**options).values(schema, pa.array(payloads, pa.binary()))
-    assert values.reason is None or values.reason.null_count == len(payloads), values.reason
-    return values.value
+    (values,) = ColumnDecoder(**options).decode_values(schema, pa.array(payloads, pa.binary()))
+    assert values.failure_reasons is None or values.failure_reasons.null_count == len(payloads), values.failure_reasons
+    return values.value_column
 
 
 def full_type(schema: Schema) -> pa.DataType:
     """Return the type of messages that have all that a schema says."""
     decoder = ColumnDecoder()
-    kind = decoder.kind(schema)
-    found = decoder.type(schema)
+    kind = decoder.find_schema_column_type(schema)
+    found = decoder.find_value_type(schema)
     if found is None:
         assert kind is not None
-        found = kind.type
+        found = kind.arrow_type
     return found
 
 
@@ -300,8 +300,8 @@ def test_columns_of_capnproto_have_the_same_types_for_all_values(
 
 def test_columns_have_the_types_of_the_schema(capnproto: tuple[Schema, Any]) -> None:
     decoder = ColumnDecoder()
-    protobuf, flatbuffer = decoder.type(PROTOBUF), decoder.type(FLATBUFFER)
-    event, idl = full_type(capnproto[0]), decoder.type(IDL)
+    protobuf, flatbuffer = decoder.find_value_type(PROTOBUF), decoder.find_value_type(FLATBUFFER)
+    event, idl = full_type(capnproto[0]), decoder.find_value_type(IDL)
     assert protobuf is not None
     assert flatbuffer is not None
     assert idl is not None
@@ -324,7 +324,7 @@ def test_columns_have_the_types_of_the_schema(capnproto: tuple[Schema, Any]) -> 
 def test_union_members_of_capnproto_are_columns_if_a_message_has_them(capnproto: tuple[Schema, Any]) -> None:
     schema, event = capnproto
     messages = [event.new_message(left=2**63).to_bytes(), event.new_message(right={}).to_bytes()]
-    assert ColumnDecoder().type(schema) is None
+    assert ColumnDecoder().find_value_type(schema) is None
     names = [{"left", "right"} & {field.name for field in columns(schema, [one]).type} for one in messages]
     assert names == [{"left"}, {"right"}]
     assert columns(schema, messages).field("left").to_pylist() == [2**63, None]
@@ -366,18 +366,18 @@ def test_fields_that_a_json_schema_does_not_name_have_the_types_of_their_values(
     assert (found.type.field("whole").type, found.type.field("more").type) == (pa.int64(), pa.float64())
     assert found.type.field("point").type == pa.struct([("x", pa.float64()), ("y", pa.string())])
     closed = Schema("A", "json", JSON.data.replace(b'"properties"', b'"additionalProperties": false, "properties"', 1))
-    assert ColumnDecoder().type(closed) is None, "points may have more"
+    assert ColumnDecoder().find_value_type(closed) is None, "points may have more"
 
 
 def test_message_that_does_not_match_its_json_schema_is_kept_aside() -> None:
     payloads = [b'{"whole": 1}', b'{"whole": 9223372036854775808}', b'{"whole": 1.5}', b'{"truth": "yes"}', b"[1]"]
     payloads += [b'{"whole": true}', b'{"truth": 1}', b'{"number": "1"}', b'{"wholes": [1, "a"]}', b'{"points": {}}']
-    (values,) = ColumnDecoder().values(JSON, pa.array(payloads))
-    assert values.reason is not None
-    assert values.data is not None
-    assert values.reason.is_valid().to_pylist() == [False, *[True] * 9]
-    assert values.data.to_pylist() == [None, *payloads[1:]]
-    assert "does not match its schema" in values.reason.to_pylist()[1]
+    (values,) = ColumnDecoder().decode_values(JSON, pa.array(payloads))
+    assert values.failure_reasons is not None
+    assert values.failed_payloads is not None
+    assert values.failure_reasons.is_valid().to_pylist() == [False, *[True] * 9]
+    assert values.failed_payloads.to_pylist() == [None, *payloads[1:]]
+    assert "does not match its schema" in values.failure_reasons.to_pylist()[1]
 
 
 def test_few_messages_that_do_not_match_their_schema_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,15 +387,15 @@ def test_few_messages_that_do_not_match_their_schema_cost_little(monkeypatch: py
         tried.append(len(values))
         return unfit(column, values)
 
-    unfit = decoding._explain_misfit
-    monkeypatch.setattr(decoding, "_explain_misfit", counted)
+    unfit = decoding._explain_type_mismatch
+    monkeypatch.setattr(decoding, "_explain_type_mismatch", counted)
     schema = Schema("reading", "json", b'{"type": "object", "properties": {"x": {"type": "integer"}}}')
     bad = {0, 31, 32, 2999}
     payloads = [b'{"x": "far"}' if row in bad else b'{"x": %d}' % row for row in range(3000)]
-    (values,) = ColumnDecoder().values(schema, pa.array(payloads, pa.binary()))
-    assert values.reason is not None
-    assert {row for row, reason in enumerate(values.reason.to_pylist()) if reason} == bad
-    assert values.value.field("x").to_pylist() == [None if row in bad else row for row in range(3000)]
+    (values,) = ColumnDecoder().decode_values(schema, pa.array(payloads, pa.binary()))
+    assert values.failure_reasons is not None
+    assert {row for row, reason in enumerate(values.failure_reasons.to_pylist()) if reason} == bad
+    assert values.value_column.field("x").to_pylist() == [None if row in bad else row for row in range(3000)]
     assert len(tried) < 500
 
 
@@ -411,7 +411,7 @@ def test_a_json_schema_within_itself_or_of_any_size_is_bounded() -> None:
     found = columns(Schema("A", "json", again), [b'{"n": 1, "a": {"n": 2}}']).type
     assert found == pa.struct([("a", pa.struct([("n", pa.int64())])), ("n", pa.int64())])
     many = {"type": "object", "properties": {f"f{i}": {"type": "integer"} for i in range(20000)}}
-    assert ColumnDecoder().kind(schema_of("A", "json", json.dumps(many).encode())) is None
+    assert ColumnDecoder().find_schema_column_type(schema_of("A", "json", json.dumps(many).encode())) is None
 
 
 def test_values_of_protobuf_are_in_their_columns() -> None:

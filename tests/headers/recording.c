@@ -208,55 +208,56 @@ TEST(text_is_utf8_by_the_table_of_unicode) {
                                       "eight by\xC3",
                                       "\xF0\x90\x80"};
     for (unsigned i = 0; i < sizeof good / sizeof *good; i++)
-        CHECK(mq_is_utf8((const uint8_t *)good[i], (int64_t)strlen(good[i])));
+        CHECK(mq_utf8_is_valid((const uint8_t *)good[i], (int64_t)strlen(good[i])));
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK(!mq_is_utf8((const uint8_t *)bad[i], (int64_t)strlen(bad[i])));
-    CHECK(!mq_is_utf8((const uint8_t *)"\xC3\xA4", 1));
+        CHECK(!mq_utf8_is_valid((const uint8_t *)bad[i], (int64_t)strlen(bad[i])));
+    CHECK(!mq_utf8_is_valid((const uint8_t *)"\xC3\xA4", 1));
 }
 
 static uint8_t values[64], ends[64];
 
 /* Take a message of a number of 4 bytes, and then a text, apart. */
-static bool unpack(const uint8_t *message, int64_t size, bool is_cdr, mq_column_buffer *slots) {
-    static const mq_cdr_step steps[] = {{MQ_STEP_FIXED, 4, 1, 0, -1, 0}, {MQ_STEP_TEXT, 1, -1, 1, 2, 0}};
+static bool unpack(const uint8_t *message, int64_t size, bool is_cdr, mq_column_buffer *columns) {
+    static const mq_cdr_step steps[] = {{MQ_CDR_STEP_NUMBERS, 4, 1, 0, -1, 0}, {MQ_CDR_STEP_TEXT, 1, -1, 1, 2, 0}};
     mq_cdr_plan plan = {steps, 2, 3, is_cdr};
     mq_cdr_payload payload;
     static uint8_t number[8];
-    slots[0] = (mq_column_buffer){number, sizeof number, 0, 0};
-    slots[1] = (mq_column_buffer){values, sizeof values, 0, 0};
-    slots[2] = (mq_column_buffer){ends, sizeof ends, 0, 0};
-    return mq_cdr_payload_begin(&plan, message, size, &payload) && mq_cdr_unpack_message(&plan, &payload, slots);
+    columns[0] = (mq_column_buffer){number, sizeof number, 0, 0};
+    columns[1] = (mq_column_buffer){values, sizeof values, 0, 0};
+    columns[2] = (mq_column_buffer){ends, sizeof ends, 0, 0};
+    return mq_cdr_payload_read_header(&plan, message, size, &payload) &&
+           mq_cdr_unpack_message(&plan, &payload, columns);
 }
 
 TEST(message_is_taken_apart_in_either_byte_order) {
     static const uint8_t little[] = {0, 1, 0, 0, 1, 2, 3, 4, 3, 0, 0, 0, 'a', 'b', 0};
     static const uint8_t big[] = {0, 0, 0, 0, 4, 3, 2, 1, 0, 0, 0, 3, 'a', 'b', 0, 0, 0, 0};
-    mq_column_buffer slots[3];
+    mq_column_buffer columns[3];
     for (int i = 0; i < 2; i++) {
-        CHECK(unpack(i ? big : little, i ? sizeof big : sizeof little, true, slots));
-        CHECK(!memcmp(slots[0].bytes, "\1\2\3\4", 4) && slots[1].used == 2 && !memcmp(values, "ab", 2));
-        CHECK(slots[2].used == 4 && slots[2].total == 2);
+        CHECK(unpack(i ? big : little, i ? sizeof big : sizeof little, true, columns));
+        CHECK(!memcmp(columns[0].bytes, "\1\2\3\4", 4) && columns[1].used_bytes == 2 && !memcmp(values, "ab", 2));
+        CHECK(columns[2].used_bytes == 4 && columns[2].last_offset == 2);
     }
 }
 
 TEST(message_that_is_cut_or_too_long_is_rejected) {
     static const uint8_t message[] = {1, 2, 3, 4, 2, 0, 0, 0, 'a', 'b', 0, 0};
     static const uint8_t cdr[] = {0, 1, 0, 0, 1, 2, 3, 4, 3, 0, 0, 0, 'a', 'b', 0, 0, 0, 0, 0};
-    mq_column_buffer slots[3];
+    mq_column_buffer columns[3];
     for (int64_t size = 0; size <= (int64_t)sizeof message; size++)
-        CHECK(unpack(message, size, false, slots) == (size == 10));
+        CHECK(unpack(message, size, false, columns) == (size == 10));
     for (int64_t size = 0; size <= (int64_t)sizeof cdr; size++)
-        CHECK(unpack(cdr, size, true, slots) == (size >= 15 && size <= 15 + MQ_CDR_PADDING_MAX));
+        CHECK(unpack(cdr, size, true, columns) == (size >= 15 && size <= 15 + MQ_CDR_PADDING_BYTES_MAX));
 }
 
 TEST(column_without_room_rejects_a_message) {
     static const uint8_t message[] = {1, 2, 3, 4, 2, 0, 0, 0, 'a', 'b'};
-    static const mq_cdr_step steps[] = {{MQ_STEP_FIXED, 4, 1, -1, -1, 0}, {MQ_STEP_TEXT, 1, -1, 0, 1, 0}};
+    static const mq_cdr_step steps[] = {{MQ_CDR_STEP_NUMBERS, 4, 1, -1, -1, 0}, {MQ_CDR_STEP_TEXT, 1, -1, 0, 1, 0}};
     mq_cdr_plan plan = {steps, 2, 2, false};
     for (int64_t room = 0; room < 4; room++) {
-        mq_column_buffer slots[] = {{values, room, 0, 0}, {ends, 4, 0, 0}};
+        mq_column_buffer columns[] = {{values, room, 0, 0}, {ends, 4, 0, 0}};
         mq_cdr_payload payload;
-        CHECK(mq_cdr_payload_begin(&plan, message, sizeof message, &payload));
-        CHECK(mq_cdr_unpack_message(&plan, &payload, slots) == (room >= 2));
+        CHECK(mq_cdr_payload_read_header(&plan, message, sizeof message, &payload));
+        CHECK(mq_cdr_unpack_message(&plan, &payload, columns) == (room >= 2));
     }
 }

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import find_common_columns, with_columns
+from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.directory import Directory
 from msgq.lake.silver.decoder import INPUT_COLUMNS, SOURCE_COLUMNS
@@ -77,9 +77,9 @@ class Lake:
             for file in source.files:
                 rows = pq.ParquetFile(silver_table(self.directory, source.table).path(file)).read()
                 rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
-                tables.append(with_columns(with_columns(rows, source.columns), source.endpoint_columns))
+                tables.append(cast_table_columns(cast_table_columns(rows, source.columns), source.endpoint_columns))
             columns = find_common_columns(columns, source.endpoint_columns)
-        return pa.concat_tables([with_columns(rows, columns) for rows in tables]).sort_by("sequence")
+        return pa.concat_tables([cast_table_columns(rows, columns) for rows in tables]).sort_by("sequence")
 
     def values(self, endpoint: str, *names: str) -> list[tuple[Any, ...]]:
         return [tuple(row[name] for name in names) for row in self.rows(endpoint).to_pylist()]

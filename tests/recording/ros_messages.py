@@ -6,8 +6,9 @@ import struct
 from typing import Any
 
 from msgq import Schema
-from msgq.decoding.structs import parse_schema_struct
-from msgq.decoding.type_model import Array, Number, Sequence, Struct, Text, Type
+from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, CdrType
+from msgq.decoding.scalar_types import ScalarType, TextType
+from msgq.decoding.struct_definitions import parse_schema_struct
 
 CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
 FORMATS = dict(zip(CODES, "?bBhHiIqQfd", strict=True))
@@ -27,24 +28,24 @@ class Encoder:
             self.data += bytes(-len(self.data) % struct.calcsize(form))
         self.data += struct.pack(self.order + form, value)
 
-    def put(self, value_type: Type, value: Any) -> None:
+    def put(self, value_type: CdrType, value: Any) -> None:
         match value_type:
-            case Number(code=code):
+            case ScalarType(code=code):
                 self.number(code, value)
-            case Text():
+            case TextType():
                 content = value.encode() + (b"\0" if self.is_cdr else b"")
                 self.number("u4", len(content))
                 self.data += content
-            case Struct(fields=fields):
+            case CdrStruct(fields=fields):
                 for name, kind in fields:
                     self.put(kind, value[name])
-            case Array(value_type=inner) | Sequence(value_type=inner):
-                if isinstance(value_type, Sequence):
+            case CdrArray(element_type=inner) | CdrSequence(element_type=inner):
+                if isinstance(value_type, CdrSequence):
                     self.number("u4", len(value))
                 for element in value:
                     self.put(inner, element)
 
-    def message(self, struct: Struct, value: Any) -> bytes:
+    def message(self, struct: CdrStruct, value: Any) -> bytes:
         self.data = b""
         self.put(struct, value)
         head = (b"\0\1\0\0" if self.order == "<" else b"\0\0\0\0") if self.is_cdr else b""

@@ -19,7 +19,7 @@ import msgq
 from msgq.cli.app import app
 from msgq.cli.common.payload import decode_payload
 from msgq.common.schema import Schema
-from msgq.decoding.decoders import NESTING_MAX, Undecoded
+from msgq.decoding.payload_decoder import VALUE_NESTING_MAX, Undecoded
 from msgq.recording import LogReader, compare
 from tests.command import run, start
 from tests.recording.logs import write_log
@@ -78,12 +78,12 @@ STRANGE: dict[str, tuple[Schema, bytes]] = {
 }
 #: What can.
 FINE: dict[str, tuple[Schema, bytes]] = {
-    "json, 100 deep": (JSON, json.dumps(nested(NESTING_MAX)).encode()),
+    "json, 100 deep": (JSON, json.dumps(nested(VALUE_NESTING_MAX)).encode()),
     "json, half a pair": (JSON, b'{"\\ud800": "\\udfff"}'),
     "json, NaN": (JSON, b"[NaN, -Infinity, 1e999]"),
     "msgpack, half a pair": (MSGPACK, b"\xa1a"),
     "cbor, tagged": (CBOR, cbor2.dumps(cbor2.CBORTag(4711, [1]))),
-    "cbor, 100 deep": (CBOR, cbor2.dumps(nested(NESTING_MAX))),
+    "cbor, 100 deep": (CBOR, cbor2.dumps(nested(VALUE_NESTING_MAX))),
     "protobuf, 90 deep": (protobuf_schema(), deep_protobuf(90)),
     "msgpack, bytes and keys": (MSGPACK, msgpack.packb({1: b"\xff", None: 2**64 - 1})),
 }
@@ -147,9 +147,9 @@ def test_the_command_goes_on(logs: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_echo_goes_on(prefix: str, as_json: bool) -> None:
+def test_echo_goes_on(prefix: str, convert_decoded_to_json: bool) -> None:
     payloads = [data for schema, data in [*STRANGE.values(), *FINE.values()] if schema is JSON and len(data) < 10_000]
-    arguments = ["echo", "texts", "-n", str(len(payloads)), *(["--json"] if as_json else [])]
+    arguments = ["echo", "texts", "-n", str(len(payloads)), *(["--json"] if convert_decoded_to_json else [])]
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "texts", schema=JSON)
         with start(*arguments) as process:
@@ -159,7 +159,7 @@ def test_echo_goes_on(prefix: str, as_json: bool) -> None:
             lines = process.communicate()[0].splitlines()
     assert process.returncode == 0
     assert len(lines) == len(payloads)
-    if as_json:
+    if convert_decoded_to_json:
         said = [json.loads(line) for line in lines]
         assert all(("value" in one) != ("hex" in one) for one in said)
         assert all("reason" in one for one in said if "hex" in one)

@@ -1,4 +1,4 @@
-"""Events of queues as Arrow values, and heads of payloads of any size; without a Spark."""
+"""Events of queues as Arrow values, and read_fixed_headers of payloads of any size; without a Spark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.common.queue_events import EVENT_ENCODING, EVENT_HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
-from msgq.decoding.columns import ColumnDecoder
-from msgq.decoding.fixed_headers import heads
+from msgq.decoding.column_decoder import ColumnDecoder
+from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.report import plots
 from msgq.spark.source.data_source import RecordingSource
 from tests.spark.kind_logs import BEGIN, QueueEvent, of_queue, random_history, write_kinds
@@ -27,21 +27,23 @@ PAIR = np.dtype([("a", "<u2"), ("b", "|u1")])
 def test_heads_of_what_is_long_enough(sizes: list[int | None], cut: int) -> None:
     rng = random.Random(1)
     payloads = [None if size is None else rng.randbytes(size) for size in sizes]
-    whole, found = heads(pa.array(payloads, pa.binary()).slice(cut), PAIR)
+    whole, found = read_fixed_headers(pa.array(payloads, pa.binary()).slice(cut), PAIR)
     long = [one for one in payloads[cut:] if one is not None and len(one) >= 3]
     assert whole.tolist() == [one is not None and len(one) >= 3 for one in payloads[cut:]]
     assert found.tolist() == [(int.from_bytes(one[:2], "little"), one[2]) for one in long]
-    large, same = heads(pa.array(payloads, pa.large_binary()).slice(cut), PAIR)
+    large, same = read_fixed_headers(pa.array(payloads, pa.large_binary()).slice(cut), PAIR)
     assert (large.tolist(), same.tolist()) == (whole.tolist(), found.tolist())
 
 
 def decode_events(value: pa.DataType | None, schema: Schema, *payloads: bytes) -> list[tuple[int, Any, Any]]:
     """Return of each payload its row, value and reason."""
     found = []
-    for values in ColumnDecoder(value).values(schema, pa.array(payloads, pa.binary())):
-        rows = range(len(values.value)) if values.rows is None else values.rows.tolist()
-        reasons = [None] * len(values.value) if values.reason is None else values.reason.to_pylist()
-        found += list(zip(rows, values.value.to_pylist(), reasons, strict=True))
+    for values in ColumnDecoder(value).decode_values(schema, pa.array(payloads, pa.binary())):
+        rows = range(len(values.value_column)) if values.message_rows is None else values.message_rows.tolist()
+        reasons = (
+            [None] * len(values.value_column) if values.failure_reasons is None else values.failure_reasons.to_pylist()
+        )
+        found += list(zip(rows, values.value_column.to_pylist(), reasons, strict=True))
     return sorted(found, key=lambda row: row[0])
 
 

@@ -12,48 +12,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgq.common.schema import Schema
-from msgq.decoding.columnar_plan import ColumnarPlan, NoPlanError, make_columnar_plan
+from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, CdrType, is_byte_array
+from msgq.decoding.columnar_decode_plan import ColumnarDecodePlan, NotColumnarError, make_columnar_decode_plan
 from msgq.decoding.core import CdrReader
-from msgq.decoding.type_model import Array, Enum, Number, Sequence, Struct, Text, Type, is_octets
+from msgq.decoding.scalar_types import ScalarType, TextType
 from tests.recording.ros_messages import CODES, Encoder
 
-EMPTY = Struct("empty", ())
+EMPTY = CdrStruct("empty", ())
 
 
 NAMES = ("a", "b", "c", "d")
 
 
-def struct_of(kinds: list[Type]) -> Struct:
-    return Struct("S", tuple(zip(NAMES, kinds, strict=False)))
+def struct_of(kinds: list[CdrType]) -> CdrStruct:
+    return CdrStruct("S", tuple(zip(NAMES, kinds, strict=False)))
 
 
-def larger(inner: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
+def larger(inner: st.SearchStrategy[CdrType]) -> st.SearchStrategy[CdrType]:
     return st.one_of(
-        st.builds(Array, inner, st.integers(1, 3)),
-        st.builds(Sequence, inner),
+        st.builds(CdrArray, inner, st.integers(1, 3)),
+        st.builds(CdrSequence, inner),
         st.lists(inner, min_size=1, max_size=4).map(struct_of),
     )
 
 
-LEAVES: list[Type] = [*map(Number, CODES), Text()]
+LEAVES: list[CdrType] = [*map(ScalarType, CODES), TextType()]
 TYPES = st.recursive(st.sampled_from(LEAVES), larger, max_leaves=8)
 
 
-def values_of(of: Type) -> st.SearchStrategy[Any]:
+def values_of(of: CdrType) -> st.SearchStrategy[Any]:
     match of:
-        case Number(code="b1"):
+        case ScalarType(code="b1"):
             return st.booleans()
-        case Number(code=code) if code[0] == "f":
+        case ScalarType(code=code) if code[0] == "f":
             return st.floats(width=32)
-        case Number(code=code):
+        case ScalarType(code=code):
             bits = 8 * int(code[1:])
             least = -(1 << (bits - 1)) if code[0] == "i" else 0
             return st.integers(least, least + (1 << bits) - 1)
-        case Struct(fields=fields):
+        case CdrStruct(fields=fields):
             return st.fixed_dictionaries({name: values_of(kind) for name, kind in fields})
-        case Array(value_type=inner, length=length):
+        case CdrArray(element_type=inner, element_count=length):
             return st.lists(values_of(inner), min_size=length, max_size=length)
-        case Sequence(value_type=inner):
+        case CdrSequence(element_type=inner):
             return st.lists(values_of(inner), max_size=4)
     return st.text(max_size=6)
 
@@ -69,7 +70,7 @@ def plain(value: Any) -> Any:
     return "NaN" if value != value else value
 
 
-def one_by_one(of: Struct, is_cdr: bool, message: bytes) -> Any:
+def one_by_one(of: CdrStruct, is_cdr: bool, message: bytes) -> Any:
     try:
         value = CdrReader(of, is_cdr).read(message)
     except ValueError:
@@ -77,9 +78,11 @@ def one_by_one(of: Struct, is_cdr: bool, message: bytes) -> Any:
     return plain(value)
 
 
-def by_column(of: Struct, is_cdr: bool, messages: list[bytes]) -> list[Any]:
+def by_column(of: CdrStruct, is_cdr: bool, messages: list[bytes]) -> list[Any]:
     """Return the values, None of what is no such message."""
-    found, failed = ColumnarPlan(of, is_cdr).columns(pa.array([b"before", *messages], pa.binary()).slice(1))
+    found, failed = ColumnarDecodePlan(of, is_cdr).decode_columns(
+        pa.array([b"before", *messages], pa.binary()).slice(1)
+    )
     found.validate(full=True)
     assert len(found) == np.count_nonzero(~failed)
     values = iter(found.to_pylist())
@@ -92,7 +95,7 @@ FORMS = st.sampled_from([(True, "<"), (True, ">"), (False, "<")])
 
 @pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
-def test_columns_say_what_was_written(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
+def test_columns_say_what_was_written(data: st.DataObject, of: CdrStruct, form: tuple[bool, str]) -> None:
     is_cdr, order = form
     written = data.draw(st.lists(values_of(of), min_size=1, max_size=4))
     messages = [Encoder(is_cdr, order).message(of, value) for value in written]
@@ -101,14 +104,14 @@ def test_columns_say_what_was_written(data: st.DataObject, of: Struct, form: tup
     assert [one_by_one(of, is_cdr, message) for message in messages] == made
 
 
-def octets(of: Type, value: Any) -> Any:
+def octets(of: CdrType, value: Any) -> Any:
     """Return a value with bytes for unsigned numbers of 8 bits."""
-    if is_octets(of):
+    if is_byte_array(of):
         return bytes(value)
     match of:
-        case Struct(fields=fields):
+        case CdrStruct(fields=fields):
             return {name: octets(kind, value[name]) for name, kind in fields}
-        case Array(value_type=inner) | Sequence(value_type=inner):
+        case CdrArray(element_type=inner) | CdrSequence(element_type=inner):
             return [octets(inner, one) for one in value]
     return value
 
@@ -116,7 +119,7 @@ def octets(of: Type, value: Any) -> Any:
 @pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
 @settings(max_examples=300)
-def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: Struct, form: tuple[bool, str]) -> None:
+def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: CdrStruct, form: tuple[bool, str]) -> None:
     is_cdr, order = form
     messages = []
     for value in data.draw(st.lists(values_of(of), min_size=2, max_size=4)):
@@ -131,61 +134,72 @@ def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: Stru
 
 @pytest.mark.parametrize("behind", [0, 3, 4])
 def test_what_is_behind_a_message(behind: int) -> None:
-    of = Struct("S", (("a", Number("u1")),))
+    of = CdrStruct("S", (("a", ScalarType("u1")),))
     assert by_column(of, True, [b"\0\1\0\0\7" + bytes(behind)]) == [{"a": 7} if behind < 4 else None]
     assert by_column(of, False, [b"\7" + bytes(behind)]) == [None if behind else {"a": 7}]
 
 
 def test_lengths_beyond_a_message_cost_no_memory() -> None:
-    of = Struct("S", (("a", Sequence(Struct("T", (("b", Text()), ("c", Sequence(Number("f8"))))))),))
+    of = CdrStruct(
+        "S", (("a", CdrSequence(CdrStruct("T", (("b", TextType()), ("c", CdrSequence(ScalarType("f8"))))))),)
+    )
     many = b"\0\1\0\0\xff\xff\xff\xff" + bytes(100)
     assert by_column(of, True, [many, b"\0\1\0\0" + bytes(4)]) == [None, {"a": []}]
-    huge = Struct("S", (("a", Array(Array(Array(of, 2**31 - 1), 2**31 - 1), 2**31 - 1)),))
+    huge = CdrStruct("S", (("a", CdrArray(CdrArray(CdrArray(of, 2**31 - 1), 2**31 - 1), 2**31 - 1)),))
     assert by_column(huge, True, [many]) == [None]
 
 
 def test_texts_are_checked() -> None:
-    of = Struct("S", (("a", Text()),))
+    of = CdrStruct("S", (("a", TextType()),))
     texts = [b"plain", "é€𝄞".encode(), b"12345678\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82"]
     messages = [struct.pack("<I", len(text)) + text for text in texts]
     assert by_column(of, False, messages) == [{"a": "plain"}, {"a": "é€𝄞"}, None, None, None, None, None]
 
 
 def test_structs_without_fields_are_no_columns() -> None:
-    of = Struct("S", (("a", EMPTY), ("b", Number("i2")), ("c", Struct("T", (("d", EMPTY),)))))
+    of = CdrStruct("S", (("a", EMPTY), ("b", ScalarType("i2")), ("c", CdrStruct("T", (("d", EMPTY),)))))
     assert by_column(of, False, [b"\1\0"]) == [{"b": 1}]
-    with pytest.raises(NoPlanError):
-        ColumnarPlan(EMPTY, False)
+    with pytest.raises(NotColumnarError):
+        ColumnarDecodePlan(EMPTY, False)
 
 
 def test_lists_have_the_length_that_the_definition_says() -> None:
-    of = Struct("S", (("a", Array(Number("f8"), 9)), ("b", Array(Number("u1"), 16)), ("c", Sequence(Number("b1")))))
-    assert ColumnarPlan(of, True).type == pa.struct(
+    of = CdrStruct(
+        "S",
+        (
+            ("a", CdrArray(ScalarType("f8"), 9)),
+            ("b", CdrArray(ScalarType("u1"), 16)),
+            ("c", CdrSequence(ScalarType("b1"))),
+        ),
+    )
+    assert ColumnarDecodePlan(of, True).arrow_type == pa.struct(
         [("a", pa.list_(pa.float64(), 9)), ("b", pa.binary(16)), ("c", pa.list_(pa.bool_()))]
     )
 
 
 @pytest.mark.parametrize(
-    "kind", [Text(wide=True), Enum({0: "zero"}), struct_of([Number("u1")])], ids=["wide text", "enum", "many fields"]
+    "kind",
+    [TextType(is_wide=True), ScalarType("i4", {0: "zero"}), struct_of([ScalarType("u1")])],
+    ids=["wide text", "enum", "many fields"],
 )
-def test_what_has_no_plan(kind: Type) -> None:
-    fields = [(f"f{i}", kind) for i in range(5000 if isinstance(kind, Struct) else 1)]
-    with pytest.raises(NoPlanError):
-        ColumnarPlan(Struct("S", tuple(fields)), True)
+def test_what_has_no_plan(kind: CdrType) -> None:
+    fields = [(f"f{i}", kind) for i in range(5000 if isinstance(kind, CdrStruct) else 1)]
+    with pytest.raises(NotColumnarError):
+        ColumnarDecodePlan(CdrStruct("S", tuple(fields)), True)
 
 
 def test_lists_within_lists() -> None:
-    of: Type = Number("u1")
+    of: CdrType = ScalarType("u1")
     for _ in range(17):
-        of = Sequence(of)
-    assert by_column(Struct("S", (("a", of),)), True, [b"\0\1\0\0" + bytes(4)]) == [{"a": []}]
-    with pytest.raises(NoPlanError):
-        ColumnarPlan(Struct("S", (("a", Sequence(of)),)), True)
+        of = CdrSequence(of)
+    assert by_column(CdrStruct("S", (("a", of),)), True, [b"\0\1\0\0" + bytes(4)]) == [{"a": []}]
+    with pytest.raises(NotColumnarError):
+        ColumnarDecodePlan(CdrStruct("S", (("a", CdrSequence(of)),)), True)
 
 
 def test_plans_of_schemas() -> None:
-    made = make_columnar_plan(Schema("std_msgs/msg/String", "cdr", b"string data"))
+    made = make_columnar_decode_plan(Schema("std_msgs/msg/String", "cdr", b"string data"))
     assert made is not None
-    assert made.type == pa.struct([("data", pa.string())])
-    assert make_columnar_plan(Schema("std_msgs/msg/String", "cdr", b"what is this")) is None
-    assert make_columnar_plan(Schema("string", "json", b"string data")) is None
+    assert made.arrow_type == pa.struct([("data", pa.string())])
+    assert make_columnar_decode_plan(Schema("std_msgs/msg/String", "cdr", b"what is this")) is None
+    assert make_columnar_decode_plan(Schema("string", "json", b"string data")) is None

@@ -15,7 +15,7 @@ from msgq import errors
 from msgq.common.dtypes import NESTING_MAX, record_dtype, struct_dtype, struct_schema
 from msgq.common.schema import Schema
 from msgq.common.stats import Participant
-from msgq.decoding.decoders import Decoders
+from msgq.decoding.payload_decoder import PayloadDecoder
 from msgq.errors import (
     CorruptSegmentError,
     EndpointNameError,
@@ -81,7 +81,7 @@ class TestDtypes:
         readable = case not in ("text", "nested", "long double")
         data = bytes(range(1, dtype.itemsize + 1)) if readable else bytes(dtype.itemsize)
         message = Message("records", data, 0, 0, 0, 0, struct_schema(dtype))
-        decoded = Decoders().value(message.schema, message.data)
+        decoded = PayloadDecoder().decode_payload(message.schema, message.data)
         assert decoded == np.frombuffer(data, dtype)[0]
         assert decoded.dtype.names == dtype.names
         assert decoded.dtype.kind == dtype.kind

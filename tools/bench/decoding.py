@@ -20,8 +20,8 @@ from rich.table import Table
 
 from msgq.common.dtypes import struct_schema
 from msgq.common.schema import Schema
-from msgq.decoding.cdr_writing import encode_cdr
-from msgq.decoding.decoders import Decoders
+from msgq.decoding.cdr_writer import encode_cdr
+from msgq.decoding.payload_decoder import PayloadDecoder
 from msgq.decoding.rosmsg import parse_ros2_struct
 from msgq.decoding.schemas import Schemas
 
@@ -164,8 +164,11 @@ def _rate(decode: Callable[[], Any]) -> float:
 
 def measure_case(case: Case) -> dict[str, float]:
     """Return the rate of each, ours first."""
-    decoders = Decoders()
-    all_of: dict[str, Callable[[], Any]] = {"msgq": lambda: decoders.value(case.schema, case.message), **case.peers}
+    payload_decoder = PayloadDecoder()
+    all_of: dict[str, Callable[[], Any]] = {
+        "msgq": lambda: payload_decoder.decode_payload(case.schema, case.message),
+        **case.peers,
+    }
     turns = [{name: _rate(decode) for name, decode in all_of.items()} for _ in range(_TURNS)]
     return {name: max(turn[name] for turn in turns) for name in all_of}
 

@@ -13,7 +13,7 @@ from msgq.cli.common import options
 from msgq.cli.common.payload import as_text
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.common.units import NS_PER_S
-from msgq.decoding.decoders import Undecoded, as_json
+from msgq.decoding.payload_decoder import Undecoded, convert_decoded_to_json
 from msgq.recording import LogReader, Message
 from msgq.recording.export.text_export import make_json_row
 
@@ -54,7 +54,7 @@ def _show_messages(
         if show is not None:
             show(make_json_row(message, value))
         else:
-            payload = Undecoded(message.data, "") if as_hex else as_json(value, message.data)
+            payload = Undecoded(message.data, "") if as_hex else convert_decoded_to_json(value, message.data)
             echo(f"{_format_log_time(message)} {_format_source(message)}: {as_text(payload)}")
     return shown
 

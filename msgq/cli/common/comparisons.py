@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from msgq.cli.common.render import echo, echo_json
-from msgq.decoding.decoders import Undecoded
-from msgq.decoding.json_values import json_value
+from msgq.decoding.json_values import convert_to_json
+from msgq.decoding.payload_decoder import Undecoded
 from msgq.recording import Comparison, Tolerance
 
 COMPARISON_EXIT_CODES = (
@@ -87,6 +87,6 @@ def _to_json_value(value: Any) -> Any:
     if isinstance(value, Undecoded):
         return {"data": value.data, "reason": value.reason}
     try:
-        return json_value(value)
+        return convert_to_json(value)
     except Exception as error:  # what somebody sent may be any object of any library
         return f"a value that cannot be shown: {error or type(error).__name__}"

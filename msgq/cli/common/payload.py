@@ -6,11 +6,11 @@ import numpy as np
 
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
-from msgq.decoding.decoders import Decoders, Undecoded, as_json
-from msgq.decoding.json_values import json_text
+from msgq.decoding.json_values import format_json_text
+from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded, convert_decoded_to_json
 from msgq.impl.records.arrays import STAMP_FIELDS
 
-_decoders = Decoders()
+_payload_decoder = PayloadDecoder()
 
 
 def decode_payload(schema: Schema | None, data: bytes) -> Any:
@@ -18,13 +18,13 @@ def decode_payload(schema: Schema | None, data: bytes) -> Any:
 
     Its reason is "" where there is nothing to decode it by.
     """
-    return as_json(_decoders.value(schema, data), data)
+    return convert_decoded_to_json(_payload_decoder.decode_payload(schema, data), data)
 
 
 def as_text(value: Any) -> str:
     """Return a decoded payload in one line for people; in hexadecimal what was not decoded, and why."""
     if not isinstance(value, Undecoded):
-        return json_text(value, ensure_ascii=False)
+        return format_json_text(value, ensure_ascii=False)
     return value.data.hex(" ", -4) + (f"  ({value.reason})" if value.reason else "")
 
 

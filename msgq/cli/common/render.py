@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from msgq.common.terminal import escape_terminal
-from msgq.decoding.json_values import json_text
+from msgq.decoding.json_values import format_json_text
 
 # Wide enough for every table: what a pipe or a file receives is not folded at 80 columns.
 _PLAIN_WIDTH_COLUMNS = 160
@@ -130,4 +130,4 @@ def echo_json(value: Any) -> None:
     Halves of surrogate pairs are escaped, as all that is not ASCII.
     """
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-    click.echo(json_text(plain))
+    click.echo(format_json_text(plain))

@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from msgq.decoding.capnproto.sources import Sources
+from msgq.decoding.capnproto.source_files import CapnpSourceFiles
 from msgq.errors import InvalidValueError, MissingLibraryError
 
-_TIMEOUT_S = 60
-_TEXT_SUFFIX = ".capnp"
+_COMPILE_TIMEOUT_S = 60
+_CAPNP_SUFFIX = ".capnp"
 
 
-def compile_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
+def compile_capnp_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
     """Return the binary form of a schema: of a text (.capnp) made by pycapnp; any other file is that form.
 
     Parameters
@@ -31,18 +31,18 @@ def compile_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
     MissingLibraryError : pycapnp is not installed.
     """
     content = path.read_bytes()
-    if path.suffix != _TEXT_SUFFIX:
+    if path.suffix != _CAPNP_SUFFIX:
         return content
     if find_spec("capnp") is None:
         raise MissingLibraryError("schemas of Cap'n Proto need pycapnp: pip install 'msgq-bus[capnproto]'")
-    sources = Sources(path, import_paths)
+    sources = CapnpSourceFiles(path, import_paths)
     with TemporaryDirectory(prefix="msgq-") as folder:
-        sources.write(Path(folder))
-        command = [sys.executable, "-m", "msgq.decoding.capnproto.nodes", str(Path(folder, path.name))]
+        sources.write_to_folder(Path(folder))
+        command = [sys.executable, "-m", "msgq.decoding.capnproto.compiler_process", str(Path(folder, path.name))]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
+            done = subprocess.run(command, capture_output=True, timeout=_COMPILE_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
-            raise InvalidValueError(f"{path} is not read within {_TIMEOUT_S} s") from None
+            raise InvalidValueError(f"{path} is not read within {_COMPILE_TIMEOUT_S} s") from None
     if done.returncode:
         said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if "failed:" in line]
         raise InvalidValueError(f"{path} is no schema: {said[-1] if said else 'pycapnp ended without a reason'}")

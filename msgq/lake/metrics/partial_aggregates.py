@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.decoding.fixed_headers import heads
+from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.queues import EVENTS_SCHEMA, event_hours, read_events
@@ -106,7 +106,9 @@ def state_islands(rows: pa.Table) -> pa.Table:
         return AGGREGATE_SCHEMAS["key_islands"].empty_table()
     state = rows.select([*islands.EPOCH_KEY, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
     is_board = np.asarray(column(state, "key").is_valid())
-    whole, changes = heads(pc.binary_slice(column(state, "data"), 0, _CHANGE_HEADER_TYPE.itemsize), _CHANGE_HEADER_TYPE)
+    whole, changes = read_fixed_headers(
+        pc.binary_slice(column(state, "data"), 0, _CHANGE_HEADER_TYPE.itemsize), _CHANGE_HEADER_TYPE
+    )
     index, count = np.zeros((2, len(state)), np.int64)
     index[whole], count[whole] = changes["index"], changes["count"] % _SEQUENCE_MODULUS
     sequence = np.where(is_board, integer_column(state, "sequence"), count)

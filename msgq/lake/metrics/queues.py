@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from msgq.common.queue_events import EVENT_FIELDS, Event
 from msgq.common.units import NS_PER_S
-from msgq.decoding.events import read_event_heads
+from msgq.decoding.queue_event_columns import read_event_heads
 from msgq.lake.metrics import duration_stats
 from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import MAX_TIME, saturating_subtract, window_begin

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from msgq.common import timing
 from msgq.common.units import NS_PER_S
-from msgq.decoding.fixed_headers import heads
+from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.metrics import duration_stats
 from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
 from msgq.lake.metrics.saturating_time import window_begin
@@ -68,7 +68,7 @@ def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtyp
     """Return which records have the right size, and times that can be; and their times, 0 where they have not."""
     right = np.asarray(pc.equal(pc.binary_length(data), timing.TIMING_RECORD_BYTES).fill_null(False), np.bool_)
     every = np.zeros(len(data), _TIMING_RECORD_TYPE)
-    every[right] = heads(data.filter(pa.array(right)), _TIMING_RECORD_TYPE)[1]
+    every[right] = read_fixed_headers(data.filter(pa.array(right)), _TIMING_RECORD_TYPE)[1]
     times = {name: every[name].astype(np.int64) for name in timing.TIMING_FIELDS}
     possible = (times["received"] > 0) & (times["publish_time"] >= times["received"])
     return right & possible & (times["sent"] >= 0) & (times["origin_time"] >= 0), times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import build_field_arrays, cast_array, field_names
-from msgq.decoding.column_type import TYPE_BY_VALUE, ColumnType
-from msgq.decoding.columns import ColumnDecoder, Values
-from msgq.decoding.decoders import ENCODINGS, SELF_DESCRIBING_ENCODINGS
+from msgq.decoding.arrow_types import cast_array, list_value_column_names, split_value_columns
+from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
+from msgq.decoding.column_type import VALUE_DEFINED_COLUMN_TYPE, ColumnType
+from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS, SELF_DESCRIBING_ENCODINGS
 from msgq.kinds import all_kinds
 from msgq.lake.delta_types import delta_type
 
@@ -116,7 +117,7 @@ class SilverDecoder:
                 continue
             schema = self._schemas.get(number) if number is not None else None
             family = SchemaFamily(encoding, "" if schema is None else schema.name, not is_topic)
-            if encoding not in ENCODINGS:
+            if encoding not in DECODABLE_ENCODINGS:
                 yield _reject_messages(family, group, f"nothing here decodes {encoding!r}")
             elif schema is None and encoding not in SELF_DESCRIBING_ENCODINGS:
                 yield _reject_messages(
@@ -124,41 +125,48 @@ class SilverDecoder:
                 )
             else:
                 for piece in _split_by_size(group):
-                    said = schema or Schema("message", encoding)
-                    for values in self._decode_values(said, piece):
-                        is_typed = self._is_typed or encoding not in SELF_DESCRIBING_ENCODINGS
-                        yield _build_rows(
-                            family, piece, values, None if is_typed else self._decoder.kind(said) or TYPE_BY_VALUE
-                        )
+                    known_schema = schema or Schema("message", encoding)
+                    for values in self._decode_values(known_schema, piece):
+                        yield _build_rows(family, piece, values, self._find_integer_type(known_schema))
 
-    def _decode_values(self, schema: Schema, messages: pa.Table) -> Iterator[Values]:
+    def _find_integer_type(self, schema: Schema) -> ColumnType | None:
+        """Return the type from a schema by which integers are converted; None: they keep their type."""
+        if self._is_typed or schema.encoding not in SELF_DESCRIBING_ENCODINGS:
+            return None
+        return self._decoder.find_schema_column_type(schema) or VALUE_DEFINED_COLUMN_TYPE
+
+    def _decode_values(self, schema: Schema, messages: pa.Table) -> Iterator[DecodedValues]:
         data = messages.column("data").combine_chunks()
-        if self._is_typed or self._decoder.type(schema) is not None:
-            return self._decoder.values(schema, data)
+        if self._is_typed or self._decoder.find_value_type(schema) is not None:
+            return self._decoder.decode_values(schema, data)
         return self._decode_values_by_endpoint(schema, messages, data)
 
-    def _decode_values_by_endpoint(self, schema: Schema, messages: pa.Table, data: pa.BinaryArray) -> Iterator[Values]:
+    def _decode_values_by_endpoint(
+        self, schema: Schema, messages: pa.Table, data: pa.BinaryArray
+    ) -> Iterator[DecodedValues]:
         """Give the values of messages that say themselves what they are, which no other endpoint's may change."""
-        by_type: dict[pa.DataType, list[Values]] = {}
+        by_type: dict[pa.DataType, list[DecodedValues]] = {}
         for begin, end in _find_runs(_encode_columns(messages, ("endpoint",))):
-            for values in self._decoder.values(schema, data.slice(begin, end - begin)):
-                rows = np.arange(begin, end) if values.rows is None else values.rows + begin
-                by_type.setdefault(values.value.type, []).append(
-                    Values(values.value, rows, values.element, values.reason, values.data)
-                )
+            for values in self._decoder.decode_values(schema, data.slice(begin, end - begin)):
+                rows = np.arange(begin, end) if values.message_rows is None else values.message_rows + begin
+                by_type.setdefault(values.value_column.type, []).append(replace(values, message_rows=rows))
         for parts in by_type.values():
             yield _concatenate_values(parts)
 
 
-def _concatenate_values(parts: list[Values]) -> Values:
+def _concatenate_values(parts: list[DecodedValues]) -> DecodedValues:
     """Return values of one type, none of which has an element, together."""
     if len(parts) == 1:
         return parts[0]
-    value = pa.concat_arrays([part.value for part in parts])
-    rows = np.concatenate([part.rows for part in parts if part.rows is not None])
-    reason = pa.concat_arrays([pa.nulls(len(p.value), pa.string()) if p.reason is None else p.reason for p in parts])
-    data = pa.concat_arrays([pa.nulls(len(p.value), pa.binary()) if p.data is None else p.data for p in parts])
-    return Values(value, rows, None, reason, data)
+    value = pa.concat_arrays([part.value_column for part in parts])
+    rows = np.concatenate([part.message_rows for part in parts if part.message_rows is not None])
+    reason = pa.concat_arrays(
+        [pa.nulls(len(p.value_column), pa.string()) if p.failure_reasons is None else p.failure_reasons for p in parts]
+    )
+    data = pa.concat_arrays(
+        [pa.nulls(len(p.value_column), pa.binary()) if p.failed_payloads is None else p.failed_payloads for p in parts]
+    )
+    return DecodedValues(value, rows, None, reason, data)
 
 
 def _group_by_schema(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
@@ -213,26 +221,29 @@ def _reject_messages(family: SchemaFamily, group: pa.Table, reason: str) -> Deco
     return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), decode_errors)
 
 
-def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: ColumnType | None) -> DecodedMessages:
+def _build_rows(
+    family: SchemaFamily, group: pa.Table, values: DecodedValues, said: ColumnType | None
+) -> DecodedMessages:
     """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
-    if values.rows is not None:
-        group = group.take(pa.array(values.rows))
+    if values.message_rows is not None:
+        group = group.take(pa.array(values.message_rows))
     decode_errors = DECODE_ERRORS_SCHEMA.empty_table()
-    value, element = values.value, values.element
-    if values.reason is not None and values.data is not None and values.reason.null_count < len(values.reason):
-        failed = values.reason.is_valid()
+    value, element = values.value_column, values.element_indexes
+    reasons, payloads = values.failure_reasons, values.failed_payloads
+    if reasons is not None and payloads is not None and reasons.null_count < len(reasons):
+        failed = reasons.is_valid()
         columns = [_cast_fixed(group.column(name).filter(failed), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
-        failures = [values.reason.filter(failed), values.data.filter(failed)]
+        failures = [reasons.filter(failed), payloads.filter(failed)]
         decode_errors = pa.table([*columns, *failures], schema=DECODE_ERRORS_SCHEMA)
-        good = values.reason.is_null()
+        good = reasons.is_null()
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
     sources = _SOURCE_NAMES if family.has_source else ()
-    names, arrays = field_column_names(value.type, sources), build_field_arrays(value)
+    names, arrays = field_column_names(value.type, sources), split_value_columns(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
     if said is not None:
-        arrays = build_field_arrays(_convert_integers(value, said))
+        arrays = split_value_columns(_convert_integers(value, said))
     columns = [*(_cast_fixed(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return DecodedMessages(
@@ -242,7 +253,7 @@ def _build_rows(family: SchemaFamily, group: pa.Table, values: Values, said: Col
 
 def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
     """Return values with integers as equal doubles where the schema does not state the type."""
-    if not said.is_open:
+    if not said.depends_on_values:
         return array
     if pa.types.is_int64(array.type):
         least, most = pc.min_max(array).values()
@@ -251,12 +262,14 @@ def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
         parts = [
-            _convert_integers(p, said.part(name) or TYPE_BY_VALUE)
+            _convert_integers(p, said.get_field_type(name) or VALUE_DEFINED_COLUMN_TYPE)
             for name, p in zip(names, array.flatten(), strict=True)
         ]
         return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
     if pa.types.is_list(array.type):
-        inner = _convert_integers(array.flatten(), said.parts[0] if said.parts else TYPE_BY_VALUE)
+        inner = _convert_integers(
+            array.flatten(), said.child_types[0] if said.child_types else VALUE_DEFINED_COLUMN_TYPE
+        )
         return cast_array(array, pa.list_(inner.type))
     return array
 
@@ -267,4 +280,4 @@ def _cast_fixed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def field_column_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
     """Return the names of the columns that a value becomes. sources : that are there already."""
-    return field_names(value, (*_RESERVED_NAMES, *sources))
+    return list_value_column_names(value, (*_RESERVED_NAMES, *sources))

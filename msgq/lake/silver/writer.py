@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import find_common_columns, with_columns
-from msgq.decoding.decoders import ENCODINGS
+from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
+from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS
 from msgq.errors import RecordingError
 from msgq.lake.bronze.writer import messages_table
 from msgq.lake.directory import Directory
@@ -85,7 +85,7 @@ def _read_row_group(source: pq.ParquetFile, number: int) -> pa.Table:
     about = source.read_row_group(
         number, [name for name in (*INPUT_COLUMNS.names, *SOURCE_COLUMNS.names) if name != "data"]
     )
-    if set(about.column("encoding").unique().to_pylist()) & ENCODINGS:
+    if set(about.column("encoding").unique().to_pylist()) & DECODABLE_ENCODINGS:
         return about.append_column("data", source.read_row_group(number, ["data"]).column("data"))
     return about.append_column("data", pa.nulls(about.num_rows, pa.binary()))
 
@@ -160,7 +160,7 @@ class _SilverWriter:
             file = None
         file = file or self._open_file(name, columns)
         group = min(_ROW_GROUP_ROWS, max(1, _ROW_GROUP_BYTES * rows.num_rows // max(1, size)))
-        file.writer.write_table(with_columns(rows, columns), row_group_size=group)
+        file.writer.write_table(cast_table_columns(rows, columns), row_group_size=group)
         for count in pc.value_counts(rows.column("endpoint")).to_pylist():
             file.rows[count["values"]] = file.rows.get(count["values"], 0) + count["counts"]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgq.common.schema import Schema
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.common.units import NS_PER_S
-from msgq.decoding.decoders import Decoders, Undecoded
+from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.errors import RecordingError
 from msgq.kinds import find_kind, get_kind
 from msgq.recording.comparison.value_diff import Tolerance, find_difference
@@ -215,7 +215,7 @@ class _RunComparator:
         self._time_ns = None if time_tolerance is None else time_tolerance * NS_PER_S
         self._begins: list[int | None] = [None, None]
         self._channels: dict[str, _EndpointState] = {}
-        self._decoders = Decoders()
+        self._payload_decoder = PayloadDecoder()
         self._waiting_bytes = 0
 
     def add(self, side: int, item: _ComparedMessage, alone: bool) -> None:
@@ -272,7 +272,7 @@ class _RunComparator:
         return "", shown_a, value_b if isinstance(value_b, Undecoded) else b.data
 
     def _decode_value(self, item: _ComparedMessage, schema: Schema | None) -> Any:
-        return self._decoders.value(item.schema or schema, item.data)
+        return self._payload_decoder.decode_payload(item.schema or schema, item.data)
 
     def _find_tolerance(self, endpoint: str, path: str) -> Tolerance:
         """Return the most precise one for a field."""

@@ -10,8 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import build_field_arrays, field_names, find_common_columns, with_columns
-from msgq.decoding.columns import ColumnDecoder, Values
+from msgq.decoding.arrow_types import (
+    cast_table_columns,
+    find_common_columns,
+    list_value_column_names,
+    split_value_columns,
+)
+from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.errors import RecordingError
 from msgq.kinds import all_kinds
 from msgq.recording.mcap_io.problem import Problem
@@ -58,7 +63,7 @@ class _SchemaValues(NamedTuple):
 
     schema: Schema | None
     places: _Rows
-    values: Values
+    values: DecodedValues
 
 
 def decode_batches(view: LogView, rows: int = _BATCH_ROWS) -> Iterator[tuple[str, DecodedBatch]]:
@@ -84,8 +89,10 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
     for schema, number in of_channel.items():
         places = np.flatnonzero(of_row == number)
         data = batch.column("data") if len(places) == len(of_row) else batch.column("data").take(pa.array(places))
-        for values in decoder.values(schema, data) if len(places) else ():
-            decoded.append(_SchemaValues(schema, places if values.rows is None else places[values.rows], values))
+        for values in decoder.decode_values(schema, data) if len(places) else ():
+            decoded.append(
+                _SchemaValues(schema, places if values.message_rows is None else places[values.message_rows], values)
+            )
     kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
     fields = () if kinds <= {kind.name for kind in all_kinds() if not kind.names_senders} else _SOURCE_COLUMNS
     return _merge_values(_build_message_columns(batch, fields), decoded, endpoint)
@@ -104,7 +111,7 @@ def _merge_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: s
     """Return what was found of a batch, in the order of its messages."""
     pieces, places, aside = [], [], [UNDECODED_SCHEMA.empty_table()]
     for part in decoded:
-        reason, data = part.values.reason, part.values.data
+        reason, data = part.values.failure_reasons, part.values.failed_payloads
         good = np.ones(len(part.places), np.bool_) if reason is None else np.asarray(reason.is_null())
         pieces.append(_build_rows(about, part, good))
         places.append(part.places[good])
@@ -123,22 +130,22 @@ def _merge_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: s
 def _build_rows(about: pa.Table, decoded: _SchemaValues, good: _Rows) -> pa.Table:
     """Return what was decoded, beside what there is of its messages."""
     schema, places, values = decoded
-    is_whole = good.all() and len(places) == about.num_rows and values.rows is None
+    is_whole = good.all() and len(places) == about.num_rows and values.message_rows is None
     rows = about if is_whole else about.take(pa.array(places[good]))
-    value = values.value if good.all() else values.value.filter(pa.array(good))
+    value = values.value_column if good.all() else values.value_column.filter(pa.array(good))
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     if schema is not None and schema.encoding == "struct":
-        element = np.zeros(len(value), np.int32) if values.element is None else values.element[good]
+        element = np.zeros(len(value), np.int32) if values.element_indexes is None else values.element_indexes[good]
         columns[_ELEMENT_COLUMN] = pa.array(element, pa.int32())
     is_known = schema is not None and schema.encoding
-    names = field_names(value.type, columns) if is_known else ["data"]
-    return pa.table(columns | dict(zip(names, build_field_arrays(value), strict=True)))
+    names = list_value_column_names(value.type, columns) if is_known else ["data"]
+    return pa.table(columns | dict(zip(names, split_value_columns(value), strict=True)))
 
 
 def merge_tables(pieces: Sequence[pa.Table]) -> pa.Table:
     """Return all rows with the columns of all, each of the type that has all its values."""
     columns = reduce(find_common_columns, (piece.schema for piece in pieces))
-    return pa.concat_tables([with_columns(piece, columns) for piece in pieces])
+    return pa.concat_tables([cast_table_columns(piece, columns) for piece in pieces])
 
 
 class UndecodedReporter:

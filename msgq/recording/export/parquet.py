@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from msgq.decoding.arrow_types import find_common_columns, with_columns
+from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.errors import RecordingError
 from msgq.recording.export.decoded_tables import UndecodedReporter, decode_batches, merge_tables
 from msgq.recording.mcap_io.recording_files import make_safe_file_name
@@ -116,7 +116,7 @@ class _ParquetFile:
         if self.writer is None:
             self.pieces.append(self.path.with_suffix(f".{len(self.pieces)}"))
             self.writer = open_parquet_writer(self.pieces[-1], columns)
-        self.writer.write_table(with_columns(rows, columns))
+        self.writer.write_table(cast_table_columns(rows, columns))
 
     def close(self) -> None:
         """Let go of the file; the next rows begin another piece."""
@@ -135,7 +135,7 @@ class _ParquetFile:
             for piece in self.pieces:
                 with pq.ParquetFile(piece) as file:
                     for group in range(file.num_row_groups):
-                        writer.write_table(with_columns(file.read_row_group(group), self.columns))
+                        writer.write_table(cast_table_columns(file.read_row_group(group), self.columns))
                 piece.unlink()
 
 

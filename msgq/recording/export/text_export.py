@@ -6,8 +6,8 @@ import csv
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-from msgq.decoding.decoders import Undecoded, as_json
-from msgq.decoding.json_values import json_text, json_value
+from msgq.decoding.json_values import convert_to_json, format_json_text
+from msgq.decoding.payload_decoder import Undecoded, convert_decoded_to_json
 from msgq.recording.reader.message import Message
 
 #: Columns of a message next to its payload.
@@ -23,12 +23,12 @@ def make_json_row(message: Message, value: Any) -> dict[str, Any]:
     """
     fields = {name: getattr(message, name) for name in EXPORT_FIELDS}
     fields["origin_time"] = message.origin_time or None
-    json_payload = as_json(value, message.data)
+    json_payload = convert_decoded_to_json(value, message.data)
     if not isinstance(json_payload, Undecoded):
         return fields | {"value": json_payload}
     return (
         fields
-        | {"data": json_value(json_payload.data)}
+        | {"data": convert_to_json(json_payload.data)}
         | ({"reason": json_payload.reason} if json_payload.reason else {})
     )
 
@@ -37,7 +37,7 @@ def write_jsonl(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
     """Write one JSON object per line, see `make_json_row`; return the number of messages."""
     count = 0
     for message, value in decoded:
-        file.write(f"{json_text(make_json_row(message, value))}\n")
+        file.write(f"{format_json_text(make_json_row(message, value))}\n")
         count += 1
     return count
 
@@ -49,7 +49,7 @@ def write_csv(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
     writer.writerow((*EXPORT_FIELDS, "value", "data", "reason"))
     for message, value in decoded:
         row = make_json_row(message, value)
-        text = json_text(row["value"]) if "value" in row else ""
+        text = format_json_text(row["value"]) if "value" in row else ""
         writer.writerow((*(row[name] for name in EXPORT_FIELDS), text, row.get("data"), row.get("reason")))
         count += 1
     return count

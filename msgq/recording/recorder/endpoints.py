@@ -16,7 +16,7 @@ from msgq.common import naming
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.common.selection import SelectedEndpoints
-from msgq.decoding.stamps import find_time_offset
+from msgq.decoding.time_fields import find_time_field_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import Source
 from msgq.kinds import carrier_of, get_kind, kind_of, stored_kinds, subject_of
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 def publish_offset(schema: Schema | None) -> int:
     """Return where in a message its publishing time is, the field `publish_time` of a struct schema; or -1."""
-    offset = find_time_offset(schema, "publish_time")
+    offset = find_time_field_offset(schema, "publish_time")
     return -1 if offset is None else offset
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pa_types
 
-from msgq.decoding.arrow_types import find_common_columns, with_columns
+from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.lake.catalog import quote_name
 from msgq.lake.silver.manifest import EndpointFiles, SilverManifest
 from msgq.lake.silver.table_assignment import silver_table
@@ -131,8 +131,8 @@ def _convert_on_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> D
     def convert_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             table = pa.Table.from_batches([batch]).rename_columns([*own.names, _DATE_FIELD.name])
-            table = with_columns(table, own.append(_DATE_FIELD))
-            yield from with_columns(table, columns).to_batches()
+            table = cast_table_columns(table, own.append(_DATE_FIELD))
+            yield from cast_table_columns(table, columns).to_batches()
 
     plain = rows.toDF(*map(str, range(len(rows.columns))))  # mapInArrow takes dots and backticks in names for syntax
     return plain.mapInArrow(convert_batches, spark_schema(columns))

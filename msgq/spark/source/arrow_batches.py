@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from msgq.decoding.columns import ColumnDecoder, Values
+from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.errors import InvalidValueError
 from msgq.lake.columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
 from msgq.lake.schema_ids import schema_id
@@ -131,17 +131,22 @@ def decode_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         codes = batch.column("channel").to_numpy()
         for code in np.unique(codes).tolist():
             same_channel = batch if (codes == code).all() else batch.filter(pa.array(codes == code))
-            for values in decoder.values(log.channels[code].schema, same_channel.column("data")):
-                rows = same_channel if values.rows is None else same_channel.take(pa.array(values.rows))
+            for values in decoder.decode_values(log.channels[code].schema, same_channel.column("data")):
+                rows = same_channel if values.message_rows is None else same_channel.take(pa.array(values.message_rows))
                 yield _record_batch(log, schema, rows, _value_columns(values))
 
 
-def _value_columns(values: Values) -> dict[str, pa.Array]:
-    count = len(values.value)
-    element = np.zeros(count, np.int32) if values.element is None else values.element
-    reason = pa.nulls(count, pa.string()) if values.reason is None else values.reason
-    data = pa.nulls(count, pa.binary()) if values.data is None else values.data
-    return {"value": values.value, "element_index": pa.array(element, pa.int32()), "reason": reason, "data": data}
+def _value_columns(values: DecodedValues) -> dict[str, pa.Array]:
+    count = len(values.value_column)
+    element = np.zeros(count, np.int32) if values.element_indexes is None else values.element_indexes
+    reason = pa.nulls(count, pa.string()) if values.failure_reasons is None else values.failure_reasons
+    data = pa.nulls(count, pa.binary()) if values.failed_payloads is None else values.failed_payloads
+    return {
+        "value": values.value_column,
+        "element_index": pa.array(element, pa.int32()),
+        "reason": reason,
+        "data": data,
+    }
 
 
 def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.schema import Schema
-from msgq.decoding.stamps import find_time_offset
+from msgq.decoding.time_fields import find_time_field_offset
 
 _TIME_BYTES = 8
 
@@ -17,7 +17,7 @@ _TIME_BYTES = 8
 @lru_cache(maxsize=1024)
 def origin_offset(schema: Schema | None) -> int | None:
     """Return where in a message its origin time is, the field `origin_time` of a struct schema; None: it has none."""
-    return find_time_offset(schema, "origin_time")
+    return find_time_field_offset(schema, "origin_time")
 
 
 def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:

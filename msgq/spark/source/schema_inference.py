@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from msgq.decoding.columns import ColumnDecoder
-from msgq.decoding.decoders import Undecoded
+from msgq.decoding.column_decoder import ColumnDecoder
+from msgq.decoding.payload_decoder import Undecoded
 from msgq.lake.delta_types import delta_type
 from msgq.recording import LogReader
 from msgq.recording.reader.arrow_batches import read_batches
@@ -20,8 +20,10 @@ def infer_value_type(log: LogReader) -> pa.DataType | None:
         return None
     schema = log.channels[batch.column("channel")[-1].as_py()].schema
     decoder = ColumnDecoder(allowed=delta_type)
-    known_type = decoder.type(schema)
+    known_type = decoder.find_value_type(schema)
     if known_type is None:
-        values = [decoder.value(schema, payload) for payload in batch.column("data").to_pylist()]
-        known_type = decoder.column(schema, [value for value in values if not isinstance(value, Undecoded)]).type
+        values = [decoder.decode_payload(schema, payload) for payload in batch.column("data").to_pylist()]
+        known_type = decoder.build_schema_column(
+            schema, [value for value in values if not isinstance(value, Undecoded)]
+        ).type
     return pa.string() if pa.types.is_null(known_type) else known_type

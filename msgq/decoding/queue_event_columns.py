@@ -11,19 +11,19 @@ import pyarrow.compute as pc
 from msgq.common.queue_events import EVENT_ENCODING, EVENT_FIELDS, EVENT_HEAD_BYTES, SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import build_arrow_array
-from msgq.decoding.fixed_headers import heads
+from msgq.decoding.fixed_headers import read_fixed_headers
 
 EVENT_HEAD_DTYPE = np.dtype(list(EVENT_FIELDS))
 #: By the number of an event what it is; "": there is none of this number.
-EVENT_NAMES = np.array([Event(number).name.lower() if number in set(Event) else "" for number in range(256)])
+EVENT_NAME_BY_NUMBER = np.array([Event(number).name.lower() if number in set(Event) else "" for number in range(256)])
 
 
-def is_event(schema: Schema | None) -> bool:
+def is_queue_event_schema(schema: Schema | None) -> bool:
     """Return whether messages of a schema are events of a queue."""
     return schema is not None and schema.encoding == EVENT_ENCODING
 
 
-def explain_other_layout(schema: Schema) -> str | None:
+def explain_unknown_event_layout(schema: Schema) -> str | None:
     """Return why heads cannot be read: the schema says that they are others than those known here; None: they can."""
     if not schema.data or schema.data == SCHEMA.data:
         return None
@@ -32,15 +32,15 @@ def explain_other_layout(schema: Schema) -> str | None:
 
 def read_event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return which payloads are events, and the heads of those that are, `EVENT_HEAD_DTYPE`."""
-    whole, heads_found = heads(data, EVENT_HEAD_DTYPE)
-    known = EVENT_NAMES[heads_found["event"]] != ""
+    whole, heads_found = read_fixed_headers(data, EVENT_HEAD_DTYPE)
+    known = EVENT_NAME_BY_NUMBER[heads_found["event"]] != ""
     whole[whole] = known
     return whole, heads_found[known]
 
 
-def event_names(event_rows: np.ndarray[Any, Any]) -> pa.Array:
+def list_event_names(event_rows: np.ndarray[Any, Any]) -> pa.Array:
     """Return what happened, of each head."""
-    return pa.array(EVENT_NAMES[event_rows["event"]], pa.string())
+    return pa.array(EVENT_NAME_BY_NUMBER[event_rows["event"]], pa.string())
 
 
 def read_event_payloads(data: pa.BinaryArray) -> pa.Array:
@@ -48,10 +48,10 @@ def read_event_payloads(data: pa.BinaryArray) -> pa.Array:
     return pc.binary_slice(data, EVENT_HEAD_BYTES, np.iinfo(np.int32).max)
 
 
-def read_event_values(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:
+def build_event_structs(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:
     """Return events of queues: the fields of their heads, what happened as text, and `payload`: what is behind them."""
     names = list(heads.dtype.names or ())
     fields = {name: build_arrow_array(heads[name]) for name in names}
     number = pa.array(heads["number"].astype(np.int64))  # as in `work`: 63 bits are not used up
-    made = fields | {"event": event_names(heads), "number": number, "payload": read_event_payloads(data)}
+    made = fields | {"event": list_event_names(heads), "number": number, "payload": read_event_payloads(data)}
     return pa.StructArray.from_arrays(list(made.values()), list(made))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _SCHEMAS_MAX = 100_000
-_GENERIC_MAX = 20  # generic structs in each other
+_GENERIC_NESTING_MAX = 20  # generic structs in each other
 
 
 def main(path: str) -> None:
@@ -24,7 +24,7 @@ def main(path: str) -> None:
     # The file may have another copy of what schema.capnp imports, such as c++.capnp. One parser takes one of them only.
     parser = capnp.SchemaParser()
     module = parser.load(path, imports=[str(Path(path).parent)])
-    encoded_nodes = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _iter_schemas(module)}
+    encoded_nodes = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _iterate_needed_schemas(module)}
     message = request.new_message()
     nodes = message.init("nodes", len(encoded_nodes))
     for number, content in enumerate(encoded_nodes.values()):
@@ -33,9 +33,9 @@ def main(path: str) -> None:
     sys.stdout.buffer.write(message.to_bytes())
 
 
-def _iter_schemas(module: Any) -> Iterator[Any]:
+def _iterate_needed_schemas(module: Any) -> Iterator[Any]:
     """Give the schemas of a file, and those that their fields have."""
-    waiting: list[tuple[Any, tuple[str, ...]]] = [(nested.schema, ()) for nested in _iter_nested_schemas(module)]
+    waiting: list[tuple[Any, tuple[str, ...]]] = [(nested.schema, ()) for nested in _iterate_nested_definitions(module)]
     seen = set[tuple[str, ...]]()
     while waiting and len(seen) < _SCHEMAS_MAX:
         schema, way = waiting.pop()
@@ -44,12 +44,12 @@ def _iter_schemas(module: Any) -> Iterator[Any]:
             inner, said = _find_field_schema(field), field.proto
             # What a parameter is, only the way to a generic struct tells.
             key = (*(way if schema.node.isGeneric else ()), str(said.slot.type if said.which() == "slot" else said))
-            if inner is not None and key not in seen and len(key) < _GENERIC_MAX:
+            if inner is not None and key not in seen and len(key) < _GENERIC_NESTING_MAX:
                 seen.add(key)
                 waiting.append((inner, key))
 
 
-def _iter_nested_schemas(module: Any) -> Iterator[Any]:
+def _iterate_nested_definitions(module: Any) -> Iterator[Any]:
     """Give the structs and enums that a file, or a struct, defines."""
     for nested in module.schema.node.nestedNodes:
         value = getattr(module, nested.name, None)  # an annotation is not an attribute
@@ -57,7 +57,7 @@ def _iter_nested_schemas(module: Any) -> Iterator[Any]:
             continue
         if value.schema.node.which() in ("struct", "enum"):
             yield value
-        yield from _iter_nested_schemas(value)
+        yield from _iterate_nested_definitions(value)
 
 
 def _find_field_schema(field: Any) -> Any:

@@ -15,16 +15,16 @@ import numpy as np
 from msgq.common import queue_events
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
-from msgq.decoding.capnproto.schema import read_struct_type
+from msgq.decoding.capnproto.schema_reader import read_capnp_struct
 from msgq.decoding.core import CapnpReader, CdrReader, FlatBufferReader
-from msgq.decoding.flatbuffer.schema import read_table_type
-from msgq.decoding.json_values import json_value
-from msgq.decoding.structs import parse_schema_struct
+from msgq.decoding.flatbuffer.schema_reader import read_flatbuffer_table
+from msgq.decoding.json_values import convert_to_json
+from msgq.decoding.struct_definitions import parse_schema_struct
 
 DecodeFunction = Callable[[bytes], Any]
-NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself
-_SHARED_VALUE_TAG = b"\x1d"  # in CBOR, however long it is written
-_REASON_MAX = 500  # characters
+VALUE_NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself
+_CBOR_SHARED_VALUE_TAG = b"\x1d"  # in CBOR, however long it is written
+_REASON_CHARACTERS_MAX = 500  # characters
 _LEAF_TYPES = (str, int, float, bytes, type(None))
 
 
@@ -36,13 +36,13 @@ class Undecoded:
     reason: str
 
 
-class Decoders:
+class PayloadDecoder:
     """Decodes messages of any schemas; makes a decoder for each schema once. One thread at a time."""
 
     def __init__(self) -> None:
         self._decode_functions: dict[Schema, DecodeFunction | str] = {}
 
-    def value(self, schema: Schema | None, data: bytes) -> Any:
+    def decode_payload(self, schema: Schema | None, data: bytes) -> Any:
         """Return what a payload says: itself where there is no encoding, `Undecoded` where that fails."""
         if schema is None or not schema.encoding:
             return data
@@ -57,8 +57,8 @@ class Decoders:
             return Undecoded(data, _shorten_reason(f"{schema.encoding}: {error or type(error).__name__}"))
 
 
-def as_json(value: Any, data: bytes) -> Any:
-    """Return what `Decoders.value` gave made of what JSON has, by the rules of `json_values`.
+def convert_decoded_to_json(value: Any, data: bytes) -> Any:
+    """Return what `PayloadDecoder` returned made of what JSON has, by the rules of `json_values`.
 
     A payload without a known encoding, which is bytes, is an `Undecoded` with the reason "". A value that JSON cannot
     say is one as well.
@@ -73,22 +73,22 @@ def as_json(value: Any, data: bytes) -> Any:
     if value is data:
         return Undecoded(data, "")
     try:
-        return json_value(value)
+        return convert_to_json(value)
     except Exception as error:  # what somebody sent may be any object of any library
         return Undecoded(data, f"it cannot be shown: {error or type(error).__name__}")
 
 
-def is_deep(value: Any) -> bool:
+def is_nested_too_deep(value: Any) -> bool:
     """Return whether a value is nested deeper than NESTING_MAX levels."""
     level = [value]
-    for _ in range(NESTING_MAX):
-        level = [part for item in level for part in _child_values(item) if not isinstance(part, _LEAF_TYPES)]
+    for _ in range(VALUE_NESTING_MAX):
+        level = [part for item in level for part in _list_child_values(item) if not isinstance(part, _LEAF_TYPES)]
         if not level:
             return False
     return True
 
 
-def _child_values(value: Any) -> Iterable[Any]:
+def _list_child_values(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return chain(value, value.values())
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -121,20 +121,20 @@ def find_schema_error(schema: Schema) -> str:
 
 def _shorten_reason(reason: str) -> str:
     """Return a reason that does not repeat all that somebody sent."""
-    return reason if len(reason) <= _REASON_MAX else f"{reason[:_REASON_MAX]}..."
+    return reason if len(reason) <= _REASON_CHARACTERS_MAX else f"{reason[:_REASON_CHARACTERS_MAX]}..."
 
 
 def _make_json_decoder(_schema: Schema) -> DecodeFunction:
-    return _check_depth(json.loads)
+    return _limit_nesting(json.loads)
 
 
-def _check_depth(decode: DecodeFunction) -> DecodeFunction:
+def _limit_nesting(decode: DecodeFunction) -> DecodeFunction:
     """Return a decoder that refuses what is nested too deeply: where messages say how deep they are."""
 
     def decode_bounded(data: bytes) -> Any:
         value = decode(data)
-        if is_deep(value):
-            raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
+        if is_nested_too_deep(value):
+            raise ValueError(f"it is nested deeper than {VALUE_NESTING_MAX} levels")
         return value
 
     return decode_bounded
@@ -143,7 +143,7 @@ def _check_depth(decode: DecodeFunction) -> DecodeFunction:
 def _make_msgpack_decoder(_schema: Schema) -> DecodeFunction:
     import msgpack
 
-    return _check_depth(lambda data: msgpack.unpackb(data, strict_map_key=False))
+    return _limit_nesting(lambda data: msgpack.unpackb(data, strict_map_key=False))
 
 
 def _make_cbor_decoder(_schema: Schema) -> DecodeFunction:
@@ -151,11 +151,11 @@ def _make_cbor_decoder(_schema: Schema) -> DecodeFunction:
 
     def decode(data: bytes) -> Any:
         value = cbor2.loads(data)
-        if _SHARED_VALUE_TAG in data and _has_shared_value(value, set()):
+        if _CBOR_SHARED_VALUE_TAG in data and _has_shared_value(value, set()):
             raise ValueError("it refers to a value within it (tag 29); what does so may have no end")
         return value
 
-    return _check_depth(decode)
+    return _limit_nesting(decode)
 
 
 def _has_shared_value(value: Any, seen: set[int]) -> bool:
@@ -227,11 +227,11 @@ def _make_ros1_decoder(schema: Schema) -> DecodeFunction:
 
 
 def _make_flatbuffer_decoder(schema: Schema) -> DecodeFunction:
-    return FlatBufferReader(read_table_type(schema.name, schema.data)).read
+    return FlatBufferReader(read_flatbuffer_table(schema.name, schema.data)).read
 
 
 def _make_capnproto_decoder(schema: Schema) -> DecodeFunction:
-    return CapnpReader(read_struct_type(schema.name, schema.data)).read
+    return CapnpReader(read_capnp_struct(schema.name, schema.data)).read
 
 
 def _make_queue_event_decoder(_schema: Schema) -> DecodeFunction:
@@ -258,5 +258,5 @@ _DECODER_MAKERS: dict[str, Callable[[Schema], DecodeFunction]] = {
     queue_events.EVENT_ENCODING: _make_queue_event_decoder,
 }
 #: What can be decoded here, and of that what needs no schema's text.
-ENCODINGS = frozenset(_DECODER_MAKERS)
+DECODABLE_ENCODINGS = frozenset(_DECODER_MAKERS)
 SELF_DESCRIBING_ENCODINGS = frozenset(("json", "msgpack", "cbor", queue_events.EVENT_ENCODING))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgq.common.schema import Schema
+from msgq.decoding.cdr_types import CdrStruct
 from msgq.decoding.idl import parse_idl_struct
 from msgq.decoding.rosmsg import parse_ros1_struct, parse_ros2_struct
-from msgq.decoding.type_model import Struct
 
-_DEFINITION_PARSERS: dict[tuple[str, str], Callable[[str, str], Struct]] = {
+_DEFINITION_PARSERS: dict[tuple[str, str], Callable[[str, str], CdrStruct]] = {
     ("ros1", "ros1msg"): parse_ros1_struct,
     ("cdr", "ros2msg"): parse_ros2_struct,
     ("cdr", "ros2idl"): parse_idl_struct,
@@ -17,7 +17,7 @@ _DEFINITION_PARSERS: dict[tuple[str, str], Callable[[str, str], Struct]] = {
 }
 
 
-def parse_schema_struct(schema: Schema) -> Struct:
+def parse_schema_struct(schema: Schema) -> CdrStruct:
     """Return what messages of a schema are made of, whose encoding is "cdr" or "ros1".
 
     Raises

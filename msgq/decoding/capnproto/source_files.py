@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,15 +17,15 @@ from msgq.errors import InvalidValueError
 #: A comment, an import with its keyword and file, or another string, which may lack its end: each byte is read once.
 _IMPORT_PATTERN = re.compile(rb'#[^\n]*|\b(import|embed)\s*"((?:[^"\\]|\\.)*)"|"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 _FILE_ID_PATTERN = re.compile(rb"^[ \t]*@0x([0-9a-fA-F]+)[ \t]*;", re.MULTILINE)
-_FILES_MAX = 10_000
+_SCHEMA_FILES_MAX = 10_000
 
 
-class Sources:
+class CapnpSourceFiles:
     """The files of one schema.
 
     Attributes
     ----------
-    texts : of each name in the folder, the content.
+    content_by_name : the content of each file of the folder.
     """
 
     def __init__(self, path: Path, import_paths: Sequence[Path]) -> None:
@@ -46,54 +47,57 @@ class Sources:
         self._names: dict[Path, str] = {}
         self._by_id: dict[tuple[str, bytes], str] = {}
         self._waiting: list[tuple[Path, str, bytes]] = []
-        self.texts: dict[str, bytes] = {}
-        self._make_file_name(path, is_text=True)
+        self.content_by_name: dict[str, bytes] = {}
+        self._add_source_file(path, is_text=True)
         while self._waiting:
             file, name, content = self._waiting.pop()
-            self.texts[name] = _IMPORT_PATTERN.sub(lambda match, file=file: self._resolve_import(match, file), content)  # type: ignore[misc]
+            rewrite_import = partial(self._rewrite_import, within=file)
+            self.content_by_name[name] = _IMPORT_PATTERN.sub(rewrite_import, content)
 
-    def write(self, folder: Path) -> None:
+    def write_to_folder(self, folder: Path) -> None:
         """Write the files."""
-        for name, content in self.texts.items():
+        for name, content in self.content_by_name.items():
             (folder / name).write_bytes(content)
 
-    def _resolve_import(self, match: re.Match[bytes], within: Path) -> bytes:
+    def _rewrite_import(self, match: re.Match[bytes], within: Path) -> bytes:
         """Return an import with the file's name in the folder; return other matches unchanged."""
         if match[1] is None:
             return match[0]
         imported = match[2].decode(errors="surrogateescape")
-        file = next((candidate for candidate in self._list_candidates(imported, within) if candidate.is_file()), None)
+        file = next(
+            (candidate for candidate in self._list_import_candidates(imported, within) if candidate.is_file()), None
+        )
         if file is None:
             where = "; give the folder that has it with -I (import_paths)" if imported.startswith("/") else ""
             raise InvalidValueError(f"{within} is no schema: it imports {imported!r}, which is not found{where}")
         return b'%s "/%s"' % (
             match[1],
-            self._make_file_name(file, match[1] == b"import").encode(errors="surrogateescape"),
+            self._add_source_file(file, match[1] == b"import").encode(errors="surrogateescape"),
         )
 
-    def _list_candidates(self, imported: str, within: Path) -> Iterator[Path]:
+    def _list_import_candidates(self, imported: str, within: Path) -> Iterator[Path]:
         if imported.startswith("/"):
             yield from (folder / imported[1:] for folder in self._folders)
         else:  # for a link, first in the folder of the link
             yield from (folder / imported for folder in (within.parent, within.resolve().parent))
 
-    def _make_file_name(self, file: Path, is_text: bool) -> str:
+    def _add_source_file(self, file: Path, is_text: bool) -> str:
         """Return the name of a file in the folder. Copies, which have the same name and id, are one file."""
         real = file.resolve()
         if real in self._names:
             return self._names[real]
-        if len(self._names) == _FILES_MAX:
-            raise InvalidValueError(f"{file} is one file too many: a schema may have {_FILES_MAX} files")
+        if len(self._names) == _SCHEMA_FILES_MAX:
+            raise InvalidValueError(f"{file} is one file too many: a schema may have {_SCHEMA_FILES_MAX} files")
         content = file.read_bytes()
         said = _FILE_ID_PATTERN.search(content) if is_text else None
         key = (file.name, said[1].lower() if said else str(real).encode(errors="surrogateescape"))
         name = self._by_id.get(key)
         if name is None:
             name, number = file.name, len(self._names)
-            while name in self.texts:
+            while name in self.content_by_name:
                 name, number = f"{number}-{file.name}", number + 1
             self._by_id[key] = name
-            self.texts[name] = content
+            self.content_by_name[name] = content
             if is_text:
                 self._waiting.append((file, name, content))
         self._names[real] = name

@@ -11,7 +11,7 @@ from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
 
 
-def find_time_offset(schema: Schema | None, field: str) -> int | None:
+def find_time_field_offset(schema: Schema | None, field: str) -> int | None:
     """Return the byte at which messages of a struct schema have a field with a time, 8 bytes; None: they have none."""
     if schema is None or schema.encoding != "struct":
         return None
@@ -26,9 +26,9 @@ def find_time_offset(schema: Schema | None, field: str) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def make_stamp_dtype(schema: Schema | None, fields: tuple[str, ...]) -> np.dtype[Any] | None:
+def make_time_fields_dtype(schema: Schema | None, fields: tuple[str, ...]) -> np.dtype[Any] | None:
     """Return a dtype of the size of messages of a struct schema that has only these times; None: they lack one."""
-    offsets = [find_time_offset(schema, field) for field in fields]
+    offsets = [find_time_field_offset(schema, field) for field in fields]
     if schema is None or None in offsets:
         return None
     itemsize = struct_dtype(schema).itemsize
