@@ -1,0 +1,96 @@
+"""README and the guides name their subjects: few pronouns, few semicolons, and no words of this project only."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.meta.sources import ROOT
+
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
+#: Pages in the former style. A page that passes must leave the list.
+NOT_REWRITTEN = {
+    "docs/benchmarks.md",
+    "docs/guides/bridge.md",
+    "docs/guides/c.md",
+    "docs/guides/channels.md",
+    "docs/guides/cli.md",
+    "docs/guides/decoding.md",
+    "docs/guides/fake-events.md",
+    "docs/guides/frames.md",
+    "docs/guides/lake.md",
+    "docs/guides/masters.md",
+    "docs/guides/playing.md",
+    "docs/guides/queues.md",
+    "docs/guides/recording.md",
+    "docs/guides/records.md",
+    "docs/guides/simulation.md",
+    "docs/guides/spark.md",
+    "docs/guides/tables.md",
+    "docs/guides/tracking.md",
+    "docs/guides/zmq.md",
+    "docs/internals/aarch64.md",
+    "docs/internals/architecture.md",
+    "docs/internals/channel-protocol.md",
+    "docs/internals/clock.md",
+    "docs/internals/decisions.md",
+    "docs/internals/layout.md",
+    "docs/internals/queue-protocol.md",
+    "docs/internals/record-protocol.md",
+    "docs/internals/scaling.md",
+    "docs/internals/testing.md",
+    "docs/internals/topic-protocol.md",
+}
+PRONOUNS = {
+    *("it", "itself", "that", "what", "which", "who", "whom", "whoever", "whatever", "whichever"),
+    *("nobody", "somebody", "anybody", "everybody", "they", "them", "these", "those"),
+}
+#: Of a thousand words. READMEs of comparable projects have 10 to 32 pronouns.
+MOST_PRONOUNS, MOST_SEMICOLONS = 35, 3
+BANNED_WORDS = {
+    "anew": "again",
+    "astray": "lost",
+    "beside itself": "in addition",
+    "forsaken": "without a publisher",
+    "in vain": "without result",
+    "kin": "the other methods",
+    "nobody": "no process",
+    "onlooker": "observer",
+    "somebody": "another process",
+    "so far": "yet",
+    "thrice": "three times",
+    "told": "notified, or reported",
+    "whoever": "the process",
+}
+
+
+def prose(page: str) -> str:
+    """Return a page without code, tables' markup and addresses of links."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "X", text)
+    return re.sub(r"\]\([^)]*\)|<[^>]+>", "", text)
+
+
+def faults(page: str) -> list[str]:
+    """Return how a page breaks the rules."""
+    text = prose(page)
+    words = [word.lower() for word in re.findall(r"[A-Za-z']+", text)]
+    thousands = max(len(words), 300) / 1000  # three pronouns in a page of ten words are no fault
+    pronouns = sum(word in PRONOUNS for word in words) / thousands
+    semicolons = text.count(";") / thousands
+    spaced = " ".join(words)
+    return [
+        *([f"{pronouns:.0f} pronouns of 1,000 words"] if pronouns > MOST_PRONOUNS else []),
+        *([f"{semicolons:.0f} semicolons of 1,000 words"] if semicolons > MOST_SEMICOLONS else []),
+        *(f"'{word}': write {better}" for word, better in BANNED_WORDS.items() if re.search(rf"\b{word}\b", spaced)),
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_REWRITTEN])
+def test_page_names_its_subjects(page: str) -> None:
+    assert faults(page) == []
+
+
+def test_pages_that_pass_have_left_the_list() -> None:
+    assert [page for page in sorted(NOT_REWRITTEN) if not (ROOT / page).exists() or not faults(page)] == []
