@@ -69,7 +69,7 @@ class Bridge:
         self._closing = self._closed = False
         try:
             for topic, host in sources.items():
-                self._links[topic] = self._make_in_link(topic, host)
+                self._links[topic] = self._make_incoming_link(topic, host)
         except BaseException:
             self.close()
             raise
@@ -116,7 +116,7 @@ class Bridge:
                 self._next_poll_s = now_s + POLL_PERIOD_S
             if now_s >= end_s:
                 return True
-            for link in self._loop.ready(min(end_s, self._next_poll_s) - now_s):
+            for link in self._loop.wait_for_links(min(end_s, self._next_poll_s) - now_s):
                 link.forward()
         return False
 
@@ -126,7 +126,7 @@ class Bridge:
 
     def flows(self) -> list[FlowStats]:
         """Return the counts of each topic that is or should be forwarded, sorted by name. Also after `close`."""
-        return [self._links[topic].flow() for topic in sorted(self._links)]
+        return [self._links[topic].get_flow_stats() for topic in sorted(self._links)]
 
     def close(self) -> None:
         """End `run` if another thread is in it, and close all sockets. Closing twice does nothing."""
@@ -148,12 +148,12 @@ class Bridge:
             link.close()
         self._loop.close()
 
-    def _make_in_link(self, topic: str, host: str) -> BridgeLink:
+    def _make_incoming_link(self, topic: str, host: str) -> BridgeLink:
         kind = kind_of(validate_endpoint(topic))
         if not kind.crosses_bridges:
             raise InvalidValueError(f"{topic} cannot come in: only {_name_bridged_kinds()} cross a bridge")
         check_source(kind.bare_name(topic), host)
-        return kind.bridge.open_in(self._loop, topic, host, self._segment_size)
+        return kind.bridge.open_incoming_link(self._loop, topic, host, self._segment_size)
 
     def _poll(self) -> None:
         """See what there is and who publishes it; begin and end what follows from that."""
@@ -162,7 +162,7 @@ class Bridge:
             found = kind.bridge.find_states()
             for name in found:
                 if name not in self._links and name in self._out:
-                    self._links[name] = kind.bridge.open_out(self._loop, name, self._zmq_names)
+                    self._links[name] = kind.bridge.open_outgoing_link(self._loop, name, self._zmq_names)
             states |= found
         for name, link in self._links.items():
             link.poll(states.get(name))

@@ -20,7 +20,7 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, open_subscriber
-from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING, IncomingLink, KindBridge, OutgoingLink
+from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING_STATE, IncomingLink, KindBridge, OutgoingLink
 from msgq.kinds.snapshots import list_inodes
 
 NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
@@ -42,8 +42,8 @@ class ChannelOut(OutgoingLink):
     _channel_file: ChannelFile | None = None
     _broken: SegmentError | None = None
 
-    def _subscriber(self) -> Any:
-        channel_file = self._channel_file = open_channel_file(self._zmq_name, naming.prefix())
+    def _open_subscriber(self) -> Any:
+        channel_file = self._channel_file = open_channel_file(self._zmq_endpoint, naming.prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
         return open_subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
 
@@ -56,13 +56,13 @@ class ChannelOut(OutgoingLink):
             self.forward()  # what is left of the one before
             self.close()  # its counts stay
         if self._pub is None:
-            self._open()
+            self._open_sockets()
 
     def forward(self) -> None:
         """Hand on what there is, up to a batch."""
         messages = self._receive_batch()
-        self._count_lost()
-        self._send_all(messages)
+        self._update_lost_count()
+        self._send_messages(messages)
         if self._broken is not None:
             self.close()  # the next look opens it again
             self._set_state(str(self._broken))
@@ -101,7 +101,9 @@ class ChannelIn(IncomingLink):
         if self._pub is not None:
             return
         try:
-            self._channel_file = open_channel_file(self._zmq_name, naming.prefix(), None, writable=True, creator=NODE)
+            self._channel_file = open_channel_file(
+                self._zmq_endpoint, naming.prefix(), None, writable=True, creator=NODE
+            )
             self._pub = open_publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
         except InvalidValueError:
             raise
@@ -109,9 +111,9 @@ class ChannelIn(IncomingLink):
             self._leave()
             self._set_state(f"cannot come in: {error}")
             return
-        self._set_state(FORWARDING)
+        self._set_state(FORWARDING_STATE)
 
-    def _publish(self, message: bytes) -> bool:
+    def _publish_message(self, message: bytes) -> bool:
         try:
             self._pub.send(message)
         except (PoolExhaustedError, MessageTooLargeError) as error:
@@ -124,7 +126,7 @@ class ChannelIn(IncomingLink):
         return False
 
     def _leave(self) -> None:
-        self._close_pub()
+        self._close_publisher()
         channel_file, self._channel_file = self._channel_file, None
         if channel_file is not None:
             channel_file.close()
@@ -141,6 +143,6 @@ def _find_states() -> dict[str, int]:
 
 BRIDGE = KindBridge(
     find_states=_find_states,
-    open_out=ChannelOut,
-    open_in=lambda loop, channel, host, _: ChannelIn(loop, channel, host),
+    open_outgoing_link=ChannelOut,
+    open_incoming_link=lambda loop, channel, host, _: ChannelIn(loop, channel, host),
 )

@@ -143,7 +143,7 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
         path = naming.pool_path(name, prefix, uid)
         try:
             status = os.lstat(path)
-            if file_permissions.trusts(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
+            if file_permissions.is_trusted(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
                 yield FileRemoval(
                     CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "a pool whose channel is gone"
                 )

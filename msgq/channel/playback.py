@@ -54,10 +54,10 @@ class ChannelWriter(EndpointWriter):
         spec, target = self.spec, self._target
         try:
             return _Channel(
-                target.module,
+                target.backend_module,
                 KIND.bare_name(spec.endpoint),
-                capacity=spec.number("capacity"),
-                stamps=spec.flag("stamps"),
+                capacity=spec.get_positive_option("capacity"),
+                stamps=spec.get_flag_option("stamps"),
                 schema=usable_schema(spec.schema),
                 node=node,
                 prefix=target.prefix,
@@ -70,7 +70,9 @@ class ChannelWriter(EndpointWriter):
         known = self._publishers.get(name)
         if known is None:
             node = name.replace("\0", "") if len(name.encode()) <= NODE_BYTES_MAX else ""
-            slot_bytes = self.spec.number("slot_bytes") or _SLOT_BYTES  # larger messages make the pool grow
+            slot_bytes = (
+                self.spec.get_positive_option("slot_bytes") or _SLOT_BYTES
+            )  # larger messages make the pool grow
             with self._open(node or None) as channel:
                 known = self._publishers[name] = channel.publisher(slot_bytes=slot_bytes)
         return known
@@ -79,7 +81,7 @@ class ChannelWriter(EndpointWriter):
         """See `EndpointWriter`."""
         publisher = self._publisher(message.source.publisher)
         try:
-            publisher.send(message.data, origin_time=self._target.origin(message.age_ns))
+            publisher.send(message.data, origin_time=self._target.compute_origin_time(message.age_ns))
         except MessageTooLargeError as error:
             raise UnplayableError(str(error)) from None
 

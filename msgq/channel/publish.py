@@ -20,31 +20,31 @@ class ChannelTarget(PublishTarget):
     def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, existing_schema(wanted.endpoint))
 
-    def _open(self) -> None:
+    def _open_endpoint(self) -> None:
         self._channel_file = open_channel_file(
             self._name, naming.resolve_prefix(None), None, writable=True, creator=PUB_NODE_NAME
         )
-        if self._claims is not None:
-            self._channel_file.describe(self._claims, False)
+        if self._new_schema is not None:
+            self._channel_file.describe(self._new_schema, False)
         self._publisher = open_publisher(self._channel_file, PUB_NODE_NAME, None, None, _POOL_BYTES_MAX)
 
-    def _send(self, data: bytes) -> None:
-        self._publisher.send(data, timeout=self._wanted.timeout)
+    def _send_message(self, data: bytes) -> None:
+        self._publisher.send(data, timeout=self._options.timeout)
 
-    def _close(self) -> None:
+    def _close_endpoint(self) -> None:
         self._publisher.close()
         self._channel_file.close()
 
-    def wait(self, readers: int) -> None:
+    def wait_for_readers(self, readers: int) -> None:
         """Wait until so many subscribers are listed; passive ones never are."""
         began_s = time.monotonic()
         while (
             sum(subscriber.participant.alive is not False for subscriber in self._channel_file.stats().subscribers)
             < readers
         ):
-            timeout = self._wanted.timeout
+            timeout = self._options.timeout
             if timeout is not None and time.monotonic() - began_s >= timeout:
-                raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._wanted.endpoint)
+                raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._options.endpoint)
             time.sleep(_POLL_INTERVAL_S)
 
 

@@ -45,7 +45,7 @@ class ChannelFeed(EndpointFeed):
         }
         return SourceItem(data, facts, f"{last.publisher.name} {last.position}", self._schema)
 
-    def complaint(self) -> str:
+    def describe_losses(self) -> str:
         """Return how many messages were lost."""
         before, self._lost = self._lost, self._subscriber.lost
         return describe_lost(self._lost - before)

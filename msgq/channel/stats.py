@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.impl.channel.core import open_channel_file
-from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
 
 SUBSCRIBERS_SHOWN = 64  # subscribers of a channel, with their names
 
@@ -18,10 +18,10 @@ SUBSCRIBERS_SHOWN = 64  # subscribers of a channel, with their names
 class ChannelRow(EndpointRow[ChannelStats, EndpointCounts]):
     """A channel; `byte_rate` is of publishers that are there."""
 
-    unmeasured = MappingProxyType({"size": "nobody counts the sizes of messages of a channel"})
+    unmeasured_reasons = MappingProxyType({"size": "nobody counts the sizes of messages of a channel"})
 
     @property
-    def note(self) -> str:
+    def note_text(self) -> str:
         """What it is besides a plain channel."""
         return "" if self.stats.kind == "pubsub" else self.stats.kind
 
@@ -38,7 +38,7 @@ class ChannelRow(EndpointRow[ChannelStats, EndpointCounts]):
         return [f"{subscriber.node} {subscriber.participant}" for subscriber in self.stats.subscribers]
 
     @property
-    def publishing(self) -> int:
+    def live_publisher_count(self) -> int:
         """How many publish, each once."""
         rows = [row for row in self.stats.publishers if not row.left and not row.superseded]
         return sum(row.participant.alive is not False for row in rows)
@@ -48,24 +48,24 @@ class ChannelRow(EndpointRow[ChannelStats, EndpointCounts]):
         """For how long a subscriber may pause without losing a message, at this rate; None: nobody can tell."""
         return self.stats.capacity / self.rate if self.rate and self.stats.capacity else None
 
-    def _own(self) -> dict[str, Any]:
-        return {"use": self.stats.kind, "bytes": self.now.bytes, "tolerance_s": self.tolerance_s}
+    def _list_kind_fields(self) -> dict[str, Any]:
+        return {"use": self.stats.kind, "bytes": self.current_counts.bytes, "tolerance_s": self.tolerance_s}
 
 
 def describe(row: ChannelRow) -> Iterator[str]:
     """Return what is known of a channel, a line each."""
-    channel, file = row.stats, file_access(row.stats.path)
+    channel, file = row.stats, read_file_access(row.stats.path)
     publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
     limits = f"publishers: {publishers}, subscribers: {subscribers}"
     stamps = {None: "", True: ", stamps", False: ", no stamps"}[channel.stamps]
     holds = "not set yet" if channel.capacity is None else f"{channel.capacity} messages"
     pause = "" if row.tolerance_s is None else f"; at this rate a subscriber may pause for {row.tolerance_s:.3g} s"
-    yield f"  file         {channel.path}, {in_bytes(channel.hub_bytes)}; pools {in_bytes(channel.pool_bytes)}"
+    yield f"  file         {channel.path}, {format_bytes(channel.hub_bytes)}; pools {format_bytes(channel.pool_bytes)}"
     made = f"made by {channel.creator[0]} {channel.creator[1]}, age {format_age(channel.created_ns)}"
     yield f"  access       user {file.owner}, mode {file.mode}, {made}"
     yield f"  kind         {channel.kind}, {limits}{stamps}"
-    yield f"  published    {in_units(channel.messages)} messages"
-    yield f"  rate         {in_rate(row.rate)} messages/s, {in_bytes(row.byte_rate)}/s"
+    yield f"  published    {format_count(channel.messages)} messages"
+    yield f"  rate         {format_rate(row.rate)} messages/s, {format_bytes(row.byte_rate)}/s"
     yield f"  capacity     {holds}{pause}"
     yield f"  schema       {describe_schema(channel.schema)}"
     yield f"  publishers   {len(channel.publishers)}"
@@ -94,16 +94,20 @@ def _describe_publisher(publisher: ChannelPublisher) -> str:
         if publisher.left
         else f"{publisher.node} {publisher.participant}"
     )
-    pool = f"{publisher.slots} slots of {in_bytes(publisher.slot_bytes)}, {in_bytes(publisher.pool_bytes)}"
+    pool = f"{publisher.slots} slots of {format_bytes(publisher.slot_bytes)}, {format_bytes(publisher.pool_bytes)}"
     done = (
-        f"{in_units(publisher.sent)} sent, {in_units(publisher.refused)} refused, {in_units(publisher.evicted)} evicted"
+        f"{format_count(publisher.sent)} sent, {format_count(publisher.refused)} refused, "
+        f"{format_count(publisher.evicted)} evicted"
     )
     return f"{name}{'' if publisher.left else state}: {done}, {publisher.messages} there; {pool}"
 
 
 def _describe_subscriber(subscriber: ChannelSubscriber) -> str:
-    lag = "" if subscriber.lag is None else f", {in_units(subscriber.lag)} to read"
-    done = f"{in_units(subscriber.received)} received, {in_units(subscriber.lost)} lost in {subscriber.resets} laps"
+    lag = "" if subscriber.lag is None else f", {format_count(subscriber.lag)} to read"
+    done = (
+        f"{format_count(subscriber.received)} received, "
+        f"{format_count(subscriber.lost)} lost in {subscriber.resets} laps"
+    )
     return f"{subscriber.node} {subscriber.participant}: {done}{lag}, {subscriber.views_held} views held"
 
 
@@ -113,8 +117,8 @@ def _describe_viewer(holder: ViewHolder) -> str:
 
 
 STATS = KindStats(
-    watch=open_channel_file,
-    totals=lambda channel: EndpointTotals(channel.bytes, channel.messages, channel.lost),
-    row=ChannelRow,
-    describe=describe,
+    open_watch=open_channel_file,
+    compute_totals=lambda channel: EndpointTotals(channel.bytes, channel.messages, channel.lost),
+    row_class=ChannelRow,
+    describe_row=describe,
 )

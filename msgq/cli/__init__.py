@@ -7,7 +7,7 @@ recordings need comes with the extra `record`.
 import sys
 from collections.abc import Sequence
 
-from msgq.common.optional import find_extra
+from msgq.common.optional import find_extra_of_package
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         app(arguments, prog_name="msgq")
     except ModuleNotFoundError as missing:
-        extra = find_extra(missing)
+        extra = find_extra_of_package(missing)
         if extra is None:
             raise
         sys.exit(f"msgq: this needs {missing.name}, which is not installed: pip install 'msgq-bus[{extra}]'")

@@ -11,7 +11,7 @@ import click
 
 from msgq import __version__
 from msgq.cli.common.options import EXIT_CODES
-from msgq.common.optional import find_extra
+from msgq.common.optional import find_extra_of_package
 from msgq.errors import MsgqError
 
 VERBS = (
@@ -64,7 +64,7 @@ class _VerbGroup(click.Group):
         try:
             command: click.Command = import_module(f"msgq.cli.{cmd_name}").command
         except ImportError as missing:
-            extra = find_extra(missing)
+            extra = find_extra_of_package(missing)
             if extra is None:
                 raise
             return _MissingExtraCommand(cmd_name, missing, extra)

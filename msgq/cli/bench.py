@@ -7,7 +7,7 @@ from rich.table import Table
 
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
-from msgq.common.formatting import in_bytes, in_rate, in_us
+from msgq.common.formatting import format_bytes, format_microseconds, format_rate
 from msgq.monitor.ring_benchmark import RING_BYTES, BenchmarkError, measure_ring
 
 _MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
@@ -44,9 +44,9 @@ def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
         for result in measure_ring(sizes or _MESSAGE_SIZES, seconds):
             if as_json:
                 echo_json(result)
-            one_way = map(in_us, (result.p50_us, result.p90_us, result.p99_us, result.max_us))
-            flow = in_rate(result.rate), in_bytes(result.byte_rate), f"{result.received_share:.1%}"
-            table.add_row(in_bytes(result.size), *one_way, *flow)
+            one_way = map(format_microseconds, (result.p50_us, result.p90_us, result.p99_us, result.max_us))
+            flow = format_rate(result.rate), format_bytes(result.byte_rate), f"{result.received_share:.1%}"
+            table.add_row(format_bytes(result.size), *one_way, *flow)
     except BenchmarkError as error:
         raise click.ClickException(str(error)) from error
     if not as_json:

@@ -9,13 +9,13 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from msgq.bridge import FORWARDING, Bridge, FlowStats
+from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, print_awaited_endpoints
 from msgq.cli.common.render import console, echo_json, style_text
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import naming
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import PATTERN_SIGNS
 
 
@@ -24,7 +24,7 @@ from msgq.common.selection import PATTERN_SIGNS
     "--out",
     metavar="NAME|PATTERN",
     multiple=True,
-    shell_complete=options.complete_bridged,
+    shell_complete=options.complete_bridged_endpoint,
     help="Topics and channels (channel/NAME) of this host to publish by ZMQ: a name, or a pattern for whole names. "
     "Repeatable.",
 )
@@ -88,12 +88,12 @@ def command(
         _print_waiting_topics(out, prefix)
         with call_on_interrupt(bridge.stop), live or nullcontext():
             while bridge.run(interval):
-                lines = report.lines(bridge.flows())
+                lines = report.compute_recent_rates(bridge.flows())
                 if as_json:
                     _print_json(lines, final=False)
                 elif live is not None:
                     live.update(_make_table(lines), refresh=True)
-        lines = report.totals(bridge.flows())
+        lines = report.compute_overall_rates(bridge.flows())
     if as_json:
         _print_json(lines, final=True)
     else:
@@ -104,8 +104,8 @@ def _print_waiting_topics(out: Sequence[str], prefix: str | None) -> None:
     """Name the endpoints that are forwarded when they appear."""
     if out:
         names = EndpointSelection(out, prefix)
-        names.existing()
-        print_waiting(names.unmatched)
+        names.find_existing()
+        print_awaited_endpoints(names.unmatched)
 
 
 def _parse_sources(into: Iterable[str], host: str) -> dict[str, str]:
@@ -130,19 +130,19 @@ class FlowReport:
         self._begin_s = self._shown_s = time.monotonic()
         self._before: dict[str, FlowStats] = {}
 
-    def lines(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
+    def compute_recent_rates(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
         """Each flow with its rates since the last call."""
         now_s = time.monotonic()
-        lines = [_pair_with_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
+        lines = [_add_flow_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
         self._before, self._shown_s = {flow.topic: flow for flow in flows}, now_s
         return lines
 
-    def totals(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
+    def compute_overall_rates(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
         """Each flow with its rates since the beginning."""
-        return [_pair_with_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
+        return [_add_flow_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
 
 
-def _pair_with_rates(flow: FlowStats, before: FlowStats | None, seconds: float) -> tuple[FlowStats, float, float]:
+def _add_flow_rates(flow: FlowStats, before: FlowStats | None, seconds: float) -> tuple[FlowStats, float, float]:
     messages = flow.messages - (before.messages if before else 0)
     size = flow.bytes - (before.bytes if before else 0)
     return flow, messages / seconds, size / seconds
@@ -160,7 +160,7 @@ def _make_table(lines: Iterable[tuple[FlowStats, float, float]]) -> Table:
     table.add_column("state")
     for flow, rate, byte_rate in lines:
         direction = f"in from {flow.host}" if flow.host else flow.direction
-        counts = (in_units(flow.messages), in_units(rate), in_bytes(byte_rate))
-        state = flow.state if flow.state == FORWARDING else style_text(flow.state, "yellow")
-        table.add_row(flow.topic, direction, *counts, in_units(flow.lost), in_units(flow.dropped), state)
+        counts = (format_count(flow.messages), format_count(rate), format_bytes(byte_rate))
+        state = flow.state if flow.state == FORWARDING_STATE else style_text(flow.state, "yellow")
+        table.add_row(flow.topic, direction, *counts, format_count(flow.lost), format_count(flow.dropped), state)
     return table

@@ -13,14 +13,14 @@ from msgq.cli.common.meters import (
     distribution_columns,
     show_readings,
 )
-from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.kinds.opening import open_meter
 
 _BANDWIDTH_COLUMNS = (
-    MeterColumn("bytes/s", lambda reading: in_bytes(reading.byte_rate), 11),
-    MeterColumn("messages/s", lambda reading: in_rate(reading.rate), 11),
-    *distribution_columns(lambda reading: reading.sizes, in_bytes, "size"),
-    MeterColumn("lost", lambda reading: in_units(reading.lost), 7),
+    MeterColumn("bytes/s", lambda reading: format_bytes(reading.byte_rate), 11),
+    MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
+    *distribution_columns(lambda reading: reading.sizes, format_bytes, "size"),
+    MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
 )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import is_shown_by_subject, missing_error, parse_patterns
+from msgq.cli.common.endpoint_selection import is_shown_by_subject, no_match_error, parse_patterns
 from msgq.cli.common.render import echo, echo_json
 from msgq.common import naming
-from msgq.common.formatting import in_bytes
+from msgq.common.formatting import format_bytes
 from msgq.common.selection import SelectedEndpoints
 from msgq.kinds import kind_of, stored_kinds
 from msgq.kinds.cleanup import FileRemoval
@@ -36,7 +36,7 @@ class CleanOutcome:
 
     def __str__(self) -> str:
         where = f"prefix {self.prefix}: " if self.prefix else ""
-        return f"{where}{self.action} {self.endpoint or 'its directory'} ({in_bytes(self.bytes)}): {self.reason}"
+        return f"{where}{self.action} {self.endpoint or 'its directory'} ({format_bytes(self.bytes)}): {self.reason}"
 
 
 @click.command(epilog=_HELP_EPILOG)
@@ -92,8 +92,8 @@ def _remove_endpoints(endpoints: Sequence[str], prefix: str, remove: bool, force
     """Remove what a prefix has of those that are named, or of all but what stays until it is."""
     selected = _select_endpoints(endpoints, prefix)
     for kind in stored_kinds():
-        if kind.cleanup.keep_reasons is not None and not endpoints:
-            yield from kind.cleanup.keep_reasons(prefix)
+        if kind.cleanup.list_keep_reasons is not None and not endpoints:
+            yield from kind.cleanup.list_keep_reasons(prefix)
         else:
             names = [kind.bare_name(name) for name in selected if kind_of(name) == kind]
             yield from kind.cleanup.remove_unused(names, prefix, remove=remove, force=force)
@@ -107,7 +107,7 @@ def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
     every = [stats.endpoint for stats in endpoint_stats(prefix)]
     existing = endpoint_inodes(prefix)  # also queues that cannot be read
     every = [name for name in every if name in endpoints or not is_shown_by_subject(name, existing)]
-    stay = {kind for kind in stored_kinds() if kind.cleanup.keep_reasons is not None}
+    stay = {kind for kind in stored_kinds() if kind.cleanup.list_keep_reasons is not None}
     meant: set[str] = set()
     missing = []
     for text in endpoints:
@@ -119,7 +119,7 @@ def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
         meant |= selected
         missing += [] if selected else [text]
     if missing:
-        raise missing_error(missing, every)
+        raise no_match_error(missing, every)
     return [name for name in every if not endpoints or name in meant]
 
 

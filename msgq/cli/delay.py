@@ -15,7 +15,7 @@ from msgq.cli.common.meters import (
     spin_option,
 )
 from msgq.common import naming
-from msgq.common.formatting import in_rate, in_units, in_us
+from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.decoding.time_fields import find_time_field_offset
 from msgq.impl.meter import Meter
 from msgq.kinds import announced_kind, kind_of, stored_kinds
@@ -23,11 +23,11 @@ from msgq.kinds.opening import open_meter
 from msgq.kinds.source import PayloadTime, TimeStamps
 
 _DELAY_COLUMNS = (
-    MeterColumn("messages/s", lambda reading: in_rate(reading.rate), 11),
-    *distribution_columns(lambda reading: reading.delays_us, in_us, "us"),
+    MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
+    *distribution_columns(lambda reading: reading.delays_us, format_microseconds, "us"),
     MeterColumn("until", lambda reading: reading.measured_until, 6),
-    MeterColumn("early", lambda reading: in_units(reading.negative_delays), 7),
-    MeterColumn("lost", lambda reading: in_units(reading.lost), 7),
+    MeterColumn("early", lambda reading: format_count(reading.negative_delays), 7),
+    MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
 )
 TIME_FIELD = "publish_time"
 
@@ -62,7 +62,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
     those that still wait; `measured_until` says which.
     """
 
-    def make(name: str) -> Meter:
+    def make_meter(name: str) -> Meter:
         kind = kind_of(name)
         if kind.source.find_stamps is None:
             if offset is not None:
@@ -70,13 +70,13 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
                 raise click.UsageError(f"--offset is for {others}, not for {name}")
             return open_meter(name)
         stamps = kind.source.find_stamps(kind.bare_name(name), naming.resolve_prefix(None))
-        payload_offset = _payload_offset(name, offset, stamps)
+        payload_offset = _resolve_time_offset(name, offset, stamps)
         return open_meter(name, None if payload_offset is None else PayloadTime(payload_offset, clock))
 
-    show_readings(EndpointSelection(endpoints, prefix), make, _DELAY_COLUMNS, MeasurementOptions.of(**ending))
+    show_readings(EndpointSelection(endpoints, prefix), make_meter, _DELAY_COLUMNS, MeasurementOptions.of(**ending))
 
 
-def _payload_offset(name: str, argument: int | None, stamps: TimeStamps) -> int | None:
+def _resolve_time_offset(name: str, argument: int | None, stamps: TimeStamps) -> int | None:
     """Return the byte at which payloads have their publish time; None: it is beside them."""
     if argument is not None or stamps.beside_payload:
         return argument

@@ -7,9 +7,9 @@ from dataclasses import replace
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_waiting
-from msgq.cli.common.meters import exit_by_timeout
-from msgq.cli.common.payload import as_text, decode_payload
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_awaited_endpoints
+from msgq.cli.common.meters import exit_after_timeout
+from msgq.cli.common.payload import decode_payload, format_decoded_value
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
@@ -24,7 +24,7 @@ _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just co
 _POLL_PERIOD_S = 0.02  # the same while there is none, and between two looks at a queue without events
 
 
-ShowMessage = Callable[[str, SourceItem], None]
+ItemPrinter = Callable[[str, SourceItem], None]
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
@@ -58,28 +58,28 @@ def command(
     if raw + as_hex + as_json > 1 and (raw or not as_json):
         raise click.UsageError("--raw, --hex and --json: choose one; --hex --json go together")
     names = EndpointSelection(endpoints, prefix)
-    named = len(names.plain) != 1 or len(endpoints) > 1
-    show = _show_raw if raw else _show_json(as_hex) if as_json else _show_line(as_hex, named)
+    named = len(names.exact_names) != 1 or len(endpoints) > 1
+    show = _print_raw_payload if raw else _make_json_printer(as_hex) if as_json else _make_text_printer(as_hex, named)
     if schemas is not None:
-        show = _use_schemas(show, schemas)
+        show = _apply_user_schemas(show, schemas)
     with naming.overrides(prefix), until_interrupted():
         _show_messages(names, show, 1 if once else count, timeout)
 
 
-def _show_messages(names: EndpointSelection, show: ShowMessage, most: int | None, timeout: float | None) -> None:
+def _show_messages(names: EndpointSelection, show: ItemPrinter, most: int | None, timeout: float | None) -> None:
     feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_feed)
     feeds.refresh()
-    print_waiting(names.unmatched)
+    print_awaited_endpoints(names.unmatched)
     heard_s, shown = time.monotonic(), 0
     while most is None or shown < most:
         before = shown
         for name, feed in feeds.by_name.items():
-            shown += _show_feed(name, feed, show, None if most is None else most - shown)
+            shown += _print_feed_items(name, feed, show, None if most is None else most - shown)
         now_s = time.monotonic()
         if shown != before:
             heard_s = now_s
         elif timeout is not None and now_s - heard_s >= timeout:
-            exit_by_timeout(names, timeout)
+            exit_after_timeout(names, timeout)
         if most is None or shown < most:
             _wait_for_feeds(list(feeds.by_name.values()))
             feeds.refresh()
@@ -99,42 +99,42 @@ def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
         poller.poll((_POLL_PERIOD_S if naps else _REFRESH_PERIOD_S) * 1000)
 
 
-def _show_feed(name: str, feed: EndpointFeed, show: ShowMessage, most: int | None) -> int:
+def _print_feed_items(name: str, feed: EndpointFeed, show: ItemPrinter, most: int | None) -> int:
     """Show what is there; returns how much that was."""
     if most == 0:
         return 0
     items = feed.take(most)
     for item in items:
         show(name, item)
-    if complaint := feed.complaint():
-        echo(f"msgq: {name}: {complaint}", err=True)
+    if describe_losses := feed.describe_losses():
+        echo(f"msgq: {name}: {describe_losses}", err=True)
     return len(items)
 
 
-def _use_schemas(show: ShowMessage, schemas: Schemas) -> ShowMessage:
+def _apply_user_schemas(show: ItemPrinter, schemas: Schemas) -> ItemPrinter:
     """Return what shows messages by the schemas that the user named."""
     return lambda name, item: show(name, replace(item, schema=schemas.of(name, item.schema)))
 
 
-def _show_raw(_name: str, item: SourceItem) -> None:
+def _print_raw_payload(_name: str, item: SourceItem) -> None:
     if item.data is not None:
         echo_bytes(item.data)
 
 
-def _show_line(as_hex: bool, named: bool) -> ShowMessage:
-    def show(name: str, item: SourceItem) -> None:
+def _make_text_printer(as_hex: bool, named: bool) -> ItemPrinter:
+    def print_item(name: str, item: SourceItem) -> None:
         parts = [name] if named else []
         parts += [item.text] if item.text else []
         if item.data is not None:
             value = Undecoded(item.data, "") if as_hex else decode_payload(item.schema, item.data)
-            parts.append(as_text(value))
+            parts.append(format_decoded_value(value))
         echo(": ".join(parts))
 
-    return show
+    return print_item
 
 
-def _show_json(as_hex: bool) -> ShowMessage:
-    def show(name: str, item: SourceItem) -> None:
+def _make_json_printer(as_hex: bool) -> ItemPrinter:
+    def print_item(name: str, item: SourceItem) -> None:
         line = {"endpoint": name, "time_ns": clock.time_ns(), **item.facts}
         if item.data is None:
             echo_json(line)
@@ -147,4 +147,4 @@ def _show_json(as_hex: bool) -> ShowMessage:
             assert item.schema is not None
             echo_json({**line, "schema": item.schema.name, "value": value})
 
-    return show
+    return print_item

@@ -14,13 +14,13 @@ from msgq.cli.common.meters import (
     show_readings,
     spin_option,
 )
-from msgq.common.formatting import in_rate, in_units, in_us
+from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.kinds.opening import open_meter
 
 _RATE_COLUMNS = (
-    MeterColumn("messages/s", lambda reading: in_rate(reading.rate), 11),
-    *distribution_columns(lambda reading: reading.periods_us, in_us, "us"),
-    MeterColumn("lost", lambda reading: in_units(reading.lost), 7),
+    MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
+    *distribution_columns(lambda reading: reading.periods_us, format_microseconds, "us"),
+    MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
 )
 
 

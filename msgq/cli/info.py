@@ -7,7 +7,7 @@ from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import echo, echo_json
 from msgq.kinds import kind_of
-from msgq.kinds.stats import file_access
+from msgq.kinds.stats import read_file_access
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -24,9 +24,9 @@ def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: 
     names = EndpointSelection(endpoints, prefix)
     for row in LiveEndpoints(names).measure(interval):
         if as_json:
-            echo_json({**row.as_json(), **file_access(row.stats.path)._asdict()})
+            echo_json({**row.as_json(), **read_file_access(row.stats.path)._asdict()})
         else:
             echo(row.endpoint)
-            for line in kind_of(row.endpoint).stats.describe(row):
+            for line in kind_of(row.endpoint).stats.describe_row(row):
                 echo(line)
     names.require_matched()

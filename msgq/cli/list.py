@@ -9,8 +9,8 @@ from rich.table import Table
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import console, echo, echo_json, stack_lines
-from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.cli.common.render import console, echo, echo_json, join_display_lines
+from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.kinds import subject_of
 from msgq.kinds.stats import AnyEndpointRow, format_age
 from msgq.stats import endpoint_inodes
@@ -26,7 +26,7 @@ from msgq.stats import endpoint_inodes
     metavar="SECONDS",
     help="For how long rates are measured; 0 leaves them out.",
 )
-@options.everything_option
+@options.auxiliary_option
 @options.json_option
 @options.prefix_option
 def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_json: bool, prefix: str | None) -> None:
@@ -51,11 +51,11 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
     elif rows or not endpoints:
         console().print(_make_table(rows))
     names.require_matched()
-    if not as_json and not everything and not endpoints and (hidden := _describe_hidden(prefix)):
+    if not as_json and not everything and not endpoints and (hidden := _describe_hidden_endpoints(prefix)):
         echo(f"{hidden} are not shown; --all lists them")
 
 
-def _describe_hidden(prefix: str | None) -> str:
+def _describe_hidden_endpoints(prefix: str | None) -> str:
     """Say how many auxiliary endpoints are left out."""
     subjects = filter(None, map(subject_of, endpoint_inodes(prefix)))
     counts = Counter(subject.noun for subject in subjects)
@@ -69,14 +69,14 @@ def _make_table(rows: Sequence[AnyEndpointRow]) -> Table:
     for row in rows:
         table.add_row(
             row.endpoint,
-            ", ".join(filter(None, (row.kind, row.note))),
-            stack_lines(row.publishers or ["-"]),
-            stack_lines(row.subscribers or ["-"]),
-            in_units(row.messages),
-            in_rate(row.rate),
-            in_bytes(row.byte_rate),
-            in_units(row.lost),
-            in_bytes(row.memory),
+            ", ".join(filter(None, (row.kind, row.note_text))),
+            join_display_lines(row.publishers or ["-"]),
+            join_display_lines(row.subscribers or ["-"]),
+            format_count(row.messages),
+            format_rate(row.rate),
+            format_bytes(row.byte_rate),
+            format_count(row.lost),
+            format_bytes(row.memory),
             format_age(row.stats.created_ns),
         )
     return table

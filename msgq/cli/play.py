@@ -15,17 +15,17 @@ from rich.live import Live
 from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options, playing
 from msgq.cli.common.deterministic import play_deterministic
-from msgq.cli.common.keyboard import DOWN, RIGHT, UP, has_keys, raw_keys, read_key
+from msgq.cli.common.keyboard import DOWN, RIGHT, UP, is_keyboard_available, read_key, unbuffered_keyboard
 from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import call_on_interrupt
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 from msgq.recording import Player, PlayerStats
 from msgq.recording.player.remapping import NameMapping
 from msgq.recording.player.schedule import TIME_SOURCES
 
 _KEY_PERIOD_S = 0.1
 _STATUS_PERIOD_S = 1.0
-_SKIP_S = 5.0
+_SKIP_STEP_S = 5.0
 _RATE_MAX = 1024.0
 _KEYS = (
     "Keys: space pauses and goes on; s or the right arrow sends the next message; b and f go 5 s back and forward; "
@@ -170,7 +170,7 @@ def command(
 def _run_player(player: Player, as_json: bool) -> PlayerStats:
     """Play, obey the keys, and show how far it is."""
     over: list[bool] = []  # no Event, see interruptible
-    listens = has_keys()
+    listens = is_keyboard_available()
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     hint = [_KEYS_HINT] if listens else []
@@ -178,10 +178,10 @@ def _run_player(player: Player, as_json: bool) -> PlayerStats:
     with ThreadPoolExecutor(1) as pool, call_on_interrupt(lambda: over.append(True)):
         task = pool.submit(player.run)
         try:
-            with raw_keys() if listens else nullcontext(), live or nullcontext():
+            with unbuffered_keyboard() if listens else nullcontext(), live or nullcontext():
                 while not task.done() and not over:
                     if listens:
-                        _obey_key(read_key(_KEY_PERIOD_S), player)
+                        _handle_key(read_key(_KEY_PERIOD_S), player)
                     else:
                         sleep(_KEY_PERIOD_S)
                     if live is not None:
@@ -194,13 +194,13 @@ def _run_player(player: Player, as_json: bool) -> PlayerStats:
         return task.result()
 
 
-def _obey_key(key: str, player: Player) -> None:
+def _handle_key(key: str, player: Player) -> None:
     if key == " ":
         player.resume() if player.paused else player.pause()
     elif key in ("s", RIGHT):
         player.step()
     elif key in ("b", "f"):
-        player.skip(-_SKIP_S if key == "b" else _SKIP_S)
+        player.skip(-_SKIP_STEP_S if key == "b" else _SKIP_STEP_S)
     elif key in ("+", UP):
         player.set_rate(2 * player.rate if player.rate < _RATE_MAX else inf)
     elif key in ("-", DOWN):
@@ -211,12 +211,12 @@ def _obey_key(key: str, player: Player) -> None:
 
 def format_status(stats: PlayerStats, player: Player) -> str:
     """What a player has done, in one line."""
-    kinds = ", ".join(f"{kind} {in_units(count)}" for kind, count in sorted(stats.by_kind.items()))
+    kinds = ", ".join(f"{kind} {format_count(count)}" for kind, count in sorted(stats.by_kind.items()))
     parts = [
         f"{stats.position:.1f} of {player.end:.1f} s",
-        f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints"
+        f"{format_count(stats.messages)} messages of {len(player.endpoints)} endpoints"
         + (f" ({kinds})" if len(stats.by_kind) > 1 else ""),
-        in_bytes(stats.bytes),
+        format_bytes(stats.bytes),
         f"late by {stats.late_ns / 1e6:.1f} ms, at most {stats.late_max_ns / 1e6:.1f} ms",
     ]
     if player.rate != 1:

@@ -104,16 +104,16 @@ def command(
             message_format or ("json" if _is_struct_schema(target.schema) else "text"), target.schema
         )
         if message is not None:
-            encode(message, target.former())  # an error comes before the first message
+            encode(message, target.read_previous_value())  # an error comes before the first message
         data = None if path is None else path.read_bytes()
         with target:
             with until_interrupted(), _exit_on_timeout():
                 if wait_for_subscribers is not None:
-                    target.wait(wait_for_subscribers)
+                    target.wait_for_readers(wait_for_subscribers)
                 payloads = _generate_payloads(target, encode, message, data)
-                _publish_payloads(target, payloads, rate, _message_limit(count, rate, lines))
+                _publish_payloads(target, payloads, rate, _choose_message_limit(count, rate, lines))
             if as_json:
-                echo_json(target.summary())
+                echo_json(target.summarize_messages())
 
 
 def _check_options(endpoint: str, options: set[str]) -> None:
@@ -150,7 +150,7 @@ def _is_struct_schema(schema: Schema | None) -> bool:
 
 
 def _make_encoder(kind: str, schema: Schema | None) -> EncodeMessage:
-    def pack(text: str, former: bytes | None) -> bytes:
+    def encode_json(text: str, former: bytes | None) -> bytes:
         try:
             value: Any = json.loads(text)
             if schema is not None and _is_struct_schema(schema):
@@ -159,16 +159,16 @@ def _make_encoder(kind: str, schema: Schema | None) -> EncodeMessage:
             raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
-    def from_hex(text: str, _former: bytes | None) -> bytes:
+    def decode_hex(text: str, _former: bytes | None) -> bytes:
         try:
             return bytes.fromhex(text)
         except ValueError as error:
             raise click.ClickException(f"{text[:60]!r} is not hexadecimal: {error}") from None
 
-    def from_text(text: str, _former: bytes | None) -> bytes:
+    def encode_text(text: str, _former: bytes | None) -> bytes:
         return text.encode()
 
-    encoders: dict[str, EncodeMessage] = {"text": from_text, "hex": from_hex, "json": pack}
+    encoders: dict[str, EncodeMessage] = {"text": encode_text, "hex": decode_hex, "json": encode_json}
     return encoders[kind]
 
 
@@ -179,12 +179,12 @@ def _generate_payloads(
     while data is not None:
         yield data
     while message is not None:
-        yield encode(message, target.former())
+        yield encode(message, target.read_previous_value())
     for line in sys.stdin:
-        yield encode(line.removesuffix("\n"), target.former())
+        yield encode(line.removesuffix("\n"), target.read_previous_value())
 
 
-def _message_limit(count: int | None, rate: float | None, lines: bool) -> int | None:
+def _choose_message_limit(count: int | None, rate: float | None, lines: bool) -> int | None:
     return count if count is not None or lines or rate is not None else 1
 
 

@@ -14,11 +14,11 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, parse_patterns, print_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, parse_patterns, print_awaited_endpoints
 from msgq.cli.common.render import console, echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import naming
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 from msgq.common.texts import count_noun, join_first
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.segment_writer import COMPRESSION_NAMES
@@ -168,7 +168,7 @@ def command(
         raise click.UsageError(
             "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes: it records from the start"
         )
-    pictures = [_frame_choice(text, frame_format) for text in frames]
+    pictures = [_parse_frame_stream(text, frame_format) for text in frames]
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
     limits = RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes)
@@ -192,19 +192,19 @@ def command(
     if output is None:
         echo(f"recording into {where}", err=True)
     missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), pictures)
-    missing_sources.print()
+    missing_sources.print_missing()
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
-    with call_on_interrupt(lambda: over.append(True)), trigger_on(recorder, trigger, prefix):
+    with call_on_interrupt(lambda: over.append(True)), handle_recording_triggers(recorder, trigger, prefix):
         _show_recorder(recorder, missing_sources, where, over, seconds, messages, as_json, keeps)
         try:
             recorder.stop()
         finally:  # after a failure, too: the summary has the losses
-            _summarize(recorder, where, as_json, keeps)
+            _print_recording_summary(recorder, where, as_json, keeps)
     if not over:
         missing_sources.require_all()
 
 
-def _summarize(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:
+def _print_recording_summary(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:
     stats = recorder.stats()
     if as_json:
         echo_json({"path": str(path), **asdict(stats), "final": True})
@@ -222,16 +222,16 @@ class _MissingSources:
     def refresh(self) -> None:
         """Note the endpoints that exist now."""
         if self._names.unmatched:
-            self._names.existing()
+            self._names.find_existing()
         if self._servers:
             with naming.overrides(self._names.prefix):
                 self._servers -= {*wire.server_names()}
 
-    def print(self) -> None:
+    def print_missing(self) -> None:
         """Name the endpoints that do not exist."""
-        print_waiting(self._names.unmatched)
+        print_awaited_endpoints(self._names.unmatched)
         if self._servers:
-            echo(f"msgq: {self._nothing_of_servers()} yet; waiting", err=True)
+            echo(f"msgq: {self._describe_missing_servers()} yet; waiting", err=True)
 
     def require_all(self) -> None:
         """Refuse what never came.
@@ -243,9 +243,9 @@ class _MissingSources:
         self.refresh()
         self._names.require_matched()
         if self._servers:
-            raise click.ClickException(f"{self._nothing_of_servers()}; `msgq frames list` shows what there is")
+            raise click.ClickException(f"{self._describe_missing_servers()}; `msgq frames list` shows what there is")
 
-    def _nothing_of_servers(self) -> str:
+    def _describe_missing_servers(self) -> str:
         return f"no server of frames is called {', '.join(sorted(self._servers))}"
 
 
@@ -270,7 +270,7 @@ def make_timestamped_directory(where: Path) -> Path:
             raise RecordingError(text, errno=error.errno) from error
 
 
-def _frame_choice(text: str, form: str) -> FrameStream:
+def _parse_frame_stream(text: str, form: str) -> FrameStream:
     match = re.fullmatch(r"([^:@]+)(?::(\d+))?(?:@(\d+(?:\.\d+)?))?", text)
     if match is None:
         raise click.UsageError(f"--frames {text}: give SERVER, SERVER:TYPE, or SERVER:TYPE@FRAMES_A_SECOND")
@@ -311,24 +311,26 @@ def _show_recorder(
             elif live is not None:
                 pause = "paused, " if recorder.paused else ""
                 live.update(
-                    f"{pause}{in_units(rate)}/s, {in_bytes(byte_rate)}/s, {format_status(stats, keeps)}", refresh=True
+                    f"{pause}{format_count(rate)}/s, {format_bytes(byte_rate)}/s, {format_status(stats, keeps)}",
+                    refresh=True,
                 )
 
 
 def format_status(stats: RecorderStats, keeps: bool = False) -> str:
     """What a recorder has done, in one line. keeps : in memory, what is written when triggered."""
     parts = [
-        f"{in_units(stats.messages)} messages{' seen' if keeps else ''} of {count_noun(stats.endpoints, 'endpoint')}",
-        f"{in_bytes(stats.written_bytes)} in {count_noun(stats.segments, 'segment')}",
-        "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {in_units(stats.lost)}",
-        f"{in_bytes(stats.free_bytes)} of disk left",
+        f"{format_count(stats.messages)} messages{' seen' if keeps else ''} "
+        f"of {count_noun(stats.endpoints, 'endpoint')}",
+        f"{format_bytes(stats.written_bytes)} in {count_noun(stats.segments, 'segment')}",
+        "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {format_count(stats.lost)}",
+        f"{format_bytes(stats.free_bytes)} of disk left",
     ]
     if keeps and not stats.segments:
         parts.insert(2, "nothing is written before it is triggered")
     if stats.at_risk_bytes:
-        parts.insert(2, f"{in_bytes(stats.at_risk_bytes)} at risk")
+        parts.insert(2, f"{format_bytes(stats.at_risk_bytes)} at risk")
     if stats.uncompressed_chunks:
-        parts.insert(2, f"{in_units(stats.uncompressed_chunks)} chunks uncompressed, as compression was behind")
+        parts.insert(2, f"{format_count(stats.uncompressed_chunks)} chunks uncompressed, as compression was behind")
     if stats.removed_segments:
         parts.insert(2, f"{stats.removed_segments} old segments removed")
     if stats.corrupt:
@@ -339,12 +341,12 @@ def format_status(stats: RecorderStats, keeps: bool = False) -> str:
 
 
 @contextmanager
-def trigger_on(recorder: Recorder, endpoint: str | None, prefix: str | None) -> Iterator[None]:
+def handle_recording_triggers(recorder: Recorder, endpoint: str | None, prefix: str | None) -> Iterator[None]:
     """Let SIGUSR1, and messages on an endpoint, end a pause or write what is in memory."""
     fire = threading.Event()  # a handler must not take the recorder's locks
     before = signal.signal(signal.SIGUSR1, lambda *_: fire.set())
     over = threading.Event()
-    threads = [threading.Thread(target=_act_on_trigger, args=(recorder, fire, over), daemon=True)]
+    threads = [threading.Thread(target=_apply_triggers, args=(recorder, fire, over), daemon=True)]
     if endpoint is not None:
         threads.append(threading.Thread(target=_wait_for_trigger, args=(endpoint, prefix, fire, over), daemon=True))
     for thread in threads:
@@ -359,7 +361,7 @@ def trigger_on(recorder: Recorder, endpoint: str | None, prefix: str | None) -> 
         signal.signal(signal.SIGUSR1, before)
 
 
-def _act_on_trigger(recorder: Recorder, fire: threading.Event, over: threading.Event) -> None:
+def _apply_triggers(recorder: Recorder, fire: threading.Event, over: threading.Event) -> None:
     while fire.wait() and not over.is_set():
         fire.clear()
         if recorder.paused:

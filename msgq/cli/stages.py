@@ -10,12 +10,12 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import missing_error, parse_patterns
-from msgq.cli.common.keyboard import raw_keys, read_key
-from msgq.cli.common.render import console, echo, echo_json, stack_lines
+from msgq.cli.common.endpoint_selection import no_match_error, parse_patterns
+from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
+from msgq.cli.common.render import console, echo, echo_json, join_display_lines
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming, timing
-from msgq.common.formatting import in_rate, in_units, in_us
+from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.common.selection import SelectedEndpoints
 from msgq.impl.base import clock
 from msgq.monitor.hop_tree import HopEdge, HopTree, HopTreeCollector, walk_branches
@@ -37,17 +37,17 @@ class LatencyView(Protocol):
     def poll(self) -> None:
         """Take what came."""
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Return what people see."""
 
-    def objects(self) -> Iterable[dict[str, Any]]:
+    def list_json_objects(self) -> Iterable[dict[str, Any]]:
         """Return what programs see."""
 
 
 class StagesView(StageCollector):
     """Stages, shown."""
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Return a line for each stage and endpoint; durations are microseconds."""
         rows = self.rows()
         return [
@@ -56,10 +56,10 @@ class StagesView(StageCollector):
             f"{'stage':<18} {'endpoint':<24} {'messages/s':>10}"
             + f" {_PERCENTILE_TITLES}" * 3
             + f" {'lost':>7} {'malformed':>9}",
-            *map(_stage_line, rows),
+            *map(_format_stage_line, rows),
         ]
 
-    def objects(self) -> Iterator[dict[str, Any]]:
+    def list_json_objects(self) -> Iterator[dict[str, Any]]:
         """Return an object for each stage and endpoint; durations are nanoseconds."""
         now_ns = clock.time_ns()
         return ({"time_ns": now_ns, **asdict(row)} for row in self.rows())
@@ -68,10 +68,10 @@ class StagesView(StageCollector):
 _PERCENTILE_TITLES = f"{'p50':>9} {'p99':>9} {'max':>9}"
 
 
-def _stage_line(row: StageRow) -> str:
+def _format_stage_line(row: StageRow) -> str:
     times = " ".join(map(_format_percentiles, (row.wait, row.work, row.age)))
-    counts = f"{in_units(row.lost):>7} {in_units(row.malformed):>9}"
-    return f"{row.stage:<18.18} {row.endpoint:<24.24} {in_rate(row.rate):>10} {times} {counts}"
+    counts = f"{format_count(row.lost):>7} {format_count(row.malformed):>9}"
+    return f"{row.stage:<18.18} {row.endpoint:<24.24} {format_rate(row.rate):>10} {times} {counts}"
 
 
 def _format_percentiles(durations: DurationSpread) -> str:
@@ -79,36 +79,36 @@ def _format_percentiles(durations: DurationSpread) -> str:
 
 
 def _format_us(duration_ns: int | None) -> str:
-    return in_us(None if duration_ns is None else duration_ns / 1000)
+    return format_microseconds(None if duration_ns is None else duration_ns / 1000)
 
 
 class HopTreeView(HopTreeCollector):
     """The tree, shown."""
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Return a line for each edge, below that of its parent; durations are microseconds."""
-        tree = self.tree()
+        tree = self.build_tree()
         return [
-            f"{in_units(tree.messages)} messages in {tree.seconds:.1f} s, {tree.cut} chains began before; "
+            f"{format_count(tree.messages)} messages in {tree.seconds:.1f} s, {tree.cut} chains began before; "
             f"{tree.stamped} of {tree.topics} topics carry stamps; microseconds",
             f"{'endpoint':<44} {'messages':>10} {_PERCENTILE_TITLES} {'from origin':>12} {'lost':>9} {'left out':>9}",
-            *(_hop_line(depth, hop, tree) for depth, hop in walk_branches(tree.hops)),
+            *(_format_hop_line(depth, hop, tree) for depth, hop in walk_branches(tree.hops)),
         ]
 
-    def objects(self) -> Iterator[dict[str, Any]]:
+    def list_json_objects(self) -> Iterator[dict[str, Any]]:
         """Return an object for each edge; durations are nanoseconds."""
-        tree, now_ns = self.tree(), clock.time_ns()
+        tree, now_ns = self.build_tree(), clock.time_ns()
         about = {"time_ns": now_ns, "seconds": tree.seconds, "cut": tree.cut}
         for hop in tree.hops:
             counts = {"lost": tree.lost[hop.endpoint], "left_out": tree.left_out[hop.endpoint]}
             yield {**about, **asdict(hop), **counts}
 
 
-def _hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
+def _format_hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
     name = "  " * depth + hop.endpoint
     times = " ".join(f"{_format_us(value):>9}" for value in (hop.p50, hop.p99, hop.max))
-    counts = f"{in_units(tree.lost[hop.endpoint]):>9} {in_units(tree.left_out[hop.endpoint]):>9}"
-    return f"{name:<44.44} {in_units(hop.messages):>10} {times} {_format_us(hop.e2e_p50):>12} {counts}"
+    counts = f"{format_count(tree.lost[hop.endpoint]):>9} {format_count(tree.left_out[hop.endpoint]):>9}"
+    return f"{name:<44.44} {format_count(hop.messages):>10} {times} {_format_us(hop.e2e_p50):>12} {counts}"
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
@@ -135,24 +135,24 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
     selection = SelectedEndpoints(parse_patterns(patterns) or None)
     with naming.overrides(prefix), until_interrupted():
         view: LatencyView = (
-            HopTreeView(selection.__contains__, window) if tree else StagesView(_of_stages(selection), window)
+            HopTreeView(selection.__contains__, window) if tree else StagesView(_match_timing_topics(selection), window)
         )
         screen = console()
         if screen.is_terminal and sys.stdin.isatty() and not as_json:
-            with Live(console=screen, screen=True, auto_refresh=False) as live, raw_keys():
+            with Live(console=screen, screen=True, auto_refresh=False) as live, unbuffered_keyboard():
                 _run_live(view, live)
             return
-        _poll_for(view, window, time.sleep)
+        _poll_until_key(view, window, time.sleep)
         _print_view(view, as_json)
         _require_matched(patterns, [*view.topics.by_name, *view.topics.refused])
 
 
-def _of_stages(selection: SelectedEndpoints) -> Callable[[str], bool]:
+def _match_timing_topics(selection: SelectedEndpoints) -> Callable[[str], bool]:
     """Return whether a timing topic is selected: by its stage, by the endpoint that it is about, or itself."""
     return lambda topic: any(name in selection for name in (topic, *(timing.parse_timing_topic(topic) or ())))
 
 
-def _poll_for(view: LatencyView, seconds: float, pause: Callable[[float], object]) -> bool:
+def _poll_until_key(view: LatencyView, seconds: float, pause: Callable[[float], object]) -> bool:
     """Look again and again for so long; False: the pause between two looks said that it is over."""
     until_s = time.monotonic() + seconds
     view.poll()
@@ -165,12 +165,12 @@ def _poll_for(view: LatencyView, seconds: float, pause: Callable[[float], object
 
 def _print_view(view: LatencyView, as_json: bool) -> None:
     if as_json:
-        for line_object in view.objects():
+        for line_object in view.list_json_objects():
             echo_json(line_object)
     else:
-        for line in view.lines():
+        for line in view.format_lines():
             echo(line)
-    _print_refused(view.topics.refused.items())
+    _print_refused_topics(view.topics.refused.items())
     if not view.topics.by_name:
         expected = (
             "topic with stamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.StageTracer`"
@@ -185,20 +185,20 @@ def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
         text for text in patterns if not any(name in SelectedEndpoints(parse_patterns([text])) for name in names)
     ]
     if missing:
-        raise missing_error(missing, names)
+        raise no_match_error(missing, names)
 
 
-def _print_refused(refused: Iterable[tuple[str, str]]) -> None:
+def _print_refused_topics(refused: Iterable[tuple[str, str]]) -> None:
     for name, why in sorted(refused):
         echo(f"msgq: {name} is not among them: {why}", err=True)
 
 
 def _run_live(view: LatencyView, live: Live) -> None:
     shown: Sequence[str] = []
-    while _poll_for(view, _SHOW_PERIOD_S if shown else 0.1, read_key):
+    while _poll_until_key(view, _SHOW_PERIOD_S if shown else 0.1, read_key):
         refused = len(view.topics.refused)
-        shown = [*view.lines(), *([f"{refused} topics cannot be listened to"] if refused else [])]
-        text = stack_lines(shown[: max(1, live.console.height - 1)])
+        shown = [*view.format_lines(), *([f"{refused} topics cannot be listened to"] if refused else [])]
+        text = join_display_lines(shown[: max(1, live.console.height - 1)])
         text.no_wrap, text.overflow = True, "crop"
         text.highlight_regex(r"\A.*\n.*", "bold")
         live.update(text, refresh=True)

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
+from msgq.cli.common.endpoint_selection import EndpointSelection, print_awaited_endpoints
 from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
-from msgq.common.formatting import in_bytes, in_rate
+from msgq.common.formatting import format_bytes, format_rate
 from msgq.common.naming import SHARED_MEMORY
 from msgq.impl.base import clock
 from msgq.kinds import Kind, kind_of, stored_kinds
@@ -64,12 +64,12 @@ _STAT_COLUMNS: tuple[StatColumn, ...] = (  # behind those of the kinds
     ("publ", lambda line: str(line.publishers), 5),
     ("dead", lambda line: str(line.dead), 5),
     ("subs", lambda line: str(line.subscribers), 5),
-    ("messages/s", lambda line: in_rate(line.rate), 12),
-    ("bytes/s", lambda line: in_bytes(line.byte_rate), 10),
-    ("lost/s", lambda line: in_rate(line.lost_rate), 10),
+    ("messages/s", lambda line: format_rate(line.rate), 12),
+    ("bytes/s", lambda line: format_bytes(line.byte_rate), 10),
+    ("lost/s", lambda line: format_rate(line.lost_rate), 10),
     ("silent", lambda line: str(line.silent), 7),
-    ("shm used", lambda line: in_bytes(line.shm_used), 10),
-    ("shm free", lambda line: in_bytes(line.shm_free), 10),
+    ("shm used", lambda line: format_bytes(line.shm_used), 10),
+    ("shm free", lambda line: format_bytes(line.shm_free), 10),
 )
 
 
@@ -78,7 +78,7 @@ _STAT_COLUMNS: tuple[StatColumn, ...] = (  # behind those of the kinds
 @options.interval_option(1.0)
 @options.count_option
 @options.once_option
-@options.everything_option
+@options.auxiliary_option
 @options.json_option
 @options.prefix_option
 def command(
@@ -98,9 +98,9 @@ def command(
     last line; the memory that all this lives in.
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    board, columns = LiveEndpoints(names), [*map(_kind_column, stored_kinds()), *_STAT_COLUMNS]
+    board, columns = LiveEndpoints(names), [*map(_make_kind_column, stored_kinds()), *_STAT_COLUMNS]
     board.poll()
-    print_waiting(names.unmatched)
+    print_awaited_endpoints(names.unmatched)
     lines, most = 0, 1 if once else count
     with until_interrupted():
         while most is None or lines < most:
@@ -122,9 +122,9 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
     space = shutil.disk_usage(SHARED_MEMORY)
     return StatLine(
         time_ns=clock.time_ns(),
-        publishers=sum(row.publishing for row in rows),
-        dead=sum(row.dead for row in rows),
-        subscribers=sum(row.subscribing or 0 for row in rows),
+        publishers=sum(row.live_publisher_count for row in rows),
+        dead=sum(row.dead_participant_count for row in rows),
+        subscribers=sum(row.live_subscriber_count or 0 for row in rows),
         rate=sum_known(row.rate for row in rows),
         byte_rate=sum_known(row.byte_rate for row in rows),
         lost_rate=sum_known(row.lost_rate for row in rows),
@@ -135,5 +135,5 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
     )
 
 
-def _kind_column(kind: Kind) -> StatColumn:
+def _make_kind_column(kind: Kind) -> StatColumn:
     return kind.heading, lambda line: str(line.kinds[kind.plural]), max(5, len(kind.heading))

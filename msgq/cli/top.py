@@ -9,12 +9,12 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, print_waiting
-from msgq.cli.common.keyboard import raw_keys, read_key
+from msgq.cli.common.endpoint_selection import EndpointSelection, print_awaited_endpoints
+from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import console, echo, echo_json, stack_lines
+from msgq.cli.common.render import console, echo, echo_json, join_display_lines
 from msgq.cli.common.signals import until_interrupted
-from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.impl.base import clock
 from msgq.kinds.stats import AnyEndpointRow, sum_known
 
@@ -26,7 +26,7 @@ _SORT_KEYS: dict[str, tuple[str, Callable[[AnyEndpointRow], float | str]]] = {
     "r": ("rate", lambda row: -(row.rate or 0)),
     "b": ("bytes", lambda row: -(row.byte_rate or 0)),
     "l": ("lost", lambda row: -(row.lost_rate or 0)),
-    "s": ("subscribers", lambda row: -(row.subscribing or 0)),
+    "s": ("subscribers", lambda row: -(row.live_subscriber_count or 0)),
     "m": ("memory", lambda row: -row.memory),
 }
 _SORT_FUNCTIONS = dict(_SORT_KEYS.values())
@@ -40,7 +40,7 @@ _SORT_FUNCTIONS = dict(_SORT_KEYS.values())
 @options.interval_option(1.0, "Seconds between two looks.")
 @options.count_option
 @options.once_option
-@options.everything_option
+@options.auxiliary_option
 @options.json_option
 @options.prefix_option
 def command(
@@ -61,13 +61,13 @@ def command(
     is printed below the last one; with --json there is an object for each endpoint and look.
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    names.existing()
-    print_waiting(names.unmatched)
+    names.find_existing()
+    print_awaited_endpoints(names.unmatched)
     looks = _make_poll_iterator(LiveEndpoints(names), interval, 1 if once else count)
     screen = console()
     with until_interrupted():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
-            with Live(console=screen, screen=True, auto_refresh=False) as live, raw_keys():
+            with Live(console=screen, screen=True, auto_refresh=False) as live, unbuffered_keyboard():
                 _run_live(looks, live, sort)
             return
         for rows in looks(time.sleep):
@@ -107,7 +107,7 @@ def _run_live(
     def show() -> None:
         shown.sort(key=_SORT_FUNCTIONS[sort])
         height = max(1, live.console.height - 1)
-        text = stack_lines(format_display(shown, history, sort)[:height])
+        text = join_display_lines(format_display(shown, history, sort)[:height])
         text.no_wrap, text.overflow = True, "crop"
         text.highlight_regex(r"\A.*\n.*", "bold")
         live.update(text, refresh=True)
@@ -134,16 +134,17 @@ def _run_live(
 def format_display(rows: Sequence[AnyEndpointRow], history: dict[str, deque[float]], sort: str) -> list[str]:
     """Return the whole display, a line each: laid out here, because a table's layout would cost more than the looks."""
     rate, byte_rate = sum_known(row.rate for row in rows), sum_known(row.byte_rate for row in rows)
-    head = f"{len(rows)} endpoints, {in_rate(rate)} messages/s, {in_bytes(byte_rate)}/s; by {sort}"
+    head = f"{len(rows)} endpoints, {format_rate(rate)} messages/s, {format_bytes(byte_rate)}/s; by {sort}"
     titles = f"{'endpoint':<28} {'kind':<8} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11}"
     text = [head, f"{titles} {'bytes/s':>9} {'lost/s':>9} {'lost':>10} {'memory':>8}"]
     for row in rows:
         text.append(
             f"{_shorten_text(row.endpoint, 28):<28} {row.kind:<8} {_format_publishers(row.publishers):<22} "
-            f"{in_units(row.subscribing):>5} {in_units(row.messages):>14} {in_rate(row.rate):>11} "
-            f"{in_bytes(row.byte_rate):>9} "
-            f"{in_rate(row.lost_rate):>9} {in_units(row.lost):>10} {in_bytes(row.memory):>8} "
-            f"{draw_sparkline(history.get(row.endpoint, ())):<{_SPARKLINE_POLLS if history else 0}} {row.note}".rstrip()
+            f"{format_count(row.live_subscriber_count):>5} {format_count(row.messages):>14} "
+            f"{format_rate(row.rate):>11} {format_bytes(row.byte_rate):>9} "
+            f"{format_rate(row.lost_rate):>9} {format_count(row.lost):>10} {format_bytes(row.memory):>8} "
+            f"{draw_sparkline(history.get(row.endpoint, ())):<{_SPARKLINE_POLLS if history else 0}} "
+            f"{row.note_text}".rstrip()
         )
     return text
 

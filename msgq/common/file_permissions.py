@@ -58,7 +58,7 @@ def _look_up_id(name: str, is_group: bool) -> int | None:
     return None
 
 
-def trusts(user: int, endpoint: str = "") -> bool:
+def is_trusted(user: int, endpoint: str = "") -> bool:
     """Return whether files of this user are used."""
     return user in (os.geteuid(), 0) or user in trusted_users(endpoint)
 
@@ -70,7 +70,7 @@ def check_owner(user: int, endpoint: str, path: str) -> None:
     ------
     SegmentError : it says whose it is, and how that one would be trusted.
     """
-    if not trusts(user, endpoint):
+    if not is_trusted(user, endpoint):
         text = f"belongs to {user_name(user)}{trust_hint(user)}"
         raise SegmentError(text, endpoint, path, errno.EACCES)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def in_bytes(count: float | None) -> str:
+def format_bytes(count: float | None) -> str:
     """A number of bytes with a decimal unit: "3.5 MB"."""
     if count is None:
         return "-"
@@ -14,19 +14,19 @@ def in_bytes(count: float | None) -> str:
     return f"{count:.1f} TB"
 
 
-def in_units(count: float | None) -> str:
+def format_count(count: float | None) -> str:
     """A count with separators; "-" where it is not known."""
     return "-" if count is None else f"{count:,.0f}"
 
 
-def in_us(duration: float | None) -> str:
+def format_microseconds(duration: float | None) -> str:
     """A number of microseconds, with tenths where they matter: "12.3", "12,345"."""
     if duration is None:
         return "-"
     return f"{duration:,.1f}" if duration < 1000 else f"{duration:,.0f}"
 
 
-def in_rate(rate: float | None) -> str:
+def format_rate(rate: float | None) -> str:
     """Something a second, with fractions where they matter: "0.25", "99.9", "1,000,000"."""
     if rate is None:
         return "-"

@@ -16,7 +16,7 @@ _EXTRA_OF_PACKAGE = {
 }
 
 
-def find_extra(missing: ImportError) -> str | None:
+def find_extra_of_package(missing: ImportError) -> str | None:
     """Return the extra that brings what is missing; None: none does."""
     return _EXTRA_OF_PACKAGE.get((missing.name or "").partition(".")[0])
 

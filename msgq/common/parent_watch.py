@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-_GRACE_S = 10.0
+_EXIT_TIMEOUT_S = 10.0
 
 
 class ParentWatch(threading.Thread):
@@ -26,5 +26,5 @@ class ParentWatch(threading.Thread):
         """Wait, then see to it that the process ends."""
         self.orphaned = not os.read(sys.stdin.fileno(), 16)
         self.stop.set()
-        time.sleep(_GRACE_S)
+        time.sleep(_EXIT_TIMEOUT_S)
         os._exit(1)

@@ -52,8 +52,8 @@ class Schema:
         if not 0 <= self.version <= VERSION_MAX:
             raise ValueError(f"the schema's version is {self.version}; give 0 to {VERSION_MAX}")
         for attribute, size, most in (
-            ("name", _text_bytes("name", self.name), SCHEMA_NAME_BYTES_MAX),
-            ("encoding", _text_bytes("encoding", self.encodings), SCHEMA_ENCODING_BYTES_MAX),
+            ("name", _count_text_bytes("name", self.name), SCHEMA_NAME_BYTES_MAX),
+            ("encoding", _count_text_bytes("encoding", self.encodings), SCHEMA_ENCODING_BYTES_MAX),
             ("data", len(self.data), SCHEMA_DATA_BYTES_MAX),
             ("identity", len(self.identity), FINGERPRINT_BYTES_MAX),
             ("layout", len(self.layout), FINGERPRINT_BYTES_MAX),
@@ -123,7 +123,7 @@ def _fingerprint_data(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _text_bytes(field: str, text: str) -> int:
+def _count_text_bytes(field: str, text: str) -> int:
     if "\0" in text:
         raise ValueError(f"the schema's {field} {text!r} has a NUL in it")
     return len(text.encode())

@@ -10,10 +10,10 @@ def escape_terminal(text: str) -> str:
     the direction of writing or cannot be seen, halves of surrogate pairs, what Unicode has not assigned. Spaces of all
     widths stay.
     """
-    return text if text.isprintable() else "".join(map(_escape, text))
+    return text if text.isprintable() else "".join(map(_escape_character, text))
 
 
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) == "Zs":
         return character
     return character.encode("unicode_escape").decode()

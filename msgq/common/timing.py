@@ -29,7 +29,7 @@ def timing_topic(stage: str, endpoint: str) -> str:
     stage : its name.
     endpoint : whose messages it handles; with its mark where it is no topic, as `channel/NAME`.
     """
-    return f"{TIMING_TOPIC_PREFIX}{_quote(stage)}:{_quote(endpoint)}"
+    return f"{TIMING_TOPIC_PREFIX}{_quote_name(stage)}:{_quote_name(endpoint)}"
 
 
 def parse_timing_topic(topic: str) -> tuple[str, str] | None:
@@ -37,16 +37,16 @@ def parse_timing_topic(topic: str) -> tuple[str, str] | None:
     stage, colon, endpoint = topic.removeprefix(TIMING_TOPIC_PREFIX).partition(":")
     if not topic.startswith(TIMING_TOPIC_PREFIX) or not colon or ":" in endpoint:
         return None
-    return _unquote(stage), _unquote(endpoint)
+    return _unquote_name(stage), _unquote_name(endpoint)
 
 
-def _quote(name: str) -> str:
+def _quote_name(name: str) -> str:
     for sign, written in QUOTED_CHARACTERS:
         name = name.replace(sign, written)
     return name
 
 
-def _unquote(name: str) -> str:
+def _unquote_name(name: str) -> str:
     for sign, written in reversed(QUOTED_CHARACTERS):
         name = name.replace(written, sign)
     return name

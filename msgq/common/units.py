@@ -5,6 +5,6 @@ NS_PER_MS = 1_000_000
 NS_PER_DAY = 86_400 * NS_PER_S
 
 #: A time-out, in milliseconds or seconds: no end.
-FOR_EVER = -1
+WAIT_FOREVER = -1
 #: The longest time-out that has an end. Stock's are 32 bits.
 TIMEOUT_MAX_MS = 2**31 - 1

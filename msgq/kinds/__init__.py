@@ -122,46 +122,46 @@ class Kind:
     @property
     def stats(self) -> KindStats:
         """How its statistics are read and shown."""
-        part: KindStats = self._part("stats")
+        part: KindStats = self._import_part("stats")
         return part
 
     @property
     def source(self) -> KindSource:
         """How its messages are read without a trace."""
-        part: KindSource = self._part("source")
+        part: KindSource = self._import_part("source")
         return part
 
     @property
     def cleanup(self) -> KindCleanup:
         """What dead processes leave, and its removal."""
-        part: KindCleanup = self._part("cleanup")
+        part: KindCleanup = self._import_part("cleanup")
         return part
 
     @property
     def playback(self) -> KindPlayback:
         """How recorded messages are sent again."""
-        part: KindPlayback = self._part("playback")
+        part: KindPlayback = self._import_part("playback")
         return part
 
     @property
     def simulation(self) -> KindSimulation:
         """How its endpoints take part in a simulation."""
-        part: KindSimulation = self._part("simulation")
+        part: KindSimulation = self._import_part("simulation")
         return part
 
     @property
     def publish(self) -> KindPublish:
         """How messages are published from the command line."""
-        part: KindPublish = self._part("publish")
+        part: KindPublish = self._import_part("publish")
         return part
 
     @property
     def bridge(self) -> KindBridge:
         """How its endpoints cross a bridge, if `crosses_bridges`."""
-        part: KindBridge = self._part("bridge")
+        part: KindBridge = self._import_part("bridge")
         return part
 
-    def _part(self, file: str) -> Any:
+    def _import_part(self, file: str) -> Any:
         return getattr(import_module(f"{self.package}.{file}"), file.upper())
 
 

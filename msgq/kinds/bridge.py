@@ -17,7 +17,7 @@ from typing import Any
 from msgq.errors import InvalidValueError, IpcError, MessageSizeError
 from msgq.impl import backend
 
-FORWARDING = "forwarding"
+FORWARDING_STATE = "forwarding"
 BATCH_MESSAGES = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)
 
 _log = logging.getLogger(__name__)
@@ -60,17 +60,17 @@ class BridgeLoop:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._links: dict[int, BridgeLink] = {}
 
-    def add(self, fd: int, link: BridgeLink) -> None:
+    def add_link(self, fd: int, link: BridgeLink) -> None:
         """Wait for a descriptor, too; the link is told when it is readable."""
         self._links[fd] = link
         self._epoll.register(fd, select.EPOLLIN)
 
-    def remove(self, fd: int) -> None:
+    def remove_link(self, fd: int) -> None:
         """Wait for it no longer; nothing happens if nobody did."""
         if self._links.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def ready(self, seconds: float) -> list[BridgeLink]:
+    def wait_for_links(self, seconds: float) -> list[BridgeLink]:
         """Wait, and return whose subscriber has something."""
         events = self._epoll.poll(None if seconds == math.inf else max(seconds, 0))
         return [self._links[fd] for fd, _ in events if fd in self._links]
@@ -116,46 +116,46 @@ class BridgeLink(ABC):
         """Hand on what there is, up to a batch."""
 
     @property
-    def _zmq_name(self) -> str:
+    def _zmq_endpoint(self) -> str:
         """What ZMQ calls it: the name without the mark of its kind."""
         return self._topic.removeprefix(self.name_prefix)
 
-    def flow(self) -> FlowStats:
+    def get_flow_stats(self) -> FlowStats:
         """Return what the topic has come to."""
         counts = (self._messages, self._bytes, self._lost, self._dropped)
         return FlowStats(self._topic, self.direction, self._host, *counts, self._state)
 
     def _set_state(self, state: str) -> None:
-        if state != self._state and state != FORWARDING:
+        if state != self._state and state != FORWARDING_STATE:
             _log.warning("%s: %s", self._topic, state)
         self._state = state
 
-    def _wait_for_sub(self) -> None:
+    def _register_subscriber(self) -> None:
         self._fd = self._sub.fileno()
-        self._loop.add(self._fd, self)
+        self._loop.add_link(self._fd, self)
 
-    def _close_pub(self) -> None:
+    def _close_publisher(self) -> None:
         pub, self._pub = self._pub, None
         if pub is not None:
             pub.close()
 
-    def _close_sub(self) -> None:
+    def _close_subscriber(self) -> None:
         fd, self._fd = self._fd, -1  # another link may get the same number
-        self._loop.remove(fd)
+        self._loop.remove_link(fd)
         sub, self._sub = self._sub, None
         if sub is not None:
             sub.close()
 
     def close(self) -> None:
         """Close both sockets; the counts stay."""
-        self._close_sub()
-        self._close_pub()
+        self._close_subscriber()
+        self._close_publisher()
 
 
 class OutgoingLink(BridgeLink):
     """From this host to ZMQ. What derives from it says what the subscriber is.
 
-    `_lost_before` and `_dropped_before` are what former sockets have counted.
+    `_previous_lost` and `_previous_dropped` are what former sockets have counted.
     """
 
     direction = "out"
@@ -164,52 +164,52 @@ class OutgoingLink(BridgeLink):
         """Open nothing so far. `taken` says which endpoint goes out by which of ZMQ's names, of the whole bridge."""
         super().__init__(loop, topic, "")
         self._zmq_names = zmq_names
-        self._lost_before: int | None = 0
-        self._dropped_before = 0
+        self._previous_lost: int | None = 0
+        self._previous_dropped = 0
 
     @abstractmethod
-    def _subscriber(self) -> Any:
+    def _open_subscriber(self) -> Any:
         """Return a subscriber of the endpoint, which sleeps until something is published."""
 
-    def _open(self) -> None:
-        other = self._zmq_names.setdefault(self._zmq_name, self._topic)
+    def _open_sockets(self) -> None:
+        other = self._zmq_names.setdefault(self._zmq_endpoint, self._topic)
         if other != self._topic:
-            text = f"{other} goes out as {self._zmq_name!r} already; give only one of the two to --out"
+            text = f"{other} goes out as {self._zmq_endpoint!r} already; give only one of the two to --out"
             self._set_state(f"cannot be taken out: {text}")
             return
         try:
-            self._sub = self._subscriber()
-            self._pub = open_socket("zmq", "PubSocket", self._zmq_name)
-            self._wait_for_sub()
+            self._sub = self._open_subscriber()
+            self._pub = open_socket("zmq", "PubSocket", self._zmq_endpoint)
+            self._register_subscriber()
         except InvalidValueError:
             raise
         except IpcError as error:
             self.close()
             self._set_state(f"cannot be taken out: {error}")
             return
-        self._lost_before, self._dropped_before = self._lost, self._dropped
-        self._set_state(FORWARDING)
+        self._previous_lost, self._previous_dropped = self._lost, self._dropped
+        self._set_state(FORWARDING_STATE)
 
-    def _send_all(self, messages: Iterable[bytes]) -> None:
+    def _send_messages(self, messages: Iterable[bytes]) -> None:
         for message in messages:
             try:
                 self._pub.send(message)
             except MessageSizeError as error:
-                self._dropped_before += 1
+                self._previous_dropped += 1
                 _log.warning("dropped: %s", error)
             else:
                 self._messages += 1
                 self._bytes += len(message)
-        self._dropped = self._dropped_before + self._pub.stats().dropped
+        self._dropped = self._previous_dropped + self._pub.stats().dropped
 
-    def _count_lost(self) -> None:
-        self._lost = _add_known(self._lost_before, self._sub.lost)
+    def _update_lost_count(self) -> None:
+        self._lost = _add_if_known(self._previous_lost, self._sub.lost)
 
     def close(self) -> None:
         """Close both sockets, and leave ZMQ's name to others; the counts stay."""
         super().close()
-        if self._zmq_names.get(self._zmq_name) == self._topic:
-            del self._zmq_names[self._zmq_name]
+        if self._zmq_names.get(self._zmq_endpoint) == self._topic:
+            del self._zmq_names[self._zmq_endpoint]
 
 
 class IncomingLink(BridgeLink):
@@ -220,17 +220,17 @@ class IncomingLink(BridgeLink):
     def __init__(self, loop: BridgeLoop, topic: str, host: str) -> None:
         super().__init__(loop, topic, host)
         self._lost = None
-        self._sub = open_socket("zmq", "SubSocket", self._zmq_name, host)
-        self._wait_for_sub()
+        self._sub = open_socket("zmq", "SubSocket", self._zmq_endpoint, host)
+        self._register_subscriber()
 
     @abstractmethod
-    def _publish(self, message: bytes) -> bool:
+    def _publish_message(self, message: bytes) -> bool:
         """Publish a message here; False: it could not be."""
 
     def forward(self) -> None:
         """Hand on what there is, up to a batch."""
         for message in self._sub.receive_many(BATCH_MESSAGES):
-            if self._pub is None or not self._publish(message):
+            if self._pub is None or not self._publish_message(message):
                 self._dropped += 1
             else:
                 self._messages += 1
@@ -244,13 +244,15 @@ class KindBridge:
     Attributes
     ----------
     find_states : returns what is known of each endpoint of this host under the prefix in force, by its full name.
-    open_out : takes the loop, an endpoint, and the endpoints of the bridge by their names for ZMQ; returns its link.
-    open_in : takes the loop, an endpoint, the host of its publisher, and the bytes of a new ring; returns its link.
+    open_outgoing_link : takes the loop, an endpoint, and the endpoints of the bridge by their names for ZMQ; returns
+        the link.
+    open_incoming_link : takes the loop, an endpoint, the host of its publisher, and the bytes of a new ring; returns
+        the link.
     """
 
     find_states: Callable[[], dict[str, Any]]
-    open_out: Callable[[BridgeLoop, str, dict[str, str]], BridgeLink]
-    open_in: Callable[[BridgeLoop, str, str, int], BridgeLink]
+    open_outgoing_link: Callable[[BridgeLoop, str, dict[str, str]], BridgeLink]
+    open_incoming_link: Callable[[BridgeLoop, str, str, int], BridgeLink]
 
 
 def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> Any:
@@ -263,5 +265,5 @@ def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> An
     return socket
 
 
-def _add_known(before: int | None, now: int | None) -> int | None:
+def _add_if_known(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else before + now

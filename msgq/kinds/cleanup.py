@@ -44,8 +44,8 @@ class FileRemoval:
 class EndpointUsers(NamedTuple):
     """Who uses a topic or a channel, in words: those that live, and those of whom nobody here can say that."""
 
-    living: tuple[str, ...]
-    unknown: tuple[str, ...]
+    living_users: tuple[str, ...]
+    unknown_users: tuple[str, ...]
 
 
 Severity = Literal["error", "warning"]
@@ -81,11 +81,11 @@ class RemoveUnused(Protocol):
         """
 
 
-def _no_issues(_prefix: str) -> list[EndpointIssue]:
+def _find_no_issues(_prefix: str) -> list[EndpointIssue]:
     return []
 
 
-def _nothing_to_repair(_prefix: str) -> RepairReport:
+def _repair_nothing(_prefix: str) -> RepairReport:
     return RepairReport([], [])
 
 
@@ -102,8 +102,8 @@ class KindCleanup:
     diagnose : takes statistics; returns what a supervisor should know of an endpoint.
     find_orphans : takes a prefix; returns the files that belong to no endpoint.
     repair : takes a prefix; repairs what dead processes left, and removes what only they used.
-    keep_reasons : takes a prefix; says of each endpoint why it stays. None: endpoints of this kind are removed also
-        without being named.
+    list_keep_reasons : takes a prefix; says of each endpoint why it stays. None: endpoints of this kind are removed
+        also without being named.
     """
 
     check: str
@@ -111,9 +111,9 @@ class KindCleanup:
     remove_unused: RemoveUnused
     remove_orphans: Callable[[str, bool], Iterable[FileRemoval]]
     diagnose: Callable[[Any], list[EndpointIssue]]
-    find_orphans: Callable[[str], list[EndpointIssue]] = _no_issues
-    repair: Callable[[str], RepairReport] = _nothing_to_repair
-    keep_reasons: Callable[[str], Iterator[FileRemoval]] | None = None
+    find_orphans: Callable[[str], list[EndpointIssue]] = _find_no_issues
+    repair: Callable[[str], RepairReport] = _repair_nothing
+    list_keep_reasons: Callable[[str], Iterator[FileRemoval]] | None = None
 
 
 def describe_removals(removals: Iterable[FileRemoval]) -> RepairReport:

@@ -68,7 +68,7 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
     kind = find_kind(spec.kind)
     if kind is None:
         raise UnplayableError(f"this version knows no endpoints of kind {spec.kind!r}")
-    if target.backend == "zmq" and not kind.playback.on_zmq:
+    if target.backend == "zmq" and not kind.playback.is_carried_by_zmq:
         raise UnplayableError("ZMQ has topics only")
     return kind.playback.open_writer(spec, target, shared)
 

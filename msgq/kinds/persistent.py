@@ -34,18 +34,18 @@ class FileStats(Protocol):
         """Of its file."""
 
 
-_Stats = TypeVar("_Stats", bound=FileStats)
+_StatsType = TypeVar("_StatsType", bound=FileStats)
 
 
 @dataclass(frozen=True, slots=True)
-class PersistentKind(Generic[_Stats]):
+class PersistentKind(Generic[_StatsType]):
     """A kind of things that keep what is in them while nobody is there, so that each is removed only when it is named.
 
     Attributes
     ----------
     noun, name_prefix : what one is called, and what stands before its name among topics.
     file, directories : return where one is, and the directory of a prefix's ones (`msgq.common.naming`).
-    every, read : return how all are, and how one is (`msgq.stats`).
+    read_every, read : return how all are, and how one is (`msgq.stats`).
     remove : removes one if a function says so, that is asked under the lock of those who open it.
     participants : return who has one open.
     contents : return what is in one, to be said with the reason; "" for nothing.
@@ -56,31 +56,31 @@ class PersistentKind(Generic[_Stats]):
     name_prefix: str
     file: Callable[[str, str], str]
     directories: Callable[[str], tuple[str]]
-    every: Callable[[str], Iterable[_Stats]]
-    read: Callable[[str, str], _Stats]
-    remove: Callable[[str, str, Callable[[_Stats], bool]], bool]
-    participants: Callable[[_Stats], Iterable[Participant]]
-    contents: Callable[[_Stats], str]
-    nobody: str = "nobody uses it"
+    read_every: Callable[[str], Iterable[_StatsType]]
+    read: Callable[[str, str], _StatsType]
+    remove: Callable[[str, str, Callable[[_StatsType], bool]], bool]
+    participants: Callable[[_StatsType], Iterable[Participant]]
+    describe_contents: Callable[[_StatsType], str]
+    unused_reason: str = "nobody uses it"
 
-    def users(self, stats: _Stats) -> EndpointUsers:
+    def list_users(self, stats: _StatsType) -> EndpointUsers:
         """Return who has one open."""
         participants = list(self.participants(stats))
         living = [str(participant) for participant in participants if participant.alive]
         unknown = [str(participant) for participant in participants if participant.alive is None]
         return EndpointUsers(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
 
-    def keep_reasons(self, prefix: str) -> Iterator[FileRemoval]:
+    def list_keep_reasons(self, prefix: str) -> Iterator[FileRemoval]:
         """Say of each that a prefix has why it stays when nobody names it."""
-        for stats in self.every(prefix):
-            living, _ = self.users(stats)
+        for stats in self.read_every(prefix):
+            living, _ = self.list_users(stats)
             why = explain_removal(living, ()) if living else f"a {self.noun} goes only when it is named"
             yield FileRemoval(
                 self.name_prefix + stats.name,
                 prefix,
                 stats.path,
                 stats.bytes,
-                why + self.contents(stats),
+                why + self.describe_contents(stats),
                 removed=False,
             )
 
@@ -111,15 +111,15 @@ class PersistentKind(Generic[_Stats]):
         return ()
 
     def _remove_unused(self, name: str, prefix: str, remove: bool, force: bool) -> FileRemoval:
-        seen: list[_Stats] = []
+        seen: list[_StatsType] = []
 
-        def is_unused(stats: _Stats) -> bool:
+        def is_unused(stats: _StatsType) -> bool:
             seen.append(stats)
-            living, unknown = self.users(stats)
+            living, unknown = self.list_users(stats)
             return not living and (force or not unknown)
 
         goes = self.remove(name, prefix, is_unused) if remove else is_unused(self.read(name, prefix))
         stats = seen[-1]
-        living, unknown = self.users(stats)
-        why = explain_removal(living, unknown, self.nobody) + self.contents(stats)
+        living, unknown = self.list_users(stats)
+        why = explain_removal(living, unknown, self.unused_reason) + self.describe_contents(stats)
         return FileRemoval(self.name_prefix + name, prefix, stats.path, stats.bytes, why, goes, not goes and not living)

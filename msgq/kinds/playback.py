@@ -65,12 +65,12 @@ class EndpointSpec(NamedTuple):
     keys: tuple[str, ...] = ()
     sample: bytes = b""
 
-    def number(self, option: str) -> int | None:
+    def get_positive_option(self, option: str) -> int | None:
         """Return an option that is a positive number; None: there is none of this name."""
         value = self.options.get(option)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
-    def flag(self, option: str) -> bool | None:
+    def get_flag_option(self, option: str) -> bool | None:
         """Return an option that is true or false; None: there is none of this name."""
         value = self.options.get(option)
         return value if isinstance(value, bool) else None
@@ -93,7 +93,7 @@ class PlaybackTarget(NamedTuple):
     take_over: bool = False
 
     @property
-    def module(self) -> ModuleType:
+    def backend_module(self) -> ModuleType:
         """The backend's."""
         return backends.load(self.backend)
 
@@ -101,7 +101,7 @@ class PlaybackTarget(NamedTuple):
         """Return the time there."""
         return current_bus().clock.time_ns() if self.backend == "fake" else clock.time_ns()
 
-    def origin(self, age_ns: int | None) -> int:
+    def compute_origin_time(self, age_ns: int | None) -> int:
         """Return when that came about which is so old now; 0: nobody knows."""
         return 0 if age_ns is None else max(1, self.time_ns() - age_ns)
 
@@ -195,7 +195,7 @@ class ComparedMessage(NamedTuple):
     extra: tuple[str, Any]
 
 
-def _compare_all(data: bytes, key: str) -> ComparedMessage:
+def _compare_data_and_key(data: bytes, key: str) -> ComparedMessage:
     return ComparedMessage(data, ("key", key))
 
 
@@ -207,13 +207,13 @@ class KindPlayback:
     ----------
     open_writer : takes what to open, where, and objects that writers of one player share, by name; opens the endpoint,
         and creates it if there is none. Raises `UnplayableError` if it cannot be played there.
-    on_zmq : the ZMQ backend has endpoints of this kind.
+    is_carried_by_zmq : the ZMQ backend has endpoints of this kind.
     fit_name : takes a name of a recording; returns it without what no endpoint of this kind can have in its name.
     validate_name : takes a new name; returns it, or raises `InvalidValueError`. None: as `Kind.validate`.
     announcement : takes a name in a recording; returns the endpoint that its writer publishes by itself, or None.
     sample : returns what looks at the first messages of an endpoint. None: no message needs to be seen.
-    first_byte : the first byte of all messages that are sent again; others say what happened, and are left out. None:
-        all are sent.
+    played_first_byte : the first byte of all messages that are sent again; others say what happened, and are left out.
+        None: all are sent.
     state_key : of kinds that keep values: takes a message; returns which element it changes (beside the key).
     reserve : takes what a simulation needs, and creates it without staying its publisher. None: a writer does.
     encode_sent : takes the data, priority, number and time of a sent message, and returns it as recordings have it, and
@@ -222,13 +222,13 @@ class KindPlayback:
     """
 
     open_writer: Callable[[EndpointSpec, PlaybackTarget, dict[str, Any]], EndpointWriter]
-    on_zmq: bool = False
+    is_carried_by_zmq: bool = False
     fit_name: Callable[[str], str] = str
     validate_name: Callable[[str], str] | None = None
     announcement: Callable[[str], str | None] | None = None
     sample: Callable[[], MessageSample] | None = None
-    first_byte: int | None = None
+    played_first_byte: int | None = None
     state_key: Callable[[bytes], bytes] = bytes
     reserve: Callable[[EndpointSpec], None] | None = None
     encode_sent: Callable[[bytes, int, int, int], tuple[bytes, Schema]] | None = None
-    compare: Callable[[bytes, str], ComparedMessage | None] = _compare_all
+    compare: Callable[[bytes, str], ComparedMessage | None] = _compare_data_and_key

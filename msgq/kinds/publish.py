@@ -55,24 +55,24 @@ class PublishTarget(ABC):
     """
 
     def __init__(self, wanted: PublishOptions, schema: Schema | None) -> None:
-        self._wanted, self.schema = wanted, schema
+        self._options, self.schema = wanted, schema
         self._name = wanted.name
-        self._claims = JSON_SCHEMA if wanted.as_json and schema is None else None
+        self._new_schema = JSON_SCHEMA if wanted.as_json and schema is None else None
         self._messages = self._bytes = 0
 
     @abstractmethod
-    def _open(self) -> None:
+    def _open_endpoint(self) -> None:
         """Take part."""
 
     @abstractmethod
-    def _send(self, data: bytes) -> None:
+    def _send_message(self, data: bytes) -> None:
         """Publish one message."""
 
     @abstractmethod
-    def _close(self) -> None:
+    def _close_endpoint(self) -> None:
         """Leave."""
 
-    def former(self) -> bytes | None:
+    def read_previous_value(self) -> bytes | None:
         """Return the value that the next message replaces; None without one, and for all kinds except records."""
         return None
 
@@ -83,24 +83,24 @@ class PublishTarget(ABC):
         ------
         QueueFullError, WaitTimeoutError : there was no room in time.
         """
-        self._send(data)
+        self._send_message(data)
         self._messages += 1
         self._bytes += len(data)
 
-    def wait(self, readers: int) -> None:
+    def wait_for_readers(self, readers: int) -> None:
         """Wait until so many subscribers are there. WaitTimeoutError: they did not come in time."""
-        raise PublishUsageError(f"--wait-for-subscribers waits for subscribers, which {self._wanted.endpoint} has not")
+        raise PublishUsageError(f"--wait-for-subscribers waits for subscribers, which {self._options.endpoint} has not")
 
-    def summary(self) -> dict[str, Any]:
+    def summarize_messages(self) -> dict[str, Any]:
         """Return what was published."""
-        return {"endpoint": self._wanted.endpoint, "messages": self._messages, "bytes": self._bytes}
+        return {"endpoint": self._options.endpoint, "messages": self._messages, "bytes": self._bytes}
 
     def __enter__(self) -> Self:
-        self._open()
+        self._open_endpoint()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self._close_endpoint()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
     """
     text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
     kind = kind_of(text)
-    return _summarize(kind, kind.bare_name(text), prefix)
+    return _make_endpoint_stats(kind, kind.bare_name(text), prefix)
 
 
 def endpoints(prefix: str | None = None) -> list[EndpointStats]:
@@ -44,7 +44,7 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     for kind in stored_kinds():
         for name in list_inodes(kind, where):
             with contextlib.suppress(SegmentError, EndpointNameError):
-                snapshots.append(_summarize(kind, name, where))
+                snapshots.append(_make_endpoint_stats(kind, name, where))
     return snapshots
 
 
@@ -68,13 +68,13 @@ def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
     EndpointNameError : no endpoint can have this name.
     SegmentError : there is no such endpoint, or its files cannot be read.
     """
-    return kind.stats.watch(kind.validate(name), naming.resolve_prefix(prefix)).stats()
+    return kind.stats.open_watch(kind.validate(name), naming.resolve_prefix(prefix)).stats()
 
 
-def _summarize(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
+def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
     stats = read(kind, bare_name, prefix)
     endpoint = kind.endpoint(kind.validate(bare_name))
-    size, messages, lost = kind.stats.totals(stats)
+    size, messages, lost = kind.stats.compute_totals(stats)
     common = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
     return EndpointStats(announced_kind(endpoint).name, endpoint, *common, stats)
 

@@ -62,7 +62,7 @@ class EndpointFeed(ABC):
     def take(self, most: int | None) -> list[SourceItem]:
         """Return what has come since the last call, at most so much. Who gets as much as that asks no more."""
 
-    def complaint(self) -> str:
+    def describe_losses(self) -> str:
         """Return what is to be said of messages that were missed since the last call; "": nothing."""
         return ""
 
@@ -85,8 +85,8 @@ class KindSource:
     open_meter : takes a bare name, a prefix, and where payloads have their publish time (None: it is beside them, or
         there is none); returns the meter for hz, bw and delay.
     find_stamps : takes a bare name and a prefix. None: payloads of this kind cannot have a publish time.
-    has_better_meter : a meter knows more than the counters that `KindStats.watch` reads, so check uses one: sizes, or
-        messages of programs that do not count.
+    has_better_meter : a meter knows more than the counters that `KindStats.open_watch` reads, so check uses one: sizes,
+        or messages of programs that do not count.
     begins_epochs : another schema begins another epoch of the endpoint; else its numbering goes on.
     """
 

@@ -56,12 +56,12 @@ class EndpointWatch(Protocol):
         """Return the statistics (`KindEndpointStats`) of this moment; asks the kernel which participants live."""
 
 
-_Stats = TypeVar("_Stats", bound=KindEndpointStats)
-_Counts = TypeVar("_Counts", TopicCounts, EndpointCounts)
+_StatsType = TypeVar("_StatsType", bound=KindEndpointStats)
+_CountsType = TypeVar("_CountsType", TopicCounts, EndpointCounts)
 
 
 @dataclass(frozen=True)
-class EndpointRow(Generic[_Stats, _Counts]):
+class EndpointRow(Generic[_StatsType, _CountsType]):
     """An endpoint, and what it did since the look before. Each kind has a class of rows.
 
     What is not known is None, in tables "-", and never 0.
@@ -72,25 +72,25 @@ class EndpointRow(Generic[_Stats, _Counts]):
     kind : name of the kind; "frames" of a topic that announces frames.
     totals : of `stats`.
     stats : who takes part; up to some seconds older than the look.
-    now, before : what moved until this look, and until the one before; None: there was none.
-    seconds : between the two.
+    current_counts, previous_counts : counters at this poll and at the previous one; None: there was none.
+    interval_s : seconds between the two polls.
     """
 
     endpoint: str
     kind: str
     totals: EndpointTotals
-    stats: _Stats
-    now: _Counts
-    before: _Counts | None = None
-    seconds: float = 0.0
+    stats: _StatsType
+    current_counts: _CountsType
+    previous_counts: _CountsType | None = None
+    interval_s: float = 0.0
 
     #: What cannot be measured ("size", "subscribers", "lost"), each with the reason.
-    unmeasured: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    _senders: ClassVar[tuple[str, ...]] = ("publisher",)
-    _receivers: ClassVar[tuple[str, ...]] = ("subscriber",)
+    unmeasured_reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    _sender_roles: ClassVar[tuple[str, ...]] = ("publisher",)
+    _receiver_roles: ClassVar[tuple[str, ...]] = ("subscriber",)
 
     @property
-    def note(self) -> str:
+    def note_text(self) -> str:
         """What else is to be said in a table; "" for nothing."""
         return ""
 
@@ -102,75 +102,81 @@ class EndpointRow(Generic[_Stats, _Counts]):
     @property
     def publishers(self) -> list[str]:
         """Who publishes, sends or writes."""
-        return [str(participant) for role, participant in self.stats.participants if role in self._senders]
+        return [str(participant) for role, participant in self.stats.participants if role in self._sender_roles]
 
     @property
     def subscribers(self) -> list[str]:
         """Who subscribes or receives."""
-        return [str(participant) for role, participant in self.stats.participants if role in self._receivers]
+        return [str(participant) for role, participant in self.stats.participants if role in self._receiver_roles]
 
     @property
-    def publishing(self) -> int:
+    def live_publisher_count(self) -> int:
         """How many publish, send or write that are not known to be dead."""
         return sum(
-            role in self._senders and participant.alive is not False for role, participant in self.stats.participants
+            role in self._sender_roles and participant.alive is not False
+            for role, participant in self.stats.participants
         )
 
     @property
-    def subscribing(self) -> int | None:
+    def live_subscriber_count(self) -> int | None:
         """How many subscribe or receive that are not known to be dead; None: nobody can tell."""
         return sum(
-            role in self._receivers and participant.alive is not False for role, participant in self.stats.participants
+            role in self._receiver_roles and participant.alive is not False
+            for role, participant in self.stats.participants
         )
 
     @property
-    def dead(self) -> int:
+    def dead_participant_count(self) -> int:
         """How many are entered that died."""
         return len({participant for _, participant in self.stats.participants if participant.alive is False})
 
     @property
     def messages(self) -> int | None:
         """Published, sent, or elements written so far."""
-        return self.now.messages
+        return self.current_counts.messages
 
     @property
     def lost(self) -> int | None:
         """Messages that those who subscribe have lost by now, all together."""
-        return self.now.lost
+        return self.current_counts.lost
 
     @property
-    def sizes(self) -> tuple[int, int] | None:
+    def message_sizes(self) -> tuple[int, int] | None:
         """Sizes of the smallest and the largest message, if all messages of the endpoint have fixed sizes."""
         return None
 
     @property
     def rate(self) -> float | None:
         """Messages a second."""
-        return self._growth(lambda counts: counts.messages)
+        return self._compute_growth_rate(lambda counts: counts.messages)
 
     @property
     def byte_rate(self) -> float | None:
         """Bytes of payload a second."""
-        return self._growth(lambda counts: counts.bytes)
+        return self._compute_growth_rate(lambda counts: counts.bytes)
 
     @property
     def lost_rate(self) -> float | None:
         """Messages a second that those who subscribe lose."""
-        return self._growth(lambda counts: counts.lost)
+        return self._compute_growth_rate(lambda counts: counts.lost)
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` shows of it."""
-        fields = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
-        return {**dataclasses.asdict(self.stats), **self._own(), **{name: getattr(self, name) for name in fields}}  # type: ignore[call-overload]
+        names = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
+        stats_fields = dataclasses.asdict(self.stats)  # type: ignore[call-overload]
+        return {**stats_fields, **self._list_kind_fields(), **{name: getattr(self, name) for name in names}}
 
-    def _own(self) -> dict[str, Any]:
+    def _list_kind_fields(self) -> dict[str, Any]:
         """What `--json` shows of this kind alone, or in another way than its stats have it."""
         return {}
 
-    def _growth(self, count_of: Callable[[_Counts], int | None]) -> float | None:
+    def _compute_growth_rate(self, count_of: Callable[[_CountsType], int | None]) -> float | None:
         """How much more it is, a second. Less, because somebody left or a count began anew, is nothing."""
-        before, now = None if self.before is None else count_of(self.before), count_of(self.now)
-        return None if before is None or now is None or not self.seconds else max(0, now - before) / self.seconds
+        before, now = (
+            None if self.previous_counts is None else count_of(self.previous_counts),
+            count_of(self.current_counts),
+        )
+        return None if before is None or now is None or not self.interval_s else max(0, now - before) / self.interval_s
 
 
 AnyEndpointRow = EndpointRow[Any, Any]
@@ -182,16 +188,16 @@ class KindStats:
 
     Attributes
     ----------
-    watch : takes a bare name and a prefix, and maps the endpoint.
-    totals : takes its statistics.
-    row : class of its rows in list, top and stat.
-    describe : takes a row; returns the lines of `msgq info` behind the first, which is the endpoint's name.
+    open_watch : takes a bare name and a prefix, and maps the endpoint.
+    compute_totals : takes its statistics.
+    row_class : class of its rows in list, top and stat.
+    describe_row : takes a row; returns the lines of `msgq info` behind the first, which is the endpoint's name.
     """
 
-    watch: Callable[[str, str], EndpointWatch]
-    totals: Callable[[Any], EndpointTotals]
-    row: type[EndpointRow[Any, Any]]
-    describe: Callable[[Any], Iterator[str]]
+    open_watch: Callable[[str, str], EndpointWatch]
+    compute_totals: Callable[[Any], EndpointTotals]
+    row_class: type[EndpointRow[Any, Any]]
+    describe_row: Callable[[Any], Iterator[str]]
 
 
 class FileAccess(NamedTuple):
@@ -201,7 +207,7 @@ class FileAccess(NamedTuple):
     mode: str | None
 
 
-def file_access(path: str) -> FileAccess:
+def read_file_access(path: str) -> FileAccess:
     """Return whose a file is, and who else may open it."""
     try:
         status = os.stat(path)

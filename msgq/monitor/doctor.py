@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import msgq
 from msgq.common import naming
-from msgq.common.formatting import in_bytes
+from msgq.common.formatting import format_bytes
 from msgq.common.texts import join_first
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
@@ -63,7 +63,7 @@ def check_round_trip() -> DoctorCheck:
 
 def check_segments(prefix: str) -> DoctorCheck:
     """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
-    return _check_of("segments", list(maintenance.find_unreadable(prefix)), "every one can be read")
+    return _make_check("segments", list(maintenance.find_unreadable(prefix)), "every one can be read")
 
 
 def check_files(prefix: str) -> DoctorCheck:
@@ -73,12 +73,12 @@ def check_files(prefix: str) -> DoctorCheck:
     issues = (
         [EndpointIssue(text, severity=ERROR) for text in lost]
         + topic_cleanup.strangers(prefix)
-        + _orphans_of_prefixes(prefix)
+        + _find_orphans_of_prefixes(prefix)
     )
-    return _check_of("files", issues, "every one belongs where it is, to whom it should")
+    return _make_check("files", issues, "every one belongs where it is, to whom it should")
 
 
-def _check_of(check: str, issues: Sequence[EndpointIssue], good: str) -> DoctorCheck:
+def _make_check(check: str, issues: Sequence[EndpointIssue], good: str) -> DoctorCheck:
     if not issues:
         return DoctorCheck(check, "ok", good)
     ordered = sorted(issues, key=lambda issue: issue.severity != ERROR)
@@ -87,7 +87,7 @@ def _check_of(check: str, issues: Sequence[EndpointIssue], good: str) -> DoctorC
     return DoctorCheck(check, worst, join_first(texts, _ISSUES_SHOWN_MAX, "; "))
 
 
-def _orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
+def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
     """Say what prefixes have of side segments without a ring, if none is in force. It blocks no process: a warning."""
     prefixes = [] if prefix else topic_cleanup.find_orphaned_prefixes()
     if not prefixes:
@@ -95,7 +95,7 @@ def _orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
     orphans = [
         orphan for where in prefixes for orphan in topic_cleanup.clear_orphans(where, remove=False) if orphan.endpoint
     ]
-    size = in_bytes(sum(orphan.bytes for orphan in orphans))
+    size = format_bytes(sum(orphan.bytes for orphan in orphans))
     text = f"{len(prefixes)} prefixes that ended left {len(orphans)} side segments without a ring, {size}"
     return [EndpointIssue(f"{text} (`msgq clean` removes them)", severity=WARNING)]
 
@@ -105,9 +105,9 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     every = endpoints(prefix)
     for kind in stored_kinds():
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
-        size = in_bytes(sum(stats.bytes for stats in of_kind))
+        size = format_bytes(sum(stats.bytes for stats in of_kind))
         good = f"{len(of_kind)} {kind.cleanup.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
-        yield _check_of(kind.cleanup.check, maintenance.diagnose_kind(kind, of_kind, prefix), good)
+        yield _make_check(kind.cleanup.check, maintenance.diagnose_kind(kind, of_kind, prefix), good)
 
 
 def check_leftovers(prefix: str) -> DoctorCheck:

@@ -84,7 +84,7 @@ class _StampedTopic:
         count = sum(map(len, batch.rows)) + len(batch.other_messages)
         if known and before != self.dtype:  # some were sent under the schema before, nobody knows how many
             return [], batch.lost, count
-        rows = [*batch.rows, *_first_stamps(batch.other_messages, self.dtype)]
+        rows = [*batch.rows, *_read_first_stamps(batch.other_messages, self.dtype)]
         return rows, batch.lost, count - sum(map(len, rows))
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class _StampedTopic:
         self._topic.close()
 
 
-def _first_stamps(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Iterator[RowArray]:
+def _read_first_stamps(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Iterator[RowArray]:
     """Give the stamps of messages of other sizes that have them: those of the first element, as recordings have it."""
     needed = max(dtype.fields[name][1] + dtype[name].itemsize for name in STAMP_FIELDS) if dtype.fields else 0
     for message in messages:
@@ -122,11 +122,11 @@ class HopTreeCollector:
     def poll(self) -> None:
         """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
         self._polled_ns = clock.time_ns()
-        self.topics.refresh(self._take)
+        self.topics.refresh(self._collect_topic)
         for name, topic in self.topics.by_name.items():
-            self._take(name, topic)
+            self._collect_topic(name, topic)
 
-    def _take(self, name: str, topic: _StampedTopic) -> None:
+    def _collect_topic(self, name: str, topic: _StampedTopic) -> None:
         stamps, lost, left_out = topic.take()
         if topic.dtype is None:
             return
@@ -143,7 +143,7 @@ class HopTreeCollector:
         self._window.add(now_s, rows)
         self._counts.setdefault(name, SlidingWindow(self._seconds, now_s)).add(now_s, [], lost, left_out)
 
-    def tree(self) -> HopTree:
+    def build_tree(self) -> HopTree:
         """Return the tree of what came in the window.
 
         What was published after the last look began waits for the next one: what led to it may not have been seen. A
@@ -151,8 +151,8 @@ class HopTreeCollector:
         beginning was not seen. (What is played, or from another clock, may be older by any time.)
         """
         now_s = time.monotonic()
-        self._window.forget(now_s)
-        rows = self._window.rows(_STAMPS_DTYPE)
+        self._window.drop_old_samples(now_s)
+        rows = self._window.concatenate_rows(_STAMPS_DTYPE)
         late_ns = rows["publish_time"] - self._polled_ns
         rows = rows[(late_ns <= 0) | (late_ns > NS_PER_S)]  # what is later by much is from another clock
         first = int(rows["publish_time"].min(initial=np.iinfo(np.int64).max))
@@ -164,8 +164,8 @@ class HopTreeCollector:
         self._counts = counts
         lonely = counts.keys() - {hop.endpoint for hop in edges}
         return HopTree(
-            sorted([*edges, *(HopEdge(None, name, 0) for name in lonely)], key=_by_name),
-            self._window.seconds(now_s),
+            sorted([*edges, *(HopEdge(None, name, 0) for name in lonely)], key=_sort_key),
+            self._window.compute_duration_s(now_s),
             len(self.topics.by_name),
             sum(topic.dtype is not None for topic in self.topics.by_name.values()),
             len(whole),
@@ -176,7 +176,7 @@ class HopTreeCollector:
 
     def _is_shown(self, name: str, counts: SlidingWindow, now_s: float, edges: Sequence[HopEdge]) -> bool:
         """Whether a topic is there, or was within the window."""
-        counts.forget(now_s)
+        counts.drop_old_samples(now_s)
         topic = self.topics.by_name.get(name)
         has_stamps = topic is not None and topic.dtype is not None
         return has_stamps or not counts.is_empty or any(hop.endpoint == name for hop in edges)
@@ -226,13 +226,13 @@ def _compute_edges(names: Sequence[str], edge: RowArray, hop: RowArray, age: Row
         yield HopEdge(names[parent - 1], names[endpoint], len(rows), *percentiles, e2e_p50)
 
 
-def _by_name(hop: HopEdge) -> tuple[str, str]:
+def _sort_key(hop: HopEdge) -> tuple[str, str]:
     return hop.parent or "", hop.endpoint
 
 
 def walk_branches(edges: Sequence[HopEdge]) -> Iterator[tuple[int, HopEdge]]:
     """Give each edge once, with its depth: below it those that lead on, where the endpoint comes first."""
-    waiting = sorted(edges, key=_by_name)
+    waiting = sorted(edges, key=_sort_key)
     stack = [(0, hop) for hop in reversed(waiting) if hop.parent is None]
     waiting = [hop for hop in waiting if hop.parent is not None]
     while stack or waiting:

@@ -57,29 +57,29 @@ class PassiveTopic:
         self._socket = SubSocket()
         self._socket.connect(msgq.context, name, passive=True)
         self._socket.setTimeout(0)
-        self._watch = TopicObserver(name, naming.prefix())
+        self._observer = TopicObserver(name, naming.prefix())
         self._came_late = came_late
-        self._missed = self._reported = 0  # before we came; of all losses, those that were returned
+        self._lost_before = self._reported_losses = 0  # before we came; of all losses, those that were returned
         self._corrupt = False
-        self._moved: tuple[int | None, int] | None = None  # how far the topic was when its schema was read
-        self._read_s = 0.0
+        self._schema_counts: tuple[int | None, int] | None = None  # how far the topic was when its schema was read
+        self._schema_read_s = 0.0
         self._schema: Schema | None = None
 
     @property
     def is_known(self) -> bool:
         """Whether there were messages when its schema was read."""
-        return self._moved is not None and any(self._moved)
+        return self._schema_counts is not None and any(self._schema_counts)
 
     def schema(self) -> Schema | None:
         """Return its schema. Ask before messages are taken: who publishes them says it first."""
-        counts = self._watch.counts()
+        counts = self._observer.counts()
         moved = counts.messages, counts.position_bytes
         now_s = time.monotonic()
-        if self._moved is None or (
-            moved != self._moved and (not self.is_known or now_s - self._read_s >= _SCHEMA_PERIOD_S)
+        if self._schema_counts is None or (
+            moved != self._schema_counts and (not self.is_known or now_s - self._schema_read_s >= _SCHEMA_PERIOD_S)
         ):
-            self._moved, self._read_s = moved, now_s
-            self._schema = self._watch.stats().schema
+            self._schema_counts, self._schema_read_s = moved, now_s
+            self._schema = self._observer.stats().schema
         return self._schema
 
     @property
@@ -90,14 +90,16 @@ class PassiveTopic:
     def take(self, dtype: np.dtype[Any]) -> ReceivedBatch:
         """Return what came since the last call. dtype : of a message of the size that is expected."""
         other_messages: list[bytes] = []
-        return self._batch(self._receive_arrays(dtype, other_messages), other_messages)
+        return self._collect_batch(self._receive_arrays(dtype, other_messages), other_messages)
 
     def take_stamps(self) -> ReceivedBatch:
         """Return the stamps of a tracked topic that came since the last call."""
-        return self._batch(self._receive_stamps(), [])
+        return self._collect_batch(self._receive_stamps(), [])
 
-    def _batch(self, received: Iterator[np.ndarray[Any, np.dtype[Any]]], other_messages: list[bytes]) -> ReceivedBatch:
-        published = self._watch.counts().messages
+    def _collect_batch(
+        self, received: Iterator[np.ndarray[Any, np.dtype[Any]]], other_messages: list[bytes]
+    ) -> ReceivedBatch:
+        published = self._observer.counts().messages
         rows: list[np.ndarray[Any, np.dtype[Any]]] = []
         drained = False
         try:
@@ -106,7 +108,7 @@ class PassiveTopic:
             drained = sum(map(len, rows)) + len(other_messages) < _BATCH_MESSAGES_MAX
         except CorruptSegmentError:  # the next look goes on at the present
             self._corrupt = True
-        return ReceivedBatch(rows, other_messages, self._newly_lost(published if drained else None))
+        return ReceivedBatch(rows, other_messages, self._count_new_losses(published if drained else None))
 
     def _receive_arrays(
         self, dtype: np.dtype[Any], other_messages: list[bytes]
@@ -134,7 +136,7 @@ class PassiveTopic:
             times.append((message.publish_time, message.origin_time))
         yield np.array(times, STAMPS_DTYPE)
 
-    def _newly_lost(self, published: int | None) -> int | None:
+    def _count_new_losses(self, published: int | None) -> int | None:
         """Return the losses since the last call.
 
         there : messages that the topic had before all of them were taken; None: they were not.
@@ -143,9 +145,9 @@ class PassiveTopic:
         if stats.lost is None or self._corrupt:
             return None
         if self._came_late and published is not None:
-            self._missed = max(self._missed, published - stats.received - stats.lost)
-        before, self._reported = self._reported, stats.lost + self._missed
-        return self._reported - before
+            self._lost_before = max(self._lost_before, published - stats.received - stats.lost)
+        before, self._reported_losses = self._reported_losses, stats.lost + self._lost_before
+        return self._reported_losses - before
 
     def close(self) -> None:
         """Leave it."""
@@ -177,9 +179,9 @@ class TopicFollower(Generic[_T]):
     """
 
     def __init__(self, wanted: Callable[[str], bool], make: Callable[[str, bool], _T]) -> None:
-        self._wanted, self._make = wanted, make
+        self._wanted, self._open_by_name = wanted, make
         self._inodes: dict[str, int] = {}
-        self._began = False
+        self._has_refreshed = False
         self.by_name: dict[str, _T] = {}
         self.refused: dict[str, str] = {}
 
@@ -198,12 +200,12 @@ class TopicFollower(Generic[_T]):
             del self.refused[name]
         for name, inode in existing.items():
             if name not in self._inodes:
-                self._join(name, inode)
-        self._began = True
+                self._open_topic(name, inode)
+        self._has_refreshed = True
 
-    def _join(self, name: str, inode: int) -> None:
+    def _open_topic(self, name: str, inode: int) -> None:
         try:
-            self.by_name[name] = self._make(name, self._began)
+            self.by_name[name] = self._open_by_name(name, self._has_refreshed)
         except MsgqError as error:
             if getattr(error, "errno", None) != errno.ENOENT:  # else it was just removed
                 self.refused[name] = str(error)

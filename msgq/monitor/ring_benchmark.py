@@ -57,7 +57,7 @@ def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmark
         with _open_publisher(names[0]) as publisher, _open_subscriber(names[1], _WAIT_TIMEOUT_MS) as answers:
             publisher.wait_for_readers(timeout=_WAIT_TIMEOUT_MS / 1000, n=1)
             for size in sizes:
-                yield _measure_size(publisher, answers, control, size, seconds)
+                yield _measure_message_size(publisher, answers, control, size, seconds)
             control.send("end")
         peer.join()
     except EOFError:
@@ -77,7 +77,7 @@ def _open_subscriber(name: str, timeout_ms: int) -> msgq.SubSocket:
     return msgq.sub_sock(name, timeout=timeout_ms, segment_size=RING_BYTES)
 
 
-def _measure_size(
+def _measure_message_size(
     publisher: msgq.PubSocket, answers: msgq.SubSocket, peer: Connection, size: int, seconds: float
 ) -> RingBenchmarkResult:
     trips = sorted(_measure_round_trips(publisher, answers, bytes(size), seconds))

@@ -41,9 +41,9 @@ class SlidingWindow:
         if count or lost != 0 or left_out:
             self._samples.append(_WindowSample(now_s, rows, count, lost, left_out))
             self._count += count
-        self.forget(now_s)
+        self.drop_old_samples(now_s)
 
-    def forget(self, now_s: float) -> None:
+    def drop_old_samples(self, now_s: float) -> None:
         """Let go of what is too old, or too much; the newest look stays."""
         while self._samples and (
             self._samples[0].time_s < now_s - self._seconds or (self._count > self._most and len(self._samples) > 1)
@@ -52,11 +52,11 @@ class SlidingWindow:
             self._count -= sample.count
             self._since_s = max(self._since_s, sample.time_s)
 
-    def seconds(self, now_s: float) -> float:
+    def compute_duration_s(self, now_s: float) -> float:
         """Return how long it is by now: less than was wanted at the beginning, and where too much comes."""
         return min(self._seconds, now_s - self._since_s)
 
-    def rows(self, like: np.dtype[Any]) -> RowArray:
+    def concatenate_rows(self, like: np.dtype[Any]) -> RowArray:
         """Return all rows, oldest first. like : their type, for when there are none."""
         return np.concatenate([np.empty(0, like), *(rows for sample in self._samples for rows in sample.rows)])
 

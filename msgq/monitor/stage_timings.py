@@ -59,15 +59,15 @@ class StageCollector:
 
     def poll(self) -> None:
         """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
-        self.topics.refresh(self._take)
+        self.topics.refresh(self._collect_topic)
         for name, topic in self.topics.by_name.items():
-            self._take(name, topic)
+            self._collect_topic(name, topic)
 
-    def _take(self, name: str, topic: PassiveTopic) -> None:
+    def _collect_topic(self, name: str, topic: PassiveTopic) -> None:
         batch, now_s = topic.take(TIMING_DTYPE), time.monotonic()
         if name not in self._windows:
             self._windows[name] = SlidingWindow(self._seconds, now_s)
-        whole = [rows[makes_sense(rows)] for rows in batch.rows]
+        whole = [rows[find_plausible_records(rows)] for rows in batch.rows]
         malformed = len(batch.other_messages) + sum(map(len, batch.rows)) - sum(map(len, whole))
         self._windows[name].add(now_s, whole, batch.lost, malformed)
 
@@ -75,20 +75,20 @@ class StageCollector:
         """Return a row for each stage and endpoint, sorted."""
         now_s = time.monotonic()
         for name in [name for name in self._windows if name not in self.topics.by_name]:
-            self._windows[name].forget(now_s)
+            self._windows[name].drop_old_samples(now_s)
             if self._windows[name].is_empty:
                 del self._windows[name]
-        return sorted((_compute_row(name, window, now_s) for name, window in self._windows.items()), key=_by_name)
+        return sorted((_compute_row(name, window, now_s) for name, window in self._windows.items()), key=_sort_key)
 
 
-def makes_sense(records: RowArray) -> RowArray:
+def find_plausible_records(records: RowArray) -> RowArray:
     """Return which records of timing topics may be true."""
     ended, received = records["publish_time"], records["received"]
     return (received > 0) & (ended >= received) & (records["sent"] >= 0) & (records["origin_time"] >= 0)
 
 
 def _compute_row(name: str, window: SlidingWindow, now_s: float) -> StageRow:
-    records, seconds, lost = window.rows(TIMING_DTYPE), window.seconds(now_s), window.lost
+    records, seconds, lost = window.concatenate_rows(TIMING_DTYPE), window.compute_duration_s(now_s), window.lost
     ended, received = records["publish_time"], records["received"]
     stage, endpoint = timing.parse_timing_topic(name) or (name, "")
     return StageRow(
@@ -105,5 +105,5 @@ def _compute_row(name: str, window: SlidingWindow, now_s: float) -> StageRow:
     )
 
 
-def _by_name(row: StageRow) -> tuple[str, str]:
+def _sort_key(row: StageRow) -> tuple[str, str]:
     return row.stage, row.endpoint

@@ -6,7 +6,7 @@ What is heavy, or needs a library of an extra, is imported with the first use of
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.optional import find_extra, missing_library
+from msgq.common.optional import find_extra_of_package, missing_library
 
 if TYPE_CHECKING:
     from msgq.decoding.payload_decoder import Undecoded
@@ -99,6 +99,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"msgq.{_MODULES[name]}"), name)
     except ModuleNotFoundError as missing:
-        if extra := find_extra(missing):
+        if extra := find_extra_of_package(missing):
             raise missing_library(f"msgq.recording.{name}", extra, str(missing.name).partition(".")[0]) from missing
         raise

@@ -33,12 +33,12 @@ RECORDS = PersistentKind(
     name_prefix=RECORDS_NAME_PREFIX,
     file=naming.records_path,
     directories=naming.records_directories,
-    every=partial(read_all, KIND),
+    read_every=partial(read_all, KIND),
     read=partial(read, KIND),
     remove=remove_record,
     participants=lambda record: [one.participant for one in record.writers],
-    contents=_values,
-    nobody="nobody writes it, and who reads it cannot be seen",
+    describe_contents=_values,
+    unused_reason="nobody writes it, and who reads it cannot be seen",
 )
 
 
@@ -68,5 +68,5 @@ CLEANUP = KindCleanup(
     remove_unused=RECORDS.remove_unused,
     remove_orphans=RECORDS.remove_orphans,
     diagnose=diagnose,
-    keep_reasons=RECORDS.keep_reasons,
+    list_keep_reasons=RECORDS.list_keep_reasons,
 )

@@ -79,14 +79,14 @@ class VectorWriter(EndpointWriter):
     def _open(self) -> SeqlockVector:
         """Open the vector, or make it if the recording says all that this needs."""
         spec, place = self.spec, self._target
-        kind: type[SeqlockVector] = backends.backend_class("SeqlockVector", place.module)
-        item, length = None, spec.number("length")
+        kind: type[SeqlockVector] = backends.backend_class("SeqlockVector", place.backend_module)
+        item, length = None, spec.get_positive_option("length")
         if spec.schema is not None:
             try:
                 item = record_changes.item_dtype(spec.schema)
             except ValueError as error:
                 raise UnplayableError(str(error)) from None
-        exclusive, copies = spec.flag("exclusive"), spec.number("copies")
+        exclusive, copies = spec.get_flag_option("exclusive"), spec.get_positive_option("copies")
         try:
             vector = kind(
                 KIND.bare_name(spec.endpoint), item, length, exclusive=exclusive, copies=copies, prefix=place.prefix
@@ -133,7 +133,7 @@ class VectorWriter(EndpointWriter):
     def _write(self, index: int, item: bytes, age_ns: int | None) -> None:
         import numpy as np
 
-        with _Origins(self._target.origin(age_ns)):
+        with _Origins(self._target.compute_origin_time(age_ns)):
             self._vector.write([index], np.frombuffer(item, self._item))
         self._written.add(index)
 
@@ -158,10 +158,10 @@ class BoardWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = place
-        self._board = backends.backend_class("Board", place.module)(
+        self._board = backends.backend_class("Board", place.backend_module)(
             KIND.bare_name(spec.endpoint),
-            spec.number("keys"),
-            spec.number("value_bytes"),
+            spec.get_positive_option("keys"),
+            spec.get_positive_option("value_bytes"),
             schema=usable_schema(spec.schema),
             prefix=place.prefix,
         )
@@ -189,7 +189,7 @@ class BoardWriter(EndpointWriter):
         if len(message.data) > self._board.value_bytes:
             text = f"a value of {len(message.data)} bytes does not fit into {self._board.value_bytes}"
             raise UnplayableError(f"{text}, which a value of this board may have")
-        with _Origins(self._target.origin(message.age_ns)):
+        with _Origins(self._target.compute_origin_time(message.age_ns)):
             entry.write(message.data)
 
     def restore(self, messages: Iterable[PlaybackMessage]) -> None:

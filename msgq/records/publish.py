@@ -26,23 +26,23 @@ class VectorTarget(PublishTarget):
             )
         self._index = wanted.index or 0
 
-    def _open(self) -> None:
+    def _open_endpoint(self) -> None:
         self._vector.claim()
 
-    def former(self) -> bytes | None:
+    def read_previous_value(self) -> bytes | None:
         """Return the element, if it was ever written."""
         written = self._vector.counts([self._index])[0]
         return self._vector.read([self._index]).tobytes() if written else None
 
-    def _send(self, data: bytes) -> None:
+    def _send_message(self, data: bytes) -> None:
         dtype = self._vector.dtype
         if len(data) != dtype.itemsize:
-            text = f"{self._wanted.endpoint} has elements of {dtype.itemsize} bytes, and this message has {len(data)}"
+            text = f"{self._options.endpoint} has elements of {dtype.itemsize} bytes, and this message has {len(data)}"
             raise PublishRefusedError(text)
         row = np.frombuffer(data, dtype)
-        self._vector.write([self._index], row, timeout=self._wanted.timeout)
+        self._vector.write([self._index], row, timeout=self._options.timeout)
 
-    def _close(self) -> None:
+    def _close_endpoint(self) -> None:
         self._vector.close()
 
 
@@ -57,20 +57,20 @@ class BoardTarget(PublishTarget):
             raise PublishUsageError(f"{wanted.endpoint} is {text}; give --key")
         self._key = wanted.key
 
-    def _open(self) -> None:
+    def _open_endpoint(self) -> None:
         self._entry = self._board.declare(self._key)
 
-    def former(self) -> bytes | None:
+    def read_previous_value(self) -> bytes | None:
         """Return the key's value, if it was ever written."""
         try:
             return self._board[self._key]
         except BoardKeyError:
             return None
 
-    def _send(self, data: bytes) -> None:
+    def _send_message(self, data: bytes) -> None:
         self._entry.write(data)
 
-    def _close(self) -> None:
+    def _close_endpoint(self) -> None:
         self._board.close()
 
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from msgq.common.dtypes import struct_schema
-from msgq.common.formatting import in_us
+from msgq.common.formatting import format_microseconds
 from msgq.errors import RecordMismatchError
 from msgq.impl.base import clock
 from msgq.impl.meter import RecordsMeter
@@ -61,7 +61,7 @@ def _describe_write(field: str, where: int | str, count: int, time_ns: int, now_
     """Return what is known of a value, for programs and for people."""
     age_ns = max(0, now_ns - time_ns)
     facts = {field: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
-    return facts, f"{where}, write {count}, {in_us(age_ns / 1000)} us ago"
+    return facts, f"{where}, write {count}, {format_microseconds(age_ns / 1000)} us ago"
 
 
 SOURCE = KindSource(

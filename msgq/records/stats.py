@@ -6,59 +6,60 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 from msgq.common.units import NS_PER_S
 from msgq.impl.records.core import RecordStatsReader
-from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
 
 
 class RecordRow(EndpointRow[RecordStats, EndpointCounts]):
     """A vector or board. Who reads leaves no trace."""
 
-    unmeasured = MappingProxyType(
+    unmeasured_reasons = MappingProxyType(
         {
             "subscribers": "who reads records leaves no trace",
             "lost": "values of records are replaced, and nobody counts what readers miss",
         }
     )
 
-    _senders = ("writer",)
+    _sender_roles = ("writer",)
 
     @property
-    def note(self) -> str:
+    def note_text(self) -> str:
         """Of which form it is, and how large."""
         record = self.stats
-        keys = f"board, {in_units(record.key_count)} of {in_units(record.length)} keys"
-        return keys if record.kind == "board" else f"vector of {in_units(record.length)}"
+        keys = f"board, {format_count(record.key_count)} of {format_count(record.length)} keys"
+        return keys if record.kind == "board" else f"vector of {format_count(record.length)}"
 
     @property
-    def subscribing(self) -> int | None:
+    def live_subscriber_count(self) -> int | None:
         """Nobody can tell."""
         return None
 
-    def _own(self) -> dict[str, Any]:
+    def _list_kind_fields(self) -> dict[str, Any]:
         said = {"form": self.stats.kind, "dtype": self.stats.dtype, "mode": f"{self.stats.mode:o}"}
-        return {**said, "written": self.now.messages}
+        return {**said, "written": self.current_counts.messages}
 
     @property
-    def sizes(self) -> tuple[int, int] | None:
+    def message_sizes(self) -> tuple[int, int] | None:
         """Bytes of an element of a vector, twice; values of a board have sizes of their own."""
         return (self.stats.item_bytes, self.stats.item_bytes) if self.stats.kind == "vector" else None
 
 
 def describe(row: RecordRow) -> Iterator[str]:
     """Return elements is known of a vector or board, a line each."""
-    record, file = row.stats, file_access(row.stats.path)
+    record, file = row.stats, read_file_access(row.stats.path)
     elements = "keys, each with a value of up to" if record.kind == "board" else "elements of"
     alone = "; one handle writes" if record.exclusive else ""
     copies = f"; {record.copies} copies of each"
-    yield f"  file         {record.path}, {in_bytes(record.bytes)}; user {file.owner}, mode {file.mode}"
+    yield f"  file         {record.path}, {format_bytes(record.bytes)}; user {file.owner}, mode {file.mode}"
     yield f"  made         by {record.creator[0]} {record.creator[1]}, age {format_age(record.created_ns)}"
-    yield f"  {record.kind:12} {in_units(record.length)} {elements} {in_bytes(record.item_bytes)}{copies}{alone}"
+    items = f"{format_count(record.length)} {elements} {format_bytes(record.item_bytes)}"
+    yield f"  {record.kind:12} {items}{copies}{alone}"
     yield f"  written      {_describe_written(record)}"
-    yield f"  rate         {in_rate(row.rate)} elements/s"
+    yield f"  rate         {format_rate(row.rate)} elements/s"
     if record.locked:
         yield f"  held         {record.locked} elements are being written, {record.locked_by_dead} of them by the dead"
     yield f"  schema       {describe_schema(record.schema)}{'' if record.dtype is None else f', {record.dtype}'}"
@@ -67,11 +68,11 @@ def describe(row: RecordRow) -> Iterator[str]:
     for writer in record.writers:
         yield f"    {_describe_writer(writer)}"
     if record.kind == "board":
-        yield f"  keys         {in_units(record.key_count)}"
+        yield f"  keys         {format_count(record.key_count)}"
     for key in record.keys:
         yield f"    {_describe_key(key)}"
     if record.key_count > len(record.keys):
-        yield f"    and {in_units(record.key_count - len(record.keys))} more"
+        yield f"    and {format_count(record.key_count - len(record.keys))} more"
 
 
 def _describe_written(record: RecordStats) -> str:
@@ -79,26 +80,26 @@ def _describe_written(record: RecordStats) -> str:
         return "nothing so far"
     index = f", number {record.last_index}" if record.kind == "vector" else ""
     last = f"the last {record.last_age_ns / NS_PER_S:.3g} s ago{index}"
-    return f"{in_units(record.written)} times, {in_units(record.elements_written)} elements; {last}"
+    return f"{format_count(record.written)} times, {format_count(record.elements_written)} elements; {last}"
 
 
 def _describe_writer(writer: RecordWriterInfo) -> str:
     has = f"; {writer.locked} being written" if writer.locked else ""
     has += f"; {writer.keys} keys" if writer.keys else ""
-    return f"{writer.participant}: {in_units(writer.written)} written by this row{has}"
+    return f"{writer.participant}: {format_count(writer.written)} written by this row{has}"
 
 
 def _describe_key(key: RecordKeyInfo) -> str:
     owner = "no owner" if key.owner is None else f"of {key.owner}"
-    written = f"written {in_units(key.count)} {'time' if key.count == 1 else 'times'}"
+    written = f"written {format_count(key.count)} {'time' if key.count == 1 else 'times'}"
     if key.age_ns is None:
         return f"{key.key}: {owner}, {written if key.count else 'never written'}"
-    return f"{key.key}: {owner}, {in_bytes(key.bytes)}, {written}, {key.age_ns / NS_PER_S:.3g} s ago"
+    return f"{key.key}: {owner}, {format_bytes(key.bytes)}, {written}, {key.age_ns / NS_PER_S:.3g} s ago"
 
 
 STATS = KindStats(
-    watch=RecordStatsReader,
-    totals=lambda record: EndpointTotals(record.bytes, record.written, None),
-    row=RecordRow,
-    describe=describe,
+    open_watch=RecordStatsReader,
+    compute_totals=lambda record: EndpointTotals(record.bytes, record.written, None),
+    row_class=RecordRow,
+    describe_row=describe,
 )

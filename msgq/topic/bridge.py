@@ -21,7 +21,7 @@ from msgq.errors import (
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds.bridge import (
     BATCH_MESSAGES,
-    FORWARDING,
+    FORWARDING_STATE,
     BridgeLoop,
     IncomingLink,
     KindBridge,
@@ -46,7 +46,7 @@ class TopicOut(OutgoingLink):
         super().__init__(loop, topic, zmq_names)
         self._known_s = 0.0  # when it was seen last that the publisher is no bridge
 
-    def _subscriber(self) -> Any:
+    def _open_subscriber(self) -> Any:
         return open_socket("msgq", "SubSocket", self._topic)
 
     def poll(self, state: Any) -> None:
@@ -62,7 +62,7 @@ class TopicOut(OutgoingLink):
             return
         self._known_s = time.monotonic()
         if self._pub is None:
-            self._open()
+            self._open_sockets()
 
     def forward(self) -> None:
         """Hand on what there is, up to a batch."""
@@ -75,12 +75,12 @@ class TopicOut(OutgoingLink):
             self.close()
             self._set_state(str(error))
             return
-        self._count_lost()
+        self._update_lost_count()
         if time.monotonic() - self._known_s > PUBLISHER_CHECK_SECONDS:
             self._check_publisher(_read_topic(self._topic))
             if self._pub is None:
                 return
-        self._send_all(messages)
+        self._send_messages(messages)
 
 
 class TopicIn(IncomingLink):
@@ -105,13 +105,13 @@ class TopicIn(IncomingLink):
         except IpcError as error:
             self._set_state(f"cannot come in: {error}")
             return
-        self._set_state(FORWARDING)
+        self._set_state(FORWARDING_STATE)
 
-    def _publish(self, message: bytes) -> bool:
+    def _publish_message(self, message: bytes) -> bool:
         try:
             self._pub.send(message)
         except (MultiplePublishersError, SegmentSizeError) as error:
-            self._close_pub()
+            self._close_publisher()
             self._set_state(f"cannot come in: {error}")
         except (MessageSizeError, SegmentError) as error:  # the latter where there is no memory for it
             _log.warning("dropped: %s", error)
@@ -148,5 +148,7 @@ def _describe(publisher: Participant | None) -> str:
 
 
 BRIDGE = KindBridge(
-    find_states=lambda: {topic.endpoint: topic for topic in read_all(KIND)}, open_out=TopicOut, open_in=TopicIn
+    find_states=lambda: {topic.endpoint: topic for topic in read_all(KIND)},
+    open_outgoing_link=TopicOut,
+    open_incoming_link=TopicIn,
 )

@@ -149,7 +149,9 @@ def _find_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os
 def orphans(prefix: str) -> list[str]:
     """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
     found = [
-        name for name, status in _find_files(naming.side_path, prefix).items() if file_permissions.trusts(status.st_uid)
+        name
+        for name, status in _find_files(naming.side_path, prefix).items()
+        if file_permissions.is_trusted(status.st_uid)
     ]
     return [name for name in found if not os.path.lexists(naming.ring_path(name, prefix))]
 
@@ -165,7 +167,7 @@ def find_orphaned_prefixes() -> list[str]:
 
 def _is_trusted_place(prefix: str) -> bool:
     try:
-        return file_permissions.trusts(os.lstat(naming.directories(prefix)[1]).st_uid)
+        return file_permissions.is_trusted(os.lstat(naming.directories(prefix)[1]).st_uid)
     except FileNotFoundError:
         return False
 
@@ -230,7 +232,7 @@ def strangers(prefix: str) -> list[EndpointIssue]:
     for path_of in (naming.ring_path, naming.side_path):
         for name, status in _find_files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
-            if not file_permissions.trusts(status.st_uid):
+            if not file_permissions.is_trusted(status.st_uid):
                 owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
                 issues.append(EndpointIssue(f"{path} belongs to {owner}: until then it is refused", severity=ERROR))
             elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):

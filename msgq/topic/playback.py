@@ -60,8 +60,8 @@ class TopicWriter(EndpointWriter):
 
     def _connect(self) -> PubSocket:
         name, target, needed = self.spec.endpoint, self._target, ring_bytes(self.spec.largest)
-        socket: PubSocket = target.module.PubSocket()
-        context = target.module.Context()
+        socket: PubSocket = target.backend_module.PubSocket()
+        context = target.backend_module.Context()
         options: dict[str, Any] = {"schema": usable_schema(self.spec.schema)}
         if self.spec.tracked and target.backend != "zmq":
             options["tracked"] = True
@@ -82,7 +82,7 @@ class TopicWriter(EndpointWriter):
             if message.age_ns is None or not self.socket.tracked:
                 self.socket.send(message.data)
             else:
-                self.socket.send(message.data, origin_time=self._target.origin(message.age_ns))
+                self.socket.send(message.data, origin_time=self._target.compute_origin_time(message.age_ns))
         except MessageTooLargeError as error:
             raise UnplayableError(str(error)) from None
 
@@ -115,7 +115,7 @@ def _reserve(spec: EndpointSpec) -> None:
 
 PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: TopicWriter(spec, target),
-    on_zmq=True,
+    is_carried_by_zmq=True,
     fit_name=lambda name: name.strip("/").replace("/", "."),
     reserve=_reserve,
 )

@@ -24,20 +24,20 @@ class TopicTarget(PublishTarget):
         backends.current()  # an error if MSGQ_BACKEND names none that is available
         self._socket = PubSocket()
 
-    def _open(self) -> None:
-        self._socket.connect(backends.context, self._name, schema=self._claims)
+    def _open_endpoint(self) -> None:
+        self._socket.connect(backends.context, self._name, schema=self._new_schema)
 
-    def _send(self, data: bytes) -> None:
+    def _send_message(self, data: bytes) -> None:
         self._socket.send(data)
 
-    def _close(self) -> None:
+    def _close_endpoint(self) -> None:
         self._socket.close()
 
-    def wait(self, readers: int) -> None:
+    def wait_for_readers(self, readers: int) -> None:
         """Wait until so many have subscribed."""
-        self._socket.wait_for_readers(self._wanted.timeout, n=readers)
+        self._socket.wait_for_readers(self._options.timeout, n=readers)
 
-    def summary(self) -> dict[str, Any]:
+    def summarize_messages(self) -> dict[str, Any]:
         """Return what was published, by former publishers as well."""
         return asdict(self._socket.stats())
 

@@ -34,7 +34,7 @@ class TopicFeed(EndpointFeed):
             self._schema = self._read_schema()
         return [SourceItem(message, schema=self._schema) for message in messages]
 
-    def complaint(self) -> str:
+    def describe_losses(self) -> str:
         """Return how many messages were lost."""
         before, self._lost = self._lost, self._socket.lost
         if self._lost is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
 from msgq.impl.ring.core import TopicObserver
-from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
 
 
 class TopicRow(EndpointRow[TopicStats, TopicCounts]):
@@ -20,7 +20,7 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
         return self.stats.publisher_kind == "stock"
 
     @property
-    def note(self) -> str:
+    def note_text(self) -> str:
         """Whether a stock program publishes it."""
         return "stock" if self.stock else ""
 
@@ -37,14 +37,14 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
         return super().subscribers + ([f"{stock} stock"] if stock else [])
 
     @property
-    def publishing(self) -> int:
+    def live_publisher_count(self) -> int:
         """How many publish; a stock publisher is one."""
-        return super().publishing + self.stock
+        return super().live_publisher_count + self.stock
 
     @property
-    def subscribing(self) -> int | None:
+    def live_subscriber_count(self) -> int | None:
         """How many subscribe, stock ones among them."""
-        return (super().subscribing or 0) + self.stats.stock_subscribers
+        return (super().live_subscriber_count or 0) + self.stats.stock_subscribers
 
     @property
     def rate(self) -> float | None:
@@ -54,10 +54,10 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     @property
     def byte_rate(self) -> float | None:
         """Bytes a second."""
-        return self._growth(lambda counts: counts.position_bytes) if self.stock else super().byte_rate
+        return self._compute_growth_rate(lambda counts: counts.position_bytes) if self.stock else super().byte_rate
 
-    def _own(self) -> dict[str, Any]:
-        return {"bytes": self.now.bytes}
+    def _list_kind_fields(self) -> dict[str, Any]:
+        return {"bytes": self.current_counts.bytes}
 
 
 def describe_publisher(topic: TopicStats) -> str:
@@ -69,13 +69,13 @@ def describe_publisher(topic: TopicStats) -> str:
 
 def describe(row: TopicRow) -> Iterator[str]:
     """Return what is known of a topic, a line each."""
-    topic, file = row.stats, file_access(row.stats.path)
-    yield f"  ring         {topic.path}, {in_bytes(topic.data_bytes)}; a message may take a third of it"
+    topic, file = row.stats, read_file_access(row.stats.path)
+    yield f"  ring         {topic.path}, {format_bytes(topic.data_bytes)}; a message may take a third of it"
     side = "side segment" if topic.created_ns else "no side segment: only stock programs were here"
     yield f"  file         {side}, user {file.owner}, mode {file.mode}, age {format_age(topic.created_ns)}"
     yield f"  publisher    {describe_publisher(topic)}"
-    yield f"  published    {in_units(topic.messages)} messages, {in_bytes(topic.bytes)}"
-    yield f"  rate         {in_rate(row.rate)} messages/s, {in_bytes(row.byte_rate)}/s"
+    yield f"  published    {format_count(topic.messages)} messages, {format_bytes(topic.bytes)}"
+    yield f"  rate         {format_rate(row.rate)} messages/s, {format_bytes(row.byte_rate)}/s"
     yield f"  schema       {describe_schema(topic.schema)}"
     yield f"  tracked      {'each message has its publish and origin time' if topic.tracked else 'no'}"
     yield f"  position     lap {topic.write_position[0]}, offset {topic.write_position[1]}"
@@ -85,15 +85,15 @@ def describe(row: TopicRow) -> Iterator[str]:
 
 
 def _describe_subscriber(subscriber: SubscriberInfo) -> str:
-    lost = "an unknown number of" if subscriber.lost is None else in_units(subscriber.lost)
-    lag = "lapped" if subscriber.lag_bytes is None else f"{in_bytes(subscriber.lag_bytes)} to read"
-    counts = f"{in_units(subscriber.received)} received, {lost} lost in {subscriber.resets} laps"
+    lost = "an unknown number of" if subscriber.lost is None else format_count(subscriber.lost)
+    lag = "lapped" if subscriber.lag_bytes is None else f"{format_bytes(subscriber.lag_bytes)} to read"
+    counts = f"{format_count(subscriber.received)} received, {lost} lost in {subscriber.resets} laps"
     return f"{subscriber.participant}: {counts}, {lag}"
 
 
 STATS = KindStats(
-    watch=TopicObserver,
-    totals=lambda topic: EndpointTotals(topic.data_bytes, topic.messages, topic.lost),
-    row=TopicRow,
-    describe=describe,
+    open_watch=TopicObserver,
+    compute_totals=lambda topic: EndpointTotals(topic.data_bytes, topic.messages, topic.lost),
+    row_class=TopicRow,
+    describe_row=describe,
 )

@@ -33,11 +33,11 @@ QUEUES = PersistentKind(
     name_prefix=QUEUE_NAME_PREFIX,
     file=naming.queue_path,
     directories=naming.queue_directories,
-    every=partial(read_all, KIND),
+    read_every=partial(read_all, KIND),
     read=partial(read, KIND),
     remove=remove_queue,
     participants=lambda queue: [one.participant for one in queue.handles],
-    contents=_describe_pending,
+    describe_contents=_describe_pending,
 )
 
 
@@ -99,5 +99,5 @@ CLEANUP = KindCleanup(
     remove_orphans=QUEUES.remove_orphans,
     diagnose=diagnose,
     repair=repair,
-    keep_reasons=QUEUES.keep_reasons,
+    list_keep_reasons=QUEUES.list_keep_reasons,
 )

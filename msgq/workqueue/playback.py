@@ -75,8 +75,8 @@ class QueueWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = target
-        kind: type[MessageQueue] = backends.backend_class("MessageQueue", target.module)
-        sizes = spec.number("max_messages"), spec.number("max_message_size")
+        kind: type[MessageQueue] = backends.backend_class("MessageQueue", target.backend_module)
+        sizes = spec.get_positive_option("max_messages"), spec.get_positive_option("max_message_size")
         # Of a new one a recorder shall see what one saw of the recorded one. Who made one that is there has decided.
         try:
             if spec.options:
@@ -94,7 +94,7 @@ class QueueWriter(EndpointWriter):
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""
         data, priority = payload(message.data)
-        self._queue.send(data, priority, timeout=0, origin_time=self._target.origin(message.age_ns))
+        self._queue.send(data, priority, timeout=0, origin_time=self._target.compute_origin_time(message.age_ns))
 
     def close(self) -> None:
         """See `EndpointWriter`."""
@@ -134,7 +134,7 @@ def _compare(event: bytes, _key: str) -> ComparedMessage | None:
 PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: QueueWriter(spec, target),
     sample=EventSample,
-    first_byte=Event.SENT,
+    played_first_byte=Event.SENT,
     encode_sent=_encode_sent,
     compare=_compare,
 )

@@ -13,13 +13,13 @@ class QueueTarget(PublishTarget):
     def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, existing_schema(wanted.endpoint))
 
-    def _open(self) -> None:
-        self._queue = MessageQueue(self._name, read=False, schema=self._claims)
+    def _open_endpoint(self) -> None:
+        self._queue = MessageQueue(self._name, read=False, schema=self._new_schema)
 
-    def _send(self, data: bytes) -> None:
-        self._queue.send(data, self._wanted.priority or 0, timeout=self._wanted.timeout)
+    def _send_message(self, data: bytes) -> None:
+        self._queue.send(data, self._options.priority or 0, timeout=self._options.timeout)
 
-    def _close(self) -> None:
+    def _close_endpoint(self) -> None:
         self._queue.close()
 
 

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from msgq.channel.source import ChannelFeed
-from msgq.common.formatting import in_us
+from msgq.common.formatting import format_microseconds
 from msgq.common.queue_events import EVENT_FIELDS, EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event, events_channel
 from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
@@ -45,7 +45,7 @@ class QueueFeed(EndpointFeed):
         schema = self._browser.schema
         return [_waiting(message, schema) for message in items]
 
-    def complaint(self) -> str:
+    def describe_losses(self) -> str:
         """Return how many messages were taken unseen, at most once a second."""
         now_s = time.monotonic()
         if not self._missed or now_s - self._said_s < _SAY_S:
@@ -91,9 +91,9 @@ class EventsFeed(EndpointFeed):
                 items.append(event)
         return items
 
-    def complaint(self) -> str:
+    def describe_losses(self) -> str:
         """Return how many events were lost."""
-        return "" if self._events is None else self._events.complaint()
+        return "" if self._events is None else self._events.describe_losses()
 
 
 def open_feed(name: str, prefix: str) -> EndpointFeed:
@@ -130,9 +130,9 @@ def _event(item: SourceItem, schema: Schema | None) -> SourceItem:
     facts = {**head, "origin_time": item.facts["origin_time"]}
     text = f"{head['event']} {_text(head)}"
     if head["taken_time"] and head["event"] != "taken":
-        text += f", {in_us((head['publish_time'] - head['taken_time']) / 1000)} us after it was taken"
+        text += f", {format_microseconds((head['publish_time'] - head['taken_time']) / 1000)} us after it was taken"
     elif head["event"] not in ("sent", "refused"):
-        text += f", {in_us((head['publish_time'] - head['sent_time']) / 1000)} us after it was sent"
+        text += f", {format_microseconds((head['publish_time'] - head['sent_time']) / 1000)} us after it was sent"
     has_payload = head["event"] == "sent" and len(payload) == head["size"]
     return SourceItem(payload if has_payload else None, facts, text, schema)
 

@@ -6,56 +6,61 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from msgq.common.formatting import in_bytes, in_rate, in_units
+from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
 from msgq.common.units import NS_PER_S
 from msgq.impl.workqueue.core import QueueWatch
-from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, file_access, format_age
+from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
 
 
 class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
     """A work queue. Messages are those that were sent; nobody counts their bytes."""
 
-    unmeasured = MappingProxyType({"size": "nobody counts the sizes of messages of a queue"})
+    unmeasured_reasons = MappingProxyType({"size": "nobody counts the sizes of messages of a queue"})
 
-    _senders = ("sender",)
-    _receivers = ("receiver",)
+    _sender_roles = ("sender",)
+    _receiver_roles = ("receiver",)
 
     @property
-    def note(self) -> str:
+    def note_text(self) -> str:
         """How many messages wait."""
-        return f"{in_units(self.stats.depth)} of {in_units(self.stats.max_messages)} wait"
+        return f"{format_count(self.stats.depth)} of {format_count(self.stats.max_messages)} wait"
 
     @property
     def received_rate(self) -> float | None:
         """Messages a second that were received or taken."""
-        return self._growth(lambda counts: counts.received)
+        return self._compute_growth_rate(lambda counts: counts.received)
 
-    def _own(self) -> dict[str, Any]:
-        said = {"mode": f"{self.stats.mode:o}", "sent": self.now.messages, "received": self.now.received}
+    def _list_kind_fields(self) -> dict[str, Any]:
+        said = {
+            "mode": f"{self.stats.mode:o}",
+            "sent": self.current_counts.messages,
+            "received": self.current_counts.received,
+        }
         return {**said, "received_rate": self.received_rate}
 
 
 def describe(row: QueueRow) -> Iterator[str]:
     """Return what is known of a work queue, a line each."""
-    queue, file = row.stats, file_access(row.stats.path)
-    yield f"  file         {queue.path}, {in_bytes(queue.bytes)}; user {file.owner}, mode {file.mode}"
+    queue, file = row.stats, read_file_access(row.stats.path)
+    yield f"  file         {queue.path}, {format_bytes(queue.bytes)}; user {file.owner}, mode {file.mode}"
     yield f"  made         by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"
-    yield f"  room         {in_units(queue.max_messages)} messages of up to {in_bytes(queue.max_message_size)}"
+    yield f"  room         {format_count(queue.max_messages)} messages of up to {format_bytes(queue.max_message_size)}"
     yield f"  waiting      {_describe_waiting(queue)}"
     leases = f"{queue.leases} with a lease, {queue.expired_leases} expired"
-    yield f"  taken        {in_units(queue.in_flight)} messages, {leases}"
+    yield f"  taken        {format_count(queue.in_flight)} messages, {leases}"
     unused = f"{queue.pending_slots} being written, {queue.lost_slots} lost slots"
-    yield f"  slots        {in_units(queue.free_slots)} free, {unused}"
+    yield f"  slots        {format_count(queue.free_slots)} free, {unused}"
     if queue.corrupt_slots:
         yield f"  corrupt      {queue.corrupt_slots} slots, in which another program wrote"
     if queue.redelivered:
         yield f"  came back    {queue.redelivered} of these messages; one was taken {queue.most_deliveries} times"
     yield f"  counts       {_describe_counts(queue)}"
     if queue.events:
-        yield f"  events       {queue.events}, {in_units(queue.events_lost)} lost"
-    yield f"  rate         {in_rate(row.rate)} messages/s sent, {in_rate(row.received_rate)} messages/s received"
+        yield f"  events       {queue.events}, {format_count(queue.events_lost)} lost"
+    rates = f"{format_rate(row.rate)} messages/s sent, {format_rate(row.received_rate)} messages/s received"
+    yield f"  rate         {rates}"
     yield f"  schema       {describe_schema(queue.schema)}"
     yield f"  handles      {len(queue.handles)}"
     for handle in queue.handles:
@@ -64,19 +69,20 @@ def describe(row: QueueRow) -> Iterator[str]:
 
 def _describe_waiting(queue: QueueStats) -> str:
     if queue.oldest_age_ns is None:
-        return f"{in_units(queue.depth)} messages"
+        return f"{format_count(queue.depth)} messages"
     priorities = ", ".join(f"{count} with {priority}" for priority, count in queue.priorities)
     remaining = queue.depth - sum(count for _, count in queue.priorities)
     remaining_text = f", {remaining} with less" if remaining > 0 else ""
     oldest = f"the oldest for {queue.oldest_age_ns / NS_PER_S:.3g} s"
-    return f"{in_units(queue.depth)} messages, {oldest}; by priority: {priorities}{remaining_text}"
+    return f"{format_count(queue.depth)} messages, {oldest}; by priority: {priorities}{remaining_text}"
 
 
 def _describe_counts(stats: QueueStats | QueueHandleInfo) -> str:
     done = (
-        f"{in_units(stats.sent)} sent, {in_units(stats.received)} received, {in_units(stats.acknowledged)} acknowledged"
+        f"{format_count(stats.sent)} sent, {format_count(stats.received)} received, "
+        f"{format_count(stats.acknowledged)} acknowledged"
     )
-    return f"{done}, {in_units(stats.returned)} returned, {in_units(stats.refused)} refused"
+    return f"{done}, {format_count(stats.returned)} returned, {format_count(stats.refused)} refused"
 
 
 def _describe_handle(handle: QueueHandleInfo) -> str:
@@ -87,8 +93,8 @@ def _describe_handle(handle: QueueHandleInfo) -> str:
 
 
 STATS = KindStats(
-    watch=QueueWatch,
-    totals=lambda queue: EndpointTotals(queue.bytes, queue.sent, 0),
-    row=QueueRow,
-    describe=describe,
+    open_watch=QueueWatch,
+    compute_totals=lambda queue: EndpointTotals(queue.bytes, queue.sent, 0),
+    row_class=QueueRow,
+    describe_row=describe,
 )

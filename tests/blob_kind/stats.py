@@ -77,8 +77,8 @@ def describe(row: EndpointRow[Any, Any]) -> Iterator[str]:
 
 
 STATS = KindStats(
-    watch=BlobWatch,
-    totals=lambda blob: EndpointTotals(blob.bytes, blob.messages, 0),
-    row=BlobRow,
-    describe=describe,
+    open_watch=BlobWatch,
+    compute_totals=lambda blob: EndpointTotals(blob.bytes, blob.messages, 0),
+    row_class=BlobRow,
+    describe_row=describe,
 )

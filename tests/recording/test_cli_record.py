@@ -68,12 +68,12 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
     with start(*words, stderr=subprocess.STDOUT) as process:
         trigger.wait_for_readers(timeout=30)
 
-        def trigger_on() -> bool:
+        def handle_recording_triggers() -> bool:
             pub.send(b"x")
             trigger.send(b"now")
             return any((tmp_path / "log").glob("*.mcap"))
 
-        wait_until(trigger_on)
+        wait_until(handle_recording_triggers)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate()
     assert process.returncode == 0, text

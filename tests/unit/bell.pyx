@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from msgq.impl.base.core cimport (
-    CLOSED, FOR_EVER, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_poll_ops,
+    CLOSED, WAIT_FOREVER, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_poll_ops,
     mq_poll_prepare_wait_mp, mq_u32, wait_ready, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -63,7 +63,7 @@ cdef class Bell(Waitable):
         """The number of the next ring."""
         self._check_usable()
         while not self._is_readable():
-            if non_blocking or not wait_ready([self], FOR_EVER):
+            if non_blocking or not wait_ready([self], WAIT_FOREVER):
                 self._rearm_fd()
                 return None
             self._check_usable()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from msgq import stats
-from msgq.bridge import FORWARDING, Bridge, FlowStats
+from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl import backend
@@ -164,7 +164,7 @@ class TestOut:
         until(lambda: crossing.flow().messages == 3, crossing)
         sub.setTimeout(DEADLINE * 1000)
         assert [sub.receive() for _ in range(3)] == [b"one", b"", b"three"]
-        assert crossing.flow() == FlowStats(TOPIC, "out", "", 3, 8, 0, 0, FORWARDING)
+        assert crossing.flow() == FlowStats(TOPIC, "out", "", 3, 8, 0, 0, FORWARDING_STATE)
 
     def test_a_pattern_takes_whole_names_and_topics_that_come_later(self, here: Host) -> None:
         here.pub("other")
@@ -218,7 +218,7 @@ class TestOut:
         with caplog.at_level(logging.WARNING):
             pub.send_many([b"a", bytes(1001), b"b"])
             until(lambda: crossing.flow().messages == 2, crossing)
-        assert crossing.flow() == FlowStats(TOPIC, "out", "", 2, 2, 0, 1, FORWARDING)
+        assert crossing.flow() == FlowStats(TOPIC, "out", "", 2, 2, 0, 1, FORWARDING_STATE)
         assert "MSGQ_ZMQ_MAX_BYTES" in caplog.text
         sub.setTimeout(DEADLINE * 1000)
         assert [sub.receive(), sub.receive()] == [b"a", b"b"]
@@ -231,7 +231,7 @@ class TestOut:
         crossing.step()
         assert "publishes" in crossing.flow().state
         rival.close()
-        until(lambda: crossing.flow().state == FORWARDING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
 
 
 class TestIn:
@@ -242,7 +242,7 @@ class TestIn:
         plain.send_many([b"one", b"two"])
         until(lambda: crossing.flow().messages == 2, crossing)
         assert sub.receive_many() == [b"one", b"two"]
-        assert crossing.flow() == FlowStats(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING)
+        assert crossing.flow() == FlowStats(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING_STATE)
 
     def test_what_is_too_large_for_the_ring_is_counted_and_logged(
         self, here: Host, caplog: pytest.LogCaptureFixture
@@ -295,19 +295,19 @@ class TestIn:
         assert f"{os.getpid()} publishes it here" in crossing.flow().state
         mine.send(b"still mine")
         mine.close()
-        until(lambda: crossing.flow().state == FORWARDING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
 
     def test_it_gives_way_to_a_publisher_of_this_host_and_comes_back(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
-        until(lambda: crossing.flow().state == FORWARDING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
         mine = here.pub()
         plain.send(b"too late")
         until(lambda: crossing.flow().dropped == 1, crossing)
-        assert crossing.flow().state != FORWARDING
+        assert crossing.flow().state != FORWARDING_STATE
         mine.send(b"mine")
         mine.close()
-        until(lambda: crossing.flow().state == FORWARDING, crossing)
+        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
         plain.send(b"again")
         until(lambda: crossing.flow().messages == 1, crossing)
 
@@ -324,7 +324,7 @@ class TestNoLoops:
         here.pub().close()
         going = here.bridge(TOPIC)
         going.step()
-        assert going.flow().state == FORWARDING
+        assert going.flow().state == FORWARDING_STATE
         echo = here.socket("msgq", "PubSocket", TOPIC, for_bridge=True)
         echo.send(b"from elsewhere")
         link: Any = going.made._links[TOPIC]
@@ -391,9 +391,9 @@ class TestNoLoops:
 
         monkeypatch.setattr(topics, "open_socket", beside)
         coming.step()
-        assert coming.flow().state == FORWARDING
+        assert coming.flow().state == FORWARDING_STATE
         going.step()
-        assert going.flow("other").state == FORWARDING
+        assert going.flow("other").state == FORWARDING_STATE
         assert len(opened) == 1
         assert [is_bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
 
@@ -447,11 +447,11 @@ def test_link_closed_twice_keeps_the_descriptor_of_another_link() -> None:
     loop, descriptor = BridgeLoop(), os.eventfd(1)
     closed, other = (topics.TopicOut(loop, name, {}) for name in ("closed", "other"))
     closed._sub = other._sub = SimpleNamespace(fileno=lambda: descriptor, close=lambda: None)
-    closed._wait_for_sub()
+    closed._register_subscriber()
     closed.close()
-    other._wait_for_sub()
+    other._register_subscriber()
     closed.close()
-    assert loop.ready(0) == [other]
+    assert loop.wait_for_links(0) == [other]
     other.close()
     loop.close()
     os.close(descriptor)

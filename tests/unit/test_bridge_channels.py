@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from msgq import stats
-from msgq.bridge import FORWARDING, Bridge, FlowStats
+from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.channel import Channel
 from msgq.channel import bridge as channels
 from msgq.common import naming
@@ -80,7 +80,7 @@ class TestOut:
                 publisher.send(message)
             until(lambda: crossing.flow(CHANNEL).messages == 4, crossing)
             assert [sub.receive() for _ in range(4)] == [b"1", b"2", b"", b"4"]
-            assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "out", "", 4, 3, 0, 0, FORWARDING)
+            assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "out", "", 4, 3, 0, 0, FORWARDING_STATE)
 
     def test_it_leaves_no_trace_in_the_channel(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as publisher:
@@ -95,7 +95,7 @@ class TestOut:
         with channel(here) as made:
             crossing = here.bridge("channel/st.*")
             crossing.step()
-            assert crossing.flow(CHANNEL).state == FORWARDING
+            assert crossing.flow(CHANNEL).state == FORWARDING_STATE
             with made.publisher() as publisher:
                 publisher.send(b"x")
                 until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
@@ -165,7 +165,7 @@ class TestOut:
                 link.forward()
             assert "cannot open the pool" in crossing.flow(CHANNEL).state
             crossing.step()
-            assert crossing.flow(CHANNEL).state == FORWARDING
+            assert crossing.flow(CHANNEL).state == FORWARDING_STATE
             publisher.send(b"x")
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
@@ -195,9 +195,9 @@ class TestOut:
             here.pub()
             crossing = here.bridge(f".*{TOPIC}")
             crossing.step()
-            assert [crossing.flow(name).state == FORWARDING for name in (TOPIC, CHANNEL)] == [True, False]
+            assert [crossing.flow(name).state == FORWARDING_STATE for name in (TOPIC, CHANNEL)] == [True, False]
             here.socket("msgq", "PubSocket", TOPIC, 0, for_bridge=True)  # takes over from the publisher above
-            until(lambda: crossing.flow(CHANNEL).state == FORWARDING, crossing)
+            until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
             assert "comes from another bridge" in crossing.flow(TOPIC).state
             publisher.send(b"x")
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
@@ -226,7 +226,7 @@ class TestIn:
             publisher.send(b"mine")
             got = [(sub.receive(0), sub.last.publisher.name) for _ in range(3) if sub]  # type: ignore[union-attr]
             assert got == [(b"one", "msgq bridge"), (b"two", "msgq bridge"), (b"mine", "test")]
-            assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING)
+            assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING_STATE)
 
     def test_it_makes_the_channel(self, here: Host) -> None:
         here.bridge(into={CHANNEL: "127.0.0.1"}).step()
@@ -263,7 +263,7 @@ class TestIn:
             crossing.step()
             assert "cannot come in" in crossing.flow(CHANNEL).state
             publisher.close()
-            until(lambda: crossing.flow(CHANNEL).state == FORWARDING, crossing)
+            until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
 
 
 def test_what_came_in_is_not_taken_out_and_all_else_is(here: Host, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from msgq import MessageQueue, pub_sock
-from msgq.bridge import FORWARDING, FlowStats
+from msgq.bridge import FORWARDING_STATE, FlowStats
 from msgq.channel import Channel
 from msgq.cli import bridge
 from msgq.cli.app import app
@@ -23,7 +23,7 @@ def msgq(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["bridge", *arguments], catch_exceptions=False)
 
 
-def flow(topic: str, messages: int, state: str = FORWARDING) -> FlowStats:
+def flow(topic: str, messages: int, state: str = FORWARDING_STATE) -> FlowStats:
     return FlowStats(topic, "out", "", messages, 10 * messages, 0, 0, state)
 
 
@@ -84,11 +84,11 @@ def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("msgq.cli.bridge.time.monotonic", lambda: now[0])
     report = bridge.FlowReport()
     now[0] += 2
-    assert report.lines([flow("a", 10)]) == [(flow("a", 10), 5.0, 50.0)]
+    assert report.compute_recent_rates([flow("a", 10)]) == [(flow("a", 10), 5.0, 50.0)]
     now[0] += 1
-    assert report.lines([flow("a", 13)]) == [(flow("a", 13), 3.0, 30.0)]
+    assert report.compute_recent_rates([flow("a", 13)]) == [(flow("a", 13), 3.0, 30.0)]
     now[0] += 1
-    assert report.totals([flow("a", 20)]) == [(flow("a", 20), 5.0, 50.0)]
+    assert report.compute_overall_rates([flow("a", 20)]) == [(flow("a", 20), 5.0, 50.0)]
 
 
 def test_the_table_shows_names_as_they_are() -> None:
@@ -108,7 +108,12 @@ def running(prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
     with start(*IN) as made:
         first = made.line()
-        assert (first["topic"], first["direction"], first["state"], first["final"]) == ("a", "in", FORWARDING, False)
+        assert (first["topic"], first["direction"], first["state"], first["final"]) == (
+            "a",
+            "in",
+            FORWARDING_STATE,
+            False,
+        )
         yield made
 
 
@@ -124,7 +129,7 @@ def test_a_second_bridge_waits_for_the_first_to_end(running: Process, prefix: st
         assert f"msgq bridge {running.pid} publishes it here" in second.line()["state"]
         running.kill()
         running.wait()
-        while second.line()["state"] != FORWARDING:
+        while second.line()["state"] != FORWARDING_STATE:
             pass
         _, complaints = second.end(signal.SIGTERM)
         assert len(complaints.splitlines()) == 1

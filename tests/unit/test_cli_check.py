@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import msgq
 from msgq.cli.app import app
-from msgq.cli.check.expectations import Expectation, judge_endpoint
+from msgq.cli.check.expectations import Expectation, check_endpoint
 from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.live_endpoints import LiveEndpoint
 from msgq.errors import QueueFullError
@@ -99,7 +99,7 @@ def test_judge_of_sizes_compares_the_least_and_the_most(
         size_only = Expectation(
             EndpointSelection(["camera"], prefix), None, (None, None), (None, None), expected, None, False
         )
-        found = list(judge_endpoint(size_only, LiveEndpoint("camera", prefix).poll(), meter.reading()))
+        found = list(check_endpoint(size_only, LiveEndpoint("camera", prefix).poll(), meter.reading()))
     assert [(one.what, one.ok) for one in found] == [("size", ok)]
 
 

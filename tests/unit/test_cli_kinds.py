@@ -232,7 +232,7 @@ def test_rates_are_of_what_moved_between_two_looks(bus: Bus) -> None:
 
 def _moved(row: AnyEndpointRow, rate: Callable[[AnyEndpointRow], float | None]) -> int | None:
     found = rate(row)
-    return None if found is None else round(found * row.seconds)
+    return None if found is None else round(found * row.interval_s)
 
 
 def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatc
             asked.append(1)
             return super().stats()
 
-    monkeypatch.setattr("msgq.records.stats.STATS", replace(RECORD_STATS, watch=Slow))
+    monkeypatch.setattr("msgq.records.stats.STATS", replace(RECORD_STATS, open_watch=Slow))
     board = live_endpoints.LiveEndpoints(EndpointSelection(["records/poses"], None))
     for _ in range(10):
         board.poll()

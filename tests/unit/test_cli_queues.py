@@ -268,7 +268,7 @@ def test_what_somebody_has_open_stays(prefix: str) -> None:
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
     users = EndpointUsers((), ("python 17",))
-    monkeypatch.setattr(PersistentKind, "users", lambda kind, one: users)
+    monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
     (found,) = lines("clean", "queue/jobs", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; --force removes it"
     assert outcomes("queue/jobs", "--force") == {"queue/jobs": "removed"}

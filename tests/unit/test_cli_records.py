@@ -221,7 +221,7 @@ def test_what_somebody_writes_stays(prefix: str) -> None:
 def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make("v")
     users = EndpointUsers((), ("python 17",))
-    monkeypatch.setattr(PersistentKind, "users", lambda kind, one: users)
+    monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
     (found,) = lines("clean", "records/v", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; it has 1 value; --force removes it"
     assert outcomes("records/v", "--force") == {"records/v": "removed"}

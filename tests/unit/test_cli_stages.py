@@ -62,16 +62,20 @@ def test_nothing_has_no_percentiles() -> None:
 def test_a_window_forgets_what_is_old_and_says_how_long_it_is() -> None:
     window = SlidingWindow(10.0, began_s=100.0, most=5)
     window.add(101.0, [np.arange(2)], lost=3, left_out=1)
-    assert window.seconds(104.0) == 4.0
+    assert window.compute_duration_s(104.0) == 4.0
     window.add(110.0, [np.arange(2)], lost=1)
-    assert (window.rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1, 0, 1], 4, 1)
-    window.forget(111.5)
-    assert (window.rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1], 1, 0)
+    assert (window.concatenate_rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1, 0, 1], 4, 1)
+    window.drop_old_samples(111.5)
+    assert (window.concatenate_rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1], 1, 0)
     window.add(112.0, [np.arange(4)], lost=None)
-    assert (len(window.rows(np.dtype(int))), window.lost, window.seconds(113.0)) == (4, None, 3.0)
-    window.forget(200.0)
+    assert (len(window.concatenate_rows(np.dtype(int))), window.lost, window.compute_duration_s(113.0)) == (
+        4,
+        None,
+        3.0,
+    )
+    window.drop_old_samples(200.0)
     assert window.is_empty
-    assert (window.lost, window.seconds(200.0)) == (0, 10.0)
+    assert (window.lost, window.compute_duration_s(200.0)) == (0, 10.0)
 
 
 def by_hand(messages: list[tuple[str, int, int]]) -> dict[tuple[str | None, str], tuple[Any, ...]]:
@@ -341,7 +345,7 @@ def test_a_terminal_shows_it_live_until_q(prefix: str) -> None:
 
 
 def edges(view: HopTreeCollector) -> list[tuple[Any, ...]]:
-    return [(hop.parent, hop.endpoint, hop.messages) for hop in view.tree().hops]
+    return [(hop.parent, hop.endpoint, hop.messages) for hop in view.build_tree().hops]
 
 
 def test_the_tree_is_what_was_sent(prefix: str) -> None:
@@ -355,7 +359,7 @@ def test_the_tree_is_what_was_sent(prefix: str) -> None:
         assert child.hear() == "sent"
         beside.send(record(5, 6, 7, 4))
         view.poll()
-        tree = view.tree()
+        tree = view.build_tree()
         child.say()
         sent = [tuple(one) for one in child.result()]
     found = {(hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.e2e_p50) for hop in tree.hops}
@@ -391,7 +395,7 @@ def test_chains_that_began_before_we_came_are_left_out_and_counted(prefix: str) 
         plan.send(step(before))
         plan.send(step(now))
         view.poll()
-        tree = view.tree()
+        tree = view.build_tree()
     assert [(hop.parent, hop.endpoint, hop.messages) for hop in tree.hops] == [
         (None, "camera", 1),
         ("camera", "plan", 1),
@@ -423,7 +427,7 @@ def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> Non
         short.send(step()[:24])
         plain.send(b"no schema")
         view.poll()
-        tree = view.tree()
+        tree = view.build_tree()
     assert [(hop.parent, hop.endpoint, hop.messages) for hop in tree.hops] == [(None, "a", 1), (None, "short", 1)]
     assert (tree.left_out, tree.topics, tree.stamped) == ({"a": 2, "short": 1}, 3, 2)
 
@@ -434,7 +438,7 @@ def test_a_schema_that_comes_with_the_publisher_is_noticed(prefix: str) -> None:
     view = HopTreeCollector(everything, 60.0)
     with msgq.sub_sock("late"):  # makes the ring, before anybody publishes
         view.poll()
-        assert view.tree().stamped == 0
+        assert view.build_tree().stamped == 0
         with steps("late") as socket:
             socket.send(step())
             view.poll()
@@ -452,10 +456,10 @@ def test_messages_of_another_schema_are_not_read_by_the_new_one(prefix: str) -> 
 
         def noticed() -> bool:
             view.poll()
-            return bool(view.tree().stamped)
+            return bool(view.build_tree().stamped)
 
         wait_until(noticed)
-        assert (edges(view), view.tree().left_out) == ([(None, "a", 0)], {"a": 2})
+        assert (edges(view), view.build_tree().left_out) == ([(None, "a", 0)], {"a": 2})
         socket.send(step())
         view.poll()
         assert edges(view) == [(None, "a", 1)]
@@ -476,7 +480,7 @@ def test_tracked_topics_are_in_the_tree(prefix: str) -> None:
                 plan.send(step(now + number))
             view.poll()
             assert edges(view) == [(None, "camera", 3), (None, "plan", 1), ("camera", "plan", 3)]
-            assert (view.tree().stamped, view.tree().left_out) == (2, {"camera": 0, "plan": 0})
+            assert (view.build_tree().stamped, view.build_tree().left_out) == (2, {"camera": 0, "plan": 0})
             view = HopTreeCollector(everything, 60.0)
             view.poll()
             camera.send(b"alone")

@@ -4,7 +4,7 @@ import argparse
 import secrets
 import sys
 
-from .parent import FOR_EVER, LEVELS, fuzz
+from .parent import LEVELS, WAIT_FOREVER, fuzz
 
 
 def main() -> int:
@@ -14,7 +14,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the same seed gives the same cases; random by default")
     parser.add_argument("--level", choices=LEVELS, help="only this one")
     parser.add_argument("--first", type=int, default=0, help="number of the first case (in C) or round (in Python)")
-    parser.add_argument("--count", type=int, default=FOR_EVER, help="how many of them at most")
+    parser.add_argument("--count", type=int, default=WAIT_FOREVER, help="how many of them at most")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     levels = [options.level] if options.level else list(LEVELS)

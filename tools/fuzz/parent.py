@@ -18,7 +18,7 @@ DRIVERS = {name: name for name in ("channels", "gates", "leases", "logs", "messa
     "core": "driver"
 }
 LEVELS = (*DRIVERS, "sockets", "frames")
-FOR_EVER = 2**62
+WAIT_FOREVER = 2**62
 GRACE_SECONDS = 120.0  # how much longer than asked for a level may take before it counts as hanging
 
 
@@ -50,7 +50,7 @@ def source(level: str) -> Path:
 
 
 def fuzz_in_c(
-    level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER, driver: Path | None = None
+    level: str, seed: int, seconds: float, first: int = 0, count: int = WAIT_FOREVER, driver: Path | None = None
 ) -> Outcome:
     """Fuzz the plain C code, with this driver or the one in the cache."""
     with tempfile.TemporaryDirectory(prefix="msgq-fuzz-") as folder:
@@ -66,7 +66,7 @@ def fuzz_in_c(
     return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)
 
 
-def fuzz_in_python(level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
+def fuzz_in_python(level: str, seed: int, seconds: float, first: int = 0, count: int = WAIT_FOREVER) -> Outcome:
     """Fuzz the Python code, under a new prefix that begins with the current one."""
     prefix = f"{os.environ.get('OPENPILOT_PREFIX', 'fuzz')}-{uuid4().hex[:12]}"
     command = [sys.executable, "-m", f"tools.fuzz.{level}", "--seed", str(seed), "--seconds", str(seconds)]
@@ -86,6 +86,6 @@ def fuzz_in_python(level: str, seed: int, seconds: float, first: int = 0, count:
     return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)
 
 
-def fuzz(level: str, seed: int, seconds: float, first: int = 0, count: int = FOR_EVER) -> Outcome:
+def fuzz(level: str, seed: int, seconds: float, first: int = 0, count: int = WAIT_FOREVER) -> Outcome:
     """Fuzz one of LEVELS for so long."""
     return (fuzz_in_c if level in DRIVERS else fuzz_in_python)(level, seed, seconds, first, count)

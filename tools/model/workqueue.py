@@ -33,7 +33,7 @@ from .workqueue_receiver import Receiver
 from .workqueue_scenario import Cue, QueueModel, wait_at_cues
 from .workqueue_sender import Sender
 from .workqueue_shared import FREE, NOTIFY_REQUESTED, NOTIFY_SEQ, READY, Rules, word
-from .workqueue_sleep import FOR_EVER
+from .workqueue_sleep import WAIT_FOREVER
 from .workqueue_turn import OVERTAKEN_MAX
 
 PROTOCOL = Rules()
@@ -78,7 +78,7 @@ def workqueue_sleep(rng: Random, rules: Rules, traced: bool) -> QueueModel:
     for number in range(1 + model.below(2)):
         model.sender(f"sender {number}", 1 + model.below(3), batches=0.3)
     for number in range(1 + model.below(2)):
-        patience = model.below(2) if model.chance(0.4) else FOR_EVER
+        patience = model.below(2) if model.chance(0.4) else WAIT_FOREVER
         threads = 1 + model.below(2)
         model.sleeper(f"sleeper {number}", 1 + model.below(3), patience=patience, threads=threads, refuses=0.2)
     if model.chance(0.4):
@@ -107,7 +107,7 @@ def workqueue_full(rng: Random, rules: Rules, traced: bool) -> QueueModel:
     if not alone and model.chance(0.5):
         model.space_waiter("looks for room", model.below(3))
     for number in range(1 if alone else 1 + model.below(2)):
-        patience = model.below(2) if not alone and model.chance(0.4) else FOR_EVER
+        patience = model.below(2) if not alone and model.chance(0.4) else WAIT_FOREVER
         threads = 1 + model.below(2) * (not alone)
         model.sender(f"sender {number}", 2 + model.below(2), waits=True, patience=patience, threads=threads)
     for number in range(1 + model.below(2)):
@@ -127,7 +127,7 @@ def workqueue_fair(rng: Random, rules: Rules, traced: bool) -> QueueModel:
         model.sender("sender", 8, priorities=1)
     else:
         for number in range(1 + model.below(3)):
-            model.sender(f"sender {number}", 1 + model.below(2), waits=True, patience=FOR_EVER)
+            model.sender(f"sender {number}", 1 + model.below(2), waits=True, patience=WAIT_FOREVER)
         model.sender("takes", 10)
         model.receiver("receiver", 14)
     return model
@@ -146,7 +146,7 @@ def workqueue_turns(rng: Random, rules: Rules, traced: bool) -> QueueModel:
         model.sender("second sender", 2)
     else:
         for number in range(2 + model.below(2)):
-            model.sender(f"sender {number}", 2, waits=True, patience=FOR_EVER, overtaken=overtaken[number])
+            model.sender(f"sender {number}", 2, waits=True, patience=WAIT_FOREVER, overtaken=overtaken[number])
         model.receiver("receiver", 3)
         model.receiver("second receiver", 3)
     if model.ends:
@@ -208,7 +208,7 @@ def workqueue_notify(rng: Random, rules: Rules, traced: bool) -> QueueModel:
         return model
     for number in range(model.below(3)):
         if model.chance(0.5):
-            patience = FOR_EVER * model.below(2)
+            patience = WAIT_FOREVER * model.below(2)
             overtaken = OVERTAKEN_MAX * model.below(2)
             model.sleeper(
                 f"sleeper {number}", 1 + model.below(2), patience=patience, overtaken=overtaken, refuses=0.3, idles=1

@@ -27,7 +27,7 @@ from .workqueue_shared import (
     uid,
     word,
 )
-from .workqueue_sleep import FOR_EVER
+from .workqueue_sleep import WAIT_FOREVER
 
 LOOKS = 3  # of those who sleep, after somebody was killed or stopped
 
@@ -194,7 +194,14 @@ class QueueModel:
             yield from handle.acknowledge(job)
 
     def sleeper(
-        self, name: str, count: int, *, patience: int = FOR_EVER, threads: int = 1, overtaken: int = 0, **options: Any
+        self,
+        name: str,
+        count: int,
+        *,
+        patience: int = WAIT_FOREVER,
+        threads: int = 1,
+        overtaken: int = 0,
+        **options: Any,
     ) -> None:
         """Receive `count` messages, and sleep while there is none. It leaves when time has run out too often.
         `overtaken`: the count with which each call begins."""
@@ -208,7 +215,7 @@ class QueueModel:
     def late_sleeper(self, name: str, count: int) -> None:
         """The same, of one that comes when a row can be had."""
         handle = Receiver(self.shared, name)
-        self.start(handle, self._receive(handle, count, FOR_EVER), late=True)
+        self.start(handle, self._receive(handle, count, WAIT_FOREVER), late=True)
 
     def _receive(self, handle: Receiver, count: int, patience: int, **options: Any) -> Steps[None]:
         for _ in range(count):

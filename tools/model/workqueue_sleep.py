@@ -17,7 +17,7 @@ from .task import Op, Steps, Task
 from .workqueue_shared import KINDS, READY, SENDERS, WAITING, WATCHING, Rows, SharedQueue, row_eventcount, since, word
 
 ALL = 1000  # rows to wake
-FOR_EVER = 1000  # time-outs
+WAIT_FOREVER = 1000  # time-outs
 
 Look = Callable[[], Steps[bool]]
 End = Literal["there", "late", "interrupted"]  # of a sleep
@@ -124,7 +124,7 @@ class Sleeper:
 
     def is_interrupted(self, patience: int) -> bool:
         """Does a signal's handler raise, or close the queue? Of those that wait for ever, it does not."""
-        return patience < FOR_EVER and self.shared.rng.random() < 0.15
+        return patience < WAIT_FOREVER and self.shared.rng.random() < 0.15
 
     def sleep(self, kind: str, is_there: Look, patience: int) -> Steps[End]:
         """Until it is there, or time has run out so often."""

@@ -11,7 +11,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import parse_patterns
 from msgq.cli.common.render import echo, echo_json, show_byte_progress
-from msgq.common.formatting import in_units
+from msgq.common.formatting import format_count
 from msgq.common.selection import SelectedEndpoints
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
@@ -188,4 +188,4 @@ def require_endpoints_found(
 def print_written_log(output: Path, count: int, as_json: bool) -> None:
     """Say what was written."""
     said = {"path": str(output), "messages": count}
-    echo_json(said) if as_json else echo(f"{output}: {in_units(count)} messages")
+    echo_json(said) if as_json else echo(f"{output}: {format_count(count)} messages")

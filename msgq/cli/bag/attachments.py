@@ -7,7 +7,7 @@ import click
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
-from msgq.common.formatting import in_bytes
+from msgq.common.formatting import format_bytes
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.log_writer import create_atomically
@@ -41,5 +41,5 @@ def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_jso
         with create_atomically(path) as unfinished:
             unfinished.write_bytes(attachment.read())
         said = {"path": str(path), "name": attachment.name, "bytes": attachment.size}
-        echo_json(said) if as_json else echo(f"{path}: {in_bytes(attachment.size)}")
+        echo_json(said) if as_json else echo(f"{path}: {format_bytes(attachment.size)}")
     arguments.print_log_problems(log)

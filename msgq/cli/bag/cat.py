@@ -10,7 +10,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.payload import as_text
+from msgq.cli.common.payload import format_decoded_value
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.common.units import NS_PER_S
 from msgq.decoding.payload_decoder import Undecoded, convert_decoded_to_json
@@ -55,7 +55,7 @@ def _show_messages(
             show(make_json_row(message, value))
         else:
             payload = Undecoded(message.data, "") if as_hex else convert_decoded_to_json(value, message.data)
-            echo(f"{_format_log_time(message)} {_format_source(message)}: {as_text(payload)}")
+            echo(f"{_format_log_time(message)} {_format_source(message)}: {format_decoded_value(payload)}")
     return shown
 
 

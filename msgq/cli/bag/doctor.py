@@ -9,7 +9,7 @@ import click
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, style_text
-from msgq.common.formatting import in_units
+from msgq.common.formatting import format_count
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import FileExamination
 
@@ -47,5 +47,5 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
         if as_json:
             echo_json({"path": str(path), **said})
         else:
-            output.print(f"{path}: {', '.join(f'{in_units(count)} {name}' for name, count in said.items())}")
+            output.print(f"{path}: {', '.join(f'{format_count(count)} {name}' for name, count in said.items())}")
     sys.exit(failed)

@@ -12,7 +12,7 @@ from rich.table import Table
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo, echo_json
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.reader.totals import EndpointTotals
@@ -96,12 +96,12 @@ def _format_value(name: str, value: Any) -> str:
         seconds = (f"{round(offset / 1e9, 3) or 0:.3f} s" for offset in value)
         return ", then ".join(text for text, _ in groupby(seconds)) + " ahead of the host's clock"
     if name == "size":
-        return in_bytes(value)
+        return format_bytes(value)
     if name == "source":
         return f"{value}; --scan reads all messages, and finds damage" if value == SUMMARY else str(value)
     if name == "complete":
         return "yes" if value else "no; `msgq bag recover` makes it whole for other readers"
-    return ", ".join(value) if isinstance(value, list) else in_units(value)
+    return ", ".join(value) if isinstance(value, list) else format_count(value)
 
 
 def _make_table(infos: list[dict[str, Any]]) -> Table:
@@ -115,11 +115,11 @@ def _make_table(infos: list[dict[str, Any]]) -> Table:
             info["kind"],
             f"{schema.name} ({schema.encoding})" if schema else "-",
             ", ".join(info["publishers"] or ()) or "-",
-            in_units(info["messages"]),
-            in_bytes(info["bytes"]),
+            format_count(info["messages"]),
+            format_bytes(info["bytes"]),
             _format_rate(info),
-            in_units(info["lost"]),
-            in_units(info["epochs"]),
+            format_count(info["lost"]),
+            format_count(info["epochs"]),
         )
     return table
 

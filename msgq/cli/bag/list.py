@@ -12,10 +12,10 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
 from msgq.recording import LogReader
 
-_RowIterator = Iterator[dict[str, Any]]
+_TableRowIterator = Iterator[dict[str, Any]]
 
 
-def _list_chunks(log: LogReader) -> _RowIterator:
+def _list_chunks(log: LogReader) -> _TableRowIterator:
     for file in log.files:
         for block in file.blocks:
             yield {
@@ -30,7 +30,7 @@ def _list_chunks(log: LogReader) -> _RowIterator:
             }
 
 
-def _list_channels(log: LogReader) -> _RowIterator:
+def _list_channels(log: LogReader) -> _TableRowIterator:
     for file in log.files:
         counts = file.statistics.channel_message_counts if file.statistics else None
         for number, channel in sorted(file.registry.channels.items()):
@@ -47,7 +47,7 @@ def _list_channels(log: LogReader) -> _RowIterator:
             }
 
 
-def _list_attachments(log: LogReader) -> _RowIterator:
+def _list_attachments(log: LogReader) -> _TableRowIterator:
     for attachment in log.attachments:
         yield {
             "file": str(attachment.path),
@@ -59,12 +59,12 @@ def _list_attachments(log: LogReader) -> _RowIterator:
         }
 
 
-def _list_metadata(log: LogReader) -> _RowIterator:
+def _list_metadata(log: LogReader) -> _TableRowIterator:
     for metadata in log.metadata:
         yield {"name": metadata.name, "values": metadata.values}
 
 
-_LIST_FUNCTIONS: dict[str, Callable[[LogReader], _RowIterator]] = {
+_LIST_FUNCTIONS: dict[str, Callable[[LogReader], _TableRowIterator]] = {
     "chunks": _list_chunks,
     "channels": _list_channels,
     "attachments": _list_attachments,

@@ -11,7 +11,7 @@ import click
 
 from msgq.cli.common import signals
 from msgq.cli.common.render import echo, echo_json
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.recover import Recovery
@@ -46,28 +46,32 @@ def repair_logs(
         raise click.UsageError("give --output or --in-place, not both")
     if output is not None and len(logs) != 1:
         raise click.UsageError(f"--output is for one log, not for {len(logs)}")
-    with signals.call_on_interrupt(_exit_failed):
+    with signals.call_on_interrupt(_exit_with_failure):
         for log in logs:
-            for path, target in _output_paths(log, output, suffix, in_place):
+            for path, target in _list_output_paths(log, output, suffix, in_place):
                 done = how(path, target, in_place=in_place, max_chunk_bytes=max_chunk_bytes)
                 echo_json(done) if as_json else _print_recovery(done)
 
 
-def _exit_failed() -> NoReturn:
+def _exit_with_failure() -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _output_paths(log: Path, output: Path | None, suffix: str, in_place: bool) -> Iterator[tuple[Path, Path | None]]:
+def _list_output_paths(
+    log: Path, output: Path | None, suffix: str, in_place: bool
+) -> Iterator[tuple[Path, Path | None]]:
     """Give each file, and where its whole one goes; None: beside it, or to its own place."""
     if in_place or not log.is_dir():
         yield from ((path, output) for path in recording_files.find_segment_files(log))
         return
-    with _new_directory(output or recording_files.make_sibling_path(Path(os.path.normpath(log)), suffix)) as directory:
+    with _create_output_directory(
+        output or recording_files.make_sibling_path(Path(os.path.normpath(log)), suffix)
+    ) as directory:
         yield from ((path, directory / path.name) for path in recording_files.find_segment_files(log))
 
 
 @contextmanager
-def _new_directory(path: Path) -> Iterator[Path]:
+def _create_output_directory(path: Path) -> Iterator[Path]:
     """Give a new directory, of which nothing is left if not all goes well."""
     try:
         path.mkdir()
@@ -81,13 +85,13 @@ def _new_directory(path: Path) -> Iterator[Path]:
 
 
 def _print_recovery(done: Recovery) -> None:
-    text = f"{done.output}: {in_units(done.messages)} messages in {in_units(done.chunks)} chunks"
+    text = f"{done.output}: {format_count(done.messages)} messages in {format_count(done.chunks)} chunks"
     if not done.changed:
         has_errors = any(finding.severity == "error" for finding in done.remaining)
         state = "has faults that cannot be mended" if has_errors else "was whole"
         text += f"; {state}"
     elif done.cut_bytes or done.damaged_bytes:
-        text += f"; {in_bytes(done.cut_bytes)} cut off, {in_bytes(done.damaged_bytes)} of damage passed over"
+        text += f"; {format_bytes(done.cut_bytes)} cut off, {format_bytes(done.damaged_bytes)} of damage passed over"
     echo(text)
     for sentence in done.actions:
         echo(f"  {sentence}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from msgq.cli.check.expectations import CheckFinding, Expectations, judge_endpoint, read_expectations
+from msgq.cli.check.expectations import CheckFinding, Expectations, check_endpoint, read_expectations
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_subject
 from msgq.cli.common.live_endpoints import LiveEndpoint
@@ -69,8 +69,8 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     expected = read_expectations(file, prefix)
     bad = False
     with naming.overrides(prefix):
-        _wait_for_expected(expected, timeout)
-        for finding in _judge_all(expected):
+        _wait_for_expected_endpoints(expected, timeout)
+        for finding in _check_expectations(expected):
             bad |= not finding.ok
             if as_json:
                 echo_json(finding)
@@ -81,15 +81,15 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     sys.exit(bad)
 
 
-def _wait_for_expected(expected: Expectations, timeout: float) -> None:
+def _wait_for_expected_endpoints(expected: Expectations, timeout: float) -> None:
     """Wait until each endpoint exists that must, but not for ever."""
     until_s = time.monotonic() + timeout
     needed = [endpoint.names for endpoint in expected.endpoints if not endpoint.optional]
-    while time.monotonic() < until_s and not all(names.existing() for names in needed):
+    while time.monotonic() < until_s and not all(names.find_existing() for names in needed):
         time.sleep(0.02)
 
 
-def _judge_all(expected: Expectations) -> Iterator[CheckFinding]:
+def _check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
     measured = _measure_endpoints(expected)
     readings = {name: endpoint.meter.reading() for name, endpoint in measured.items() if endpoint.meter}
     rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
@@ -100,7 +100,7 @@ def _judge_all(expected: Expectations) -> Iterator[CheckFinding]:
         if not matching and not expectation.optional:
             yield CheckFinding(str(expectation.names), "exists", False, "no endpoint matches")
         for name in matching:
-            yield from judge_endpoint(expectation, rows[name], readings.get(name))
+            yield from check_endpoint(expectation, rows[name], readings.get(name))
     if expected.only:
         # The channel of a queue's events is part of the queue: it comes and goes with it.
         claimed |= set(map(carrier_of, claimed))

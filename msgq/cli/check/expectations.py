@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from msgq.cli.common.endpoint_selection import EndpointSelection
-from msgq.common.formatting import in_bytes, in_rate
+from msgq.common.formatting import format_bytes, format_rate
 from msgq.kinds import kind_of
 from msgq.kinds.stats import AnyEndpointRow
 from msgq.stats import MeterReading
 
 ValueRange = tuple[float | None, float | None]  # at least, at most
 
-_ANY_VALUE: ValueRange = (None, None)
+_ANY_RANGE: ValueRange = (None, None)
 _FILE_KEYS = {"seconds", "only", "endpoints"}
 _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"}
 
@@ -70,15 +70,15 @@ def read_expectations(path: Path, prefix: str | None) -> Expectations:
     """
     try:
         table = tomllib.loads(path.read_text())
-        _refuse_unknown(table, _FILE_KEYS, "the file")
-        endpoints = _check_type(table, "endpoints", dict, {})
+        _reject_unknown_keys(table, _FILE_KEYS, "the file")
+        endpoints = _read_typed_value(table, "endpoints", dict, {})
         each = tuple(_parse_expectation(name, table, prefix) for name, table in endpoints.items())
-        seconds = float(_check_type(table, "seconds", (int, float), 2.0))
+        seconds = float(_read_typed_value(table, "seconds", (int, float), 2.0))
         if not 0 < seconds <= 86400:
             raise ValueError(f"seconds is {seconds:g}; it must be above 0, and at most a day")
         if not each:
             raise ValueError("it expects nothing: there is no table [endpoints.NAME]")
-        return Expectations(seconds, _check_type(table, "only", bool, False), each)
+        return Expectations(seconds, _read_typed_value(table, "only", bool, False), each)
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # also what TOML and UTF-8 raise
@@ -89,13 +89,13 @@ def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation
     where = f"endpoints.{name}"
     if not isinstance(table, dict):
         raise ValueError(f"{where} is no table")
-    _refuse_unknown(table, _ENDPOINT_KEYS, where)
+    _reject_unknown_keys(table, _ENDPOINT_KEYS, where)
     names = EndpointSelection([name], prefix)
-    for plain in names.plain:
-        if unknown := [why for key, why in kind_of(plain).stats.row.unmeasured.items() if key in table]:
+    for plain in names.exact_names:
+        if unknown := [why for key, why in kind_of(plain).stats.row_class.unmeasured_reasons.items() if key in table]:
             raise ValueError(f"{where} expects what nobody can tell: {'; '.join(unknown)}")
-    lost = _check_type(table, "lost", int, None)
-    publisher = _check_type(table, "publisher", bool, True)
+    lost = _read_typed_value(table, "lost", int, None)
+    publisher = _read_typed_value(table, "publisher", bool, True)
     return Expectation(
         names=names,
         publisher=publisher,
@@ -103,16 +103,16 @@ def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation
         rate=_parse_range(table, "rate"),
         size=_parse_range(table, "size"),
         lost=lost,
-        optional=_check_type(table, "optional", bool, False),
+        optional=_read_typed_value(table, "optional", bool, False),
     )
 
 
-def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
+def _reject_unknown_keys(table: dict[str, Any], known: set[str], where: str) -> None:
     if unknown := table.keys() - known:
         raise ValueError(f"{where} has {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
 
 
-def _check_type(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
+def _read_typed_value(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
     value = table.get(key, default)
     if value is not default and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
         raise ValueError(f"{key} is {value!r}, which is of the wrong type")
@@ -123,7 +123,7 @@ def _parse_range(table: dict[str, Any], key: str) -> ValueRange:
     """A number is the least; two in brackets are the least and the most."""
     value = table.get(key)
     if value is None:
-        return _ANY_VALUE
+        return _ANY_RANGE
     low, high = value if isinstance(value, list) and len(value) == 2 else (value, None)
     for bound in (low, high):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float))):
@@ -133,48 +133,54 @@ def _parse_range(table: dict[str, Any], key: str) -> ValueRange:
     return low, high
 
 
-def judge_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterReading | None) -> Iterator[CheckFinding]:
+def check_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterReading | None) -> Iterator[CheckFinding]:
     """Compare an endpoint that exists with what is expected of it; `reading` is its meter's, of a topic."""
 
-    def finding(what: str, ok: bool, text: str) -> CheckFinding:
+    def make_finding(what: str, ok: bool, text: str) -> CheckFinding:
         return CheckFinding(row.endpoint, what, ok, text)
 
-    unknown = row.unmeasured
+    unknown = row.unmeasured_reasons
     if expected.publisher is not None:
-        lives = row.publishing > 0
-        yield finding("publisher", lives == expected.publisher, "a publisher lives" if lives else "no living publisher")
-    if expected.subscribers != _ANY_VALUE:
-        living = row.subscribing
+        lives = row.live_publisher_count > 0
+        yield make_finding(
+            "publisher", lives == expected.publisher, "a publisher lives" if lives else "no living publisher"
+        )
+    if expected.subscribers != _ANY_RANGE:
+        living = row.live_subscriber_count
         text = unknown.get("subscribers", f"{living} subscribers")
-        yield finding("subscribers", living is not None and _is_in_range(living, expected.subscribers), text)
-    if expected.rate != _ANY_VALUE:
-        rate = _find_rate(row, reading)
-        text = f"{in_rate(rate)} messages/s, expected {_format_range(expected.rate)}"
-        yield finding("rate", rate is not None and _is_in_range(rate, expected.rate), text)
-    if expected.size != _ANY_VALUE:
-        yield finding("size", *_judge_size(expected.size, row, reading))
+        yield make_finding("subscribers", living is not None and _is_in_range(living, expected.subscribers), text)
+    if expected.rate != _ANY_RANGE:
+        rate = _read_message_rate(row, reading)
+        text = f"{format_rate(rate)} messages/s, expected {_format_range(expected.rate)}"
+        yield make_finding("rate", rate is not None and _is_in_range(rate, expected.rate), text)
+    if expected.size != _ANY_RANGE:
+        yield make_finding("size", *_check_message_size(expected.size, row, reading))
     if expected.lost is not None:
-        lost = None if row.before is None or row.lost is None or row.before.lost is None else row.lost - row.before.lost
+        lost = (
+            None
+            if row.previous_counts is None or row.lost is None or row.previous_counts.lost is None
+            else row.lost - row.previous_counts.lost
+        )
         text = unknown.get("lost", "unknown losses") if lost is None else f"{max(0, lost)} messages lost by subscribers"
-        yield finding("lost", lost is not None and lost <= expected.lost, text)
+        yield make_finding("lost", lost is not None and lost <= expected.lost, text)
 
 
-def _find_rate(row: AnyEndpointRow, reading: MeterReading | None) -> float | None:
+def _read_message_rate(row: AnyEndpointRow, reading: MeterReading | None) -> float | None:
     if reading is None:
         return row.rate
     return reading.rate if reading.rate is not None else reading.messages / reading.seconds
 
 
-def _judge_size(wanted: ValueRange, row: AnyEndpointRow, reading: MeterReading | None) -> tuple[bool, str]:
+def _check_message_size(wanted: ValueRange, row: AnyEndpointRow, reading: MeterReading | None) -> tuple[bool, str]:
     if reading is not None:
         least, most = (reading.sizes.min, reading.sizes.max) if reading.sizes else (None, None)
-    elif row.sizes is not None:
-        least, most = row.sizes
+    elif row.message_sizes is not None:
+        least, most = row.message_sizes
     else:
-        return False, row.unmeasured.get("size", "each message has a size of its own")
+        return False, row.unmeasured_reasons.get("size", "each message has a size of its own")
     if least is None or most is None:
         return False, "no message came"
-    text = f"{in_bytes(least)} to {in_bytes(most)}, expected {_format_range(wanted)}"
+    text = f"{format_bytes(least)} to {format_bytes(most)}, expected {_format_range(wanted)}"
     return _is_in_range(least, wanted) and _is_in_range(most, wanted), text
 
 

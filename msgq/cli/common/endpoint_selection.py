@@ -29,7 +29,7 @@ def parse_patterns(texts: Sequence[str]) -> tuple[EndpointPattern, ...]:
         raise click.UsageError(str(error)) from None
 
 
-def is_auxiliary(endpoint: str) -> bool:
+def is_auxiliary_endpoint(endpoint: str) -> bool:
     """Whether an endpoint only reports on another one, as the channel of a queue's events."""
     return subject_of(endpoint) is not None
 
@@ -44,7 +44,7 @@ class EndpointLeftOutError(click.ClickException):
     """A verb cannot show an endpoint. If the user named it, the verb fails; else the others are shown."""
 
 
-def missing_error(missing: Iterable[str], existing: Iterable[str]) -> click.ClickException:
+def no_match_error(missing: Iterable[str], existing: Iterable[str]) -> click.ClickException:
     """Return the error for names and patterns without an endpoint; the user may have left out the mark of a kind."""
     texts = sorted(missing)
     patterns = [name for name in existing if name not in texts and kind_of(name).bare_name(name) in texts]
@@ -52,7 +52,7 @@ def missing_error(missing: Iterable[str], existing: Iterable[str]) -> click.Clic
     return click.ClickException(f"no endpoint matches {', '.join(texts)}; {hint}")
 
 
-def print_waiting(texts: Sequence[str]) -> None:
+def print_awaited_endpoints(texts: Sequence[str]) -> None:
     """Name what the verb waits for, on the standard error."""
     if texts:
         echo(f"msgq: no endpoint matches {', '.join(texts)} yet; waiting", err=True)
@@ -63,13 +63,13 @@ class EndpointSelection:
 
     Parameters
     ----------
-    auxiliary : include those that only tell of others, see `is_auxiliary`. Else every endpoint leaves them out, and a
-        pattern the channels of events whose queues are there; a name means its endpoint in any case.
+    auxiliary : include those that only tell of others, see `is_auxiliary_endpoint`. Else every endpoint leaves
+        them out, and a pattern the channels of events whose queues are there; a name means its endpoint in any case.
     expressions : regular expressions that are searched for in names.
 
     Attributes
     ----------
-    unmatched : names, patterns and expressions that selected no endpoint in any call of `existing`.
+    unmatched : names, patterns and expressions that selected no endpoint in any call of `find_existing`.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class EndpointSelection:
             text: SelectedEndpoints(pattern) for text, pattern in zip(written, [*patterns, *expressions], strict=True)
         }
         self.unmatched = [*self._by_text]
-        self.plain = self._selection.names
+        self.exact_names = self._selection.names
         self.prefix = prefix
         self._text = ", ".join(texts) or "any endpoint"
 
@@ -102,31 +102,31 @@ class EndpointSelection:
         return self._text
 
     def __contains__(self, name: str) -> bool:
-        return name in self._selection and (self._auxiliary or not self._selects_all or not is_auxiliary(name))
+        return name in self._selection and (self._auxiliary or not self._selects_all or not is_auxiliary_endpoint(name))
 
-    def existing(self) -> dict[str, int]:
+    def find_existing(self) -> dict[str, int]:
         """Return those that exist now, in the order of `msgq.stats.endpoints`, with the inodes of their files.
 
         A file whose name is no text is none.
         """
         every = endpoint_inodes(self.prefix)
-        selected = {name: inode for name, inode in every.items() if name in self and self._is_meant(name, every)}
+        selected = {name: inode for name, inode in every.items() if name in self and self._is_listed(name, every)}
         self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in selected)]
         return selected
 
     def require_matched(self) -> None:
-        """Refuse names and patterns that selected nothing in any call of `existing`.
+        """Refuse names and patterns that selected nothing in any call of `find_existing`.
 
         Raises
         ------
         click.ClickException : some selected nothing.
         """
         if self.unmatched:
-            raise missing_error(self.unmatched, endpoint_inodes(self.prefix))
+            raise no_match_error(self.unmatched, endpoint_inodes(self.prefix))
 
-    def _is_meant(self, name: str, every: Container[str]) -> bool:
+    def _is_listed(self, name: str, every: Container[str]) -> bool:
         """Whether one that exists and is selected is meant, in addition to the others that exist."""
-        is_redundant = not self._auxiliary and name not in self.plain and is_shown_by_subject(name, every)
+        is_redundant = not self._auxiliary and name not in self.exact_names and is_shown_by_subject(name, every)
         return not is_redundant and name.encode(errors="ignore").decode() == name
 
 
@@ -148,7 +148,7 @@ class EndpointFollower(Generic[_T]):
 
     def refresh(self) -> None:
         """Look for endpoints that came or went."""
-        existing = self._names.existing()
+        existing = self._names.find_existing()
         for name in [name for name, inode in self._inodes.items() if existing.get(name) != inode]:
             del self._inodes[name], self.by_name[name]
         for name, inode in existing.items():
@@ -156,16 +156,16 @@ class EndpointFollower(Generic[_T]):
                 try:
                     self.by_name[name] = self._make(name)
                 except SegmentError as error:
-                    if error.errno != errno.ENOENT and name in self._names.plain:
+                    if error.errno != errno.ENOENT and name in self._names.exact_names:
                         raise
                 except EndpointLeftOutError as error:
-                    self._leave_out(name, error)
+                    self._report_left_out(name, error)
                 else:
                     self._inodes[name] = inode
 
-    def _leave_out(self, name: str, error: EndpointLeftOutError) -> None:
+    def _report_left_out(self, name: str, error: EndpointLeftOutError) -> None:
         """Say once why an endpoint is not shown. It is tried again: its publisher may describe it later."""
-        if name in self._names.plain:
+        if name in self._names.exact_names:
             raise error
         if name not in self._left_out:
             self._left_out.add(name)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 UP, DOWN, RIGHT = "\x1b[A", "\x1b[B", "\x1b[C"
 
 
-def has_keys() -> bool:
+def is_keyboard_available() -> bool:
     """Whether there is a terminal whose keys are for this program, and not for what is in the foreground."""
     if not sys.stdin.isatty():
         return False
@@ -23,7 +23,7 @@ def has_keys() -> bool:
 
 
 @contextmanager
-def raw_keys() -> Iterator[None]:
+def unbuffered_keyboard() -> Iterator[None]:
     """Let each key come at once, and unseen."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)

@@ -26,22 +26,22 @@ class LiveEndpoint:
         kind = kind_of(endpoint)
         self._endpoint, self._kind_name = endpoint, announced_kind(endpoint).name
         self._kind_stats = kind.stats
-        self._watch = self._kind_stats.watch(kind.bare_name(endpoint), prefix)
+        self._watch = self._kind_stats.open_watch(kind.bare_name(endpoint), prefix)
         self._before: Any = None
         self._polled_s = 0.0
-        self._ask()
+        self._refresh_stats()
 
     def poll(self, fresh: bool = False) -> AnyEndpointRow:
         """Return how it is; rates are those since the last look. `fresh`: who takes part is asked now in any case."""
         now_s, now = time.monotonic(), self._watch.counts()
         if fresh or now_s >= self._next_s:
-            self._ask()
-        names = self._endpoint, self._kind_name, self._kind_stats.totals(self._stats)
-        row = self._kind_stats.row(*names, self._stats, now, self._before, now_s - self._polled_s)
+            self._refresh_stats()
+        names = self._endpoint, self._kind_name, self._kind_stats.compute_totals(self._stats)
+        row = self._kind_stats.row_class(*names, self._stats, now, self._before, now_s - self._polled_s)
         self._before, self._polled_s = now, now_s
         return row
 
-    def _ask(self) -> None:
+    def _refresh_stats(self) -> None:
         began_s = time.monotonic()
         self._stats = self._watch.stats()
         took_s = time.monotonic() - began_s

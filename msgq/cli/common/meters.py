@@ -8,7 +8,7 @@ from typing import Self
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_waiting
+from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_awaited_endpoints
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import naming
@@ -86,7 +86,7 @@ def _show_intervals(
     _wait_for_endpoint(meters, names, wanted.timeout)
     head, lines, heard_s = 0, 0, time.monotonic()
     while wanted.lines is None or lines < wanted.lines:
-        _count_interval(meters, wanted)
+        _measure_interval(meters, wanted)
         readings = [meter.reading() for _, meter in sorted(meters.by_name.items())]
         for meter in meters.by_name.values():
             meter.clear()
@@ -100,11 +100,11 @@ def _show_intervals(
         if any(reading.messages for reading in readings):
             heard_s = now_s
         elif wanted.timeout is not None and now_s - heard_s >= wanted.timeout:
-            exit_by_timeout(names, wanted.timeout)
+            exit_after_timeout(names, wanted.timeout)
     names.require_matched()
 
 
-def _count_interval(meters: EndpointFollower[Meter], wanted: MeasurementOptions) -> None:
+def _measure_interval(meters: EndpointFollower[Meter], wanted: MeasurementOptions) -> None:
     """Count for one interval."""
     until_s = time.monotonic() + wanted.interval
     while (left_s := until_s - time.monotonic()) > 0:
@@ -115,16 +115,16 @@ def _count_interval(meters: EndpointFollower[Meter], wanted: MeasurementOptions)
 def _wait_for_endpoint(meters: EndpointFollower[Meter], names: EndpointSelection, timeout: float | None) -> None:
     """Wait until there is an endpoint."""
     meters.refresh()
-    print_waiting(names.unmatched)
+    print_awaited_endpoints(names.unmatched)
     began_s = time.monotonic()
     while not meters.by_name:
         if timeout is not None and time.monotonic() - began_s >= timeout:
-            exit_by_timeout(names, timeout)
+            exit_after_timeout(names, timeout)
         time.sleep(0.02)
         meters.refresh()
 
 
-def exit_by_timeout(names: EndpointSelection, timeout: float) -> None:
+def exit_after_timeout(names: EndpointSelection, timeout: float) -> None:
     """End because nothing came in time."""
     echo(f"msgq: nothing came within {timeout:g} s: {names}", err=True)
     raise SystemExit(options.TIMEOUT_EXIT_CODE)
@@ -150,8 +150,8 @@ def distribution_columns(
 ) -> list[MeterColumn]:
     """Return the columns of a distribution: mean, extremes and percentiles."""
 
-    def column(title: str, field: str) -> MeterColumn:
+    def make_column(title: str, field: str) -> MeterColumn:
         return MeterColumn(title, lambda reading: text(getattr(distribution_of(reading), field, None)), width)
 
     titles = {"mean": f"mean {unit}".strip(), "min": "min", "p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
-    return [column(title, field) for field, title in {**titles, "max": "max"}.items()]
+    return [make_column(title, field) for field, title in {**titles, "max": "max"}.items()]

@@ -60,7 +60,7 @@ def _read_schemas(context: click.Context, _parameter: click.Parameter, values: S
         raise click.BadParameter(str(error)) from None
 
 
-def _note_import_paths(context: click.Context, _parameter: click.Parameter, values: Sequence[Path]) -> None:
+def _store_import_paths(context: click.Context, _parameter: click.Parameter, values: Sequence[Path]) -> None:
     context.meta[_IMPORT_PATHS_KEY] = values
 
 
@@ -81,7 +81,7 @@ def add_schema_options(function: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             is_eager=True,  # parsed before --schema, at any position
             expose_value=False,
-            callback=_note_import_paths,
+            callback=_store_import_paths,
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             help="Folder with files that a --schema imports; repeatable.",
         ),
@@ -92,28 +92,30 @@ def add_schema_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the endpoints, of all kinds, that are there and begin so, for the shell."""
-    return _completion_items(endpoint_inodes(context.params.get("prefix")), incomplete)
+    return _make_completion_items(endpoint_inodes(context.params.get("prefix")), incomplete)
 
 
-def complete_bridged(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_bridged_endpoint(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return the endpoints that a bridge can carry and that begin so, for the shell."""
     every = endpoint_inodes(context.params.get("prefix"))
-    return _completion_items((name for name in every if kind_of(name).crosses_bridges), incomplete)
+    return _make_completion_items((name for name in every if kind_of(name).crosses_bridges), incomplete)
 
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the stages that there are and begin so, or with --tree the topics, for the shell."""
     topics = topic_inodes(context.params.get("prefix"))
     if context.params.get("tree"):
-        return _completion_items(
+        return _make_completion_items(
             (name for name in topics if not name.startswith(timing.TIMING_TOPIC_PREFIX)), incomplete
         )
-    return _completion_items(
+    return _make_completion_items(
         sorted({parsed[0] for parsed in map(timing.parse_timing_topic, topics) if parsed}), incomplete
     )
 
 
-def _completion_items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _make_completion_items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     # a shell cannot be given others, and would obey them
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]
 
@@ -125,7 +127,7 @@ endpoints_argument = click.argument(
 required_endpoints_argument = click.argument(
     "endpoints", nargs=-1, required=True, metavar="NAME|PATTERN...", shell_complete=complete_endpoint
 )
-everything_option = click.option(
+auxiliary_option = click.option(
     "-a", "--all", "everything", is_flag=True, help="Timing topics and channels of queues' events, too."
 )
 count_option = click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many.")

@@ -21,7 +21,7 @@ def decode_payload(schema: Schema | None, data: bytes) -> Any:
     return convert_decoded_to_json(_payload_decoder.decode_payload(schema, data), data)
 
 
-def as_text(value: Any) -> str:
+def format_decoded_value(value: Any) -> str:
     """Return a decoded payload in one line for people; in hexadecimal what was not decoded, and why."""
     if not isinstance(value, Undecoded):
         return format_json_text(value, ensure_ascii=False)
@@ -50,13 +50,13 @@ def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> b
         if len(former) != dtype.itemsize:
             raise ValueError(f"the former value has {len(former)} bytes, and {schema.name} {dtype.itemsize}")
         rows = np.frombuffer(former, dtype).copy()
-    missing = [name for name in _fill_record(rows[0], value, schema.name, "") if name not in STAMP_FIELDS]
+    missing = [name for name in _assign_record_fields(rows[0], value, schema.name, "") if name not in STAMP_FIELDS]
     if missing and former is None:
         raise ValueError(f"{', '.join(missing)} missing; give all fields, because no former value has them")
     return rows.tobytes()
 
 
-def _fill_record(row: Any, value: Any, what: str, path: str) -> list[str]:
+def _assign_record_fields(row: Any, value: Any, what: str, path: str) -> list[str]:
     """Write the fields of a JSON object into a record, and return the names of the missing fields.
 
     Parameters
@@ -79,7 +79,7 @@ def _fill_record(row: Any, value: Any, what: str, path: str) -> list[str]:
     return missing
 
 
-def _check_shape(former: Any, value: Any) -> None:
+def _check_array_shape(former: Any, value: Any) -> None:
     """Refuse a value that NumPy would repeat or cut to make it fit.
 
     Raises
@@ -98,13 +98,13 @@ def _assign_field(outer: Any, at: str | int, value: Any, path: str) -> list[str]
     inner = outer[at]
     if inner.dtype.names is None:
         try:
-            _check_shape(inner, value)
+            _check_array_shape(inner, value)
             outer[at] = value
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}: {error}") from error
         return []
     if isinstance(inner, np.void):
-        return _fill_record(inner, value, path, f"{path}.")
+        return _assign_record_fields(inner, value, path, f"{path}.")
     if not isinstance(value, list) or len(value) != len(inner):
         raise ValueError(f"{path} is a list of {len(inner)} elements, not {value!r}")
     return [name for i, item in enumerate(value) for name in _assign_field(inner, i, item, f"{path}[{i}]")]

@@ -119,7 +119,7 @@ def style_text(text: str, style: str) -> Text:
     return Text(escape_terminal(text), style)
 
 
-def stack_lines(lines: Iterable[str]) -> Text:
+def join_display_lines(lines: Iterable[str]) -> Text:
     """Return lines, one below the other, for the console."""
     return Text("\n".join(map(escape_terminal, lines)))
 

@@ -25,8 +25,8 @@ def call_on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
 def until_interrupted() -> Iterator[None]:
     """Leave the block when Ctrl-C or a polite kill comes, wherever it is; for what goes on until then."""
 
-    def leave() -> None:
+    def raise_interrupt() -> None:
         raise KeyboardInterrupt
 
-    with suppress(KeyboardInterrupt), call_on_interrupt(leave):
+    with suppress(KeyboardInterrupt), call_on_interrupt(raise_interrupt):
         yield

@@ -47,7 +47,7 @@ class DemoMeter:
         recent_s = (now_ns - self._reported_ns) / 1e9
         received, size = self._received - self._reported[0], self._bytes - self._reported[1]
         recent = _make_flow(received, size, recent_s, self._recent)
-        self._all.take_from(self._recent)
+        self._all.merge_and_clear(self._recent)
         self._reported_ns, self._reported = now_ns, (self._received, self._bytes)
         span_s = (self._last_ns - self._first_ns) / 1e9
         overall = _make_flow(self._received, self._bytes, span_s, self._all)

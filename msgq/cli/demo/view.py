@@ -12,7 +12,7 @@ from msgq.cli.common.render import style_text
 from msgq.cli.demo.endpoint_roles import WorkResults
 from msgq.cli.demo.plan import IS_VIRTUAL, SUBSCRIBERS, FlowRates, PublishedCounts, SubscriberReport
 from msgq.cli.demo.summary import RunSummary
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 
 _REFRESH_PERIOD_S = 0.25
 
@@ -107,7 +107,9 @@ def _recording_table(summary: RunSummary) -> Table:
     for column in ("messages", "bytes", "lost"):
         table.add_column(column, justify="right")
     for results in summary.recording:
-        table.add_row(results.topic, in_units(results.messages), in_bytes(results.bytes), in_units(results.lost))
+        table.add_row(
+            results.topic, format_count(results.messages), format_bytes(results.bytes), format_count(results.lost)
+        )
     return table
 
 
@@ -119,18 +121,18 @@ def _make_table(title: str) -> Table:
 
 
 def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _MessageAndByteRate) -> None:
-    rate, byte_rate = in_units(rates[0]), in_bytes(rates[1])
+    rate, byte_rate = format_count(rates[0]), format_bytes(rates[1])
     process_name = f"demo-{name}"
     table.add_row(
-        style_text(name, "bold"), process_name, str(pid or "-"), "publisher", in_units(messages), rate, byte_rate
+        style_text(name, "bold"), process_name, str(pid or "-"), "publisher", format_count(messages), rate, byte_rate
     )
 
 
 def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: FlowRates, lost: int | None) -> None:
     latencies = (f"{flow.p50_us:,.1f}", f"{flow.p99_us:,.1f}")
-    rates = (in_units(flow.rate), in_bytes(flow.byte_rate))
+    rates = (format_count(flow.rate), format_bytes(flow.byte_rate))
     kind = SUBSCRIBERS[name].kind
-    table.add_row("", f"demo-{name}", str(pid), kind, in_units(received), *rates, *latencies, in_units(lost))
+    table.add_row("", f"demo-{name}", str(pid), kind, format_count(received), *rates, *latencies, format_count(lost))
 
 
 def _rates_between(before: PublishedCounts, now: PublishedCounts, seconds: float) -> _MessageAndByteRate:

@@ -21,7 +21,7 @@ from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames.bench_server import STREAM_TYPE, acknowledgement_topic, remove_leftovers
 from msgq.common import naming
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 from msgq.common.histogram import Histogram
 from msgq.errors import WaitTimeoutError
 from msgq.impl.ring import Context, PubSocket
@@ -142,7 +142,7 @@ def _make_table(runs: Sequence[FrameBenchResult], picture: str) -> Table:
     for column in ("frames", "frames/s", "bytes/s", "lost", "p50 us", "p90 us", "p99 us", "p99.9 us"):
         table.add_column(column, justify="right")
     for run in runs:
-        counts = (in_units(run.frames), in_units(run.rate), in_bytes(run.byte_rate), in_units(run.lost))
+        counts = (format_count(run.frames), format_count(run.rate), format_bytes(run.byte_rate), format_count(run.lost))
         latencies = (run.p50_us, run.p90_us, run.p99_us, run.p999_us)
         table.add_row(run.run, *counts, *(f"{latency:,.1f}" for latency in latencies))
     return table

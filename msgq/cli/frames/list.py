@@ -11,7 +11,7 @@ from rich.table import Table
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, style_text
 from msgq.common import naming
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 from msgq.errors import MsgqError
 from msgq.impl.ring import Context, SubSocket
 from visionipc import get_endpoint_name, wire
@@ -142,12 +142,12 @@ def _make_table(streams: Sequence[StreamLine]) -> Table:
         table.add_row(
             stream.server,
             str(stream.pid or "-"),
-            in_units(stream.stream),
+            format_count(stream.stream),
             stream.format or "-",
             f"{stream.width} x {stream.height}" if stream.width else "-",
-            in_units(stream.stride),
-            in_bytes(stream.bytes),
-            in_units(stream.buffers),
+            format_count(stream.stride),
+            format_bytes(stream.bytes),
+            format_count(stream.buffers),
             "-" if stream.rate is None else f"{stream.rate:.1f}",
             stream.state if stream.state == _SERVING_STATE else style_text(stream.state, "yellow"),
         )

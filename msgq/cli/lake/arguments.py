@@ -137,7 +137,7 @@ def _raise_interruptions() -> Iterator[None]:
 def _format_row(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done; a cluster behind Spark Connect does not tell."""
     screen = console()
-    tracker = _status_tracker(lake.spark)
+    tracker = _get_status_tracker(lake.spark)
     if not screen.is_terminal or tracker is None:
         with screen.status(text) if screen.is_terminal else nullcontext():
             yield
@@ -154,7 +154,7 @@ def _format_row(lake: Lake, text: str) -> Iterator[None]:
             watcher.join()
 
 
-def _status_tracker(spark: Any) -> Any:
+def _get_status_tracker(spark: Any) -> Any:
     context = getattr(spark, "_jsc", None)
     return context and spark.sparkContext.statusTracker()
 

@@ -7,7 +7,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
-from msgq.common.formatting import in_units
+from msgq.common.formatting import format_count
 
 _EXPORT_FORMATS = ("mcap", "parquet", "csv", "json")
 _FORMAT_OPTIONS = {
@@ -52,4 +52,4 @@ def command(
     if as_json:
         echo_json({"path": str(output), "rows": count})
     else:
-        echo(f"{output}: {in_units(count)} rows")
+        echo(f"{output}: {format_count(count)} rows")

@@ -7,7 +7,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
-from msgq.common.formatting import in_units
+from msgq.common.formatting import format_count
 from msgq.decoding.schemas import Schemas
 
 
@@ -45,7 +45,7 @@ def command(
     if as_json:
         echo_json(asdict(done) | {"runs": runs})
     else:
-        text = f"{in_units(done.messages)} new messages of {done.files} new files, {done.skipped} files known"
+        text = f"{format_count(done.messages)} new messages of {done.files} new files, {done.skipped} files known"
         echo(f"{lake}: {text}, {len(done.read_errors)} places skipped; version {done.version}")
     for problem in done.read_errors:
         echo(f"skipped: {problem}", err=True)

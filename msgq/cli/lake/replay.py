@@ -11,7 +11,7 @@ from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.cli.lake import arguments
-from msgq.common.formatting import in_units
+from msgq.common.formatting import format_count
 from msgq.recording.player.remapping import NameMapping
 
 
@@ -81,10 +81,10 @@ def command(
                 log, programs, time_source, remap, seed, (), (), None, {}, None, as_json, idle_timeout, max_runtime
             )
         else:
-            _play_query(path, rate, remap, wait_for_readers, backend, prefix, as_json)
+            _play_query_result(path, rate, remap, wait_for_readers, backend, prefix, as_json)
 
 
-def _play_query(
+def _play_query_result(
     path: Path,
     rate: float,
     remap: NameMapping,
@@ -104,4 +104,4 @@ def _play_query(
     if as_json:
         echo_json(stats)
     else:
-        echo(f"{in_units(stats.messages)} messages of {len(player.endpoints)} endpoints played")
+        echo(f"{format_count(stats.messages)} messages of {len(player.endpoints)} endpoints played")

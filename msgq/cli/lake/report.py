@@ -58,12 +58,12 @@ def _describe_source(path: str) -> Iterator[tuple[str, list[str]]]:
         return
     with tempfile.TemporaryDirectory(prefix="msgq-lake-") as name:
         try:
-            with call_on_interrupt(_leave):
+            with call_on_interrupt(_raise_interrupt):
                 yield name, [path]
         except KeyboardInterrupt:
             arguments.stop_spark()  # its workers would go on writing there
             raise
 
 
-def _leave() -> None:
+def _raise_interrupt() -> None:
     raise KeyboardInterrupt

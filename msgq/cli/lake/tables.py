@@ -9,7 +9,7 @@ from rich.table import Table
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
 from msgq.cli.lake import arguments
-from msgq.common.formatting import in_bytes, in_units
+from msgq.common.formatting import format_bytes, format_count
 
 
 @click.command(short_help="List the tables of a lake.", epilog=options.EXIT_CODES)
@@ -33,6 +33,6 @@ def command(lake: str, as_json: bool) -> None:
         table.add_column(title, justify="right")
     for info in tables:
         name = info.name if re.fullmatch(r"\w*", info.name) else quote_name(info.name)
-        sizes = (in_units(info.row_count), in_units(info.file_count), in_bytes(info.size_bytes))
+        sizes = (format_count(info.row_count), format_count(info.file_count), format_bytes(info.size_bytes))
         table.add_row(name, info.description, info.path, *sizes)
     console().print(table)

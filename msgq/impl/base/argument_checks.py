@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
-from msgq.common.units import FOR_EVER, NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
+from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS, WAIT_FOREVER
 from msgq.errors import EndpointClosedError, InvalidTypeError, InvalidValueError, SocketOptionError, StateError
 
 #: As in ZeroMQ.
@@ -60,7 +60,7 @@ def timeout_ms(timeout: float, endpoint: str = "") -> int:
     InvalidValueError : below 0 and not -1, or above 2**31 - 1.
     """
     check_seconds("the time-out", timeout, "milliseconds", "-1", endpoint)
-    if timeout != FOR_EVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
+    if timeout != WAIT_FOREVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
         text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
         raise InvalidValueError(text, endpoint)
     return math.ceil(timeout)  # 0.5 is not 0, which would not wait at all
@@ -75,7 +75,7 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
     InvalidValueError : below 0, or above 2**31 - 1 ms.
     """
     if timeout is None:
-        return FOR_EVER
+        return WAIT_FOREVER
     check_seconds("the time-out", timeout, "seconds", "None", endpoint)
     most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
     if not 0 <= timeout <= most:

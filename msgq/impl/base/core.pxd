@@ -329,7 +329,7 @@ cdef class ForkAwareHandle:
 # ---- waiting.pxi ----
 
 cdef enum:
-    FOR_EVER = -1
+    WAIT_FOREVER = -1
 
 
 cdef class Waitable(ForkAwareHandle):
@@ -365,8 +365,8 @@ cdef class Waitable(ForkAwareHandle):
 
 
 cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
-    """Return when a time-out is over, in CLOCK_MONOTONIC ns; FOR_EVER when it has no end."""
-    return FOR_EVER if timeout_ms < 0 else mq_monotonic_ns() + timeout_ms * MQ_NS_PER_MS
+    """Return when a time-out is over, in CLOCK_MONOTONIC ns; WAIT_FOREVER when it has no end."""
+    return WAIT_FOREVER if timeout_ms < 0 else mq_monotonic_ns() + timeout_ms * MQ_NS_PER_MS
 cdef int check_time(timeout, str endpoint) except -1
 
 

@@ -166,7 +166,7 @@ cdef class Subscriber(Waitable):
         if timeout is not None and timeout == 0:
             return False
         deadline = timeout_ns(timeout, self._endpoint)
-        if deadline != FOR_EVER:
+        if deadline != WAIT_FOREVER:
             deadline += mq_monotonic_ns()
         try:
             self._nap = mq_channel_lapped_sleep_ns(&self.c, mq_monotonic_ns())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgq.common import naming
 from msgq.common.stats.topic import SubscriberStats, Tracked
-from msgq.common.units import FOR_EVER, NS_PER_MS
+from msgq.common.units import NS_PER_MS, WAIT_FOREVER
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.impl.base.argument_checks import (
     check_before_connect,
@@ -55,7 +55,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         super().__init__()
         self._inbox: TopicInbox | None = None
         self._direct_queue = _EMPTY_QUEUE
-        self._timeout_ms = FOR_EVER
+        self._timeout_ms = WAIT_FOREVER
         self._conflate = self._conflate_default = False  # as it is, and as it was set before connect
 
     def __repr__(self) -> str:

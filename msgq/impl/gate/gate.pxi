@@ -115,7 +115,7 @@ cdef Py_ssize_t _await_one(list events, int64_t deadline, Gate gate) except -2:
 
 cdef Py_ssize_t _wait(list events, timeout) except -2:
     """Return the first of the events that is set; an error when there is none in time, or there cannot be one."""
-    cdef int64_t deadline = FOR_EVER
+    cdef int64_t deadline = WAIT_FOREVER
     cdef Py_ssize_t i
     if not events:
         raise InvalidValueError("there are no events to wait for")
@@ -123,7 +123,7 @@ cdef Py_ssize_t _wait(list events, timeout) except -2:
         (<Event?> event)._handle._check()
     endpoint = (<Event> events[0])._handle.endpoint
     check_seconds("the time-out", timeout, "seconds", "-1", endpoint)
-    if timeout != FOR_EVER:
+    if timeout != WAIT_FOREVER:
         if not 0 <= timeout <= INT32_MAX:
             text = f"a time-out of {timeout} s is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
             raise InvalidValueError(text, endpoint)
@@ -323,7 +323,7 @@ cdef class SocketEventHandle:
         cdef str path = self._path + <str> FIFO_SUFFIX[which]
         cdef mq_fake_event *event = mq_fake_event_select(self._gate, which)
         cdef int fd = open_file(self.endpoint, path, O_RDWR)
-        good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and file_permissions.trusts(found.st_uid)
+        good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode) and file_permissions.is_trusted(found.st_uid)
         if not good or (not fresh and found.st_ino != mq_fake_event_fifo_inode(event)):
             if fd >= 0:
                 close(fd)
@@ -401,7 +401,7 @@ cdef class Gate:
                 self._called, self._generation = True, fork_generation
                 self._handle._set(CALLED)
             try:
-                ready = _await_one(self._ready, FOR_EVER, self)
+                ready = _await_one(self._ready, WAIT_FOREVER, self)
             except (ControllerDiedError, SegmentSizeError):
                 self._handle, self._called = None, False  # the next receive looks for another controller's
                 raise

@@ -14,7 +14,7 @@ from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, mmap, PROT_READ,
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
 from msgq.impl.base.core cimport (
-    close_at_exit, CLOSED, write_full_schema, read_full_schema, FOR_EVER, LARGE_BYTES, mq_copy_from_shared,
+    close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES, mq_copy_from_shared,
     mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin, mq_liveness_probe_end,
     mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S,
     mq_participant_liveness, mq_poll_prepare_wait_mp, mq_row_table_reserve, mq_schema_parts, mq_schema_parts_from_block,

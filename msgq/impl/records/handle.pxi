@@ -35,7 +35,7 @@ cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) excep
     """Wait until there is something that was not told; False: the time is over."""
     cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
     waitable._check_usable()
-    cdef int64_t until = FOR_EVER if patience < 0 else mq_monotonic_ns() + patience
+    cdef int64_t until = WAIT_FOREVER if patience < 0 else mq_monotonic_ns() + patience
     while not waitable._is_readable():
         if not patience or not wait_ready([waitable], until):
             return False

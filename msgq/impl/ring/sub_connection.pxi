@@ -17,7 +17,7 @@ cdef class SubConnection(Waitable):
     """What a subscriber is apart from receiving: its places in a topic, its sleep. See SubSocket in core.pyi."""
 
     def __cinit__(self):
-        self._timeout_ms = FOR_EVER
+        self._timeout_ms = WAIT_FOREVER
 
     def __dealloc__(self):
         if self._use_state != CLOSED and self._generation == fork_generation:

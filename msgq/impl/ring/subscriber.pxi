@@ -36,7 +36,7 @@ cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
 
 cdef inline int64_t own_wait_ns(SubSocket self, bint non_blocking) noexcept:
     """Return how long a receive waits if no time-out was given: -1 for ever."""
-    return 0 if non_blocking else FOR_EVER if self._timeout_ms < 0 else <int64_t> self._timeout_ms * MQ_NS_PER_MS
+    return 0 if non_blocking else WAIT_FOREVER if self._timeout_ms < 0 else <int64_t> self._timeout_ms * MQ_NS_PER_MS
 
 
 cdef inline int begin_receive(SubSocket self) except -1:

@@ -9,7 +9,7 @@ import select
 import time
 from types import GenericAlias
 
-from msgq.common.units import FOR_EVER
+from msgq.common.units import WAIT_FOREVER
 from msgq.errors import InvalidValueError
 from msgq.impl.base.argument_checks import POLLERR, POLLIN, POLLOUT, POLLPRI, not_connected_error, timeout_ms
 
@@ -150,7 +150,7 @@ class PyzmqPoller(_GenericPoller[Ready]):
 
     def poll(self, timeout: float | None = None) -> list[Ready]:
         """Return what is ready: see `Poller.poll`; None waits for ever, as -1 does."""
-        milliseconds = FOR_EVER if timeout is None else timeout
+        milliseconds = WAIT_FOREVER if timeout is None else timeout
         if not self._descriptors:
             ready: list[Any] = super().poll(milliseconds)  # type: ignore[misc]  # of the backend's poller
             return self._with_event(ready) if self._pairs or self._wrappers else ready

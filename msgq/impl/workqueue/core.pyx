@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
 from msgq.impl.base.core cimport (
-    close_at_exit, CLOSED, write_full_schema, read_full_schema, FOR_EVER, LARGE_BYTES, mq_read_clock_ns,
+    close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES, mq_read_clock_ns,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, mq_futex_wake_all, mq_futex_word, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_monotonic_ns, mq_poll_ops, mq_schema_parts_from_block, mq_mapping_was_truncated,
     participant_value, refuse_in_simulation, remove_file, unlock_file, wait_ready, watcher_lock,

@@ -158,7 +158,7 @@ cdef class Handle(ThreadSharedHandle):
     cdef bint _sleep(self, Wait wait, int64_t give_up_ns) except -1:
         """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
         cdef mq_queue_role role = wait._c.role
-        if give_up_ns != FOR_EVER and mq_monotonic_ns() >= give_up_ns:
+        if give_up_ns != WAIT_FOREVER and mq_monotonic_ns() >= give_up_ns:
             return False  # there may always be something that others take before us
         if wait._generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
             wait._c = mq_queue_wait_begin(&self._h, role, wait._c.takes)
@@ -188,10 +188,10 @@ cdef class Handle(ThreadSharedHandle):
                     self._leave()
 
     cdef int64_t _give_up_ns(self, timeout, deadline) except -2:
-        """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or FOR_EVER."""
+        """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or WAIT_FOREVER."""
         cdef int64_t patience
         if timeout is None and deadline is None:
-            return FOR_EVER if self.block else NO_WAIT
+            return WAIT_FOREVER if self.block else NO_WAIT
         if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
             return NO_WAIT
         patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)

@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
-    BUSY, check_open, CLOSED, Context, deadline_after, FOR_EVER, ForkAwareHandle, mq_monotonic_ns, MQ_NS_PER_MS,
+    BUSY, check_open, CLOSED, Context, deadline_after, WAIT_FOREVER, ForkAwareHandle, mq_monotonic_ns, MQ_NS_PER_MS,
     RESERVED,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -249,7 +249,7 @@ cdef class Receiver(SocketGuard):
     cdef public int _zmq_fd
 
     def __cinit__(self):
-        self._timeout_ms = FOR_EVER
+        self._timeout_ms = WAIT_FOREVER
 
     def _open(self, call, would_block, int zmq_fd):
         self._received = 0

@@ -202,7 +202,7 @@ def compute_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
 def _find_replayed_first_byte(kind_name: str) -> int:
     """Return the first byte of messages of a kind that are sent again; -1: any."""
     kind = find_kind(kind_name)
-    return -1 if kind is None or kind.playback.first_byte is None else kind.playback.first_byte
+    return -1 if kind is None or kind.playback.played_first_byte is None else kind.playback.played_first_byte
 
 
 def _read_first_bytes(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int16]]:
