@@ -1,7 +1,7 @@
 """Publish and subscribe between the processes of one machine, through shared memory."""
 
 from msgq import errors
-from msgq.common.naming import delete_fake_prefix, set_fake_prefix, toggle_fake_events
+from msgq.common.settings import delete_fake_prefix, set_fake_prefix, toggle_fake_events
 from msgq.errors import Again, IpcError, MsgqError, MultiplePublishersError
 from msgq.impl import backend
 from msgq.impl.base.argument_checks import NOBLOCK, POLLERR, POLLIN, POLLOUT

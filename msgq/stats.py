@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.stats import Participant
 from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
 from msgq.common.stats.endpoint import EndpointCounts, EndpointStats
@@ -174,7 +174,7 @@ def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | No
     """
     from msgq.impl.workqueue.core import queue_messages  # late, as above
 
-    return queue_messages(naming.queue_name(name), naming.resolve_prefix(prefix), limit)
+    return queue_messages(naming.validate_queue_name(name), settings.resolve_prefix(prefix), limit)
 
 
 def queue_inodes(prefix: str | None = None) -> dict[str, int]:

@@ -94,7 +94,7 @@ class VisionIpcClient(StreamReceiver):
         EndpointNameError : the name cannot be a server's.
         """
         super().__init__(VisionBuf)
-        self._name = naming.endpoint_name(name, "server name")
+        self._name = naming.validate_endpoint_name(name, "server name")
         self._type = int(type)
         self._endpoint = wire.get_endpoint_name(self._name, self._type)
         if context is not None:
@@ -171,7 +171,7 @@ class VisionIpcClient(StreamReceiver):
         ------
         WaitTimeoutError, CorruptSegmentError, IpcError : as in `connect`.
         """
-        name = naming.endpoint_name(name, "server name")
+        name = naming.validate_endpoint_name(name, "server name")
         if (fake := on_fake("fake_streams")) is not None:
             types: set[int] = fake(name, block)
             return types

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.units import NS_PER_MS
 from msgq.errors import (
     ConcurrentUseError,
@@ -130,7 +130,7 @@ class FakeServer(VisionIpcServer):
     def __init__(self, name: str | bytes) -> None:
         super().__init__(name)
         self._bus = current_bus()
-        self._key = naming.prefix(), self._name
+        self._key = settings.get_prefix(), self._name
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> Any:
         return _FakeStream(endpoint, kind, layout, count)
@@ -224,7 +224,7 @@ class FakeClient(VisionIpcClient):
 
     def connect(self, blocking: bool) -> bool:
         """Find the server; frames that are published from now on will be received."""
-        bus, key = current_bus(), (naming.prefix(), self._name)
+        bus, key = current_bus(), (settings.get_prefix(), self._name)
         if self._subscriber is None:
             socket: Any = SubSocket()
             socket.connect(Context(), self._endpoint, conflate=self._conflate, segment_size=RING_BYTES)
@@ -272,7 +272,7 @@ class FakeClient(VisionIpcClient):
     @property
     def num_buffers(self) -> int:
         """How many the server said; 0 without a stream."""
-        server: FakeServer | None = current_bus().frame_servers.get((naming.prefix(), self._name))
+        server: FakeServer | None = current_bus().frame_servers.get((settings.get_prefix(), self._name))
         if server is None or self._layout_there is None:
             return 0
         return with_spare(server.stats(self._type).buffers)
@@ -280,7 +280,7 @@ class FakeClient(VisionIpcClient):
 
 def fake_streams(name: str, block: bool) -> set[int]:
     """Return the types of a server's streams. block: wait for a server that has some."""
-    bus, key = current_bus(), (naming.prefix(), name)
+    bus, key = current_bus(), (settings.get_prefix(), name)
 
     def there() -> set[int]:
         server: FakeServer | None = bus.frame_servers.get(key)

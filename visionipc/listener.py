@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, settings, shm_paths
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.process import LockFile
 from visionipc import wire
@@ -151,7 +151,7 @@ class Listener:
 
     def _claim(self) -> LockFile:
         """Return the path's lock: it is one process's at a time, and nobody's when that dies."""
-        path = naming.frames_lock_path(self._path, self._name)
+        path = shm_paths.create_frames_lock_path(self._path, self._name)
         try:
             return LockFile(path)
         except BlockingIOError as error:
@@ -172,7 +172,9 @@ class Listener:
             if owner is not None:
                 raise self._in_use_error(owner)
             self._lock.write(b"%d" % os.getpid())  # for the error of the next one
-            file_permissions.bind_unix_socket(listener, self._path, naming.mode(None, self._name), self._name)
+            file_permissions.bind_unix_socket(
+                listener, self._path, settings.resolve_file_mode(None, self._name), self._name
+            )
             listener.listen(128)
             self._inode = os.stat(self._path).st_ino
         except OSError as error:

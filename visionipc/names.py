@@ -10,7 +10,7 @@ from msgq.kinds import Kind
 KIND = Kind(
     name="frames",
     package="visionipc",
-    validate=naming.endpoint_name,
+    validate=naming.validate_endpoint_name,
     plural="frames",
     heading="frames",
     names_senders=False,

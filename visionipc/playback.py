@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import InvalidValueError
 from msgq.kinds import recorded_kind
 from msgq.kinds.playback import (
@@ -43,7 +43,7 @@ class FramesWriter(EndpointWriter):
         self._prefix, self._stream = target.prefix, int(found[2])
         self._layout: Geometry | None = None
         first = _picture(spec.sample)
-        with naming.overrides(target.prefix):
+        with settings.overrides(target.prefix):
             self._server = servers.get(found[1]) or _kind(target)(found[1])
             servers[found[1]] = self._server
             self._server.start_listener()  # refuses a name that another process serves, before anything is made
@@ -55,7 +55,7 @@ class FramesWriter(EndpointWriter):
         if layout == self._layout:
             return
         sizes = layout.width, layout.height, layout.size, layout.stride, layout.uv_offset
-        with naming.overrides(self._prefix):
+        with settings.overrides(self._prefix):
             self._server.create_buffers_with_sizes(self._stream, BUFFER_COUNT, *sizes, layout.format, layout.channels)
         self._layout = layout
 

@@ -240,7 +240,7 @@ class VisionIpcServer(StreamSender):
         ------
         EndpointNameError : the name cannot be part of a file's.
         """
-        self._name = naming.endpoint_name(name, "server name")
+        self._name = naming.validate_endpoint_name(name, "server name")
         wire.socket_path(self._name)
         super().__init__(OutgoingFrame)
         self._forks = memfd.fork_count

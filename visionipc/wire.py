@@ -14,7 +14,7 @@ import secrets
 import struct
 from dataclasses import dataclass
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.errors import CorruptSegmentError, EndpointNameError, InvalidValueError
 from visionipc.formats import BUFFER_BYTES_MAX, FrameFormat, Geometry
 
@@ -131,7 +131,9 @@ def _check(layout: Geometry, endpoint: str) -> None:
 
 def get_endpoint_name(name: str | bytes, stream: int) -> str:
     """Return the topic that announces the frames of a server's stream."""
-    return naming.endpoint_name(f"visionipc_{naming.endpoint_name(name, 'server name')}_{int(stream)}")
+    return naming.validate_endpoint_name(
+        f"visionipc_{naming.validate_endpoint_name(name, 'server name')}_{int(stream)}"
+    )
 
 
 def client_address() -> bytes:
@@ -151,7 +153,7 @@ def socket_path(name: str | bytes) -> str:
     ------
     EndpointNameError : the name cannot be part of a file's, or the path is longer than a socket's may be.
     """
-    name = naming.endpoint_name(name, "server name")
+    name = naming.validate_endpoint_name(name, "server name")
     path = f"{SOCKET_DIRECTORY}/{_socket_start()}{name}"
     if len(path.encode()) > _PATH_BYTES_MAX:
         raise EndpointNameError(f"the socket's path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
@@ -167,5 +169,5 @@ def server_names() -> list[str]:
 
 
 def _socket_start() -> str:
-    prefix = naming.prefix()
+    prefix = settings.get_prefix()
     return f"{prefix}_{SOCKET_PREFIX}" if prefix else SOCKET_PREFIX

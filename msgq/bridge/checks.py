@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import socket
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.errors import InvalidValueError
 from msgq.impl import backend
 
 
 def check_bind_host() -> None:
     """Find out now whether a publisher can bind there, not when the first topic goes out."""
-    host = naming.zmq_bind_host()
-    if naming.zmq_transport("") == "ipc":
+    host = settings.get_zmq_bind_host()
+    if settings.get_zmq_transport("") == "ipc":
         return
     try:
         addresses = socket.getaddrinfo(
@@ -28,7 +28,7 @@ def check_bind_host() -> None:
 
 def check_source(topic: str, host: str) -> None:
     """Find out now whether the publisher's host can be found; ZMQ would look for it for ever, in silence."""
-    address = backend.load("zmq").subscriber_address(naming.endpoint_name(topic), host)
+    address = backend.load("zmq").subscriber_address(naming.validate_endpoint_name(topic), host)
     if address.path:
         return
     try:

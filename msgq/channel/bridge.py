@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from msgq.channel.names import KIND
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import (
     InvalidValueError,
     IpcError,
@@ -43,7 +43,7 @@ class ChannelOut(OutgoingLink):
     _broken: SegmentError | None = None
 
     def _open_subscriber(self) -> Any:
-        channel_file = self._channel_file = open_channel_file(self._zmq_endpoint, naming.prefix())
+        channel_file = self._channel_file = open_channel_file(self._zmq_endpoint, settings.get_prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
         return open_subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
 
@@ -102,7 +102,7 @@ class ChannelIn(IncomingLink):
             return
         try:
             self._channel_file = open_channel_file(
-                self._zmq_endpoint, naming.prefix(), None, writable=True, creator=NODE
+                self._zmq_endpoint, settings.get_prefix(), None, writable=True, creator=NODE
             )
             self._pub = open_publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
         except InvalidValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.queue_events import EVENTS_SUFFIX
 from msgq.common.schema import Schema, require_schema, schema_diff
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
@@ -91,7 +91,7 @@ class Channel:
         BackendNotAvailableError : the chosen backend has no channels.
         """
         self.name = self._validate_name(name)
-        self.prefix = naming.resolve_prefix(prefix)
+        self.prefix = settings.resolve_prefix(prefix)
         self.node = _validate_node(node, self.name)
         self.closed = False
         self._module = backends.implementation(BACKEND_MODULES, "channels", self._backend)
@@ -99,14 +99,14 @@ class Channel:
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
         _check_config(capacity, publishers, subscribers, self.name)
-        with naming.overrides(trust=trust):
+        with settings.overrides(trust=trust):
             self._file: ChannelFile = self._module.open_channel_file(
                 self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
             )
         self._agree(capacity, publishers, subscribers, stamps, schema, strict_schema)
 
     def _validate_name(self, name: str | bytes) -> str:
-        checked = naming.channel_name(name)
+        checked = naming.validate_channel_name(name)
         if ":" in checked and not checked.endswith(EVENTS_SUFFIX):
             raise EndpointNameError(f"channel {checked!r} has a ':', which broadcasts and mailboxes have (msgq.Node)")
         return checked
@@ -305,7 +305,7 @@ class ReservedChannel(Channel):
     """A channel with a ":" in its name: a broadcast or a mailbox, which a Node names."""
 
     def _validate_name(self, name: str | bytes) -> str:
-        return naming.channel_name(name)
+        return naming.validate_channel_name(name)
 
 
 def _validate_node(node: str | None, channel: str) -> str:

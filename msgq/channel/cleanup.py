@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from msgq.channel.names import KIND
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, shm_paths
 from msgq.common.naming import CHANNEL_NAME_PREFIX
 from msgq.common.queue_events import parse_events_channel
 from msgq.common.stats.channel import ChannelStats, ViewHolder
@@ -71,7 +71,7 @@ def remove_unused(
             yield _clear_channel(name, prefix, remove, force)
         except SegmentError as error:
             if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
-                path = naming.channel_path(name, prefix)
+                path = shm_paths.channel_path(name, prefix)
                 yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
 
 
@@ -135,12 +135,12 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     remove : False: only say what would be done.
     """
     existing = list_inodes(KIND, prefix)
-    lost = [(name, uid) for name, uid in naming.pools(prefix) if name not in existing]
+    lost = [(name, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing]
     for name in existing:
         with contextlib.suppress(SegmentError, EndpointNameError):  # damaged, another user's, or just removed
             yield from _clear_pools_of(name, prefix, remove)
     for name, uid in lost:
-        path = naming.pool_path(name, prefix, uid)
+        path = shm_paths.pool_path(name, prefix, uid)
         try:
             status = os.lstat(path)
             if file_permissions.is_trusted(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
@@ -152,7 +152,7 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
         except SegmentError as error:
             yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
     if remove and prefix:
-        remove_directories(*naming.channel_directories(prefix))
+        remove_directories(*shm_paths.channel_directories(prefix))
 
 
 def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[FileRemoval]:
@@ -168,7 +168,9 @@ def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[FileRemova
 def find_orphans(prefix: str) -> list[EndpointIssue]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
     existing = list_inodes(KIND, prefix)
-    paths = [naming.pool_path(name, prefix, uid) for name, uid in naming.pools(prefix) if name not in existing]
+    paths = [
+        shm_paths.pool_path(name, prefix, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing
+    ]
     if not paths:
         return []
     text = f"{paths[0]} is a pool" if len(paths) == 1 else f"{join_first(paths)} are pools"

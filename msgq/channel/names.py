@@ -1,17 +1,17 @@
-"""Channels: names, and files in /dev/shm (`naming.channel_files`)."""
+"""Channels: names, and files in /dev/shm (`shm_paths.locate_channel_files`)."""
 
 from __future__ import annotations
 
-from msgq.common import naming
+from msgq.common import naming, shm_paths
 from msgq.kinds import Kind
 
 KIND = Kind(
     name="channel",
     package="msgq.channel",
-    validate=naming.channel_name,
+    validate=naming.validate_channel_name,
     name_prefix=naming.CHANNEL_NAME_PREFIX,
     plural="channels",
     heading="chan",
-    files=naming.channel_files,
+    files=shm_paths.locate_channel_files,
     crosses_bridges=True,
 )

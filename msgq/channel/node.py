@@ -115,7 +115,7 @@ class Node:
 
     def _open_channel(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Channel:
         """Return the node's one channel of that name, so that `own` means the node."""
-        name = naming.channel_name(name)
+        name = naming.validate_channel_name(name)
         channel = self.channels.get(name)
         if channel is None:
             channel = self.channels[name] = kind(name, node=self.name, **{**self._places, **settings})
@@ -183,7 +183,7 @@ def _mailbox_name(owner: str, tag: str) -> str:
 
 
 def _validate_plain_name(name: str, label: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:
-    checked = naming.endpoint_name(name, label, most)
+    checked = naming.validate_endpoint_name(name, label, most)
     if ":" in checked:
         raise EndpointNameError(f"{label} {checked!r} has a ':', which parts the names of broadcasts and mailboxes")
     return checked

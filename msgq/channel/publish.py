@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import WaitTimeoutError
 from msgq.impl.channel import open_channel_file, open_publisher
 from msgq.kinds.opening import existing_schema
@@ -22,7 +22,7 @@ class ChannelTarget(PublishTarget):
 
     def _open_endpoint(self) -> None:
         self._channel_file = open_channel_file(
-            self._name, naming.resolve_prefix(None), None, writable=True, creator=PUB_NODE_NAME
+            self._name, settings.resolve_prefix(None), None, writable=True, creator=PUB_NODE_NAME
         )
         if self._new_schema is not None:
             self._channel_file.describe(self._new_schema, False)

@@ -14,7 +14,7 @@ from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection, print_awaited_endpoints
 from msgq.cli.common.render import console, echo_json, style_text
 from msgq.cli.common.signals import call_on_interrupt
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import PATTERN_SIGNS
 
@@ -84,7 +84,7 @@ def command(
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     report = FlowReport()
-    with naming.overrides(prefix, bind), Bridge(out, sources, segment_size) as bridge:
+    with settings.overrides(prefix, bind), Bridge(out, sources, segment_size) as bridge:
         _print_waiting_topics(out, prefix)
         with call_on_interrupt(bridge.stop), live or nullcontext():
             while bridge.run(interval):

@@ -9,7 +9,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import is_shown_by_subject, no_match_error, parse_patterns
 from msgq.cli.common.render import echo, echo_json
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.common.formatting import format_bytes
 from msgq.common.selection import SelectedEndpoints
 from msgq.kinds import kind_of, stored_kinds
@@ -68,8 +68,8 @@ def command(
     """
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes goes neither with --prefix nor with endpoints")
-    where = "" if all_prefixes else naming.resolve_prefix(prefix)
-    every = ["", *naming.prefixes()] if all_prefixes else [where]
+    where = "" if all_prefixes else settings.resolve_prefix(prefix)
+    every = ["", *shm_paths.list_prefixes()] if all_prefixes else [where]
     wanted = SelectedEndpoints(parse_patterns(endpoints) or None)
     removals: list[FileRemoval] = []
     for searched in every:
@@ -126,7 +126,7 @@ def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
 def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, str]]) -> Iterator[FileRemoval]:
     """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
     for kind in stored_kinds():
-        for searched_prefix in [prefix] if prefix else ["", *naming.prefixes()]:
+        for searched_prefix in [prefix] if prefix else ["", *shm_paths.list_prefixes()]:
             for removal in kind.cleanup.remove_orphans(searched_prefix, remove):
                 if remove or (removal.prefix, removal.endpoint) not in reported:
                     yield removal

@@ -14,7 +14,7 @@ from msgq.cli.common.meters import (
     show_readings,
     spin_option,
 )
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.decoding.time_fields import find_time_field_offset
 from msgq.impl.meter import Meter
@@ -69,7 +69,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
                 others = " and ".join(one.plural for one in stored_kinds() if one.source.find_stamps is not None)
                 raise click.UsageError(f"--offset is for {others}, not for {name}")
             return open_meter(name)
-        stamps = kind.source.find_stamps(kind.bare_name(name), naming.resolve_prefix(None))
+        stamps = kind.source.find_stamps(kind.bare_name(name), settings.resolve_prefix(None))
         payload_offset = _resolve_time_offset(name, offset, stamps)
         return open_meter(name, None if payload_offset is None else PayloadTime(payload_offset, clock))
 

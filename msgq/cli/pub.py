@@ -14,7 +14,7 @@ from msgq.cli.common import options
 from msgq.cli.common.payload import encode_payload
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
 from msgq.impl.workqueue.options import PRIORITY_MAX
@@ -98,7 +98,7 @@ def command(
     options = {"force": force, "priority": priority is not None, "index": index is not None, "key": key is not None}
     _check_options(endpoint, {option for option, is_given in options.items() if is_given})
     wanted = PublishOptions(endpoint, kind.bare_name(endpoint), is_json, force, priority, index, key, timeout)
-    with naming.overrides(prefix), _raise_click_errors():
+    with settings.overrides(prefix), _raise_click_errors():
         target = kind.publish.open_target(wanted)
         encode = _make_encoder(
             message_format or ("json" if _is_struct_schema(target.schema) else "text"), target.schema

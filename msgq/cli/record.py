@@ -17,7 +17,7 @@ from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointSelection, parse_patterns, print_awaited_endpoints
 from msgq.cli.common.render import console, echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.texts import count_noun, join_first
 from msgq.errors import RecordingError
@@ -224,7 +224,7 @@ class _MissingSources:
         if self._names.unmatched:
             self._names.find_existing()
         if self._servers:
-            with naming.overrides(self._names.prefix):
+            with settings.overrides(self._names.prefix):
                 self._servers -= {*wire.server_names()}
 
     def print_missing(self) -> None:
@@ -375,7 +375,7 @@ def _wait_for_trigger(endpoint: str, prefix: str | None, fire: threading.Event, 
     from msgq.impl.ring import Context, SubSocket
 
     with SubSocket() as subscriber:
-        with naming.overrides(prefix):
+        with settings.overrides(prefix):
             subscriber.connect(Context(), endpoint)
         subscriber.setTimeout(_STATUS_PERIOD_S * 1000)
         while not over.is_set():

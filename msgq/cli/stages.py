@@ -14,7 +14,7 @@ from msgq.cli.common.endpoint_selection import no_match_error, parse_patterns
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.render import console, echo, echo_json, join_display_lines
 from msgq.cli.common.signals import until_interrupted
-from msgq.common import naming, timing
+from msgq.common import settings, timing
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.common.selection import SelectedEndpoints
 from msgq.impl.base import clock
@@ -133,7 +133,7 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
     A terminal shows it live; q ends. Without one, and with --json, it listens for --window SECONDS, prints, and ends.
     """
     selection = SelectedEndpoints(parse_patterns(patterns) or None)
-    with naming.overrides(prefix), until_interrupted():
+    with settings.overrides(prefix), until_interrupted():
         view: LatencyView = (
             HopTreeView(selection.__contains__, window) if tree else StagesView(_match_timing_topics(selection), window)
         )

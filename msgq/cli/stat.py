@@ -15,7 +15,7 @@ from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
 from msgq.common.formatting import format_bytes, format_rate
-from msgq.common.naming import SHARED_MEMORY
+from msgq.common.shm_paths import SHARED_MEMORY
 from msgq.impl.base import clock
 from msgq.kinds import Kind, kind_of, stored_kinds
 from msgq.kinds.stats import AnyEndpointRow, sum_known

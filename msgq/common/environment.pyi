@@ -3,5 +3,5 @@
 def environment(name: str) -> str | None:
     """Return a variable of this process's environment as `os.environ` has it; None when it is not set.
 
-    For `msgq.common.naming`, which alone knows the names.
+    For `msgq.common.settings`, which alone knows the names.
     """

@@ -15,7 +15,7 @@ import os
 import pwd
 import stat
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import InvalidValueError, SegmentError
 
 TYPE_CHECKING = False  # as in __init__.py
@@ -31,7 +31,7 @@ def trusted_users(endpoint: str = "") -> frozenset[int]:
     InvalidValueError : it names somebody who is no user here.
     TypeError : it is no str.
     """
-    names = naming.trust()
+    names = settings.get_trust()
     if not isinstance(names, str):
         raise TypeError(f"trust is a str, names or ids of users and commas, not {type(names).__name__}")
     if not names:
@@ -114,7 +114,7 @@ def new_file_group(endpoint: str = "") -> int | None:
     ------
     InvalidValueError : there is no such group.
     """
-    name = naming.group()
+    name = settings.get_file_group()
     return _find_id(name, True, endpoint) if name else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import BackendNotAvailableError
 from msgq.impl.base.core import Context
 
@@ -46,7 +46,7 @@ def load(name: str | None = None) -> ModuleType:
     ------
     BackendNotAvailableError : there is no backend of this name, or what it needs is not installed.
     """
-    wanted = naming.backend_name() if name is None else name
+    wanted = settings.get_backend_name() if name is None else name
     if wanted not in MODULES:
         setting = "MSGQ_BACKEND" if name is None else "backend"
         raise BackendNotAvailableError(f"{setting}={wanted!r}: not available; there is {', '.join(MODULES)}")
@@ -76,7 +76,7 @@ def current() -> ModuleType:
 
 def is_fake() -> bool:
     """Return whether the fake backend is chosen, or will be; it chooses none."""
-    return _current.__name__ == MODULES["fake"] if _current is not None else naming.backend_name() == "fake"
+    return _current.__name__ == MODULES["fake"] if _current is not None else settings.get_backend_name() == "fake"
 
 
 def choose(module: ModuleType | None) -> ModuleType | None:
@@ -107,7 +107,7 @@ def implementation(modules: Mapping[str, str], feature: str, backend: ModuleType
     """
     module = modules.get((backend or current()).__name__)
     if module is None:
-        text = f"the backend {naming.backend_name()!r} has no {feature}; msgq and fake have (MSGQ_BACKEND)"
+        text = f"the backend {settings.get_backend_name()!r} has no {feature}; msgq and fake have (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
     return import_module(module)
 

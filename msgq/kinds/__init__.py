@@ -14,8 +14,8 @@ defines one *part*: an object of a fixed name and type, which is imported when i
 | simulation.py | SIMULATION | `msgq.kinds.simulation.KindSimulation` | simulation |
 | bridge.py | BRIDGE | `msgq.kinds.bridge.KindBridge` | bridge |
 
-A kind may lack a part; the generic code then leaves out its endpoints, or refuses them with a text that names the
-kind. Functions of parts take *bare names* (without the name prefix of the kind) and prefixes as `naming.resolve_prefix`
+A kind may lack a part; the generic code then leaves out its endpoints, or refuses them with a text that names the kind.
+Functions of parts take *bare names* (without the name prefix of the kind) and prefixes as `settings.resolve_prefix`
 returns them ("" for none). They raise errors of `msgq.errors`: `SegmentError` with errno ENOENT if there is no such
 endpoint. Any thread may call them; an object that they return belongs to one thread at a time.
 

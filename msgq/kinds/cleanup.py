@@ -1,7 +1,7 @@
 """What dead processes leave, and its removal. Interface of the file cleanup.py of each kind.
 
 Nothing is removed that a living process may be using. A process that has mapped a file keeps the mapping: only the
-name goes. Prefixes are those of `naming.resolve_prefix`, "" for none.
+name goes. Prefixes are those of `settings.resolve_prefix`, "" for none.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
 from msgq.impl.meter import Meter
@@ -37,19 +37,19 @@ def open_source(
     SegmentError : there is no such endpoint, its files cannot be read, or they contain invalid data.
     """
     kind = kind_of(validate_endpoint(endpoint))
-    return kind.source.open(kind.bare_name(endpoint), naming.resolve_prefix(prefix), whole, files)
+    return kind.source.open(kind.bare_name(endpoint), settings.resolve_prefix(prefix), whole, files)
 
 
 def open_feed(endpoint: str) -> EndpointFeed:
     """Return what listens to an endpoint of any kind, under the prefix in force."""
     kind = kind_of(endpoint)
-    return kind.source.open_feed(kind.bare_name(endpoint), naming.resolve_prefix(None))
+    return kind.source.open_feed(kind.bare_name(endpoint), settings.resolve_prefix(None))
 
 
 def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> Meter:
     """Return a meter of an endpoint of any kind, under the prefix in force."""
     kind = kind_of(endpoint)
-    return kind.source.open_meter(kind.bare_name(endpoint), naming.resolve_prefix(None), payload_time)
+    return kind.source.open_meter(kind.bare_name(endpoint), settings.resolve_prefix(None), payload_time)
 
 
 def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, Any]) -> EndpointWriter:

@@ -44,7 +44,7 @@ class PersistentKind(Generic[_StatsType]):
     Attributes
     ----------
     noun, name_prefix : what one is called, and what stands before its name among topics.
-    file, directories : return where one is, and the directory of a prefix's ones (`msgq.common.naming`).
+    file, directories : return where one is, and the directory of a prefix's ones (`msgq.common.shm_paths`).
     read_every, read : return how all are, and how one is (`msgq.stats`).
     remove : removes one if a function says so, that is asked under the lock of those who open it.
     participants : return who has one open.

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.stats.endpoint import EndpointStats
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.kinds import Kind, announced_kind, kind_of, stored_kinds
@@ -39,7 +39,7 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     ----------
     prefix : as of `msgq.stats.topics`.
     """
-    where = naming.resolve_prefix(prefix)
+    where = settings.resolve_prefix(prefix)
     snapshots = []
     for kind in stored_kinds():
         for name in list_inodes(kind, where):
@@ -68,7 +68,7 @@ def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
     EndpointNameError : no endpoint can have this name.
     SegmentError : there is no such endpoint, or its files cannot be read.
     """
-    return kind.stats.open_watch(kind.validate(name), naming.resolve_prefix(prefix)).stats()
+    return kind.stats.open_watch(kind.validate(name), settings.resolve_prefix(prefix)).stats()
 
 
 def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
@@ -81,7 +81,7 @@ def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> Endp
 
 def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:
     """Return the statistics of all endpoints of a kind that can be read, sorted by name."""
-    where = naming.resolve_prefix(prefix)
+    where = settings.resolve_prefix(prefix)
     snapshots = []
     for name in list_inodes(kind, where):
         with contextlib.suppress(SegmentError, EndpointNameError):
@@ -93,7 +93,7 @@ def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
     """Return the names of files that may be endpoints of a kind, each with its inode. No file is opened."""
     if kind.files is None:
         return {}
-    directory, start = kind.files(naming.resolve_prefix(prefix))
+    directory, start = kind.files(settings.resolve_prefix(prefix))
     try:
         files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 import msgq
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.common.formatting import format_bytes
 from msgq.common.texts import join_first
 from msgq.errors import MsgqError
@@ -22,7 +22,7 @@ _ISSUES_SHOWN_MAX = 10  # issues of a check that are shown, errors first
 
 def run_checks(prefix: str | None, fix: bool) -> Iterator[DoctorCheck]:
     """Give the result of each check. fix : first remove what only dead processes left, and repair queues."""
-    where = naming.resolve_prefix(prefix)
+    where = settings.resolve_prefix(prefix)
     if fix:
         yield repair_endpoints(where)
     yield from (check() for check in MACHINE_CHECKS)
@@ -106,7 +106,7 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     for kind in stored_kinds():
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = format_bytes(sum(stats.bytes for stats in of_kind))
-        good = f"{len(of_kind)} {kind.cleanup.noun}, {size} of {naming.SHARED_MEMORY}; the dead left nothing in them"
+        good = f"{len(of_kind)} {kind.cleanup.noun}, {size} of {shm_paths.SHARED_MEMORY}; the dead left nothing in them"
         yield _make_check(kind.cleanup.check, maintenance.diagnose_kind(kind, of_kind, prefix), good)
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import MsgqError
 from msgq.impl.backend import MODULES, load
 
-SHM_PATH = Path(naming.SHARED_MEMORY)
+SHM_PATH = Path(shm_paths.SHARED_MEMORY)
 
 _FUTEX_WAITV_NUMBER = 449  # the same number on every architecture that Python runs on, except alpha
 _MEMBARRIER_NUMBERS = {"x86_64": 324, "aarch64": 283}

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 import msgq
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import CorruptSegmentError, MessageSizeError, MsgqError
 from msgq.impl.ring import SubSocket
@@ -57,7 +57,7 @@ class PassiveTopic:
         self._socket = SubSocket()
         self._socket.connect(msgq.context, name, passive=True)
         self._socket.setTimeout(0)
-        self._observer = TopicObserver(name, naming.prefix())
+        self._observer = TopicObserver(name, settings.get_prefix())
         self._came_late = came_late
         self._lost_before = self._reported_losses = 0  # before we came; of all losses, those that were returned
         self._corrupt = False

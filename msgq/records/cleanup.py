@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.stats.records import RecordStats
 from msgq.common.texts import count_noun, join_first
@@ -31,8 +31,8 @@ def _values(record: RecordStats) -> str:
 RECORDS = PersistentKind(
     noun="vector or board",
     name_prefix=RECORDS_NAME_PREFIX,
-    file=naming.records_path,
-    directories=naming.records_directories,
+    file=shm_paths.records_path,
+    directories=shm_paths.records_directories,
     read_every=partial(read_all, KIND),
     read=partial(read, KIND),
     remove=remove_record,

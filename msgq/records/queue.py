@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from msgq.channel.channel import Channel
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.dtypes import record_dtype
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
 from msgq.impl import backend as backends
@@ -94,9 +94,9 @@ class RecordQueue:
         EndpointNameError, BackendNotAvailableError, TooManySubscribersError : as `SubSocket.connect` and `Channel`.
         """
         channel = producers == "multiple"
-        self.name = naming.channel_name(name) if channel else naming.endpoint_name(name)
+        self.name = naming.validate_channel_name(name) if channel else naming.validate_endpoint_name(name)
         self._check(producers, history, on_lost)
-        self.prefix = naming.resolve_prefix(prefix)
+        self.prefix = settings.resolve_prefix(prefix)
         self.producers = producers
         asked = None if dtype is None else record_dtype(dtype, self.name)
         self._reset()
@@ -384,7 +384,7 @@ class RecordQueue:
         if producers == "multiple":
             Channel.unlink_name(name, prefix)
         else:
-            unlink_topic(backends.current(), naming.endpoint_name(name), naming.resolve_prefix(prefix))
+            unlink_topic(backends.current(), naming.validate_endpoint_name(name), settings.resolve_prefix(prefix))
 
     def close(self) -> None:
         """Leave; what was produced can still be consumed. Closing twice does nothing. Ends a wait of another thread."""

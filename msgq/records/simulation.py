@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from msgq.common import naming, record_changes
+from msgq.common import record_changes, settings
 from msgq.common.message_source import MessageSource
 from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
@@ -31,7 +31,7 @@ def _follow(name: str, bus: Bus, function: Callable[[Any], object]) -> Generator
 
 
 def _is_board(bus: Bus, name: str) -> bool:
-    return isinstance(bus.records.get((naming.prefix(), name)), BoardStore)
+    return isinstance(bus.records.get((settings.get_prefix(), name)), BoardStore)
 
 
 def _to_playback(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> PlaybackMessage:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.timing import TIMING_SCHEMA, timing_topic
 from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
@@ -53,11 +53,11 @@ class StageTracer:
         """
         if not isinstance(stage, str):
             raise TypeError(f"a stage is a str, not {type(stage).__name__}")
-        naming.endpoint_name(timing_topic(stage, "x"))
+        naming.validate_endpoint_name(timing_topic(stage, "x"))
         if not stage:
             raise InvalidValueError("a stage needs a name")
         self.stage = stage
-        self.prefix = naming.resolve_prefix(prefix)
+        self.prefix = settings.resolve_prefix(prefix)
         self.closed = False
         self._module = backends.current()
         clock = find_clock(self._module)
@@ -165,7 +165,7 @@ class StageTracer:
     def _publisher(self, endpoint: str) -> Any:
         topic = timing_topic(self.stage, endpoint)
         publisher = self._module.PubSocket()
-        with naming.overrides(in_prefix=self.prefix):
+        with settings.overrides(in_prefix=self.prefix):
             try:
                 publisher.connect(backends.context, topic, RING_BYTES, schema=TIMING_SCHEMA)
             except SegmentSizeError:  # exists with another size

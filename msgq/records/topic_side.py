@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.dtypes import struct_schema
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
@@ -67,7 +67,7 @@ class TopicSide:
     def _subscriber(self, any_size: bool, spin_us: int | None) -> Any:
         size = ring_bytes(self.dtype.itemsize, self.capacity, self._name)
         socket = self._module.SubSocket()
-        with naming.overrides(in_prefix=self._prefix, trust=self._trust):
+        with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
                 socket.connect(backends.context, self._name, segment_size=size, spin_us=spin_us, trust=self._trust)
             except SegmentSizeError as error:
@@ -95,7 +95,7 @@ class TopicSide:
 
     def _topic_info(self) -> Any:
         """Return what is known of the topic; None: nothing, or it is not there."""
-        with naming.overrides(in_prefix=self._prefix, trust=self._trust):
+        with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
                 return read_topic(self._module, self._name, self._prefix)
             except SegmentError:
@@ -115,7 +115,7 @@ class TopicSide:
             raise not_connected_error(self._name)
         resolve_dtype(self.dtype, self._schema(), self._name)
         socket = self._module.PubSocket()
-        with naming.overrides(in_prefix=self._prefix, trust=self._trust):
+        with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
         self._publisher, self._sent, self._forked = socket, socket.stats().messages, False
         return socket
@@ -277,7 +277,7 @@ def unlink_topic(backend: ModuleType, name: str, prefix: str) -> None:
     ------
     SegmentError : there is no such topic. StateError : the backend has no names.
     """
-    with naming.overrides(in_prefix=prefix):
+    with settings.overrides(in_prefix=prefix):
         if backend.__name__ == RING:
             removed: bool = import_module("msgq.impl.ring.core").unlink_topic(name, prefix)
         elif backend.__name__ == FAKE:

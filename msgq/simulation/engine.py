@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
 from msgq.impl.fake.bus import Bus
@@ -116,7 +116,9 @@ class Engine(Bus):
         self._run_as_node(self._player, partial(self._open_writer, wanted))
 
     def _open_writer(self, wanted: EndpointSpec) -> None:
-        self._writers[wanted.endpoint] = open_writer(wanted, PlaybackTarget("fake", naming.prefix()), self._servers)
+        self._writers[wanted.endpoint] = open_writer(
+            wanted, PlaybackTarget("fake", settings.get_prefix()), self._servers
+        )
 
     def close(self) -> None:
         """End all programs, and close all sockets."""

@@ -130,5 +130,5 @@ def zeromq_address(endpoint: str | bytes, host: str = "127.0.0.1") -> str:
     SegmentError : the directory for socket files is not fit.
     BackendNotAvailableError : there is no pyzmq.
     """
-    address: str = backends.load("zmq").subscriber_address(naming.endpoint_name(endpoint), host).uri
+    address: str = backends.load("zmq").subscriber_address(naming.validate_endpoint_name(endpoint), host).uri
     return address

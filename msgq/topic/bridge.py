@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.stats import Participant
 from msgq.common.stats.topic import TopicStats
 from msgq.errors import (
@@ -131,7 +131,7 @@ def _read_topic(name: str) -> TopicStats | None:
 def _is_bridged(topic: str) -> bool:
     """Whether another bridge publishes a topic here. Not one that is dead: whoever comes next is looked at again."""
     try:
-        return TopicObserver(topic, naming.prefix()).is_bridged()
+        return TopicObserver(topic, settings.get_prefix()).is_bridged()
     except SegmentError:
         return False
 

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, settings, shm_paths
 from msgq.common.stats import Participant
 from msgq.common.stats.topic import TopicStats
 from msgq.errors import MsgqError, SegmentError
@@ -93,7 +93,7 @@ def remove_unused(
         except SegmentError as error:
             if error.errno == errno.ENOENT:  # somebody else removed it meanwhile
                 continue
-            removal = FileRemoval(endpoint, prefix, naming.ring_path(endpoint, prefix), 0, str(error), removed=False)
+            removal = FileRemoval(endpoint, prefix, shm_paths.ring_path(endpoint, prefix), 0, str(error), removed=False)
         if removal is not None:
             yield removal
 
@@ -119,7 +119,7 @@ def remove_dead(prefix: str) -> Iterator[FileRemoval]:
     """
     yield from clear_orphans(prefix)
     for found in read_all(KIND, prefix):
-        path = naming.ring_path(found.endpoint, prefix)
+        path = shm_paths.ring_path(found.endpoint, prefix)
         try:
             removal = _clear_topic(found.endpoint, prefix, True, False) if dead(found) else None
         except MsgqError as error:
@@ -131,7 +131,7 @@ def remove_dead(prefix: str) -> Iterator[FileRemoval]:
 
 
 def _find_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
-    """Return the endpoints that have a plain file of a kind, `naming.ring_path` or `side_path`, and what is said of it.
+    """Return the status of each endpoint's plain file of a kind, whose path `ring_path` or `side_segment_path` returns.
 
     Also those that cannot be read.
     """
@@ -150,30 +150,30 @@ def orphans(prefix: str) -> list[str]:
     """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
     found = [
         name
-        for name, status in _find_files(naming.side_path, prefix).items()
+        for name, status in _find_files(shm_paths.side_segment_path, prefix).items()
         if file_permissions.is_trusted(status.st_uid)
     ]
-    return [name for name in found if not os.path.lexists(naming.ring_path(name, prefix))]
+    return [name for name in found if not os.path.lexists(shm_paths.ring_path(name, prefix))]
 
 
 def find_orphaned_prefixes() -> list[str]:
     """Return the prefixes with side segments that have no rings, or with nothing but an empty directory for them."""
     return [
         prefix
-        for prefix in naming.prefixes()
+        for prefix in shm_paths.list_prefixes()
         if _is_trusted_place(prefix) and (orphans(prefix) or _is_empty_prefix(prefix))
     ]
 
 
 def _is_trusted_place(prefix: str) -> bool:
     try:
-        return file_permissions.is_trusted(os.lstat(naming.directories(prefix)[1]).st_uid)
+        return file_permissions.is_trusted(os.lstat(shm_paths.topic_directories(prefix)[1]).st_uid)
     except FileNotFoundError:
         return False
 
 
 def _is_empty_prefix(prefix: str) -> bool:
-    rings, sides = naming.directories(prefix)
+    rings, sides = shm_paths.topic_directories(prefix)
     with contextlib.suppress(OSError):
         return not os.path.lexists(rings) and not os.listdir(sides)
     return False
@@ -196,11 +196,11 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     remove : False: only say what would be done.
     """
     found = orphans(prefix)
-    rings, sides = naming.directories(prefix)
+    rings, sides = shm_paths.topic_directories(prefix)
     bare, alone = bool(prefix) and _is_empty_prefix(prefix), bool(prefix) and not os.path.lexists(rings)
     if remove and found and prefix:
         # What is locked is the ring's name.
-        file_permissions.make_directories("", naming.directories(prefix), naming.mode(None, ""))
+        file_permissions.make_directories("", shm_paths.topic_directories(prefix), settings.resolve_file_mode(None, ""))
     for endpoint in found:
         if (removal := _clear_orphan(endpoint, prefix, remove)) is not None:
             yield removal
@@ -212,7 +212,7 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
 
 def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> FileRemoval | None:
     """Remove one side segment; None when there is nothing to do any more."""
-    path = naming.side_path(endpoint, prefix)
+    path = shm_paths.side_segment_path(endpoint, prefix)
     try:
         size = os.stat(path).st_size
         if remove and not unlink_orphan(endpoint, prefix):
@@ -229,13 +229,13 @@ def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> FileRemoval | Non
 def strangers(prefix: str) -> list[EndpointIssue]:
     """Return which segments have an owner who is not trusted (errors: they are refused), or a mode that is too open."""
     issues = []
-    for path_of in (naming.ring_path, naming.side_path):
+    for path_of in (shm_paths.ring_path, shm_paths.side_segment_path):
         for name, status in _find_files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not file_permissions.is_trusted(status.st_uid):
                 owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
                 issues.append(EndpointIssue(f"{path} belongs to {owner}: until then it is refused", severity=ERROR))
-            elif status.st_uid == os.geteuid() and mode & 0o022 & ~naming.mode(None, ""):
+            elif status.st_uid == os.geteuid() and mode & 0o022 & ~settings.resolve_file_mode(None, ""):
                 text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
                 issues.append(EndpointIssue(text, severity=WARNING))
     return issues

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgq.common.naming import delete_fake_prefix, fake_prefix, set_fake_prefix, toggle_fake_events
+from msgq.common.settings import delete_fake_prefix, read_fake_prefix, set_fake_prefix, toggle_fake_events
 from msgq.impl.gate.core import Event, SocketEventHandle, wait_for_one_event
 
 __all__ = [
@@ -26,7 +26,7 @@ def get_fake_prefix() -> bytes:
     ------
     EndpointNameError : the environment variable CEREAL_FAKE_PREFIX holds what cannot be part of a file's name.
     """
-    return fake_prefix().encode()
+    return read_fake_prefix().encode()
 
 
 def fake_event_handle(
@@ -45,4 +45,4 @@ def fake_event_handle(
     ------
     IpcError : as `SocketEventHandle`.
     """
-    return SocketEventHandle(endpoint, fake_prefix() if identifier is None else identifier, override, enable)
+    return SocketEventHandle(endpoint, read_fake_prefix() if identifier is None else identifier, override, enable)

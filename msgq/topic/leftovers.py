@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.impl.gate.core import gate_owner, unlink_gate
 from msgq.kinds.cleanup import FileRemoval
@@ -28,8 +28,8 @@ def clear_gates(
     remove : False: only say what would be done.
     wanted : says of an endpoint whether its gates are meant.
     """
-    for path in naming.gate_paths():
-        in_prefix, _, endpoint = naming.gate_names(path)
+    for path in shm_paths.list_gate_paths():
+        in_prefix, _, endpoint = shm_paths.parse_gate_path(path)
         if prefix not in (None, in_prefix) or not wanted(endpoint):
             continue
         with contextlib.suppress(SegmentError, FileNotFoundError):  # another user's, or just removed
@@ -61,7 +61,7 @@ def clear_claims(prefix: str | None, remove: bool = True) -> Iterator[FileRemova
     prefix : of the claims; None: every one.
     remove : False: only say what would be done.
     """
-    for path in naming.zmq_claims():
+    for path in shm_paths.list_zmq_claim_paths():
         if (removal := _clear_claim(path, prefix, remove)) is not None:
             yield removal
 

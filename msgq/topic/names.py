@@ -1,8 +1,8 @@
-"""Topics: names, and files in /dev/shm (`naming.topic_files`)."""
+"""Topics: names, and files in /dev/shm (`shm_paths.locate_ring_files`)."""
 
 from __future__ import annotations
 
-from msgq.common import naming, timing
+from msgq.common import naming, shm_paths, timing
 from msgq.kinds import Kind, ReportedSubject
 
 
@@ -13,12 +13,12 @@ def _find_subject(endpoint: str) -> ReportedSubject | None:
 KIND = Kind(
     name="topic",
     package="msgq.topic",
-    validate=naming.endpoint_name,
+    validate=naming.validate_endpoint_name,
     plural="topics",
     heading="topics",
-    files=naming.topic_files,
+    files=shm_paths.locate_ring_files,
     crosses_bridges=True,
     names_senders=False,
-    side_files=naming.side_files,
+    side_files=shm_paths.locate_side_files,
     find_subject=_find_subject,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
 from msgq.impl import backend as backends
 from msgq.kinds.playback import (
@@ -41,7 +41,7 @@ class TopicWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = target
-        with naming.overrides(target.prefix):
+        with settings.overrides(target.prefix):
             self._check_free()
             self.socket: PubSocket = self._connect()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.impl.base.core import Context
 from msgq.impl.meter import TopicMeter
@@ -18,7 +18,7 @@ class TopicFeed(EndpointFeed):
     def __init__(self, name: str, prefix: str) -> None:
         self._name, self._prefix = name, prefix
         self.waits = self._socket = SubSocket()
-        with naming.overrides(prefix):
+        with settings.overrides(prefix):
             self._socket.connect(Context(), name, passive=True)
         self._socket.setTimeout(0)
         self._schema = self._read_schema()
@@ -43,7 +43,7 @@ class TopicFeed(EndpointFeed):
 
 
 def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> TopicMeter:
-    with naming.overrides(prefix):
+    with settings.overrides(prefix):
         return TopicMeter(Context(), name, *(payload_time or ()))
 
 

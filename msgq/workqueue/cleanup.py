@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from functools import partial
 
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.stats.workqueue import QueueStats
 from msgq.common.texts import count_noun, join_first
@@ -31,8 +31,8 @@ def _describe_pending(queue: QueueStats) -> str:
 QUEUES = PersistentKind(
     noun="queue",
     name_prefix=QUEUE_NAME_PREFIX,
-    file=naming.queue_path,
-    directories=naming.queue_directories,
+    file=shm_paths.queue_path,
+    directories=shm_paths.queue_directories,
     read_every=partial(read_all, KIND),
     read=partial(read, KIND),
     remove=remove_queue,

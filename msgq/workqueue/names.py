@@ -1,8 +1,8 @@
-"""Work queues: names, files in /dev/shm (`naming.queue_files`), and the channels that carry their events."""
+"""Work queues: names, files in /dev/shm (`shm_paths.locate_queue_files`), and the channels that carry their events."""
 
 from __future__ import annotations
 
-from msgq.common import naming
+from msgq.common import naming, shm_paths
 from msgq.common.queue_events import events_channel, parse_events_channel
 from msgq.kinds import Kind, ReportedSubject
 
@@ -23,11 +23,11 @@ def _find_subject(endpoint: str) -> ReportedSubject | None:
 KIND = Kind(
     name="queue",
     package="msgq.workqueue",
-    validate=naming.queue_name,
+    validate=naming.validate_queue_name,
     name_prefix=naming.QUEUE_NAME_PREFIX,
     plural="queues",
     heading="queues",
-    files=naming.queue_files,
+    files=shm_paths.locate_queue_files,
     carrier=_events_endpoint,
     find_subject=_find_subject,
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgq.common import naming
+from msgq.common import naming, shm_paths
 from msgq.kinds import Kind
 
 
 def blob_files(prefix: str) -> tuple[str, str]:
     """Return the directory of a prefix's blobs, and the beginning of their file names."""
-    return f"{naming.SHARED_MEMORY}/msgqblob_{prefix}", ""
+    return f"{shm_paths.SHARED_MEMORY}/msgqblob_{prefix}", ""
 
 
 def blob_path(name: str, prefix: str) -> Path:
@@ -22,7 +22,7 @@ def blob_path(name: str, prefix: str) -> Path:
 KIND = Kind(
     name="blob",
     package="tests.blob_kind",
-    validate=naming.endpoint_name,
+    validate=naming.validate_endpoint_name,
     name_prefix="blob/",
     plural="blobs",
     heading="blobs",

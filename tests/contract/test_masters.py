@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from msgq import PubMaster, SubMaster, stats
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import (
     EndpointClosedError,
     EndpointNameError,
@@ -29,8 +29,8 @@ _M = TypeVar("_M", SubMaster, PubMaster)
 @pytest.fixture
 def opened(backend: Backend, prefix: str) -> Iterator[Callable[[_M], _M]]:
     """Close the masters of a test when it ends. They use this process's backend; MSGQ_TEST_BACKEND chooses one."""
-    if backend.name != naming.backend_name():
-        pytest.skip(f"MSGQ_BACKEND is {naming.backend_name()}")
+    if backend.name != settings.get_backend_name():
+        pytest.skip(f"MSGQ_BACKEND is {settings.get_backend_name()}")
     masters: list[Any] = []
 
     def remember(master: _M) -> _M:

@@ -235,9 +235,9 @@ def test_library_does_not_print_assert_or_read_the_environment(path: Path) -> No
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
-    readers = ("naming.py", "environment.pyx", "environment.pyi")  # the last two are how naming reads it
+    readers = ("settings.py", "environment.pyx", "environment.pyi")  # the last two are how settings reads it
     if path.name not in readers and not str(path).endswith(SPARKS):  # not ours
-        assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.common.naming is the only reader"
+        assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.common.settings is the only reader"
 
 
 def test_commands_assert_only_what_type_checkers_cannot_see() -> None:

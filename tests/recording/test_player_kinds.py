@@ -354,12 +354,12 @@ def test_zmq_has_topics_only(log: Any) -> None:
 def test_the_fake_backend_has_them_all(log: Any) -> None:
     done, player = play(log(fill_all), backend="fake")
     assert (done.messages, player.skipped) == (50, {})
-    from msgq.common.naming import prefix
+    from msgq.common.settings import get_prefix
     from msgq.impl.fake.bus import current_bus
 
-    quotes: Any = current_bus().records[prefix(), "quotes"]
+    quotes: Any = current_bus().records[get_prefix(), "quotes"]
     assert quotes.counts[:4].tolist() == [3, 3, 2, 2]
-    assert current_bus().channels[prefix(), "lidar"].messages == 10
+    assert current_bus().channels[get_prefix(), "lidar"].messages == 10
 
 
 def test_readers_are_waited_for_where_they_must_be_in_time(log: Any) -> None:

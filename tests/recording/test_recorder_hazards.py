@@ -20,7 +20,7 @@ import pytest
 
 import msgq
 from msgq import errors
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.common.selection import SelectedEndpoints
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.log_reader import LogReader
@@ -221,7 +221,7 @@ def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(pr
     recorder = Recorder(tmp_path / "log", chunk_bytes=1024, **QUICK)
     pub.send(b"a" * 64)
     wait_until(lambda: recorder.stats().messages == 1)
-    with open(naming.ring_path("e", prefix), "r+b") as file, mmap.mmap(file.fileno(), 0) as ring:
+    with open(shm_paths.ring_path("e", prefix), "r+b") as file, mmap.mmap(file.fileno(), 0) as ring:
         (position,) = struct.unpack_from("<Q", ring, 8)  # write_pointer
         struct.pack_into("<Q", ring, ring.find(b"a" * 64) + 64, 600_000)
         struct.pack_into("<Q", ring, 8, position + 8 + 600_000)
@@ -236,21 +236,21 @@ def test_a_prefix_of_one_thread(prefix: str) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def other() -> None:
-        with naming.overrides("theirs"):
+        with settings.overrides("theirs"):
             inside.set()
             done.wait(10)
 
     thread = threading.Thread(target=other)
     thread.start()
     inside.wait(10)
-    with naming.overrides("mine"):
-        assert naming.prefix() == "mine"
-        with naming.overrides(""):
-            assert naming.prefix() == ""
+    with settings.overrides("mine"):
+        assert settings.get_prefix() == "mine"
+        with settings.overrides(""):
+            assert settings.get_prefix() == ""
         done.set()
         thread.join()
-        assert naming.prefix() == "mine"
-    assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
+        assert settings.get_prefix() == "mine"
+    assert settings.get_prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
 
 
 def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
@@ -265,7 +265,7 @@ def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
     monkeypatch.setattr(frame_receiver, "_try_connect", never)
     recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameStream("nobody")], **QUICK)
     assert waiting.wait(DEADLINE)
-    assert naming.prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
+    assert settings.get_prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
     recorder.stop()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.kinds.opening import open_source
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.core import ChunkBuffer
@@ -50,7 +50,7 @@ def hears_a_topic(recorder: Recorder) -> None:
 def fill_board(name: str, prefix: str) -> None:
     """Give all keys of a board a name and a value."""
     msgq.Board(name, KEYS, 8).close()
-    path = Path(naming.records_path(name, prefix))
+    path = Path(shm_paths.records_path(name, prefix))
     data = bytearray(path.read_bytes())
     for key in range(KEYS):
         at, value = KEY_AT + 128 * key, KEY_AT + 128 * KEYS + LINE * key
@@ -83,8 +83,8 @@ def test_more_keys_than_mcap_can_number(start: Any, prefix: str, tmp_path: Path)
 def huge_slots(prefix: str) -> Any:
     """Return the publisher of a channel whose pool says that it has slots of 1 TiB, in a sparse file of that size."""
     publisher = msgq.Channel("c").publisher(slots=4, slot_bytes=4096)
-    [(_, uid)] = naming.pools(prefix)
-    path = naming.pool_path("c", prefix, uid)
+    [(_, uid)] = shm_paths.list_pools(prefix)
+    path = shm_paths.pool_path("c", prefix, uid)
     os.truncate(path, 4 * ((1 << 40) + 4096))
     scribble(path, 32, (1 << 40).to_bytes(8, "little"))
     return publisher
@@ -103,7 +103,7 @@ def test_a_message_larger_than_any_room_is_passed_over(prefix: str) -> None:
     """Failure would mean: one length in shared memory has the recorder ask for room that nobody has."""
     publisher = huge_slots(prefix)
     publisher.send(b"large")
-    path = naming.pool_path("c", prefix, naming.pools(prefix)[0][1])
+    path = shm_paths.pool_path("c", prefix, shm_paths.list_pools(prefix)[0][1])
     with open(path, "rb") as file:
         at = file.read(1 << 16).index((5).to_bytes(8, "little"), 4096)
     scribble(path, at, (1 << 39).to_bytes(8, "little"))
@@ -118,7 +118,7 @@ def test_a_message_larger_than_any_room_is_passed_over(prefix: str) -> None:
 
 def test_a_directory_that_cannot_be_listed(start: Any, prefix: str) -> None:
     """Failure would mean: whoever makes a kind's directory first ends, or prevents, every recording of its prefix."""
-    directory, _ = naming.records_files(prefix)
+    directory, _ = shm_paths.locate_records_files(prefix)
     os.symlink(directory, directory)
     try:
         recorder = start()

@@ -13,7 +13,7 @@ from mcap.reader import make_reader
 
 import msgq
 from msgq import errors
-from msgq.common import naming, queue_events
+from msgq.common import naming, queue_events, shm_paths
 from msgq.recording import LogReader
 from msgq.recording.merge.log_copy import write_mcap
 from msgq.recording.recorder.recorder import Recorder
@@ -28,7 +28,7 @@ class EventsChannel(msgq.Channel):
     """A channel with a name that only queues give."""
 
     def _checked_name(self, name: str | bytes) -> str:
-        return naming.channel_name(name)
+        return naming.validate_channel_name(name)
 
 
 @pytest.fixture
@@ -368,8 +368,8 @@ def scribble(path: str, offset: int, data: bytes) -> None:
 
 def test_files_that_are_none_are_refused(start: Any, prefix: str) -> None:
     msgq.Channel("c"), msgq.SeqlockVector("v", "<i8", 4)
-    scribble(naming.channel_path("c", prefix), 0, bytes(8))
-    scribble(naming.records_path("v", prefix), 48, b"\xff" * 8)  # its length
+    scribble(shm_paths.channel_path("c", prefix), 0, bytes(8))
+    scribble(shm_paths.records_path("v", prefix), 48, b"\xff" * 8)  # its length
     assert set(start().stats().refused) == {"channel/c", "records/v"}
 
 
@@ -378,7 +378,7 @@ def test_a_file_that_is_cut_ends_its_endpoint_and_no_other(start: Any, prefix: s
     recorder = start()
     publish(1)
     taken(recorder, 5)
-    for path in (naming.channel_path("c", prefix), naming.records_path("b", prefix)):
+    for path in (shm_paths.channel_path("c", prefix), shm_paths.records_path("b", prefix)):
         os.truncate(path, 4096)
     wait_until(lambda: {"channel/c", "records/b"} <= set(recorder.stats().refused))
     assert recorder.stats().corrupt >= 2
@@ -395,7 +395,7 @@ def test_entries_that_lead_nowhere_cost_messages_only(start: Any, prefix: str, t
     publisher.send(b"0")
     taken(recorder, 1)
     entry = 9 << 20 | 5 << 14 | 3  # position 9 in row 5, which has no pool
-    scribble(naming.channel_path("c", prefix), 36864 + 8 * (9 % 8), entry.to_bytes(8, "little"))
+    scribble(shm_paths.channel_path("c", prefix), 36864 + 8 * (9 % 8), entry.to_bytes(8, "little"))
     wait_until(lambda: recorder.stats().corrupt >= 1)
     stats = recorder.stop()
     assert (stats.messages, stats.lost) == (1, 1)
@@ -405,8 +405,8 @@ def test_a_pool_that_was_removed_costs_its_messages(start: Any, prefix: str) -> 
     channel = msgq.Channel("c")
     publisher = channel.publisher()
     recorder = start()
-    for _, uid in naming.pools(prefix):
-        os.unlink(naming.pool_path("c", prefix, uid))
+    for _, uid in shm_paths.list_pools(prefix):
+        os.unlink(shm_paths.pool_path("c", prefix, uid))
     publisher.send(b"x")
     wait_until(lambda: recorder.stats().lost == 1)
     assert recorder.stop().messages == 0
@@ -418,7 +418,7 @@ def test_a_length_that_no_value_can_have(start: Any, prefix: str) -> None:
     recorder = start()
     entry.write(b"good")
     taken(recorder, 1)
-    path = naming.records_path("b", prefix)
+    path = shm_paths.records_path("b", prefix)
     with open(path, "r+b") as file:
         at = file.read().index(b"good") - 8
     scribble(path, at, b"\xff" * 8)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.common import naming, timing
+from msgq.common import settings, shm_paths, timing
 from msgq.common.selection import SelectedEndpoints
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording import LogReader, Recorder
@@ -155,8 +155,8 @@ def test_one_that_removes_its_topic_too(start: Any, noticing: Any, tmp_path: Pat
             pub.connect(msgq.context, "e", schema=schema, tracked=True)
             for data in numbers(3):
                 pub.send(data, origin_time=7)
-            opened(naming.ring_path("e", prefix))
-            opened(naming.side_path("e", prefix))
+            opened(shm_paths.ring_path("e", prefix))
+            opened(shm_paths.side_segment_path("e", prefix))
         unlink_topic("e")
         with msgq.pub_sock("e") as pub:
             pub.send(b"another life")
@@ -276,7 +276,7 @@ def test_a_file_that_is_not_complete_is_tried_again(start: Any, tmp_path: Path, 
     """As a stock process makes it: a name first, then the size."""
     recorder = start()
     os.mkdir(f"/dev/shm/msgq_{prefix}", 0o700)
-    Path(naming.ring_path("e", prefix)).touch(0o600)
+    Path(shm_paths.ring_path("e", prefix)).touch(0o600)
     wait_until(lambda: recorder.stats().refused)
     with msgq.pub_sock("e") as pub:
         for data in numbers(3):
@@ -293,7 +293,7 @@ def test_the_directories_of_a_prefix_may_come_and_go(start: Any, tmp_path: Path,
             pub.send(b"x")
             joined(recorder, f"e{number}")
         unlink_topic(f"e{number}")
-        for directory in naming.directories(prefix):
+        for directory in shm_paths.topic_directories(prefix):
             os.rmdir(directory)
     stats = recorder.stop()
     assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
@@ -466,7 +466,7 @@ def remake(rounds: int) -> dict[str, int]:
     published: Counter[str] = Counter()
     for number in range(rounds):
         endpoint = f"e{number % 7}"
-        is_there = os.path.exists(naming.ring_path(endpoint, naming.prefix()))
+        is_there = os.path.exists(shm_paths.ring_path(endpoint, settings.get_prefix()))
         with msgq.pub_sock(endpoint, segment_size=0 if is_there else 4096 << number % 5) as pub:
             for _ in range(1 + number % 50):
                 pub.send(b"%s %d" % (endpoint.encode(), published[endpoint]))

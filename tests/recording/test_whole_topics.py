@@ -9,7 +9,7 @@ import pytest
 
 import msgq
 from msgq import errors
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.impl.ring.core import unlink_topic
 from msgq.impl.sources import Source
 from msgq.kinds.opening import open_source
@@ -96,7 +96,7 @@ def test_nobody_can_tell_what_a_stock_publisher_has_overwritten(prefix: str) -> 
 def test_nobody_can_tell_what_was_before_the_count_began_anew(prefix: str) -> None:
     """The side segment was removed, and its successor counts from the present on."""
     send(per_lap() + 5)
-    os.unlink(naming.side_path("e", prefix))
+    os.unlink(shm_paths.side_segment_path("e", prefix))
     send(2)
     assert taken(open_source("e", whole=True)) == (7, None)
 
@@ -104,13 +104,13 @@ def test_nobody_can_tell_what_was_before_the_count_began_anew(prefix: str) -> No
 def test_a_ring_without_its_side_segment_is_refused(prefix: str) -> None:
     """It says whether messages begin with stamps. Stock publishers, which have none, are no such case."""
     send(3)
-    os.unlink(naming.side_path("e", prefix))
+    os.unlink(shm_paths.side_segment_path("e", prefix))
     with pytest.raises(errors.SegmentError, match="its side segment"):
         open_source("e", whole=True)
 
 
 def test_a_file_that_has_lost_its_name_is_opened_all_the_same(prefix: str) -> None:
-    paths = naming.ring_path("e", prefix), naming.side_path("e", prefix)
+    paths = shm_paths.ring_path("e", prefix), shm_paths.side_segment_path("e", prefix)
     send(per_lap() + 5)
     files = {path: os.open(path, os.O_RDONLY) for path in paths}
     unlink_topic("e")
@@ -123,7 +123,7 @@ def test_a_file_that_has_lost_its_name_is_opened_all_the_same(prefix: str) -> No
 
 
 def test_one_that_has_no_side_segment_any_more_is_refused_without_a_name(prefix: str) -> None:
-    path = Path(naming.ring_path("e", prefix))
+    path = Path(shm_paths.ring_path("e", prefix))
     with msgq.pub_sock("e") as pub:
         pub.send(b"x")
         with path.open("rb") as file:

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.impl.base import clock
 from tests.support import hear, say
 
@@ -32,20 +32,20 @@ def look(user: int | None = None) -> dict[str, Any]:
 
 def ask(folder: str, user: int | None = None) -> dict[str, Any]:
     """Say what this process's clock is, as a user, with that folder in the place of /dev/shm."""
-    naming.SHARED_MEMORY = folder
+    shm_paths.SHARED_MEMORY = folder
     return look(user)
 
 
 def ask_while_connecting(folder: str, trust: str) -> dict[str, Any]:
     """Say the same when the first stamp is made by a connect that trusts these users."""
-    naming.SHARED_MEMORY = folder
-    with naming.overrides(trust=trust):
+    shm_paths.SHARED_MEMORY = folder
+    with settings.overrides(trust=trust):
         return look()
 
 
 def ask_together(folder: str) -> int:
     """Wait until told to go, then say the offset."""
-    naming.SHARED_MEMORY = folder
+    shm_paths.SHARED_MEMORY = folder
     say("ready")
     hear()
     return clock.offset_ns()
@@ -53,7 +53,7 @@ def ask_together(folder: str) -> int:
 
 def ask_again(folder: str) -> list[Any]:
     """Say the offset before and after what the parent does meanwhile, then what a fork finds."""
-    naming.SHARED_MEMORY = folder
+    shm_paths.SHARED_MEMORY = folder
     before = clock.offset_ns()
     say("ready")
     hear()
@@ -67,5 +67,5 @@ def ask_again(folder: str) -> list[Any]:
 
 def main() -> None:
     """For a process that `unshare` starts: folder on standard input, offset and time on standard output."""
-    naming.SHARED_MEMORY = hear()
+    shm_paths.SHARED_MEMORY = hear()
     say([clock.time_ns(), clock.offset_ns(), clock.trouble()])

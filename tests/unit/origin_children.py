@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.impl.base import clock, origin
 from tests.support import hear, say
 
@@ -15,7 +15,7 @@ from tests.support import hear, say
 def make(count: int, folder: str | None = None) -> dict[str, Any]:
     """Make so many, as soon as told, with that folder in the place of /dev/shm."""
     if folder is not None:
-        naming.SHARED_MEMORY = folder
+        shm_paths.SHARED_MEMORY = folder
     warned: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
@@ -44,7 +44,7 @@ def make_in_forks(count: int) -> list[list[int]]:
 
 def cut_and_make(path: str) -> list[int]:
     """Make one origin, and two after the file lost its bytes."""
-    naming.SHARED_MEMORY = str(Path(path).parent)
+    shm_paths.SHARED_MEMORY = str(Path(path).parent)
     before = origin.new_origin_time()
     os.truncate(path, 0)
     return [before, origin.new_origin_time(), origin.new_origin_time()]

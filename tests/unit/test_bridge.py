@@ -18,7 +18,7 @@ import pytest
 
 from msgq import stats
 from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl import backend
 from msgq.impl.ring.core import TopicObserver
@@ -41,7 +41,7 @@ class Host:
         socket = self._stack.enter_context(getattr(module, kind)())
         if for_bridge:
             socket._for_bridge = True
-        with naming.overrides(self.prefix):
+        with settings.overrides(self.prefix):
             socket.connect(module.Context(), *arguments)
         return socket
 
@@ -52,7 +52,7 @@ class Host:
         return self.socket("msgq", "SubSocket", topic)
 
     def bridge(self, *out: str, into: dict[str, str] | None = None, segment_size: int = 0) -> Crossing:
-        with naming.overrides(self.prefix):
+        with settings.overrides(self.prefix):
             made = self._stack.enter_context(Bridge(out, into, segment_size))
         return Crossing(self, made)
 
@@ -66,7 +66,7 @@ class Crossing:
     def step(self) -> None:
         """Look, and carry a batch of what is there."""
         self.made._next_poll_s = 0  # as if a second had passed
-        with naming.overrides(self._host.prefix):
+        with settings.overrides(self._host.prefix):
             self.made.run(0.002)
 
     def flow(self, topic: str = TOPIC) -> FlowStats:
@@ -329,7 +329,7 @@ class TestNoLoops:
         echo.send(b"from elsewhere")
         link: Any = going.made._links[TOPIC]
         link._known_s = 0  # as if it had been idle
-        with naming.overrides(here.prefix):
+        with settings.overrides(here.prefix):
             link.forward()
         assert going.flow().messages == 0
         assert "another bridge" in going.flow().state

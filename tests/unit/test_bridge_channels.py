@@ -16,7 +16,7 @@ from msgq import stats
 from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.channel import Channel
 from msgq.channel import bridge as channels
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from tests.command import Process, start
 from tests.support import DEADLINE, Child, wait_until
@@ -161,7 +161,7 @@ class TestOut:
             crossing.step()
             link: Any = crossing.made._links[CHANNEL]
             link._sub = NoDescriptors(link._sub)
-            with naming.overrides(here.prefix):
+            with settings.overrides(here.prefix):
                 link.forward()
             assert "cannot open the pool" in crossing.flow(CHANNEL).state
             crossing.step()
@@ -323,7 +323,7 @@ def ended(process: Process) -> Any:
 
 def test_the_prefix_in_force_is_that_of_the_channel(hosts: list[Host]) -> None:
     here, there = hosts
-    with channel(there), naming.overrides(here.prefix):
+    with channel(there), settings.overrides(here.prefix):
         crossing = here.bridge("channel/.*")
         crossing.step()
         assert crossing.topics() == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msgq.channel import Channel
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import ConcurrentUseError, EndpointClosedError
 from tests.support import DEADLINE, Child, in_fork, say, wait_asleep
 
@@ -22,15 +22,15 @@ class Interruption:
         self._monkeypatch = monkeypatch
 
     def arrange(self, action: Callable[[], None], which: int = 1) -> None:
-        real, calls = naming.pool_path, iter(range(1, which + 1))
+        real, calls = shm_paths.pool_path, iter(range(1, which + 1))
 
         def path(*args: Any) -> str:
             if next(calls) == which:
-                self._monkeypatch.setattr(naming, "pool_path", real)
+                self._monkeypatch.setattr(shm_paths, "pool_path", real)
                 action()
             return real(*args)
 
-        self._monkeypatch.setattr(naming, "pool_path", path)
+        self._monkeypatch.setattr(shm_paths, "pool_path", path)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 import msgq
 from msgq.channel import Channel, Node
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.common.schema import Schema
 from msgq.common.stats.channel import ChannelStats, ChannelSubscriber
 from msgq.errors import MsgqError, PoolExhaustedError, SegmentError
@@ -170,7 +170,7 @@ def test_a_publisher_that_grew_has_several_rows(channel: Channel) -> None:
 
 
 def test_pools_of_nobody_are_orphans(channel: Channel) -> None:
-    path = Path(naming.pool_path(channel.name, "", 0x1234))
+    path = Path(shm_paths.pool_path(channel.name, "", 0x1234))
     with channel.publisher():
         assert channel.diagnose().orphans == ()
         path.write_bytes(bytes(5000))
@@ -234,7 +234,7 @@ def test_the_kinds_of_channels(prefix: str) -> None:
         assert kinds == {"a:mbx:tag": "mailbox", "news:broadcast": "broadcast", "plain": "pubsub"}
         assert found["a:mbx:tag"].max_subscribers == 1
         assert [one.name for one in msgq.stats.channels("")] != list(kinds)
-        assert prefix in naming.prefixes()
+        assert prefix in shm_paths.list_prefixes()
         assert {one.prefix for one in found.values()} == {prefix}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import msgq
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.kinds import maintenance
 from msgq.kinds.cleanup import FileRemoval
@@ -45,7 +45,7 @@ def stock_ring(prefix: str, endpoint: str) -> None:
 
 
 def there(endpoint: str, prefix: str) -> bool:
-    return os.path.exists(naming.ring_path(endpoint, prefix))
+    return os.path.exists(shm_paths.ring_path(endpoint, prefix))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_repair_leaves_topics_that_nobody_entered_or_somebody_uses(alive: msgq.P
     msgq.pub_sock("unused", 4096).close()
     killed_publisher("left")
     msgq.pub_sock("halved", 4096).close()
-    os.unlink(naming.ring_path("halved", prefix))
+    os.unlink(shm_paths.ring_path("halved", prefix))
     assert cleanup.orphans(prefix) == ["halved"]
     found = list(cleanup.remove_dead(prefix))
     assert [(one.endpoint, one.removed) for one in found] == [("halved", True), ("left", True)]
@@ -109,20 +109,20 @@ def test_repair_leaves_topics_that_nobody_entered_or_somebody_uses(alive: msgq.P
 
 def test_orphans_of_a_prefix_that_ended(prefix: str) -> None:
     msgq.pub_sock("topic", 4096).close()
-    shutil.rmtree(naming.directories(prefix)[0])
-    size = os.stat(path := naming.side_path("topic", prefix)).st_size
+    shutil.rmtree(shm_paths.topic_directories(prefix)[0])
+    size = os.stat(path := shm_paths.side_segment_path("topic", prefix)).st_size
     wanted = [FileRemoval("topic", prefix, path, size, "a side segment that has no ring")]
     assert prefix in cleanup.find_orphaned_prefixes()
     assert list(cleanup.clear_orphans(prefix, remove=False)) == wanted
     assert os.path.exists(path)
     assert list(cleanup.clear_orphans(prefix)) == wanted
-    assert not [place for place in naming.directories(prefix) if os.path.exists(place)]
+    assert not [place for place in shm_paths.topic_directories(prefix) if os.path.exists(place)]
     assert prefix not in cleanup.find_orphaned_prefixes()
 
 
 def test_modes_that_are_too_open_are_strange(alive: msgq.PubSocket, prefix: str) -> None:
     assert cleanup.strangers(prefix) == []
-    os.chmod(naming.ring_path("alive", prefix), 0o622)
+    os.chmod(shm_paths.ring_path("alive", prefix), 0o622)
     ((text, severity),) = cleanup.strangers(prefix)
     assert "mode 622" in text
     assert severity == "warning"

@@ -15,7 +15,7 @@ from click.shell_completion import ShellComplete
 
 from msgq.channel import Channel, Node, cleanup
 from msgq.cli.app import app
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.kinds.cleanup import EndpointUsers, explain_removal
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
@@ -113,7 +113,7 @@ def test_info_of_all_that_can_be_in_a_channel(prefix: str) -> None:
             view = subscriber.receive_view(0)
             assert view is not None
             publisher.send_many([b"x"] * 8)
-            Path(naming.pool_path("scans", prefix, 7)).write_bytes(b"")
+            Path(shm_paths.pool_path("scans", prefix, 7)).write_bytes(b"")
             text = command.run("info", "channel/scans", "--interval", "0.01").output
         view.release()
     for word in ("grew, and has loans here", "1 slots, 1 of old messages", "orphan", "1 views held", "9 messages"):
@@ -164,7 +164,7 @@ def test_what_nobody_uses_is_removed_with_its_pools(prefix: str) -> None:
         assert outcomes("--force") == {"channel/dead": "removed", "channel/unused": "removed", "channel/used": "kept"}
         assert [name.partition(":")[0] for name in files(prefix)] == ["used", "used"]
     assert outcomes() == {"channel/used": "removed"}
-    assert not [path for path in naming.channel_directories(prefix) if os.path.exists(path)]
+    assert not [path for path in shm_paths.channel_directories(prefix) if os.path.exists(path)]
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber", "viewer", "opener", "unlisted"])
@@ -238,7 +238,7 @@ def test_pools_without_a_channel_go(prefix: str) -> None:
         assert "is a pool whose channel is gone" in checked()[1]
         assert outcomes("--dry-run") == {"channel/scans": "would remove"}
         assert outcomes() == {"channel/scans": "removed"}
-        assert not [path for path in naming.channel_directories(prefix) if os.path.exists(path)]
+        assert not [path for path in shm_paths.channel_directories(prefix) if os.path.exists(path)]
         publisher.send(b"x")
         assert subscriber.receive(0) is None, "its pool was not mapped so far"
         assert subscriber.lost == 1
@@ -246,7 +246,7 @@ def test_pools_without_a_channel_go(prefix: str) -> None:
 
 def test_pools_of_the_dead_go_when_their_messages_are_gone(prefix: str) -> None:
     killed("scans", "publisher")
-    Path(naming.pool_path("scans", prefix, 0xABC)).write_bytes(b"")
+    Path(shm_paths.pool_path("scans", prefix, 0xABC)).write_bytes(b"")
     with Channel("scans") as channel, channel.subscriber():
         assert outcomes() == {"channel/scans": "removed"}, "the orphan"
         assert len(files(prefix)) == 2, "its messages are there"

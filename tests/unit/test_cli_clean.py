@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.impl.ring.core import unlink_orphan, unlink_topic
 from msgq.topic import cleanup
 from tests import command
@@ -49,10 +49,10 @@ def in_own_shared_memory(function: Callable[[], Any]) -> Any:
 
 def prefix_that_ended(prefix: str, *endpoints: str) -> None:
     """What openpilot leaves: it removes the directory of the rings alone."""
-    with naming.overrides(prefix):
+    with settings.overrides(prefix):
         for endpoint in endpoints:
             msgq.pub_sock(endpoint).close()
-    shutil.rmtree(naming.directories(prefix)[0])
+    shutil.rmtree(shm_paths.topic_directories(prefix)[0])
 
 
 def outcomes(*words: str) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def clean_many() -> dict[str, Any]:
     for number in range(20):
         prefix_that_ended(f"ended{number}", "one", "two")
     (SHM / "msgqside_bare").mkdir(mode=0o700)
-    with naming.overrides("lives"):
+    with settings.overrides("lives"):
         msgq.pub_sock("idle").close()
         publisher = msgq.pub_sock("busy")
     noted = [json.loads(line) for line in command.run("doctor", "--json", code=0).output.splitlines()]
@@ -114,9 +114,9 @@ def test_under_a_prefix_that_ended_one_can_go_on(prefix: str) -> None:
 
 def test_who_still_uses_a_ring_that_was_removed_goes_on(prefix: str) -> None:
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
-        shutil.rmtree(naming.directories(prefix)[0])
+        shutil.rmtree(shm_paths.topic_directories(prefix)[0])
         assert [one["endpoint"] for one in outcomes()] == ["topic"]
-        assert not [path for path in naming.directories(prefix) if os.path.exists(path)]
+        assert not [path for path in shm_paths.topic_directories(prefix) if os.path.exists(path)]
         pub.send(b"x")
         assert sub.receive() == b"x"
 
@@ -125,9 +125,9 @@ def test_a_ring_that_comes_meanwhile_keeps_its_side_segment(prefix: str) -> None
     prefix_that_ended(prefix, "topic")
     assert cleanup.orphans(prefix) == ["topic"]
     with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
-        inode = os.stat(naming.side_path("topic", prefix)).st_ino
+        inode = os.stat(shm_paths.side_segment_path("topic", prefix)).st_ino
         assert not unlink_orphan("topic", prefix)
-        assert os.stat(naming.side_path("topic", prefix)).st_ino == inode
+        assert os.stat(shm_paths.side_segment_path("topic", prefix)).st_ino == inode
         pub.send(b"x")
         assert sub.receive() == b"x"
 
@@ -147,7 +147,7 @@ def test_a_directory_that_another_makes_and_a_third_removes(prefix: str, monkeyp
     with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
         pub.send(b"x")
         assert sub.receive() == b"x"
-    assert beaten == [naming.directories(prefix)[0]]
+    assert beaten == [shm_paths.topic_directories(prefix)[0]]
 
 
 def test_a_directory_that_another_user_makes_meanwhile(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def connect_again_and_again(endpoint: str) -> int:
             pub.send(b"%d" % number)
             failures += sub.receive() != b"%d" % number
         if number % 3 == 0:
-            shutil.rmtree(naming.directories(naming.prefix())[0], ignore_errors=True)
+            shutil.rmtree(shm_paths.topic_directories(settings.get_prefix())[0], ignore_errors=True)
     return failures
 
 
@@ -210,7 +210,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
         for number in range(40):
             msgq.pub_sock(f"topic{number}", 4096).close()
         if ended:
-            shutil.rmtree(naming.directories(prefix)[0])
+            shutil.rmtree(shm_paths.topic_directories(prefix)[0])
         with ExitStack() as stack:
             running = [stack.enter_context(command.start("clean")) for _ in range(3)]
             said = [process.communicate(timeout=DEADLINE) for process in running]
@@ -240,10 +240,10 @@ def test_a_topic_that_is_locked_does_not_keep_the_others(prefix: str) -> None:
     """By somebody who is stopped, for instance; the lock is waited for, 5 s."""
     for endpoint in ("locked", "free"):
         msgq.pub_sock(endpoint, 4096).close()
-    with open(naming.ring_path("locked", prefix), "rb") as ring:
+    with open(shm_paths.ring_path("locked", prefix), "rb") as ring:
         fcntl.flock(ring, fcntl.LOCK_EX)
         assert {one["endpoint"]: one["action"] for one in outcomes()} == {"free": "removed", "locked": "kept"}
-    assert Path(naming.ring_path("locked", prefix)).exists()
+    assert Path(shm_paths.ring_path("locked", prefix)).exists()
 
 
 def test_subscribers_beyond_the_table_keep_their_topic(endpoint: str) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import msgq
 from msgq.cli.app import app
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.topic.leftovers import clear_claims
 from tests.contract import zmq_children
 from tests.support import SHM, Child
@@ -59,5 +59,5 @@ def test_the_claim_of_a_killed_publisher_is_found_and_removed(prefix: str, monke
     assert f"left: the claim of a ZMQ publisher, process {child.pid}" in noted()
     (removed,) = run("clean")
     assert (removed["endpoint"], removed["action"]) == ("left", "removed")
-    assert claim.path not in naming.zmq_claims()  # where publishers of other tests come and go
+    assert claim.path not in shm_paths.list_zmq_claim_paths()  # where publishers of other tests come and go
     assert noted().startswith("ok")

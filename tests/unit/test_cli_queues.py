@@ -16,7 +16,7 @@ from click.shell_completion import ShellComplete
 from msgq import stats
 from msgq.channel import Channel
 from msgq.cli.app import app
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.kinds.cleanup import EndpointUsers
 from msgq.kinds.persistent import PersistentKind
@@ -276,7 +276,7 @@ def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.
 
 def test_an_empty_directory_goes(prefix: str) -> None:
     MessageQueue("jobs").unlink()
-    (folder,) = naming.queue_directories(prefix)
+    (folder,) = shm_paths.queue_directories(prefix)
     command.run("clean", "--dry-run")
     assert os.path.isdir(folder)
     command.run("clean")

@@ -13,7 +13,7 @@ from click.shell_completion import ShellComplete
 
 from msgq import Board, SeqlockVector, stats
 from msgq.cli.app import app
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.kinds.cleanup import EndpointUsers
 from msgq.kinds.persistent import PersistentKind
 from msgq.records.cleanup import RECORDS
@@ -230,7 +230,7 @@ def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.
 def test_an_empty_directory_goes(prefix: str) -> None:
     make("v")
     SeqlockVector.unlink_name("v")
-    (folder,) = naming.records_directories(prefix)
+    (folder,) = shm_paths.records_directories(prefix)
     command.run("clean", "--dry-run")
     assert os.path.isdir(folder)
     command.run("clean")

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import msgq
 from msgq import stats
 from msgq.cli.app import app
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.impl.base import clock
 from msgq.impl.fake.clock import VirtualClock
 from tests.support import ROOT, SHM, Child, run_child
@@ -264,4 +264,4 @@ class TestUse:
         for words in (["clean"], ["clean", "--all-prefixes", "--dry-run"], ["doctor", "--fix"], ["list"]):
             assert "msgqclock" not in CliRunner().invoke(app, words).output
         assert (SHM / "msgqclock").stat().st_ino == before
-        assert not [name for name in naming.prefixes() if "clock" in name]
+        assert not [name for name in shm_paths.list_prefixes() if "clock" in name]

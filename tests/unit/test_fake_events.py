@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.common.naming import backend_name
+from msgq.common.settings import get_backend_name
 from msgq.errors import (
     ControllerDiedError,
     CorruptSegmentError,
@@ -985,6 +985,6 @@ def test_other_backends_have_no_gates_and_turning_them_on_is_no_error(
     msgq.toggle_fake_events(True)
     assert os.environ["CEREAL_FAKE"] == "1"
     handle = msgq.fake_event_handle(endpoint, enable=True)
-    with msgq.sub_sock(endpoint, backend=backend_name()) as sub:
+    with msgq.sub_sock(endpoint, backend=get_backend_name()) as sub:
         assert sub.receive(True) is None
     assert idle(handle)

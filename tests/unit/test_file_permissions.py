@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, shm_paths
 from msgq.errors import InvalidValueError, SegmentError
 from tests.support import SHM, Child
 from tests.unit import sharing_children
@@ -94,11 +94,11 @@ def test_two_users_that_both_want_it_talk(place: str, token: str, join: Join, pu
     subscriber.do("subscribe", token)
     publisher.do("publish", token, "hello")
     assert subscriber.do("receive", token) == "hello"
-    for path in (naming.ring_path(token, place), naming.side_path(token, place)):
+    for path in (shm_paths.ring_path(token, place), shm_paths.side_segment_path(token, place)):
         found = os.stat(path)
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, GROUP)
         assert found.st_uid == (publisher_user if first == "publisher" else other)
-    for path in naming.directories(place) if place else ():
+    for path in shm_paths.topic_directories(place) if place else ():
         found = os.stat(path)
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o1770, GROUP)
     assert subscriber.do("listed") == [token] or not place
@@ -178,20 +178,20 @@ def test_clean_keeps_what_only_its_owner_may_remove(token: str, place: str, join
     code, output = bob.do("cli", "clean", token)
     assert (code, f"belongs to user {ALICE}" in output) == (1, True)
     assert alice.do("cli", "clean", token)[0] == 0
-    assert not os.path.exists(naming.ring_path(token, place))
+    assert not os.path.exists(shm_paths.ring_path(token, place))
 
 
 class TestPrefixDirectories:
     @pytest.fixture
     def shared(self, token: str) -> Iterator[str]:
         yield f"p{token}"
-        for path in naming.directories(f"p{token}"):
+        for path in shm_paths.topic_directories(f"p{token}"):
             shutil.rmtree(path, ignore_errors=True)
 
     def test_nobody_removes_anothers_files(self, shared: str, join: Join) -> None:
         alice, bob = join(ALICE, OPENPILOT_PREFIX=shared), join(BOB, OPENPILOT_PREFIX=shared)
         alice.do("publish", "topic", "hello")
-        for path in (naming.ring_path("topic", shared), naming.side_path("topic", shared)):
+        for path in (shm_paths.ring_path("topic", shared), shm_paths.side_segment_path("topic", shared)):
             assert "not permitted" in bob.refused("unlink", path, error="PermissionError")
 
     def test_one_that_a_user_who_is_not_trusted_made_is_refused(self, shared: str, join: Join) -> None:
@@ -207,13 +207,13 @@ class TestPrefixDirectories:
         alice = join(ALICE, OPENPILOT_PREFIX=shared)
         bob = join(BOB, OPENPILOT_PREFIX=shared, MSGQ_TRUST=str(ALICE))
         alice.do("publish", "topic", "hello")
-        os.chmod(naming.directories(shared)[0], mode)
+        os.chmod(shm_paths.topic_directories(shared)[0], mode)
         assert f"mode {mode:o}" in bob.refused("subscribe", "topic", error="SegmentError")
         alice.do("publish", "topic", "who made it goes on")
 
     def test_a_link_of_a_trusted_user_is_not_followed(self, shared: str, join: Join, tmp_path: Path) -> None:
         bob = join(BOB, OPENPILOT_PREFIX=shared, MSGQ_TRUST=str(ALICE))
-        for path in naming.directories(shared):
+        for path in shm_paths.topic_directories(shared):
             os.symlink(tmp_path, path)
             os.chown(path, ALICE, GROUP, follow_symlinks=False)
         try:
@@ -221,7 +221,7 @@ class TestPrefixDirectories:
             assert "needs a directory here" in bob.refused("subscribe", "topic", None, True, error="SegmentError")
             assert not list(tmp_path.iterdir())
         finally:
-            for path in naming.directories(shared):
+            for path in shm_paths.topic_directories(shared):
                 os.unlink(path)
 
     @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_a_second_name_of_a_file_is_no_other_topic(token: str, join: Join, place
     alice = join(ALICE, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(BOB))
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     alice.do("publish", token, "radio")
-    bob.do("link", naming.ring_path(token, place), naming.ring_path(f"{token}x", place))
+    bob.do("link", shm_paths.ring_path(token, place), shm_paths.ring_path(f"{token}x", place))
     for action in (["publish", f"{token}x", "brake"], ["subscribe", f"{token}x"]):
         assert "hard links" in alice.refused(*action, error="SegmentError")
-    os.unlink(naming.ring_path(f"{token}x", place))
+    os.unlink(shm_paths.ring_path(f"{token}x", place))
     alice.do("publish", token, "goes on")
 
 
@@ -249,7 +249,7 @@ def test_a_file_of_a_trusted_user_is_hostile_bytes(token: str, join: Join, place
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     bob.do("publish", token, "a topic")
     bob.do("leave")
-    bob.do("write", naming.side_path(token, place), content)
+    bob.do("write", shm_paths.side_segment_path(token, place), content)
     alice.refused("publish", token, "hello", error="CorruptSegmentError")
 
 
@@ -258,7 +258,7 @@ def test_a_group_that_one_is_not_in_is_an_error(token: str, join: Join) -> None:
     assert f"group {GROUP} (MSGQ_GROUP)" in alice.refused("publish", token, "hello")
     alice.do("environ", {"MSGQ_GROUP": "nobody-has-this-name"})
     assert "MSGQ_GROUP names" in alice.refused("publish", token, "hello", error="InvalidValueError")
-    assert not os.path.exists(naming.ring_path(token, ""))
+    assert not os.path.exists(shm_paths.ring_path(token, ""))
 
 
 def test_an_event_gate_between_two_users(token: str, join: Join, place: str) -> None:
@@ -290,7 +290,7 @@ class TestFrames:
     @pytest.fixture
     def name(self, token: str) -> Iterator[str]:
         yield token
-        for path in (naming.ring_path, naming.side_path):
+        for path in (shm_paths.ring_path, shm_paths.side_segment_path):
             Path(path(f"visionipc_{token}_0", "")).unlink(missing_ok=True)
         Path(f"/tmp/visionipc_{token}").unlink(missing_ok=True)
         for user in (ALICE, BOB):  # a server that is killed leaves its lock's file, for the next one of its name
@@ -338,11 +338,11 @@ class TestNames:
         with pytest.raises(InvalidValueError, match="MSGQ_TRUST") as caught:
             msgq.pub_sock(endpoint)
         assert caught.value.endpoint == endpoint
-        assert not Path(naming.ring_path(endpoint, "")).exists()
+        assert not Path(shm_paths.ring_path(endpoint, "")).exists()
 
     def test_a_trusted_users_file_is_taken(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         msgq.pub_sock(endpoint).close()
-        os.chown(naming.ring_path(endpoint, ""), 12345, -1)
+        os.chown(shm_paths.ring_path(endpoint, ""), 12345, -1)
         with pytest.raises(SegmentError, match="MSGQ_TRUST=12345"):
             msgq.pub_sock(endpoint)
         monkeypatch.setenv("MSGQ_TRUST", "12345")
@@ -361,7 +361,7 @@ def test_a_work_queue_of_two_users(token: str, join: Join, place: str, first: in
     other.do("put", token, "second")
     maker.do("take_and_die", token)
     assert other.do("take", token) == "second"
-    found = os.stat(naming.queue_path(token, place))
+    found = os.stat(shm_paths.queue_path(token, place))
     assert (stat.S_IMODE(found.st_mode), found.st_gid, found.st_uid) == (0o660, GROUP, first)
 
 

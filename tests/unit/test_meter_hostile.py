@@ -6,7 +6,7 @@ import os
 import threading
 
 import msgq
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.impl.meter.core import ChannelMeter, watch
 from tests.support import Child, say
 
@@ -14,8 +14,8 @@ from tests.support import Child, say
 def flood(name: str) -> None:
     """Child: publish from a pool that has no name any more, until it is killed."""
     publisher = msgq.Channel(name, capacity=8192).publisher()
-    for _, uid in naming.pools(naming.prefix()):
-        os.unlink(naming.pool_path(name, naming.prefix(), uid))
+    for _, uid in shm_paths.list_pools(settings.get_prefix()):
+        os.unlink(shm_paths.pool_path(name, settings.get_prefix(), uid))
     say("ready")
     while True:
         publisher.send(b"x")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.common import naming
+from msgq.common import naming, settings, shm_paths
 from msgq.errors import BackendNotAvailableError, EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl import backend
 from tests.support import SHM
@@ -17,8 +17,8 @@ from tests.support import SHM
 
 @pytest.mark.parametrize("name", ["a", "carState", "with.dots", "..twodots", "spaces too", "ünïcödé", "-", "x" * 246])
 def test_a_good_name_is_taken_as_it_is(name: str) -> None:
-    assert naming.endpoint_name(name) == name
-    assert naming.endpoint_name(name.encode()) == name
+    assert naming.validate_endpoint_name(name) == name
+    assert naming.validate_endpoint_name(name.encode()) == name
 
 
 BAD_NAMES = ["", ".", "..", "a/b", "/", "../up", "a\0b", "\0", "x" * 247, "ü" * 124, b"", b"\xff\xfe", b"a/b", "\ud800"]
@@ -28,7 +28,7 @@ BAD_NAMES = ["", ".", "..", "a/b", "/", "../up", "a\0b", "\0", "x" * 247, "ü" *
 def test_a_bad_name_is_refused_and_nothing_is_made(name: str | bytes) -> None:
     before = set(os.listdir(SHM))
     with pytest.raises(EndpointNameError) as caught:
-        naming.endpoint_name(name)
+        naming.validate_endpoint_name(name)
     assert isinstance(caught.value, ValueError)
     for connect in (msgq.PubSocket().connect, msgq.SubSocket().connect):
         with pytest.raises(EndpointNameError):
@@ -42,14 +42,14 @@ def test_a_bad_name_is_refused_and_nothing_is_made(name: str | bytes) -> None:
 @pytest.mark.parametrize("name", ["x" * 247, "x" * 100_000])
 def test_the_error_of_a_long_name_says_its_size_and_the_limit_but_not_all_of_it(name: str) -> None:
     with pytest.raises(EndpointNameError, match=f"{len(name)} bytes.*246") as caught:
-        naming.endpoint_name(name)
+        naming.validate_endpoint_name(name)
     assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("name", [None, 5, ["a"], Path("a")])
 def test_a_name_of_another_type_is_a_type_error(name: Any) -> None:
     with pytest.raises(TypeError, match=type(name).__name__):
-        naming.endpoint_name(name)
+        naming.validate_endpoint_name(name)
 
 
 def test_the_longest_name_works(token: str) -> None:
@@ -62,62 +62,62 @@ def test_the_longest_name_works(token: str) -> None:
 
 
 def test_paths_are_those_of_stock_msgq() -> None:
-    assert naming.ring_path("topic", "") == "/dev/shm/msgq_topic"
-    assert naming.ring_path("topic", "p") == "/dev/shm/msgq_p/topic"
-    assert naming.side_path("topic", "") == "/dev/shm/msgqside_topic"
-    assert naming.side_path("topic", "p") == "/dev/shm/msgqside_p/topic"
+    assert shm_paths.ring_path("topic", "") == "/dev/shm/msgq_topic"
+    assert shm_paths.ring_path("topic", "p") == "/dev/shm/msgq_p/topic"
+    assert shm_paths.side_segment_path("topic", "") == "/dev/shm/msgqside_topic"
+    assert shm_paths.side_segment_path("topic", "p") == "/dev/shm/msgqside_p/topic"
 
 
 def test_a_queue_has_one_file() -> None:
-    assert naming.queue_path("jobs", "") == "/dev/shm/msgqjobs_jobs"
-    assert naming.queue_path("jobs", "p") == "/dev/shm/msgqjobs_p/jobs"
-    assert naming.queue_directories("p") == ("/dev/shm/msgqjobs_p",)
-    assert naming.queue_files("") == ("/dev/shm", "msgqjobs_")
-    assert naming.queue_files("p") == ("/dev/shm/msgqjobs_p", "")
+    assert shm_paths.queue_path("jobs", "") == "/dev/shm/msgqjobs_jobs"
+    assert shm_paths.queue_path("jobs", "p") == "/dev/shm/msgqjobs_p/jobs"
+    assert shm_paths.queue_directories("p") == ("/dev/shm/msgqjobs_p",)
+    assert shm_paths.locate_queue_files("") == ("/dev/shm", "msgqjobs_")
+    assert shm_paths.locate_queue_files("p") == ("/dev/shm/msgqjobs_p", "")
 
 
 @pytest.mark.parametrize("name", ["jobs", "/jobs", b"jobs", b"/jobs"])
 def test_a_slash_before_a_queues_name_is_taken_off(name: str | bytes) -> None:
-    assert naming.queue_name(name) == "jobs"
+    assert naming.validate_queue_name(name) == "jobs"
 
 
 def test_the_longest_name_of_a_queue_is_that_of_a_file() -> None:
-    name = naming.queue_name("/" + "x" * 246)
-    assert len(os.path.basename(naming.queue_path(name, ""))) == 255
+    name = naming.validate_queue_name("/" + "x" * 246)
+    assert len(os.path.basename(shm_paths.queue_path(name, ""))) == 255
     with pytest.raises(EndpointNameError, match=r"queue.*247 bytes"):
-        naming.queue_name("x" * 247)
+        naming.validate_queue_name("x" * 247)
 
 
 @pytest.mark.parametrize("name", ["//jobs", "/", "", "/.", "/..", "jobs/"])
 def test_other_slashes_are_refused(name: str) -> None:
     with pytest.raises(EndpointNameError, match="queue"):
-        naming.queue_name(name)
+        naming.validate_queue_name(name)
 
 
 def test_records_have_one_file() -> None:
-    assert naming.records_path("quotes", "") == "/dev/shm/msgqrec_quotes"
-    assert naming.records_path("quotes", "p") == "/dev/shm/msgqrec_p/quotes"
-    assert naming.records_directories("p") == ("/dev/shm/msgqrec_p",)
-    assert naming.records_files("") == ("/dev/shm", "msgqrec_")
-    assert naming.records_files("p") == ("/dev/shm/msgqrec_p", "")
+    assert shm_paths.records_path("quotes", "") == "/dev/shm/msgqrec_quotes"
+    assert shm_paths.records_path("quotes", "p") == "/dev/shm/msgqrec_p/quotes"
+    assert shm_paths.records_directories("p") == ("/dev/shm/msgqrec_p",)
+    assert shm_paths.locate_records_files("") == ("/dev/shm", "msgqrec_")
+    assert shm_paths.locate_records_files("p") == ("/dev/shm/msgqrec_p", "")
 
 
 @pytest.mark.parametrize("name", ["", "/quotes", "a/b", "..", "a\0b", "x" * 247])
 def test_names_that_records_cannot_have(name: str) -> None:
     with pytest.raises(EndpointNameError, match="records"):
-        naming.records_name(name)
-    assert naming.records_name(b"quotes") == "quotes"
-    assert len(os.path.basename(naming.records_path(naming.records_name("x" * 246), ""))) <= 255
+        naming.validate_records_name(name)
+    assert naming.validate_records_name(b"quotes") == "quotes"
+    assert len(os.path.basename(shm_paths.records_path(naming.validate_records_name("x" * 246), ""))) <= 255
 
 
 class TestPrefix:
     def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", "p")
-        assert naming.prefix() == "p"
+        assert settings.get_prefix() == "p"
         monkeypatch.setenv("OPENPILOT_PREFIX", "")
-        assert naming.prefix() == ""
+        assert settings.get_prefix() == ""
         monkeypatch.delenv("OPENPILOT_PREFIX")
-        assert naming.prefix() == ""
+        assert settings.get_prefix() == ""
 
     @pytest.mark.parametrize("value", ["..", ".", "a/b", "../x", "x" * 247])
     def test_a_bad_one_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
@@ -148,13 +148,13 @@ class TestPrefix:
 
     def test_one_that_only_queues_have_is_found(self, prefix: str) -> None:
         msgq.MessageQueue("jobs")
-        assert prefix in naming.prefixes()
+        assert prefix in shm_paths.list_prefixes()
 
     def test_one_that_only_records_have_is_found(self, prefix: str) -> None:
         directory = SHM / f"msgqrec_{prefix}"
         directory.mkdir()
         try:
-            assert prefix in naming.prefixes()
+            assert prefix in shm_paths.list_prefixes()
         finally:
             directory.rmdir()
 
@@ -191,47 +191,47 @@ class TestPrefix:
 class TestMode:
     def test_it_is_0600_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MSGQ_MODE", raising=False)
-        assert naming.mode(None, "e") == 0o600
+        assert settings.resolve_file_mode(None, "e") == 0o600
 
     @pytest.mark.parametrize(("value", "mode"), [("660", 0o660), ("0644", 0o644), ("0o666", 0o666), ("", 0o600)])
     def test_the_environment_is_octal(self, monkeypatch: pytest.MonkeyPatch, value: str, mode: int) -> None:
         monkeypatch.setenv("MSGQ_MODE", value)
-        assert naming.mode(None, "e") == mode
+        assert settings.resolve_file_mode(None, "e") == mode
 
     def test_the_argument_wins(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_MODE", "666")
-        assert naming.mode(0o640, "e") == 0o640
+        assert settings.resolve_file_mode(0o640, "e") == 0o640
 
     @pytest.mark.parametrize("value", ["rw", "9", "777", "400", "-660", "1660", "66 0"])
     def test_nonsense_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
         monkeypatch.setenv("MSGQ_MODE", value)
         with pytest.raises(InvalidValueError) as caught:
-            naming.mode(None, "e")
+            settings.resolve_file_mode(None, "e")
         assert caught.value.endpoint == "e"
 
     @pytest.mark.parametrize("asked", [0o777, 0o060, 0, 0o10600, -1])
     def test_an_impossible_argument_is_refused(self, asked: int) -> None:
         with pytest.raises(InvalidValueError):
-            naming.mode(asked, "e")
+            settings.resolve_file_mode(asked, "e")
 
 
 class TestSpin:
     @pytest.mark.parametrize(("asked", "result"), [(None, 0), (0, 0), (5, 5), (1_000_000, 1_000_000)])
     def test_values(self, monkeypatch: pytest.MonkeyPatch, asked: int | None, result: int) -> None:
         monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
-        assert naming.spin_us(asked, "e") == result
+        assert settings.resolve_spin_us(asked, "e") == result
 
     def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_SPIN_US", "20")
-        assert naming.spin_us(None, "e") == 20
-        assert naming.spin_us(3, "e") == 3
+        assert settings.resolve_spin_us(None, "e") == 20
+        assert settings.resolve_spin_us(3, "e") == 3
 
     def test_a_default_gives_way_to_both(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
-        assert naming.spin_us(None, "e", 10) == 10
-        assert naming.spin_us(0, "e", 10) == 0
+        assert settings.resolve_spin_us(None, "e", 10) == 10
+        assert settings.resolve_spin_us(0, "e", 10) == 0
         monkeypatch.setenv("MSGQ_SPIN_US", "0")
-        assert naming.spin_us(None, "e", 10) == 0
+        assert settings.resolve_spin_us(None, "e", 10) == 0
 
     @pytest.mark.parametrize("value", ["-1", "1000001", "fast", "1.5"])
     def test_nonsense_is_refused(self, monkeypatch: pytest.MonkeyPatch, endpoint: str, value: str) -> None:
@@ -257,9 +257,9 @@ class TestBackendName:
 
 def test_preallocation_is_asked_for_by_any_value(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.delenv("MSGQ_PREALLOC", raising=False)
-    assert not naming.preallocate()
+    assert not settings.is_preallocation_enabled()
     monkeypatch.setenv("MSGQ_PREALLOC", "")
-    assert naming.preallocate()
+    assert settings.is_preallocation_enabled()
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send(b"x")
         assert sub.receive(True) == b"x"
@@ -282,8 +282,8 @@ def test_preallocation_is_asked_for_by_any_value(monkeypatch: pytest.MonkeyPatch
 )
 def test_error_of_a_name_with_slashes_suggests_a_valid_one(name: str, advice: str) -> None:
     with pytest.raises(EndpointNameError, match=r"cannot name a file: no '/' or NUL, not '.' or '..'(; )?") as caught:
-        naming.endpoint_name(name)
+        naming.validate_endpoint_name(name)
     assert str(caught.value).partition("'..'")[2].removeprefix("; ").endswith(advice)
     if advice.startswith("give"):
-        naming.endpoint_name(advice.split("'")[1])
+        naming.validate_endpoint_name(advice.split("'")[1])
     assert str(caught.value).endswith("'..'") == (not advice)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import InvalidValueError
 from msgq.impl.base import clock, origin
 from msgq.impl.fake.clock import VirtualClock
@@ -185,4 +185,4 @@ class TestFile:
     def test_no_prefix_is_called_so(self) -> None:
         origin.new_origin_time()
         assert (SHM / FILE).exists()
-        assert not [name for name in naming.prefixes() if "origin" in name]
+        assert not [name for name in shm_paths.list_prefixes() if "origin" in name]

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from msgq import stats
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.common.queue_events import events_channel
 from msgq.impl.workqueue import core, removal
 from msgq.workqueue import MessageQueue
@@ -20,13 +20,13 @@ def test_events_go_while_the_queue_has_its_name(prefix: str, monkeypatch: pytest
     remove, there = removal.remove_events, []
 
     def watched(name: str, in_prefix: str) -> None:
-        there.append(os.path.exists(naming.queue_path(name, in_prefix)))
+        there.append(os.path.exists(shm_paths.queue_path(name, in_prefix)))
         remove(name, in_prefix)
 
     monkeypatch.setattr(core, "remove_events", watched)
     assert not core.remove_queue("jobs", prefix, lambda stats: False)
-    assert os.path.exists(naming.channel_path(events_channel("jobs"), prefix))
+    assert os.path.exists(shm_paths.channel_path(events_channel("jobs"), prefix))
     assert core.remove_queue("jobs", prefix, lambda stats: True)
     assert there == [True]
-    assert not os.path.exists(naming.channel_path(events_channel("jobs"), prefix))
+    assert not os.path.exists(shm_paths.channel_path(events_channel("jobs"), prefix))
     assert [one.endpoint for one in stats.endpoints()] == []

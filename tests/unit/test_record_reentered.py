@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError
 from msgq.impl.base import origin
 from tests.support import DEADLINE, SHM, Task, in_fork, run_child
@@ -46,14 +46,14 @@ def test_a_time_out_may_close_the_handle(endpoint: str) -> None:
 
 def write_and_close(what: str, endpoint: str) -> bool:
     """Have the path of the word for origins asked for by who closes the handle; whether it is open afterwards."""
-    real, handles = naming.origin_path, list[Any]()
+    real, handles = shm_paths.origin_counter_path, list[Any]()
 
     def path() -> str:
         for handle in handles:
             handle.close()
         return real()
 
-    naming.origin_path = path
+    shm_paths.origin_counter_path = path
     if what == "vector":
         vector = msgq.SeqlockVector(endpoint, msgq.tracked("i8"), 4)
         handles.append(vector)

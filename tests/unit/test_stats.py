@@ -14,7 +14,7 @@ import pytest
 
 import msgq
 from msgq import stats
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.base.process import identity
@@ -225,7 +225,7 @@ class TestLostBeforeItLooks:
 
 
 def counted(endpoint: str) -> int | None:
-    return TopicObserver(endpoint, naming.prefix()).counts().lost
+    return TopicObserver(endpoint, settings.get_prefix()).counts().lost
 
 
 class TestTopics:

@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 import msgq
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.errors import EndpointNameError, InvalidValueError, IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.core import Context
 from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address
@@ -152,7 +152,7 @@ class TestAsStock:
     def test_a_host_to_bind_that_was_given_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "127.0.0.2")
         assert publisher_address("can") == Address("127.0.0.2", 62300)
-        with naming.overrides(bind_host="127.0.0.3"):
+        with settings.overrides(bind_host="127.0.0.3"):
             assert publisher_address("can") == Address("127.0.0.3", 62300)
 
     @pytest.mark.parametrize("value", ["", "0"])
@@ -256,14 +256,14 @@ class TestIpc:
     def test_a_directory_that_others_can_enter_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+        monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         path = Path(publisher_address("can").path)
         path.parent.parent.chmod(0o755)
         with pytest.raises(SegmentError, match="700"):
             publisher_address("can")
 
     def test_a_link_in_its_place_is_not_followed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+        monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         (tmp_path / "elsewhere").mkdir(0o700)
         (tmp_path / f"msgqzmq_{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(SegmentError, match="must be a directory"):
@@ -381,7 +381,7 @@ class TestCollisions:
             publish(endpoint)
 
     def test_a_claim_leaves_no_file(self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+        monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         claim = Claim(endpoint, Address("127.0.0.1", 0))
         assert len(list(tmp_path.rglob("claims/*"))) == 1
         os.close(claim.listener)

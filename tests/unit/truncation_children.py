@@ -11,7 +11,7 @@ import numpy as np
 import msgq
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import IpcError, PoolExhaustedError
 from msgq.impl.meter.core import TopicMeter, watch
 from msgq.impl.ring.core import TopicObserver
@@ -70,7 +70,7 @@ def _poller(endpoint: str) -> list[Use]:
 
 def _topic_watch(endpoint: str) -> list[Use]:
     _pair(endpoint)
-    watch = TopicObserver(endpoint, naming.prefix())
+    watch = TopicObserver(endpoint, settings.get_prefix())
     watch.stats()
     return [watch.counts, watch.stats, watch.is_bridged]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.errors import MultiplePublishersError, SegmentError
 from tests.support import Child, Task, hear, say
 from tests.visionipc.conftest import LOCKS, SOCKETS
@@ -44,7 +44,7 @@ def test_names_that_differ_in_their_last_byte_only(name: Any) -> None:
 
 def test_a_prefix_and_a_name_that_give_the_path_of_another_server(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both would listen at one socket, so there is one lock for them."""
-    prefix = naming.prefix()
+    prefix = settings.get_prefix()
     with VisionIpcServer(f"{name}_visionipc_b") as server:
         server.start_listener()
         monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}_visionipc_{name}")
@@ -122,7 +122,7 @@ def test_servers_that_start_and_end_all_at_once_exclude_each_other(name: Any) ->
 def test_a_directory_of_locks_that_others_can_enter_is_refused(
     name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(naming, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
     (tmp_path / LOCKS.name).mkdir(mode=0o755)
     with VisionIpcServer(name) as server, pytest.raises(SegmentError, match="only you can enter"):
         server.start_listener()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import IpcError
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.unit.ringfile import RingFile
@@ -200,7 +200,7 @@ def test_frames_go_round_while_a_stock_client_is_in_the_topic(server: Any, settl
     """It joins the topic first, and asks for the buffers later: then it reads frames that were published meanwhile."""
     client = settled()
     assert is_warm(server, client)
-    with RingFile(f"{naming.prefix()}/{wire.get_endpoint_name(name, 0)}") as topic:
+    with RingFile(f"{settings.get_prefix()}/{wire.get_endpoint_name(name, 0)}") as topic:
         slot = topic.num_readers
         topic[264 + 8 * slot] = 1 << 32  # whose thread does not live
         topic[0] = slot + 1

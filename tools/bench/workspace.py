@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from tools.bench.adapters import adapter
 from tools.bench.adapters.base import unlink
 
@@ -53,9 +53,9 @@ class Workspace:
 
 def remove_rings(*endpoints: str) -> None:
     """Remove what publishers of the msgq backend left. Their processes must have ended."""
-    prefix = naming.prefix()
+    prefix = settings.get_prefix()
     for endpoint in endpoints:
-        for path in (naming.ring_path(endpoint, prefix), naming.side_path(endpoint, prefix)):
+        for path in (shm_paths.ring_path(endpoint, prefix), shm_paths.side_segment_path(endpoint, prefix)):
             unlink(path)
 
 

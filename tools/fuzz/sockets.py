@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgq
 from msgq import stats
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.impl.ring.core import unlink_topic
 
 from .rounds import run_rounds, watchdog
@@ -29,8 +29,8 @@ DTYPES = ("u1", "u8", "S24", "S100")
 
 def paths() -> tuple[Path, Path]:
     """Return the files of the topic."""
-    prefix = naming.prefix()
-    return Path(naming.ring_path(ENDPOINT, prefix)), Path(naming.side_path(ENDPOINT, prefix))
+    prefix = settings.get_prefix()
+    return Path(shm_paths.ring_path(ENDPOINT, prefix)), Path(shm_paths.side_segment_path(ENDPOINT, prefix))
 
 
 class Stranger:

@@ -12,7 +12,7 @@ from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_subject
 from msgq.cli.common.live_endpoints import LiveEndpoint
 from msgq.cli.common.render import console, echo_json, style_text
-from msgq.common import naming
+from msgq.common import settings
 from msgq.impl.meter import watch
 from msgq.kinds import carrier_of, kind_of
 from msgq.kinds.opening import open_meter
@@ -29,7 +29,7 @@ class _CheckedEndpoint:
     """An endpoint that is measured from now on. It has a meter if a meter knows more than the counters."""
 
     def __init__(self, name: str) -> None:
-        self.live = LiveEndpoint(name, naming.prefix())
+        self.live = LiveEndpoint(name, settings.get_prefix())
         self.meter = open_meter(name) if kind_of(name).source.has_better_meter else None
         self.live.poll()
 
@@ -68,7 +68,7 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     """
     expected = read_expectations(file, prefix)
     bad = False
-    with naming.overrides(prefix):
+    with settings.overrides(prefix):
         _wait_for_expected_endpoints(expected, timeout)
         for finding in _check_expectations(expected):
             bad |= not finding.ok

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import SegmentError
 from msgq.kinds import announced_kind, kind_of, stored_kinds
 from msgq.kinds.stats import AnyEndpointRow
@@ -52,7 +52,7 @@ class LiveEndpoints:
     """The endpoints that a verb is about, as they come and go."""
 
     def __init__(self, names: EndpointSelection) -> None:
-        prefix = naming.resolve_prefix(names.prefix)
+        prefix = settings.resolve_prefix(names.prefix)
         self._endpoints: EndpointFollower[LiveEndpoint] = EndpointFollower(
             names, lambda name: LiveEndpoint(name, prefix)
         )

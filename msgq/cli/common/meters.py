@@ -11,7 +11,7 @@ from msgq.cli.common import options
 from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_awaited_endpoints
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import until_interrupted
-from msgq.common import naming
+from msgq.common import settings
 from msgq.impl.base import clock
 from msgq.impl.meter import Meter, watch
 from msgq.stats import Distribution, MeterReading
@@ -73,7 +73,7 @@ def show_readings(
 
     Exits with `EXIT_TIMEOUT` when nothing came in time.
     """
-    with naming.overrides(names.prefix), until_interrupted():
+    with settings.overrides(names.prefix), until_interrupted():
         _show_intervals(EndpointFollower(names, make), names, columns, wanted)
 
 

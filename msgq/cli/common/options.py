@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from msgq.common import timing
-from msgq.common.naming import endpoint_name
+from msgq.common.naming import validate_endpoint_name
 from msgq.common.selection import compile_expression
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
@@ -28,7 +28,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """A prefix becomes the name of a directory: it must not lead out of /dev/shm."""
-    return endpoint_name(value, "prefix") if value else value
+    return validate_endpoint_name(value, "prefix") if value else value
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgq.cli.demo import plan
 from msgq.cli.demo.meter import DemoMeter
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.common.rate_loop import rate_loop
 from msgq.impl.ring.core import unlink_topic
 from visionipc import VisionIpcClient, VisionIpcServer, wire
@@ -125,5 +125,5 @@ def remove_leftovers(run: str, topic: plan.DemoTopic) -> None:
     unlink_topic(plan.run_endpoint(run, topic.name))
     name = plan.server_name(run, topic.name)
     socket = wire.socket_path(name)
-    for path in (socket, naming.frames_lock_path(socket, name)):
+    for path in (socket, shm_paths.create_frames_lock_path(socket, name)):
         Path(path).unlink(missing_ok=True)

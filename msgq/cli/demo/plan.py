@@ -4,12 +4,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.timing import timing_topic
 from msgq.kinds import get_kind
 from visionipc import get_endpoint_name
 
-BACKEND = naming.backend_name()
+BACKEND = settings.get_backend_name()
 #: All in one process and in virtual time (see virtual).
 IS_VIRTUAL = BACKEND == "fake"
 #: Whether every message is accounted for. Over ZMQ it is not: a subscriber is not told what it lost; a publisher does

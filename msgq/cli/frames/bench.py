@@ -20,7 +20,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames.bench_server import STREAM_TYPE, acknowledgement_topic, remove_leftovers
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.histogram import Histogram
 from msgq.errors import WaitTimeoutError
@@ -72,7 +72,7 @@ def command(width: int, height: int, rate: float, duration: float, as_json: bool
     """
     stop = threading.Event()
     runs = []
-    with naming.overrides(prefix), call_on_interrupt(stop.set):
+    with settings.overrides(prefix), call_on_interrupt(stop.set):
         for name, hertz in (("as fast as received", 0.0), (f"{rate:g} frames/s", rate)):
             if not stop.is_set():
                 runs.append(replace(_measure_frames(width, height, hertz, duration, stop), run=name))
@@ -85,7 +85,7 @@ def command(width: int, height: int, rate: float, duration: float, as_json: bool
 
 def _measure_frames(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> FrameBenchResult:
     name = f"bench-{secrets.token_hex(3)}"
-    module, where = "msgq.cli.frames.bench_server", naming.prefix()
+    module, where = "msgq.cli.frames.bench_server", settings.get_prefix()
     command = [sys.executable, "-m", module, where, name, str(width), str(height), str(rate)]
     with ExitStack() as stack:
         stack.callback(remove_leftovers, name)

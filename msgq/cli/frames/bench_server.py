@@ -6,7 +6,7 @@ It ends when its standard input does. RATE 0: a frame goes out as soon as an ear
 import sys
 from pathlib import Path
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.parent_watch import ParentWatch
 from msgq.common.rate_loop import rate_loop
 from msgq.impl.ring import Context, SubSocket
@@ -35,7 +35,7 @@ def main(prefix: str, name: str, width: str, height: str, rate: str) -> None:
     """Serve until told to end."""
     parent_watch = ParentWatch()
     parent_watch.start()
-    with naming.overrides(prefix):
+    with settings.overrides(prefix):
         _serve_frames(parent_watch, name, int(width), int(height), float(rate))
         if parent_watch.orphaned:
             remove_leftovers(name)

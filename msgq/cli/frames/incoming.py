@@ -53,7 +53,9 @@ def describe_frame(frame: VisionBuf, path: Path | None = None) -> FrameLine:
 
 def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
     """Return a client of a server that is there."""
-    served = streams(naming.endpoint_name(name, "server name"))  # asked first: a client makes its topic, also in vain
+    served = streams(
+        naming.validate_endpoint_name(name, "server name")
+    )  # asked first: a client makes its topic, also in vain
     if kind is None:
         kind = min(served or (), default=0)
     if served and kind not in served:

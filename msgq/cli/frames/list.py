@@ -10,7 +10,7 @@ from rich.table import Table
 
 from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json, style_text
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.errors import MsgqError
 from msgq.impl.ring import Context, SubSocket
@@ -58,7 +58,7 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
 
     Holds no buffer, and takes no place in the streams' topics. The format of a stock server's pictures is NV12.
     """
-    with naming.overrides(prefix):
+    with settings.overrides(prefix):
         streams = scan_streams(interval)
     if as_json:
         for stream in streams:

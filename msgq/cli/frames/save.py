@@ -9,7 +9,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
-from msgq.common import naming
+from msgq.common import settings
 from visionipc.convert import encode_png
 
 
@@ -44,7 +44,7 @@ def command(
     """
     stop = threading.Event()
     with (
-        naming.overrides(prefix),
+        settings.overrides(prefix),
         incoming.connect_client(server, stream, conflate=False) as client,
         call_on_interrupt(stop.set),
     ):

@@ -22,7 +22,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import console, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
-from msgq.common import naming
+from msgq.common import settings
 from visionipc.convert import encode_png
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def command(
         frames = frames or 1
     stop = threading.Event()
     with (
-        naming.overrides(prefix),
+        settings.overrides(prefix),
         incoming.connect_client(server, stream, conflate=True) as client,
         call_on_interrupt(stop.set),
         _open_live_picture(screen, as_json) as live,

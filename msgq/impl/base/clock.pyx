@@ -15,7 +15,7 @@ import contextlib
 import os
 import struct
 
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.errors import MsgqError, SegmentError
 
 _WORDS = struct.Struct("<QQq40x")
@@ -74,11 +74,11 @@ def wall_offset_ns():
 def _find():
     """Return the offset of the host's clock for this process; one of its own if there is nothing else."""
     global _trouble
-    shared, own = naming.clock_paths()
+    shared, own = shm_paths.clock_paths()
     try:
         ahead = _ahead_ns()
         # The process's trust: one topic's (trust=) is that of the connect which happens to stamp first.
-        with naming.overrides(trust=naming.process_trust()):
+        with settings.overrides(trust=settings.get_process_trust()):
             try:
                 return _agree(shared, own, ahead) - ahead
             except SegmentError as error:

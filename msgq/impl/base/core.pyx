@@ -25,7 +25,7 @@ import struct
 import threading
 import weakref
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, settings, shm_paths
 from msgq.errors import (
     ConcurrentUseError, CorruptSegmentError, EndpointClosedError, InterruptedWaitError, IpcError, SegmentError,
     SegmentSizeError, StateError,

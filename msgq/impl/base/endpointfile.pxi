@@ -97,7 +97,7 @@ cdef class EndpointFile:
     cdef bint create(self, object mode) except -1:
         """Make it; False: another process was faster."""
         cdef struct_stat found
-        cdef int permissions = naming.mode(mode, self.name)
+        cdef int permissions = settings.resolve_file_mode(mode, self.name)
         if self.prefix:
             file_permissions.make_directories(self.name, self._directories(), permissions)
         cdef int fd = create_file(self.name, self.path, self._new_bytes(), permissions)

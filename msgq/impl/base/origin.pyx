@@ -15,7 +15,7 @@ from msgq.impl.base.core cimport (
 import os
 import struct
 
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.errors import InvalidValueError, MsgqError, SegmentError
 
 
@@ -84,9 +84,9 @@ cdef mq_u64 *_find() except NULL:
     """Return the user's word; one of this process if there is nothing else."""
     global _trouble
     cdef Segment segment
-    path = naming.origin_path()
+    path = shm_paths.origin_counter_path()
     try:
-        with naming.overrides(trust=""):  # root's aside, a stranger's would tell when we make origins
+        with settings.overrides(trust=""):  # root's aside, a stranger's would tell when we make origins
             segment = _open(path)
     except (MsgqError, OSError) as error:
         _trouble = f"{error}; origins are unique in this process alone"

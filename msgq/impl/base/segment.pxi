@@ -65,9 +65,9 @@ cdef object segment_error(str what, str endpoint, str path, int error, str advic
         EISDIR: "; a directory is in its place",
     }.get(error, advice)
     if error == ENOSPC:
-        space = os.statvfs(naming.SHARED_MEMORY)
+        space = os.statvfs(shm_paths.SHARED_MEMORY)
         free = space.f_bavail * space.f_frsize
-        advice = f"; {naming.SHARED_MEMORY} has {free} bytes free (in a container: --shm-size)"
+        advice = f"; {shm_paths.SHARED_MEMORY} has {free} bytes free (in a container: --shm-size)"
     return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
 
 
@@ -77,7 +77,7 @@ cdef int _open_directory(str endpoint, str path) except -2:
     AT_FDCWD for what lies in /dev/shm itself; `_relative_name` is then the whole path.
     """
     directory = path[:path.rfind("/")]
-    if directory == naming.SHARED_MEMORY:
+    if directory == shm_paths.SHARED_MEMORY:
         return AT_FDCWD
     cdef bytes encoded = directory.encode()
     cdef int fd = c_open(encoded, O_PATH | O_NOFOLLOW | O_CLOEXEC)
@@ -189,7 +189,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     try:
         if fstat(fd, &status) != 0:
             raise segment_error("cannot examine", endpoint, path, errno)
-        if naming.group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
+        if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
             file_permissions.share(fd, mode, endpoint, path)
         if size:
             allocate(fd, size, endpoint, path)
@@ -240,7 +240,7 @@ cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpo
 
 cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint, str path):
     cdef Segment segment = Segment.__new__(Segment)
-    cdef int flags = MAP_SHARED | (MAP_POPULATE if naming.preallocate() else 0)
+    cdef int flags = MAP_SHARED | (MAP_POPULATE if settings.is_preallocation_enabled() else 0)
     cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
     cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
     if address == MAP_FAILED:
@@ -273,7 +273,7 @@ cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, 
 cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL:
     """Have zeros in the mapping where SIGBUS would end the process. NULL: it shall (MSGQ_SIGBUS)."""
     cdef mq_sigbus_guard *guard
-    if not naming.guards_memory():
+    if not settings.is_sigbus_handled():
         return NULL
     guard = mq_sigbus_guard_add_mapping(address, size, protection) if mq_sigbus_guard_install_handler() else NULL
     if guard == NULL:

@@ -34,7 +34,7 @@ cdef class ChannelFile(EndpointFile):
         return 0
 
     cdef tuple _directories(self):
-        return naming.channel_directories(self.prefix)
+        return shm_paths.channel_directories(self.prefix)
 
     cdef size_t _new_bytes(self) except 0:
         return sizeof(mq_channel_header)
@@ -83,7 +83,7 @@ cdef class ChannelFile(EndpointFile):
             elif flock(fd, LOCK_EX | LOCK_NB) != 0:
                 close(fd)
                 return -1
-            with naming.overrides(trust=self.trust):
+            with settings.overrides(trust=self.trust):
                 check_file(fd, &info, self.name, self.segment.path)
             if info.st_ino != self.segment.inode or not info.st_nlink:
                 raise self._removed_error()
@@ -255,7 +255,7 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
     """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
     cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
     file.name, file.prefix, file.trust, file.writable, file.creator_name = name, in_prefix, trust, writable, creator
-    file.path = naming.channel_path(name, in_prefix)
+    file.path = shm_paths.channel_path(name, in_prefix)
     file.open_or_create(create, mode, writable)
     return file
 
@@ -267,9 +267,9 @@ def remove_orphan(str name, str in_prefix, uint64_t uid):
 
     A file that comes now has other pools: their uids are random words.
     """
-    if os.path.lexists(naming.channel_path(name, in_prefix)):
+    if os.path.lexists(shm_paths.channel_path(name, in_prefix)):
         return False
-    return remove_file(name, naming.pool_path(name, in_prefix, uid))
+    return remove_file(name, shm_paths.pool_path(name, in_prefix, uid))
 
 
 cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) except -1:
@@ -302,8 +302,8 @@ cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) excep
 
 
 cdef int remove_pool(ChannelFile file, uint64_t uid) except -1:
-    with naming.overrides(trust=file.trust):
-        remove_file(file.name, naming.pool_path(file.name, file.prefix, uid))
+    with settings.overrides(trust=file.trust):
+        remove_file(file.name, shm_paths.pool_path(file.name, file.prefix, uid))
     return 0
 
 

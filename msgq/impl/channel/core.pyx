@@ -31,7 +31,7 @@ from msgq.impl.base.origin cimport current_origin
 import contextlib
 import os
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, settings, shm_paths
 from msgq.common.stats import Participant
 from msgq.common.stats.channel import (
     ChannelMessage, ChannelPublisher, ChannelStats, ChannelSubscriber, PublisherInfo, ViewHolder,

@@ -38,8 +38,8 @@ cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
     cdef size_t head = 0
     cdef PoolFile pool
     cdef int fd
-    path = naming.pool_path(file.name, file.prefix, uid)
-    with naming.overrides(trust=file.trust):
+    path = shm_paths.pool_path(file.name, file.prefix, uid)
+    with settings.overrides(trust=file.trust):
         fd = open_file(file.name, path, O_RDWR if writable else O_RDONLY)
         if fd < 0:
             return None
@@ -69,9 +69,9 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     cdef uint64_t size = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride(slot_bytes)
     cdef uint64_t uid = new_uid()
     cdef bytes node_bytes = node.encode()
-    path = naming.pool_path(file.name, file.prefix, uid)
+    path = shm_paths.pool_path(file.name, file.prefix, uid)
     if file.prefix:
-        file_permissions.make_directories(file.name, naming.channel_directories(file.prefix), file.mode)
+        file_permissions.make_directories(file.name, shm_paths.channel_directories(file.prefix), file.mode)
     cdef int fd = create_file(file.name, path, size, file.mode)
     try:
         check_file(fd, &info, file.name, path)

@@ -35,7 +35,7 @@ cdef class _ChannelSnapshot:
                 process, _text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
                 mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
                 mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.evicted), ordered.messages,
-                naming.pool_path(self.name, self.in_prefix, uid), self.pool(uid, &ordered), has_left,
+                shm_paths.pool_path(self.name, self.in_prefix, uid), self.pool(uid, &ordered), has_left,
                 mq_load_relaxed_u64(&row.superseded) != 0))
         return tuple(publishers)
 
@@ -45,9 +45,9 @@ cdef class _ChannelSnapshot:
         cdef Segment segment
         cdef mq_pool_map slots
         cdef int fd
-        path = naming.pool_path(self.name, self.in_prefix, uid)
+        path = shm_paths.pool_path(self.name, self.in_prefix, uid)
         try:
-            with naming.overrides(trust=self.trust):
+            with settings.overrides(trust=self.trust):
                 fd = open_file(self.name, path, O_RDONLY)
                 if fd < 0:
                     return None
@@ -102,7 +102,7 @@ cdef class _ChannelSnapshot:
     cdef tuple orphans(self):
         """Pools that belong to no row. The files were listed first: a row is entered before its pool has a name."""
         uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
-        paths = [naming.pool_path(self.name, self.in_prefix, uid) for uid in self.files if uid not in uids]
+        paths = [shm_paths.pool_path(self.name, self.in_prefix, uid) for uid in self.files if uid not in uids]
         return tuple(filter(os.path.lexists, paths))
 
 
@@ -171,10 +171,10 @@ cdef object channel_counts(Segment segment):
 cdef dict pool_files(str name, str in_prefix):
     """Return the bytes of a channel's pools, by uid, those of no row among them."""
     sizes = {}
-    for channel, uid in naming.pools(in_prefix):
+    for channel, uid in shm_paths.list_pools(in_prefix):
         if channel == name:
             try:
-                sizes[uid] = os.lstat(naming.pool_path(name, in_prefix, uid)).st_size
+                sizes[uid] = os.lstat(shm_paths.pool_path(name, in_prefix, uid)).st_size
             except FileNotFoundError:  # removed just now
                 continue
     return sizes

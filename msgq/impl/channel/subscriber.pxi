@@ -17,7 +17,7 @@ cdef class Subscriber(Waitable):
                   bint newest, bint raises, bint own, spin_us):
         self._endpoint, self.name, self._file = file.name, name, file
         self.max_views, self._raise_on_lost = max_views, raises
-        self._spin_us = naming.spin_us(spin_us, file.name)
+        self._spin_us = settings.resolve_spin_us(spin_us, file.name)
         self.c.header, self.c.not_truncated = file.header, file.not_truncated
         self.c.conflate, self.c.newest, self.c.history = conflate, newest, history
         self.c.excluded_pools = NULL if own else file.own_pools

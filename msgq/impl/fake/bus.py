@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import DeadlockError, InvalidValueError, SegmentError, SegmentSizeError
 from msgq.impl.fake.clock import VirtualClock
 from msgq.impl.fake.endpoint_state import BusMember, EndpointState, MessageHandler, combine_handlers
@@ -51,10 +51,10 @@ class Bus:
         if segment_size and not DATA_BYTES_MIN <= segment_size <= DATA_BYTES_MAX:
             allowed = f"{DATA_BYTES_MIN} to {DATA_BYTES_MAX}, and 0 for 1 MiB"
             raise InvalidValueError(f"segment_size is {segment_size} bytes; allowed are {allowed}", endpoint)
-        key = (naming.resolve_prefix(prefix), endpoint)
+        key = (settings.resolve_prefix(prefix), endpoint)
         topic = self._topics.get(key)
         if topic is None:
-            naming.mode(mode, endpoint)
+            settings.resolve_file_mode(mode, endpoint)
             topic = self._topics[key] = TopicState(endpoint, segment_size or DEFAULT_DATA_BYTES, self.choose_route)
         elif segment_size not in (0, topic.data_bytes):
             text = f"exists with segment_size {topic.data_bytes}, but {segment_size} was asked for"
@@ -76,7 +76,7 @@ class Bus:
         ------
         SegmentError : there is none.
         """
-        topic = self._topics.get((naming.resolve_prefix(prefix), endpoint))
+        topic = self._topics.get((settings.resolve_prefix(prefix), endpoint))
         if topic is None:
             raise SegmentError("there is no such topic (a passive subscriber creates nothing)", endpoint)
         return topic

@@ -10,7 +10,7 @@ import errno
 import os
 from typing import cast
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, settings
 from msgq.common.stats.channel import ChannelStats
 from msgq.errors import SegmentError
 from msgq.impl.fake import channel_state
@@ -60,6 +60,6 @@ def open_channel_file(
     if channel is not None and create:
         raise SegmentError("the channel is there already", name, errno=errno.EEXIST)
     if channel is None:
-        naming.mode(mode, name)
+        settings.resolve_file_mode(mode, name)
         channel = bus.channels[in_prefix, name] = ChannelState(bus, name, (creator, os.getpid()), bus.choose_route)
     return ChannelFile(cast("ChannelState", channel), in_prefix, writable)

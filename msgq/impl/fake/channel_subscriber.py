@@ -6,7 +6,7 @@ import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.stats.channel import ChannelMessage, ChannelSubscriber, PublisherInfo
 from msgq.errors import (
     EndpointClosedError,
@@ -96,7 +96,7 @@ class Subscriber(Waitable):
         self._channel_file, self.max_views = file, max_views
         self._last_message: ChannelMessage | None = None
         self._cursor = ChannelCursor(file.channel, history, conflate, newest, raises, None if own else file)
-        naming.spin_us(spin_us, file.name)
+        settings.resolve_spin_us(spin_us, file.name)
         self._rows = SubscriberRows(file, name, self._cursor) if file.writable else None
         self._cursor.join_channel()
         self._bus.on_member_opened(self)

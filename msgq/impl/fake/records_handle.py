@@ -6,7 +6,7 @@ import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, naming, settings
 from msgq.errors import EndpointClosedError
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
 from msgq.impl.fake.bus import Bus, current_bus
@@ -114,10 +114,10 @@ class RecordHandle(RecordWatcher):
     def __init__(self, name: str, prefix: str | None, trust: str | None, passive: bool, spin_us: int | None) -> None:
         super().__init__()
         self._endpoint, self._passive = name, passive
-        self._prefix, self._trust = naming.resolve_prefix(prefix) if name else "", trust
-        with naming.overrides(trust=trust):
+        self._prefix, self._trust = settings.resolve_prefix(prefix) if name else "", trust
+        with settings.overrides(trust=trust):
             file_permissions.trusted_users(name)
-        naming.spin_us(spin_us, name)
+        settings.resolve_spin_us(spin_us, name)
 
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
@@ -186,7 +186,7 @@ class RecordHandle(RecordWatcher):
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove a name, without opening what has it."""
-        remove_records(current_bus(), naming.resolve_prefix(prefix), naming.records_name(name))
+        remove_records(current_bus(), settings.resolve_prefix(prefix), naming.validate_records_name(name))
 
     def _get_writable_row(self) -> RecordHandleRow:
         """Return the row, if this handle may write now."""

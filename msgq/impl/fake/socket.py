@@ -16,7 +16,7 @@ def check_can_connect(context: Context, endpoint: str | bytes, closed: bool, con
     """Return the endpoint's name, if a socket may connect there now."""
     if not isinstance(context, Context):
         raise TypeError(f"context is a Context, not {type(context).__name__}")
-    name = naming.endpoint_name(endpoint)
+    name = naming.validate_endpoint_name(endpoint)
     if context.closed:
         raise StateError("the context was terminated; make a new one", name)
     if not closed:

@@ -7,7 +7,7 @@ from collections import deque
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Self
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import NS_PER_MS, WAIT_FOREVER
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
@@ -112,7 +112,7 @@ class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
         name = check_can_connect(context, endpoint, self.closed, self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
-        naming.spin_us(spin_us, name)
+        settings.resolve_spin_us(spin_us, name)
         bus = current_bus()
         topic = bus.find_topic(name, prefix) if passive else bus.open_topic(name, segment_size, mode, prefix)
         self._bus, self._endpoint = bus, name

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, naming, settings
 from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.argument_checks import not_connected_error
@@ -68,10 +68,10 @@ class MessageQueue(Waitable):
             name, flags, mode, max_messages, max_message_size, read, write, events, create
         )
         options.check_schema(schema, request.name)
-        self._prefix, self._trust = naming.resolve_prefix(prefix), trust
-        with naming.overrides(trust=trust):
+        self._prefix, self._trust = settings.resolve_prefix(prefix), trust
+        with settings.overrides(trust=trust):
             file_permissions.trusted_users(request.name)
-        naming.spin_us(spin_us, request.name)
+        settings.resolve_spin_us(spin_us, request.name)
         self._can_read, self._can_write, self._blocks_by_default = bool(read), bool(write), request.block
         self._endpoint = request.name
         self._queue = open_queue(self._bus, self._prefix, request)
@@ -199,7 +199,7 @@ class MessageQueue(Waitable):
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove a queue's name, without opening the queue."""
-        remove_queue(current_bus(), naming.resolve_prefix(prefix), naming.queue_name(name))
+        remove_queue(current_bus(), settings.resolve_prefix(prefix), naming.validate_queue_name(name))
 
     def _get_usable_row(self, permission: str = "") -> QueueHandleRow:
         """Return the row, if this handle may be used so now."""

@@ -17,7 +17,7 @@ from msgq.impl.base.process cimport fork_generation, is_alive, this_process
 import contextlib
 import os
 
-from msgq.common import file_permissions, naming
+from msgq.common import file_permissions, naming, settings, shm_paths
 from msgq.errors import (
     ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, LayoutVersionError,
     SegmentSizeError, StateError,

@@ -188,9 +188,9 @@ cdef class SocketEventHandle:
     def __init__(self, endpoint, identifier, bint override, bint enable=False):
         if self._path is not None:
             raise StateError("the handle was made already", self.endpoint)
-        self.endpoint = naming.endpoint_name(endpoint)
-        self.identifier = naming.endpoint_name(identifier, "fake prefix") if identifier else ""
-        self._path = naming.gate_path(self.endpoint, naming.prefix(), self.identifier)
+        self.endpoint = naming.validate_endpoint_name(endpoint)
+        self.identifier = naming.validate_endpoint_name(identifier, "fake prefix") if identifier else ""
+        self._path = shm_paths.gate_path(self.endpoint, settings.get_prefix(), self.identifier)
         self._generation = fork_generation
         if override:
             self._map(make_gate(self.endpoint, self._path, enable, &self._liveness_token))
@@ -371,7 +371,7 @@ cdef class Gate:
     def __cinit__(self, str endpoint, str in_prefix, str identifier):
         self._endpoint = endpoint
         self._identifier = identifier
-        self._path = naming.gate_path(endpoint, in_prefix, identifier)
+        self._path = shm_paths.gate_path(endpoint, in_prefix, identifier)
 
     cdef int _find_gate(self) except -1:
         """Find the gate that the endpoint has now, if any. One system call while it has none."""

@@ -69,7 +69,7 @@ cdef Segment make_gate(str endpoint, str path, bint enable, void **liveness_toke
     """Return a new gate of this process, in place of any other; *liveness_token is its owner's life."""
     cdef struct_stat found
     cdef Segment segment, former
-    cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, naming.mode(None, endpoint))
+    cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, settings.resolve_file_mode(None, endpoint))
     try:
         check_file(fd, &found, endpoint, path)
         segment = map_file(fd, &found, True, endpoint, path)
@@ -88,7 +88,7 @@ cdef Segment make_gate(str endpoint, str path, bint enable, void **liveness_toke
 
 
 def gate_owner(str path):
-    cdef Segment segment = open_gate(naming.gate_names(path)[2], path)
+    cdef Segment segment = open_gate(shm_paths.parse_gate_path(path)[2], path)
     if segment is None:
         return None
     alive = is_alive(mq_event_gate_owner_liveness(<mq_event_gate *> segment.address, &segment.liveness_file))
@@ -96,4 +96,4 @@ def gate_owner(str path):
 
 
 def unlink_gate(str path, uint64_t inode):
-    remove_gate(naming.gate_names(path)[2], path, inode)
+    remove_gate(shm_paths.parse_gate_path(path)[2], path, inode)

@@ -235,7 +235,7 @@ cdef class Board(RecordHandle):
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_records(naming.records_name(name), naming.resolve_prefix(prefix))
+        unlink_records(naming.validate_records_name(name), settings.resolve_prefix(prefix))
 
 
 cdef str _read_key_name(RecordFile file, uint64_t index):

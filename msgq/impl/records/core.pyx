@@ -26,7 +26,7 @@ from msgq.impl.base.origin cimport change_origin, current_origin, new_origin, pr
 
 import weakref
 
-from msgq.common import naming
+from msgq.common import naming, settings, shm_paths
 from msgq.common.dtypes import struct_schema
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo

@@ -64,14 +64,14 @@ cdef class RecordHandle(ThreadSharedHandle):
         """Open what the options say; then attach the file."""
         cdef RecordFile file
         self._endpoint, self._passive = wanted.name, wanted.passive
-        self._spin_us = naming.spin_us(spin_us, wanted.name)
+        self._spin_us = settings.resolve_spin_us(spin_us, wanted.name)
         self._clock_offset = host_offset_ns()
         if not wanted.name:
             self._attach_record_file(make_private_record_file(wanted))
             return
         refuse_in_simulation(wanted.name)
-        in_prefix = naming.resolve_prefix(prefix)
-        with naming.overrides(trust=trust):
+        in_prefix = settings.resolve_prefix(prefix)
+        with settings.overrides(trust=trust):
             file = make_record_file(wanted.name, in_prefix, trust, wanted)
             if wanted.passive:
                 if not file.open(False):
@@ -268,5 +268,5 @@ cdef class RecordHandle(ThreadSharedHandle):
 
         self._check_usable()
         if self._endpoint:
-            with naming.overrides(trust=self._file.trust):
+            with settings.overrides(trust=self._file.trust):
                 unlink_records(self._endpoint, self._file.prefix)

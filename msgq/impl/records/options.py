@@ -9,7 +9,7 @@ import errno
 import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.dtypes import record_dtype, struct_dtype, struct_schema
 from msgq.common.schema import Schema, require_schema
 from msgq.errors import (
@@ -133,7 +133,7 @@ def check_vector_options(
     RecordTypeError : a dtype that records cannot have.
     TypeError : a number is none.
     """
-    checked = "" if name is None else naming.records_name(name)
+    checked = "" if name is None else naming.validate_records_name(name)
     asked = None if dtype is None else _check_item_dtype(dtype, checked)
     wanted = VectorOpenOptions(
         checked,
@@ -149,7 +149,7 @@ def check_vector_options(
         None if exclusive is None else bool(exclusive),
         _check_copy_count(copies, checked),
         is_single_element,
-        naming.mode(mode, checked),
+        settings.resolve_file_mode(mode, checked),
         bool(passive),
     )
     if wanted.create is not False:
@@ -289,7 +289,7 @@ def check_board_options(
     InvalidValueError : a number, mode or schema that is not possible; a passive handle is to make one.
     TypeError : a number is none; a schema is none.
     """
-    checked = naming.records_name(name)
+    checked = naming.validate_records_name(name)
     if schema is not None:
         require_schema(schema)
         if len(schema.data) > SCHEMA_DATA_BYTES_MAX:
@@ -301,7 +301,7 @@ def check_board_options(
         _check_number_range("keys", keys, 1, KEYS_MAX, checked),
         _check_number_range("value_bytes", value_bytes, 1, VALUE_BYTES_MAX, checked),
         schema,
-        naming.mode(mode, checked),
+        settings.resolve_file_mode(mode, checked),
         bool(passive),
     )
     count, room = wanted.fill_defaults()

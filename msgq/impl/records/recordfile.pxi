@@ -22,7 +22,7 @@ cdef class RecordFile(EndpointFile):
         return 0
 
     cdef tuple _directories(self):
-        return naming.records_directories(self.prefix)
+        return shm_paths.records_directories(self.prefix)
 
     cdef size_t _new_bytes(self) except 0:
         cdef mq_record_config config = self._make_new_config()
@@ -91,7 +91,7 @@ cdef RecordFile make_record_file(str name, str in_prefix, object trust, object w
     """Return the file of a vector or board, not open."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
     file.name, file.prefix, file.trust, file.open_options = name, in_prefix, trust, wanted
-    file.path = naming.records_path(name, in_prefix)
+    file.path = shm_paths.records_path(name, in_prefix)
     return file
 
 

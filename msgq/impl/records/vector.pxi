@@ -514,7 +514,7 @@ cdef class SeqlockVector(VectorBase):
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_records(naming.records_name(name), naming.resolve_prefix(prefix))
+        unlink_records(naming.validate_records_name(name), settings.resolve_prefix(prefix))
 
 
 @cython.no_gc_clear  # as its base
@@ -573,4 +573,4 @@ cdef class Seqlock(VectorBase):
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_records(naming.records_name(name), naming.resolve_prefix(prefix))
+        unlink_records(naming.validate_records_name(name), settings.resolve_prefix(prefix))

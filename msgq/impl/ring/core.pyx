@@ -30,7 +30,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from msgq.common import naming, file_permissions
+from msgq.common import file_permissions, naming, settings, shm_paths
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, IpcError, LayoutVersionError, MessageSizeError,
     MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, StateError,

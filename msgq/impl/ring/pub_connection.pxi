@@ -18,14 +18,14 @@ cdef class PubConnection:
 
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
                 tracked=None, prefix=None):
-        cdef str name = naming.endpoint_name(endpoint)
+        cdef str name = naming.validate_endpoint_name(endpoint)
         check_open(context, name)
         if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
             from msgq.common.schema import require_schema  # late: it takes longer than connecting
             require_schema(schema)
-        self._prefix = naming.resolve_prefix(prefix)
+        self._prefix = settings.resolve_prefix(prefix)
         self._endpoint = name
         self._options = segment_size, mode, schema, trust, tracked
         self._generation, self._use_state = fork_generation, BUSY
@@ -42,7 +42,7 @@ cdef class PubConnection:
         cdef TopicFiles topic
         cdef mq_schema_parts at
         segment_size, mode, schema, trust, tracked = self._options
-        with naming.overrides(trust=trust):
+        with settings.overrides(trust=trust):
             topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
         try:
             self._start(topic, tracked)

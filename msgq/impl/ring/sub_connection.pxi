@@ -31,27 +31,27 @@ cdef class SubConnection(Waitable):
 
     def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
                 mode=None, bint passive=False, spin_us=None, trust=None, prefix=None):
-        cdef str name = naming.endpoint_name(endpoint)
+        cdef str name = naming.validate_endpoint_name(endpoint)
         cdef TopicFiles topic
         check_open(context, name)
         if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
-        in_prefix = naming.resolve_prefix(prefix)
+        in_prefix = settings.resolve_prefix(prefix)
         self._endpoint = name
         self._prefix = in_prefix
         self._trust = trust
         self._conflate = conflate or self._conflate_default
         self._passive = passive
-        self._spin_us = naming.spin_us(spin_us, name)
+        self._spin_us = settings.resolve_spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
         self._watches_for_stock = self._stock_watch_failed = self._closing = self._gate_passed = False
-        self._gate = Gate(name, self._prefix, naming.fake_prefix()) if naming.fake_events() else None
+        self._gate = Gate(name, self._prefix, settings.read_fake_prefix()) if settings.is_fake_events_enabled() else None
         self._generation = fork_generation
         self._acquire()
         try:
-            with naming.overrides(trust=trust):
+            with settings.overrides(trust=trust):
                 if passive:
                     topic = map_topic(name, self._prefix)
                 else:
@@ -115,7 +115,7 @@ cdef class SubConnection(Waitable):
         cdef bint intact = mq_canary_is_intact(&self._subscriber.canary)
         cdef bint present = mq_canary_is_nonzero(&self._subscriber.canary)
         cdef TopicFiles topic
-        with naming.overrides(trust=self._trust):
+        with settings.overrides(trust=self._trust):
             topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._reopen_or_raise()
@@ -147,7 +147,7 @@ cdef class SubConnection(Waitable):
         """There was no side segment: has a publisher of ours come since?"""
         if not mq_ring_subscriber_may_attach_side(&self._subscriber):
             return 0
-        with naming.overrides(trust=self._trust):
+        with settings.overrides(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
             self._reopen_or_raise()
@@ -165,7 +165,7 @@ cdef class SubConnection(Waitable):
         if self._passive:
             return 0
         mq_ring_subscriber_detach_row(&self._subscriber)
-        with naming.overrides(trust=self._trust):
+        with settings.overrides(trust=self._trust):
             topic = open_topic(self._endpoint, self._prefix, 0, None)
         try:
             # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.

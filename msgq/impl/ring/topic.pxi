@@ -24,7 +24,7 @@ cdef class TopicFiles:
 
 cdef bint _populates_at_open() except -1:
     """Whether files have all of their memory from the start, and not where somebody is going to write."""
-    return not mq_can_populate() or naming.preallocate()
+    return not mq_can_populate() or settings.is_preallocation_enabled()
 
 
 cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except -1:
@@ -203,9 +203,9 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     cdef bint made = False, tracked = False
     if in_prefix:
-        file_permissions.make_directories(endpoint, naming.directories(in_prefix), permissions)
-    path = naming.ring_path(endpoint, in_prefix)
-    side_path = naming.side_path(endpoint, in_prefix)
+        file_permissions.make_directories(endpoint, shm_paths.topic_directories(in_prefix), permissions)
+    path = shm_paths.ring_path(endpoint, in_prefix)
+    side_path = shm_paths.side_segment_path(endpoint, in_prefix)
     topic.endpoint = endpoint
     while not made and not _lock_existing_ring(topic, path, segment_size, wanted):
         made = _create_ring(topic, path, wanted, permissions)
@@ -228,7 +228,7 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
 cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode):
     """Open or create both files for a participant. The topic is locked; unlock it after registering."""
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
-    cdef int permissions = naming.mode(mode, endpoint)
+    cdef int permissions = settings.resolve_file_mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
     file_permissions.trusted_users(endpoint)  # raises for a wrong name now, not at another user's first file
     while True:
@@ -244,7 +244,7 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
     """Map both files read-only, without the lock and without a trace; the ring must exist."""
     cdef struct_stat found
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
-    path = naming.ring_path(endpoint, in_prefix)
+    path = shm_paths.ring_path(endpoint, in_prefix)
     cdef int fd = open_file(endpoint, path, O_RDONLY)
     if fd < 0:
         raise segment_error("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
@@ -313,7 +313,7 @@ cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
 
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, read-only; None when there is none (yet)."""
-    cdef Segment side = _open_side(endpoint, naming.side_path(endpoint, in_prefix), ring, False, NULL)
+    cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, False, NULL)
     if side is not None and not pair(side, ring):
         raise size_changed_error(endpoint, ring, side)
     return side
@@ -333,8 +333,8 @@ cdef class TopicLock:
     cdef int _fd
 
     def __init__(self, endpoint, in_prefix=None):
-        self._endpoint = naming.endpoint_name(endpoint)
-        self._path = naming.ring_path(self._endpoint, naming.resolve_prefix(in_prefix))
+        self._endpoint = naming.validate_endpoint_name(endpoint)
+        self._path = shm_paths.ring_path(self._endpoint, settings.resolve_prefix(in_prefix))
         self._fd = -1
 
     def __enter__(self):
@@ -360,24 +360,24 @@ cdef class TopicLock:
 
 
 def unlink_topic(endpoint, in_prefix=None):
-    name = naming.endpoint_name(endpoint)
-    where = naming.resolve_prefix(in_prefix)
-    side = remove_file(name, naming.side_path(name, where))
-    return remove_file(name, naming.ring_path(name, where)) or side
+    name = naming.validate_endpoint_name(endpoint)
+    where = settings.resolve_prefix(in_prefix)
+    side = remove_file(name, shm_paths.side_segment_path(name, where))
+    return remove_file(name, shm_paths.ring_path(name, where)) or side
 
 
 def unlink_orphan(endpoint, in_prefix=None):
-    name = naming.endpoint_name(endpoint)
-    where = naming.resolve_prefix(in_prefix)
-    ring = naming.ring_path(name, where)
-    cdef int fd = create_file(name, ring, 0, naming.mode(None, name))
+    name = naming.validate_endpoint_name(endpoint)
+    where = settings.resolve_prefix(in_prefix)
+    ring = shm_paths.ring_path(name, where)
+    cdef int fd = create_file(name, ring, 0, settings.resolve_file_mode(None, name))
     try:
         # Whoever connects now waits at this empty ring, and then makes the topic anew: no side segment comes meanwhile.
         lock_file(fd, name, ring)
         if not name_file(fd, name, ring):
             return False
         try:
-            return remove_file(name, naming.side_path(name, where))
+            return remove_file(name, shm_paths.side_segment_path(name, where))
         finally:
             _remove_if_empty(fd, name, ring)
     finally:

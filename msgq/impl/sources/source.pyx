@@ -32,7 +32,7 @@ import json
 import os
 
 from msgq.common import record_changes
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
 from msgq.impl.channel.core import open_channel_file
 from msgq.impl.records.options import read_schema_dtype
@@ -182,7 +182,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
     cdef TopicSource source = TopicSource.__new__(TopicSource)
     cdef SubSocket socket = SubSocket()
     socket._from_oldest = whole
-    with naming.overrides(in_prefix):
+    with settings.overrides(in_prefix):
         socket.connect(Context(), endpoint, passive=True)
     if whole and _has_lost_side(socket):
         raise SegmentError("was removed while it was opened: its side segment, which says what is in it, is gone",

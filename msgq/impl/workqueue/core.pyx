@@ -23,7 +23,7 @@ import contextlib
 import os
 from collections import deque
 
-from msgq.common import naming
+from msgq.common import naming, settings, shm_paths
 from msgq.common.queue_events import events_channel, SCHEMA
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, IpcError, LayoutVersionError, MsgqError, QueueBusyError, StateError,

@@ -90,7 +90,7 @@ cdef class EventPublisher:
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._payload)
         if not self._file.is_linked():  # the channel of that name belongs to another queue, or to none
             raise StateError("the queue was removed", self._file.name)
-        with naming.overrides(trust=self._file.trust):
+        with settings.overrides(trust=self._file.trust):
             channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
                                              process_name())
             try:

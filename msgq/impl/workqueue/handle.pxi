@@ -14,13 +14,13 @@ cdef class Handle(ThreadSharedHandle):
         wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events,
                                             create)
         self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
-        self._spin_us = naming.spin_us(spin_us, wanted.name, options.SPIN_US)
+        self._spin_us = settings.resolve_spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
         refuse_in_simulation(wanted.name)
-        in_prefix = naming.resolve_prefix(prefix)
+        in_prefix = settings.resolve_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
         while True:
-            with naming.overrides(trust=trust):
+            with settings.overrides(trust=trust):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
                 file.open_or_create(wanted.create, wanted.mode)
                 self._attach(file, schema)

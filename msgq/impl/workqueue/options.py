@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.queue_events import EVENT_HEAD_BYTES, events_channel
 from msgq.common.schema import Schema, require_schema
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
@@ -122,7 +122,7 @@ def parse_open_request(
     InvalidValueError : a flag, mode or size that is not possible, or neither `read` nor `write`.
     TypeError : a number is none.
     """
-    checked = naming.queue_name(name)
+    checked = naming.validate_queue_name(name)
     if not read and not write:
         raise InvalidValueError("read and write are both False; a handle needs one of them", checked)
     if flags is not None and create is not None:
@@ -149,7 +149,7 @@ def parse_open_request(
 
 def _check_mode(asked: int | None, name: str) -> int:
     """Return the permissions of a new queue. Taking a message writes to the file, so half of a right is none."""
-    result = naming.mode(asked, name)
+    result = settings.resolve_file_mode(asked, name)
     half = [what for what, bits in (("group", 0o060), ("others", 0o006)) if result & bits not in (0, bits)]
     if half and asked is not None:
         text = f"mode {result:#o} parts the right to read from that to write for {' and '.join(half)}, but who sends"
@@ -172,7 +172,7 @@ def _check_events(asked: bool | str | None, name: str) -> bool | str | None:
     if not (asked is None or asked is True or asked == "payload"):
         raise InvalidValueError(f"events is {asked!r}; give None, True or 'payload'", name)
     if asked:
-        naming.channel_name(events_channel(name))
+        naming.validate_channel_name(events_channel(name))
     return asked
 
 

@@ -39,12 +39,12 @@ cdef class MessageQueue(Handle):
         return _reopen, (self._endpoint, self._file.prefix, self._file.trust, self._reads, self._writes, self.block)
 
     def unlink(self):
-        with naming.overrides(trust=self._file.trust):
+        with settings.overrides(trust=self._file.trust):
             unlink_queue(self._endpoint, self._file.prefix)
 
     @staticmethod
     def unlink_name(name, prefix=None):
-        unlink_queue(naming.queue_name(name), naming.resolve_prefix(prefix))
+        unlink_queue(naming.validate_queue_name(name), settings.resolve_prefix(prefix))
 
     # ---- what is known ----
 

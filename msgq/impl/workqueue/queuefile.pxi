@@ -21,7 +21,7 @@ cdef class QueueFile(EndpointFile):
         return 0
 
     cdef tuple _directories(self):
-        return naming.queue_directories(self.prefix)
+        return shm_paths.queue_directories(self.prefix)
 
     cdef size_t _new_bytes(self) except 0:
         messages, message_size = self.wanted.new_sizes()
@@ -73,7 +73,7 @@ cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
     """Return the file of a queue, not open. wanted: an options.OpenRequest; None for observers."""
     cdef QueueFile file = QueueFile.__new__(QueueFile)
     file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
-    file.path = naming.queue_path(name, in_prefix)
+    file.path = shm_paths.queue_path(name, in_prefix)
     return file
 
 

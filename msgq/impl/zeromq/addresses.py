@@ -6,7 +6,7 @@ import tomllib
 from typing import NamedTuple
 from urllib.parse import quote
 
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.errors import EndpointNameError, InvalidValueError
 
 FNV_OFFSET_BASIS = 0xCBF29CE484222325
@@ -42,7 +42,7 @@ def fnv1a(data: bytes) -> int:
 
 def full_name(endpoint: str) -> str:
     """Return the endpoint's name with the prefix in force: this is what is hashed, and looked up in the map."""
-    prefix = naming.prefix()
+    prefix = settings.get_prefix()
     return f"{prefix}/{endpoint}" if prefix else endpoint
 
 
@@ -60,7 +60,7 @@ def publisher_address(endpoint: str) -> Address:
     InvalidValueError : an environment variable or the map makes no sense.
     SegmentError : the directory for socket files is not fit.
     """
-    return _address(endpoint, naming.zmq_bind_host())
+    return _address(endpoint, settings.get_zmq_bind_host())
 
 
 def subscriber_address(endpoint: str, host: str) -> Address:
@@ -94,11 +94,13 @@ def _address(endpoint: str, host: str) -> Address:
     mapped = _map_entry(name, endpoint)
     if mapped is not None:
         address = mapped
-    elif naming.zmq_transport(endpoint) == "ipc":
+    elif settings.get_zmq_transport(endpoint) == "ipc":
         # One flat directory: a slash, which only stands behind a prefix, becomes %2F.
-        address = Address(path=f"{naming.zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
+        address = Address(path=f"{shm_paths.create_zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
     else:
-        address = Address(_validate_host(host, endpoint), port_of(endpoint if naming.zmq_as_stock() else name))
+        address = Address(
+            _validate_host(host, endpoint), port_of(endpoint if settings.uses_stock_zmq_addresses() else name)
+        )
     if len(address.path.encode()) > PATH_BYTES_MAX:
         text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
         raise EndpointNameError(f"{text} (MSGQ_ZMQ_MAP)", endpoint)
@@ -107,7 +109,7 @@ def _address(endpoint: str, host: str) -> Address:
 
 def _map_entry(name: str, endpoint: str) -> Address | None:
     """Return what the map says of a full name, None when it says nothing."""
-    path = naming.zmq_map_path()
+    path = settings.get_zmq_map_path()
     if not path:
         return None
     try:

@@ -15,7 +15,7 @@ import stat
 import time
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import shm_paths
 from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
 from msgq.impl.base.process import LockFile
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
@@ -97,7 +97,7 @@ class Claim:
 def _claim_path(endpoint: str, address: Address) -> str:
     # The same port of another network namespace is another address.
     space = "" if address.path else f"{os.stat('/proc/self/ns/net').st_ino} "
-    return f"{naming.zmq_directory('claims', endpoint)}/{fnv1a((space + address.uri).encode()):016x}"
+    return f"{shm_paths.create_zmq_directory('claims', endpoint)}/{fnv1a((space + address.uri).encode()):016x}"
 
 
 def _read_claim(path: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _address_in_use_error(endpoint: str, address: Address, holder: dict[str, Any
 
 def _holder_of_port(endpoint: str, port: int) -> dict[str, Any]:
     """Return the claim of a living publisher on this port, on whatever host. It only serves to word an error."""
-    directory = naming.zmq_directory("claims", endpoint)
+    directory = shm_paths.create_zmq_directory("claims", endpoint)
     for claim in (_read_claim(f"{directory}/{name}") for name in os.listdir(directory)):
         if port and claim.get("port") == port and os.path.exists(f"/proc/{claim.get('pid')}"):
             return claim

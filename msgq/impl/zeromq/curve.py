@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zmq
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.errors import BackendNotAvailableError, InvalidValueError
 
 
 def secure_publisher(socket: zmq.Socket[bytes], endpoint: str) -> None:
     """Let the socket speak CURVE only, if MSGQ_ZMQ_CURVE says so, with ``server.key_secret`` from that directory."""
-    if directory := naming.zmq_curve_directory():
+    if directory := settings.get_zmq_curve_directory():
         public, secret = _certificate(f"{directory}/server.key_secret", endpoint)
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = public, secret or b""
@@ -18,7 +18,7 @@ def secure_publisher(socket: zmq.Socket[bytes], endpoint: str) -> None:
 
 def secure_subscriber(socket: zmq.Socket[bytes], endpoint: str) -> None:
     """The same for a subscriber: with its own ``client.key_secret``, and the publishers' ``server.key``."""
-    if directory := naming.zmq_curve_directory():
+    if directory := settings.get_zmq_curve_directory():
         public, secret = _certificate(f"{directory}/client.key_secret", endpoint)
         socket.curve_serverkey = _certificate(f"{directory}/server.key", endpoint)[0]
         socket.curve_publickey, socket.curve_secretkey = public, secret or b""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.schema import Schema, require_schema
 from msgq.common.stats.topic import PublisherStats
 from msgq.errors import InvalidValueError, IpcError
@@ -119,19 +119,19 @@ class PubSocket(LingerOption, Sender):
         -----
         Waits at most 1 s for a port that a former publisher leaves; the GIL is released, signal handlers run.
         """
-        name = naming.endpoint_name(endpoint)
+        name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
         if tracked:
             raise no_tracking_error(name)
         if schema is not None:
             require_schema(schema)
-        self._prefix = naming.resolve_prefix(prefix)
+        self._prefix = settings.resolve_prefix(prefix)
         self._connect_again()
 
     def _connect_again(self) -> None:
         """Bind the address, also in a forked child."""
         name = self.endpoint
-        self._max_bytes = naming.zmq_max_bytes(name)
+        self._max_bytes = settings.get_zmq_max_bytes(name)
         socket = process.new_socket(zmq.XPUB, name, SUBSCRIPTION_MAX_BYTES)
         try:
             socket.linger = self._linger_ms
@@ -139,7 +139,7 @@ class PubSocket(LingerOption, Sender):
             socket.set(zmq.XPUB_VERBOSER, 1)  # tell of every subscriber that comes and goes, not of the first and last
             socket.set(zmq.XPUB_NODROP, 1)  # a full queue is an error, so that it can be counted
             secure_publisher(socket, name)
-            with naming.overrides(self._prefix):
+            with settings.overrides(self._prefix):
                 self._address = publisher_address(name)
                 self._claim = Claim(name, self._address)
             self._bind(socket)
@@ -225,7 +225,7 @@ class PubSocket(LingerOption, Sender):
 
         MSGQ_ZMQ_HWM unless set before `connect`.
         """
-        return naming.zmq_high_water_mark(self.endpoint) if self._sndhwm is None else self._sndhwm
+        return settings.get_zmq_high_water_mark(self.endpoint) if self._sndhwm is None else self._sndhwm
 
     @sndhwm.setter
     def sndhwm(self, messages: int) -> None:

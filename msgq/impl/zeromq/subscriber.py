@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
@@ -153,12 +153,12 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         StateError : the context was terminated, or the socket is connected.
         InvalidValueError : the address is no host, or the environment makes no sense.
         """
-        name = naming.endpoint_name(endpoint)
+        name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
-        with naming.overrides(prefix):
+        with settings.overrides(prefix):
             self._address = subscriber_address(name, host)
         self._conflate = bool(conflate) or self._conflate_default
         self._connect_again()
@@ -167,7 +167,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
         """Connect to the address, also in a forked child."""
         name = self.endpoint
         self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
-        socket = process.new_socket(zmq.SUB, name, naming.zmq_max_bytes(name))
+        socket = process.new_socket(zmq.SUB, name, settings.get_zmq_max_bytes(name))
         try:
             self._set_up(socket)
         except BaseException as error:
@@ -303,7 +303,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
 
         MSGQ_ZMQ_HWM, unless it was set before `connect`.
         """
-        return naming.zmq_high_water_mark(self.endpoint) if self._rcvhwm is None else self._rcvhwm
+        return settings.get_zmq_high_water_mark(self.endpoint) if self._rcvhwm is None else self._rcvhwm
 
     @rcvhwm.setter
     def rcvhwm(self, messages: int) -> None:

@@ -14,7 +14,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Protocol, Self
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds import state_kinds
@@ -150,7 +150,9 @@ class Player:
         self._tick = (clock_endpoint, clock_hz)
         self._clock: PlayerClock = clock or _MonotonicClock()
         self._log, self._first_ns, self._begin_ns, self._end_ns = _resolve_range(log, start, duration, time_source)
-        place = PlaybackTarget(backend or naming.backend_name(), naming.resolve_prefix(prefix), segment_size, take_over)
+        place = PlaybackTarget(
+            backend or settings.get_backend_name(), settings.resolve_prefix(prefix), segment_size, take_over
+        )
         self._records = self._log.full_history(*state_kinds())
         before = self._records.between(None, self._begin_ns)
         self._writers = PlaybackWriters(self._log, before, self._names, clock_endpoint, place)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msgq.common import naming
+from msgq.common import settings, shm_paths
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.common.selection import SelectedEndpoints
@@ -88,7 +88,7 @@ class RecordedEndpoints:
         self.refused: dict[str, str] = {}  # endpoints that cannot be recorded, and why
         self._capture = capture
         self._selection = selection
-        self._prefix = naming.resolve_prefix(prefix)
+        self._prefix = settings.resolve_prefix(prefix)
         # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
         self._directories = {
             kind: kind.files(self._prefix) for kind in stored_kinds() if kind.files and not kind.carrier
@@ -152,7 +152,7 @@ class RecordedEndpoints:
 
     def _start_watcher(self) -> FileWatcher | None:
         try:
-            arrivals = FileWatcher(self._watched, naming.SHARED_MEMORY)
+            arrivals = FileWatcher(self._watched, shm_paths.SHARED_MEMORY)
         except OSError as error:
             self._fall_back_to_scans(error)
             return None

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, RecordingError
 from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, image_messages
@@ -136,7 +136,7 @@ class FrameReceiver:
 
     def _run(self) -> None:
         try:
-            with naming.overrides(self._prefix):
+            with settings.overrides(self._prefix):
                 self._receive_frames()
         except Exception as error:  # OpenCV's, too; the recorder shows it
             self.error = error

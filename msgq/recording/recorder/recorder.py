@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Self
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.message_source import MessageSource
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.errors import (
@@ -102,7 +102,7 @@ class Recorder:
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
-        where = naming.resolve_prefix(prefix)
+        where = settings.resolve_prefix(prefix)
         self._sources = RecordedEndpoints(self._capture, SelectedEndpoints(tuple(endpoints) or None, exclude), where)
         self._wall_clock = WallClock()
         compressor, offset_ns = ChunkCompressor(compression, level), self._capture.clock_offset_ns

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from errno import EACCES, EEXIST, ENOTEMPTY
 from pathlib import Path
 
-from msgq.common.naming import make_private_directory
+from msgq.common.shm_paths import make_private_directory
 from msgq.errors import SparkError
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from msgq.common import naming
+from msgq.common import settings
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.errors import InvalidValueError, SegmentError
 from msgq.impl import backend
@@ -60,10 +60,10 @@ def open_feed(options: Options) -> BusFeed:
     InvalidValueError : the backend has no such choice of endpoints, or is one of a single process.
     IpcError : as `SubSocket.connect`.
     """
-    name = options.backend or naming.backend_name()
+    name = options.backend or settings.get_backend_name()
     if name == "fake":
         raise InvalidValueError("the backend 'fake' stays within one process; the live bus is 'msgq' or 'zmq'")
-    prefix = naming.resolve_prefix(options.prefix)
+    prefix = settings.resolve_prefix(options.prefix)
     if name == "zmq":
         return ZmqFeed(_require_names(options.endpoints, options.exclude), prefix)
     return RingFeed(SelectedEndpoints(options.endpoints, options.exclude or ()), prefix)
@@ -135,7 +135,7 @@ class ZmqFeed:
         for name in names:
             number = self._capture.new_channel()
             socket = module.SubSocket()
-            with naming.overrides(prefix):
+            with settings.overrides(prefix):
                 socket.connect(self._context, name)
             self._poller.registerSocket(socket)
             self._sockets[socket], self._received_counts[number] = number, 0

@@ -1,0 +1,245 @@
+"""Paths of the library's files in shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+from msgq.common.naming import (
+    CHANNEL_FILE_PREFIX,
+    CLOCK_FILE_PREFIX,
+    FILE_NAME_BYTES_MAX,
+    FRAMES_FILE_PREFIX,
+    GATE_FILE_PREFIX,
+    ORIGIN_FILE_PREFIX,
+    POOL_FILE_PREFIX,
+    POOL_UID_DIGITS,
+    QUEUE_FILE_PREFIX,
+    RECORDS_FILE_PREFIX,
+    RING_FILE_PREFIX,
+    SIDE_FILE_PREFIX,
+    ZMQ_FILE_PREFIX,
+    validate_endpoint_name,
+)
+from msgq.errors import EndpointNameError, SegmentError
+
+SHARED_MEMORY = "/dev/shm"
+
+
+def _make_path(file_prefix: str, in_prefix: str, name: str) -> str:
+    return f"{SHARED_MEMORY}/{file_prefix}{in_prefix}/{name}" if in_prefix else f"{SHARED_MEMORY}/{file_prefix}{name}"
+
+
+def _locate_files(file_prefix: str, in_prefix: str) -> tuple[str, str]:
+    """Return the directory of files, and the beginning of their names in it."""
+    return (f"{SHARED_MEMORY}/{file_prefix}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, file_prefix)
+
+
+def ring_path(endpoint: str, in_prefix: str) -> str:
+    """Return the path of an endpoint's ring, where stock msgq has it too."""
+    return _make_path(RING_FILE_PREFIX, in_prefix, endpoint)
+
+
+def side_segment_path(endpoint: str, in_prefix: str) -> str:
+    """Return the path of an endpoint's side segment."""
+    return _make_path(SIDE_FILE_PREFIX, in_prefix, endpoint)
+
+
+def topic_directories(in_prefix: str) -> tuple[str, str]:
+    """Return the two directories of a prefix, of its rings and of their side segments."""
+    return f"{SHARED_MEMORY}/{RING_FILE_PREFIX}{in_prefix}", f"{SHARED_MEMORY}/{SIDE_FILE_PREFIX}{in_prefix}"
+
+
+def channel_path(channel: str, in_prefix: str) -> str:
+    """Return the path of a channel's file."""
+    return _make_path(CHANNEL_FILE_PREFIX, in_prefix, channel)
+
+
+def pool_path(channel: str, in_prefix: str, uid: int) -> str:
+    """Return the path of the pool of one of a channel's publishers."""
+    file = f"{channel}:{uid:0{POOL_UID_DIGITS}x}"
+    return _make_path(POOL_FILE_PREFIX, in_prefix, file)
+
+
+def channel_directories(in_prefix: str) -> tuple[str, str]:
+    """Return the two directories of a prefix, of its channels' files and of their pools."""
+    return f"{SHARED_MEMORY}/{CHANNEL_FILE_PREFIX}{in_prefix}", f"{SHARED_MEMORY}/{POOL_FILE_PREFIX}{in_prefix}"
+
+
+def locate_channel_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds the files of a prefix's channels, and what their file names start with."""
+    return _locate_files(CHANNEL_FILE_PREFIX, in_prefix)
+
+
+def queue_path(queue: str, in_prefix: str) -> str:
+    """Return the path of a work queue."""
+    return _make_path(QUEUE_FILE_PREFIX, in_prefix, queue)
+
+
+def queue_directories(in_prefix: str) -> tuple[str]:
+    """Return the directory of a prefix, of its work queues."""
+    return (f"{SHARED_MEMORY}/{QUEUE_FILE_PREFIX}{in_prefix}",)
+
+
+def locate_queue_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds a prefix's work queues, and what their file names start with."""
+    return _locate_files(QUEUE_FILE_PREFIX, in_prefix)
+
+
+def records_path(records: str, in_prefix: str) -> str:
+    """Return the path of a vector or board."""
+    return _make_path(RECORDS_FILE_PREFIX, in_prefix, records)
+
+
+def records_directories(in_prefix: str) -> tuple[str]:
+    """Return the directory of a prefix, of its vectors and boards."""
+    return (f"{SHARED_MEMORY}/{RECORDS_FILE_PREFIX}{in_prefix}",)
+
+
+def locate_records_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds a prefix's vectors and boards, and what their file names start with."""
+    return _locate_files(RECORDS_FILE_PREFIX, in_prefix)
+
+
+def list_pools(in_prefix: str) -> list[tuple[str, int]]:
+    """Return the channel and the uid of each pool that a prefix has, sorted; `pool_path` has its path."""
+    directory, start = _locate_files(POOL_FILE_PREFIX, in_prefix)
+    pool_files = []
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for entry in os.scandir(directory):
+            channel, colon, uid = entry.name.removeprefix(start).rpartition(":")
+            digits = len(uid) == POOL_UID_DIGITS and set(uid) <= set("0123456789abcdef")
+            if entry.name.startswith(start) and channel and colon and digits and entry.is_file(follow_symlinks=False):
+                pool_files.append((channel, int(uid, 16)))
+    return sorted(pool_files)
+
+
+def clock_paths() -> tuple[str, str]:
+    """Return the paths of the host's clock, and of this user's own, for when a stranger's is in the former's place."""
+    return f"{SHARED_MEMORY}/{CLOCK_FILE_PREFIX}", f"{SHARED_MEMORY}/{CLOCK_FILE_PREFIX}_{os.geteuid()}"
+
+
+def origin_counter_path() -> str:
+    """Return the path of the word with which this user's processes make origins."""
+    return f"{SHARED_MEMORY}/{ORIGIN_FILE_PREFIX}_{os.geteuid()}"
+
+
+def list_prefixes() -> list[str]:
+    """Return the prefixes that have a directory, of topics, channels, work queues or records; sorted."""
+    names = set()
+    for entry in os.scandir(SHARED_MEMORY):
+        for start in (
+            RING_FILE_PREFIX,
+            SIDE_FILE_PREFIX,
+            CHANNEL_FILE_PREFIX,
+            POOL_FILE_PREFIX,
+            QUEUE_FILE_PREFIX,
+            RECORDS_FILE_PREFIX,
+        ):
+            name = entry.name.removeprefix(start)
+            if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(EndpointNameError):  # not ours: no prefix can be called so
+                    names.add(validate_endpoint_name(name, "prefix"))
+    return sorted(names)
+
+
+def locate_side_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds the side segments of a prefix's rings, and what their file names start with."""
+    return _locate_files(SIDE_FILE_PREFIX, in_prefix)
+
+
+def locate_ring_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory that holds the rings of a prefix, and what their file names start with."""
+    return _locate_files(RING_FILE_PREFIX, in_prefix)
+
+
+def create_zmq_directory(kind: str, endpoint: str) -> str:
+    """Return a directory that only this user can enter, for the ZMQ backend's files; creates it when needed.
+
+    Parameters
+    ----------
+    kind : "ipc" for socket files, "claims" for who publishes where.
+    endpoint : for the error.
+
+    Raises
+    ------
+    SegmentError : it cannot be created, or it is somebody else's.
+    """
+    top = _create_private_directory(f"{SHARED_MEMORY}/{ZMQ_FILE_PREFIX}{os.geteuid()}", endpoint)
+    return _create_private_directory(f"{top}/{kind}", endpoint)
+
+
+def create_frames_lock_path(socket_path: str, endpoint: str) -> str:
+    """Return the path of the lock of a server of frames, in a directory that only this user can enter; creates that.
+
+    Parameters
+    ----------
+    socket_path : where the server listens; its last part is the lock's name, so that one socket has one lock.
+    endpoint : for the error.
+
+    Raises
+    ------
+    SegmentError : the directory cannot be created, or it is somebody else's.
+    """
+    directory = _create_private_directory(f"{SHARED_MEMORY}/{FRAMES_FILE_PREFIX}{os.geteuid()}", endpoint)
+    return f"{directory}/{os.path.basename(socket_path)}"
+
+
+def _create_private_directory(path: str, endpoint: str) -> str:
+    try:
+        private = make_private_directory(path)
+    except OSError as error:
+        raise SegmentError(f"cannot create the directory: {error.strerror}", endpoint, path, error.errno) from error
+    if not private:
+        raise SegmentError("must be a directory that only you can enter (mode 700); remove it", endpoint, path)
+    return path
+
+
+def make_private_directory(path: str) -> bool:
+    """Create a directory that only this user can enter; return whether what is there then is one.
+
+    Raises
+    ------
+    OSError : nothing is there, and it cannot be created.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    status = os.lstat(path)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
+    """Return the path of an endpoint's gate; those of its FIFOs are this, ":" and a word of at most 6 letters.
+
+    Raises
+    ------
+    EndpointNameError : the three together are too long for one file's name.
+    """
+    parts = [part.replace("%", "%25").replace(":", "%3A") for part in (in_prefix, identifier, endpoint)]
+    name = GATE_FILE_PREFIX + ":".join(parts)
+    if len(name.encode()) > FILE_NAME_BYTES_MAX - len(":called"):
+        text = f"prefix {in_prefix!r}, fake prefix {identifier!r} and endpoint are too long together for a gate's file"
+        raise EndpointNameError(text, endpoint)
+    return f"{SHARED_MEMORY}/{name}"
+
+
+def list_gate_paths() -> list[str]:
+    """Return the paths of all gates, those of other users and prefixes included."""
+    names = [name for name in os.listdir(SHARED_MEMORY) if name.startswith(GATE_FILE_PREFIX) and name.count(":") == 2]
+    return [f"{SHARED_MEMORY}/{name}" for name in sorted(names)]
+
+
+def parse_gate_path(path: str) -> tuple[str, str, str]:
+    """Return the prefix, the identifier and the endpoint of a gate's path."""
+    parts = os.path.basename(path).removeprefix(GATE_FILE_PREFIX).split(":")
+    in_prefix, identifier, endpoint = (part.replace("%3A", ":").replace("%25", "%") for part in parts)
+    return in_prefix, identifier, endpoint
+
+
+def list_zmq_claim_paths() -> list[str]:
+    """Return the paths of this user's claims of ZMQ addresses."""
+    directory = f"{SHARED_MEMORY}/{ZMQ_FILE_PREFIX}{os.geteuid()}/claims"
+    with contextlib.suppress(FileNotFoundError):
+        return [f"{directory}/{name}" for name in sorted(os.listdir(directory))]
+    return []
