@@ -23,15 +23,15 @@ from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, op
 from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING_STATE, IncomingLink, KindBridge, OutgoingLink
 from msgq.kinds.snapshots import list_inodes
 
-NODE = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
+BRIDGE_NODE_NAME = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
 POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
 
-_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again
+_OUT_OF_RESOURCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again
 
 _log = logging.getLogger(__name__)
 
 
-class ChannelOut(OutgoingLink):
+class OutgoingChannelLink(OutgoingLink):
     """From a channel to ZMQ: the messages of all publishers, in the channel's order.
 
     It looks on only: the channel gets no trace of it, and it takes no place of a subscriber.
@@ -40,12 +40,12 @@ class ChannelOut(OutgoingLink):
     name_prefix = KIND.name_prefix
 
     _channel_file: ChannelFile | None = None
-    _broken: SegmentError | None = None
+    _receive_error: SegmentError | None = None
 
     def _open_subscriber(self) -> Any:
         channel_file = self._channel_file = open_channel_file(self._zmq_endpoint, settings.get_prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
-        return open_subscriber(channel_file, NODE, history, most_views, conflate, newest, raises, own, None)
+        return open_subscriber(channel_file, BRIDGE_NODE_NAME, history, most_views, conflate, newest, raises, own, None)
 
     def poll(self, state: Any) -> None:
         """Begin, and begin anew when the channel was made anew."""
@@ -63,32 +63,32 @@ class ChannelOut(OutgoingLink):
         messages = self._receive_batch()
         self._update_lost_count()
         self._send_messages(messages)
-        if self._broken is not None:
+        if self._receive_error is not None:
             self.close()  # the next look opens it again
-            self._set_state(str(self._broken))
+            self._set_state(str(self._receive_error))
 
     def _receive_batch(self) -> list[bytes]:
-        """Return what there is, up to a batch, without what a bridge brought. `_broken` says why that ends for now."""
+        """Return up to a batch of messages that no bridge brought. `_receive_error` is why it ended early, or None."""
         messages: list[bytes] = []
-        self._broken = None
+        self._receive_error = None
         for _ in range(BATCH_MESSAGES):
             try:
                 message = self._sub.receive(0)
             except SegmentError as error:
-                if isinstance(error, SegmentSizeError) or error.errno in _OUT_OF_RESOURCES:
-                    self._broken = error
+                if isinstance(error, SegmentSizeError) or error.errno in _OUT_OF_RESOURCE_ERRNOS:
+                    self._receive_error = error
                     break
                 _log.warning("%s", error)  # the next call goes on behind it
                 continue
             if message is None:
                 break
-            if self._sub.last.publisher.name != NODE:
+            if self._sub.last.publisher.name != BRIDGE_NODE_NAME:
                 messages.append(message)
         return messages
 
 
-class ChannelIn(IncomingLink):
-    """From ZMQ to a channel, as one more publisher of it, whose node is called NODE."""
+class IncomingChannelLink(IncomingLink):
+    """From ZMQ to a channel, as one more publisher of it, whose node is called BRIDGE_NODE_NAME."""
 
     name_prefix = KIND.name_prefix
 
@@ -97,18 +97,18 @@ class ChannelIn(IncomingLink):
     def poll(self, state: Any) -> None:
         """Join the channel, or make it; and join it anew when it was removed."""
         if self._channel_file is not None and self._channel_file.inode != state:
-            self._leave()
+            self._leave_channel()
         if self._pub is not None:
             return
         try:
             self._channel_file = open_channel_file(
-                self._zmq_endpoint, settings.get_prefix(), None, writable=True, creator=NODE
+                self._zmq_endpoint, settings.get_prefix(), None, writable=True, creator=BRIDGE_NODE_NAME
             )
-            self._pub = open_publisher(self._channel_file, NODE, None, None, POOL_BYTES_MAX)
+            self._pub = open_publisher(self._channel_file, BRIDGE_NODE_NAME, None, None, POOL_BYTES_MAX)
         except InvalidValueError:
             raise
         except IpcError as error:
-            self._leave()
+            self._leave_channel()
             self._set_state(f"cannot come in: {error}")
             return
         self._set_state(FORWARDING_STATE)
@@ -119,13 +119,13 @@ class ChannelIn(IncomingLink):
         except (PoolExhaustedError, MessageTooLargeError) as error:
             _log.warning("dropped: %s", error)
         except IpcError as error:  # it was removed, or is full of publishers; the next look joins again
-            self._leave()
+            self._leave_channel()
             self._set_state(f"cannot come in: {error}")
         else:
             return True
         return False
 
-    def _leave(self) -> None:
+    def _leave_channel(self) -> None:
         self._close_publisher()
         channel_file, self._channel_file = self._channel_file, None
         if channel_file is not None:
@@ -134,15 +134,15 @@ class ChannelIn(IncomingLink):
     def close(self) -> None:
         """Close both sides; the counts stay."""
         super().close()
-        self._leave()
+        self._leave_channel()
 
 
-def _find_states() -> dict[str, int]:
+def _find_channel_inodes() -> dict[str, int]:
     return {KIND.endpoint(name): inode for name, inode in list_inodes(KIND).items()}
 
 
 BRIDGE = KindBridge(
-    find_states=_find_states,
-    open_outgoing_link=ChannelOut,
-    open_incoming_link=lambda loop, channel, host, _: ChannelIn(loop, channel, host),
+    find_states=_find_channel_inodes,
+    open_outgoing_link=OutgoingChannelLink,
+    open_incoming_link=lambda loop, channel, host, _: IncomingChannelLink(loop, channel, host),
 )

@@ -25,7 +25,7 @@ VIEWS_MAX = 16384
 SLOTS_MAX = 16384
 SLOT_BYTES_MAX = 1 << 40
 POOL_BYTES_MAX = 1 << 30  # by default
-NODE_BYTES_MAX = 47
+NODE_NAME_BYTES_MAX = 47
 
 
 class Channel:
@@ -44,7 +44,7 @@ class Channel:
     closed : whether none are made any more.
     """
 
-    _backend: ModuleType | None = None  # whose it is; None: the chosen one's
+    _backend_module: ModuleType | None = None  # whose it is; None: the chosen one's
 
     def __init__(
         self,
@@ -94,16 +94,16 @@ class Channel:
         self.prefix = settings.resolve_prefix(prefix)
         self.node = _validate_node(node, self.name)
         self.closed = False
-        self._module = backends.implementation(BACKEND_MODULES, "channels", self._backend)
-        self._claimed: Schema | None = None
+        self._module = backends.implementation(BACKEND_MODULES, "channels", self._backend_module)
+        self._claimed_schema: Schema | None = None
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
         _check_config(capacity, publishers, subscribers, self.name)
         with settings.overrides(trust=trust):
-            self._file: ChannelFile = self._module.open_channel_file(
+            self._channel_file: ChannelFile = self._module.open_channel_file(
                 self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
             )
-        self._agree(capacity, publishers, subscribers, stamps, schema, strict_schema)
+        self._apply_config(capacity, publishers, subscribers, stamps, schema, strict_schema)
 
     def _validate_name(self, name: str | bytes) -> str:
         checked = naming.validate_channel_name(name)
@@ -119,31 +119,31 @@ class Channel:
     @property
     def capacity(self) -> int | None:
         """Messages that stay for slower subscribers; None: not set yet."""
-        return self._file.config[0]
+        return self._channel_file.config[0]
 
     @property
     def stamps(self) -> bool | None:
         """Whether messages have the time when they were published; None as with `capacity`."""
-        return self._file.config[3]
+        return self._channel_file.config[3]
 
     @property
     def messages(self) -> int:
         """How many were published so far."""
-        return self._file.messages
+        return self._channel_file.messages
 
     @property
     def creator(self) -> tuple[str, int]:
         """Name and pid of who made the channel."""
-        return self._file.creator
+        return self._channel_file.creator
 
     @property
     def created_ns(self) -> int:
         """When it was made, nanoseconds of the host's clock (clock.md)."""
-        return self._file.created_ns
+        return self._channel_file.created_ns
 
     def stats(self) -> ChannelStats:
         """Return the participants, what dead processes left, and the holders of views. Changes nothing."""
-        return self._file.stats()
+        return self._channel_file.stats()
 
     def diagnose(self) -> ChannelStats:
         """Do what `stats` does; this is Kickmsg's name."""
@@ -154,28 +154,28 @@ class Channel:
     @property
     def schema(self) -> Schema | None:
         """What describes the messages."""
-        return self._file.schema
+        return self._channel_file.schema
 
     @property
     def schema_matches(self) -> bool:
         """Whether the schema is the one that was given here; True when none was."""
-        return self._claimed is None or self.schema == self._claimed
+        return self._claimed_schema is None or self.schema == self._claimed_schema
 
     def claim_schema(self, schema: Schema) -> bool:
         """Describe the messages, unless they are described. Returns whether the schema is this one now."""
-        self._claim(schema)
-        return bool(self._file.describe(schema, False) == schema)
+        self._remember_schema(schema)
+        return bool(self._channel_file.set_schema(schema, False) == schema)
 
     def replace_schema(self, schema: Schema) -> None:
         """Set the schema, and replace an existing one."""
-        self._claim(schema)
-        self._file.describe(schema, True)
+        self._remember_schema(schema)
+        self._channel_file.set_schema(schema, True)
 
-    def _claim(self, schema: Schema) -> None:
+    def _remember_schema(self, schema: Schema) -> None:
         require_schema(schema)
-        self._claimed = schema
+        self._claimed_schema = schema
 
-    def _agree(
+    def _apply_config(
         self,
         capacity: int | None = None,
         publishers: int | None = None,
@@ -188,11 +188,13 @@ class Channel:
         _check_config(capacity, publishers, subscribers, self.name)
         requested = (capacity, publishers, subscribers, stamps)
         if any(value is not None for value in requested):
-            self._file.configure(*requested)
+            self._channel_file.apply_config(*requested)
         if schema is None:
             return
-        self._claim(schema)
-        current = self._file.describe(schema, False) if self._file.writable else self._file.schema
+        self._remember_schema(schema)
+        current = (
+            self._channel_file.set_schema(schema, False) if self._channel_file.writable else self._channel_file.schema
+        )
         if strict_schema and current != schema:
             text = f"was to have the schema {schema.name!r}, and has "
             text += (
@@ -224,12 +226,12 @@ class Channel:
         StateError : the channel is closed or passive.
         """
         self._check_open()
-        if not self._file.writable:
+        if not self._channel_file.writable:
             raise StateError("was opened passive, and cannot publish", self.name)
         _check_range("slots", slots, 1, SLOTS_MAX, self.name)
         _check_range("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
         _check_range("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
-        publisher: Publisher = self._module.open_publisher(self._file, self.node, slots, slot_bytes, max_bytes)
+        publisher: Publisher = self._module.open_publisher(self._channel_file, self.node, slots, slot_bytes, max_bytes)
         return publisher
 
     def subscriber(
@@ -267,7 +269,15 @@ class Channel:
         _check_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
         _check_choice("on_lost", on_lost, ("count", "raise"), self.name)
         subscriber: Subscriber = self._module.open_subscriber(
-            self._file, self.node, history, max_views, conflate, on_lapped == "newest", on_lost == "raise", own, spin_us
+            self._channel_file,
+            self.node,
+            history,
+            max_views,
+            conflate,
+            on_lapped == "newest",
+            on_lost == "raise",
+            own,
+            spin_us,
         )
         return subscriber
 
@@ -275,7 +285,7 @@ class Channel:
 
     def unlink(self) -> None:
         """Remove the channel. Those that have it open go on among themselves; who opens it then makes another one."""
-        self._file.unlink()
+        self._channel_file.unlink()
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
@@ -286,7 +296,7 @@ class Channel:
     def close(self) -> None:
         """Make no more publishers and subscribers here. Those that were made stay open."""
         self.closed = True
-        self._file.close()
+        self._channel_file.close()
 
     def _check_open(self) -> None:
         if self.closed:
@@ -313,8 +323,9 @@ def _validate_node(node: str | None, channel: str) -> str:
     name = process_name() if node is None else node
     if not isinstance(name, str):
         raise TypeError(f"a node's name is str, not {type(name).__name__}")
-    if "\0" in name or len(name.encode()) > NODE_BYTES_MAX:
-        text = f"node {name[:40]!r} has {len(name.encode())} bytes; at most {NODE_BYTES_MAX} are allowed, without NUL"
+    if "\0" in name or len(name.encode()) > NODE_NAME_BYTES_MAX:
+        size = len(name.encode())
+        text = f"node {name[:40]!r} has {size} bytes; at most {NODE_NAME_BYTES_MAX} are allowed, without NUL"
         raise EndpointNameError(text, channel)
     return name
 

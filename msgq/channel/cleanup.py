@@ -21,7 +21,7 @@ from msgq.common.texts import join_first
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
-from msgq.impl.channel.core import open_channel_file, remove_orphan
+from msgq.impl.channel.core import open_channel_file, remove_pool_without_channel
 from msgq.kinds import get_kind
 from msgq.kinds.cleanup import (
     ERROR,
@@ -37,7 +37,7 @@ from msgq.kinds.cleanup import (
 )
 from msgq.kinds.snapshots import list_inodes, read, read_all
 
-LONG_VIEW_S = 10.0  # a view of a message that has left the order is then worth a note
+LONG_HELD_VIEW_S = 10.0  # a view of a message that has left the order is then worth a note
 _DEAD_PARTICIPANT_HINT = (
     "harmless: those who join take the places of the dead when no other is free; "
     "--fix removes the channel if only the dead use it"
@@ -45,7 +45,7 @@ _DEAD_PARTICIPANT_HINT = (
 PUBLISHERS_MAX, VIEWERS_MAX = 63, 64  # rows of a channel
 
 
-def users(channel: ChannelStats) -> EndpointUsers:
+def list_users(channel: ChannelStats) -> EndpointUsers:
     """Return who uses a channel. Passive subscribers leave no trace, and need none."""
     living = [str(participant) for _, participant in channel.participants if participant.alive]
     unknown = [str(participant) for _, participant in channel.participants if participant.alive is None]
@@ -68,24 +68,24 @@ def remove_unused(
     """
     for name in names:
         try:
-            yield _clear_channel(name, prefix, remove, force)
+            yield _remove_if_unused(name, prefix, remove, force)
         except SegmentError as error:
             if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
                 path = shm_paths.channel_path(name, prefix)
                 yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
 
 
-def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> FileRemoval:
+def _remove_if_unused(name: str, prefix: str, remove: bool, force: bool) -> FileRemoval:
     seen: list[ChannelStats] = []
 
     def is_unused(channel: ChannelStats) -> bool:
         seen.append(channel)
-        living, unknown = users(channel)
+        living, unknown = list_users(channel)
         return not living and (force or not unknown)
 
     channel_file = open_channel_file(name, prefix)  # passive: so it is not taken for one who uses it
     goes = channel_file.unlink(is_unused) if remove else is_unused(channel_file.stats())
-    living, unknown = users(seen[-1])
+    living, unknown = list_users(seen[-1])
     size = seen[-1].hub_bytes + seen[-1].pool_bytes
     return FileRemoval(
         CHANNEL_NAME_PREFIX + name,
@@ -98,7 +98,7 @@ def _clear_channel(name: str, prefix: str, remove: bool, force: bool) -> FileRem
     )
 
 
-def remove_dead(prefix: str) -> Iterator[FileRemoval]:
+def remove_dead_channels(prefix: str) -> Iterator[FileRemoval]:
     """Remove channels that only the dead use, and pools that lead nowhere; what somebody may use stays.
 
     Gives what was removed, and what could not be though it should. Channels that nobody ever entered stay as well, and
@@ -113,7 +113,7 @@ def remove_dead(prefix: str) -> Iterator[FileRemoval]:
     for one in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
         if one.removed:
             yield dataclasses.replace(one, reason="only the dead used it")
-    yield from clear_pools(prefix)
+    yield from remove_unreachable_pools(prefix)
 
 
 def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
@@ -127,7 +127,7 @@ def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
     return lost
 
 
-def clear_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
+def remove_unreachable_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove what a prefix has of pools that lead nowhere, and the directories of channels when nothing is in them.
 
     Parameters
@@ -138,12 +138,14 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     lost = [(name, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing]
     for name in existing:
         with contextlib.suppress(SegmentError, EndpointNameError):  # damaged, another user's, or just removed
-            yield from _clear_pools_of(name, prefix, remove)
+            yield from _remove_pools_of_channel(name, prefix, remove)
     for name, uid in lost:
         path = shm_paths.pool_path(name, prefix, uid)
         try:
             status = os.lstat(path)
-            if file_permissions.is_trusted(status.st_uid) and (not remove or remove_orphan(name, prefix, uid)):
+            if file_permissions.is_trusted(status.st_uid) and (
+                not remove or remove_pool_without_channel(name, prefix, uid)
+            ):
                 yield FileRemoval(
                     CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "a pool whose channel is gone"
                 )
@@ -155,17 +157,17 @@ def clear_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
         remove_directories(*shm_paths.channel_directories(prefix))
 
 
-def _clear_pools_of(name: str, prefix: str, remove: bool) -> Iterator[FileRemoval]:
+def _remove_pools_of_channel(name: str, prefix: str, remove: bool) -> Iterator[FileRemoval]:
     channel = read(KIND, name, prefix)
     lost = find_orphaned_pools(channel)
     sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
     if lost and remove:
-        lost = find_orphaned_pools(open_channel_file(name, prefix, writable=True).clear_pools())
+        lost = find_orphaned_pools(open_channel_file(name, prefix, writable=True).remove_unreachable_pools())
     for path, why in lost.items():
         yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), why)
 
 
-def find_orphans(prefix: str) -> list[EndpointIssue]:
+def find_pools_without_channel(prefix: str) -> list[EndpointIssue]:
     """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
     existing = list_inodes(KIND, prefix)
     paths = [
@@ -200,7 +202,7 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
 def _describe_long_view(viewer: ViewHolder) -> str:
     """Return a text if a subscriber keeps views of old messages for long; else ""."""
     kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
-    if not viewer.outdated or kept_s <= LONG_VIEW_S:
+    if not viewer.outdated or kept_s <= LONG_HELD_VIEW_S:
         return ""
     who = f"{viewer.node or 'a subscriber'} {viewer.participant.pid}"
     return f"{who} keeps {viewer.outdated} views of old messages, for up to {kept_s:.0f} s"
@@ -224,8 +226,8 @@ CLEANUP = KindCleanup(
     check="channels",
     noun="channels",
     remove_unused=remove_unused,
-    remove_orphans=clear_pools,
+    remove_orphans=remove_unreachable_pools,
     diagnose=diagnose,
-    find_orphans=find_orphans,
-    repair=lambda prefix: describe_removals(remove_dead(prefix)),
+    find_orphans=find_pools_without_channel,
+    repair=lambda prefix: describe_removals(remove_dead_channels(prefix)),
 )

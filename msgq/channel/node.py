@@ -5,17 +5,17 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from msgq.channel.channel import NODE_BYTES_MAX, Channel, ReservedChannel
+from msgq.channel.channel import NODE_NAME_BYTES_MAX, Channel, ReservedChannel
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidTypeError, StateError
 
 if TYPE_CHECKING:
     from msgq.impl.channel import Publisher, Subscriber
 
-Side = TypeVar("Side", "Publisher", "Subscriber")
+HandleType = TypeVar("HandleType", "Publisher", "Subscriber")
 
 CHANNEL_OPTIONS = ("capacity", "publishers", "subscribers", "stamps", "schema", "strict_schema")
-OPENING_OPTIONS = ("create", "mode", "passive", "prefix", "trust")  # count when the node opens the channel first
+OPEN_OPTIONS = ("create", "mode", "passive", "prefix", "trust")  # count when the node opens the channel first
 PUBLISHER_OPTIONS = ("slots", "slot_bytes", "max_bytes")
 SUBSCRIBER_OPTIONS = ("history", "max_views", "conflate", "on_lapped", "on_lost", "own", "spin_us")
 
@@ -59,20 +59,20 @@ class Node:
         name : at most 47 bytes, without ":" and "/".
         prefix, trust : for all its channels, as in `Channel`.
         """
-        self.name = _validate_plain_name(name, "node", NODE_BYTES_MAX)
+        self.name = _validate_plain_name(name, "node", NODE_NAME_BYTES_MAX)
         self.channels: dict[str, Channel] = {}
-        self._places = {"prefix": prefix, "trust": trust}
-        self._open: list[Publisher | Subscriber] = []
+        self._location_options = {"prefix": prefix, "trust": trust}
+        self._open_handles: list[Publisher | Subscriber] = []
 
     def advertise(self, channel: str | bytes, config: None = None, **settings: Any) -> Publisher:
         """Return a publisher of a channel, of which there may be others."""
         _check_no_config("advertise", config)
-        return self._publish(Channel, channel, settings)
+        return self._open_publisher(Channel, channel, settings)
 
     def subscribe(self, channel: str | bytes, config: None = None, **settings: Any) -> Subscriber:
         """Return a subscriber of a channel, which need not have a publisher yet."""
         _check_no_config("subscribe", config)
-        return self._subscribe(Channel, channel, settings)
+        return self._open_subscriber(Channel, channel, settings)
 
     def join_broadcast(self, name: str, config: None = None, *, own: bool = False, **settings: Any) -> Broadcast:
         """Return both sides of a channel in which each node receives the messages of all others.
@@ -96,19 +96,21 @@ class Node:
     def create_mailbox(self, tag: str, config: None = None, **settings: Any) -> Subscriber:
         """Return the subscriber of this node's mailbox, of which there is one at a time."""
         _check_no_config("create_mailbox", config)
-        return self._subscribe(ReservedChannel, _mailbox_name(self.name, tag), {"subscribers": 1, **settings})
+        return self._open_subscriber(
+            ReservedChannel, _make_mailbox_name(self.name, tag), {"subscribers": 1, **settings}
+        )
 
     def open_mailbox(self, owner: str, tag: str, config: None = None, **settings: Any) -> Publisher:
         """Return a publisher for the mailbox of another node, which may create it later."""
         _check_no_config("open_mailbox", config)
-        return self._publish(ReservedChannel, _mailbox_name(owner, tag), {"subscribers": 1, **settings})
+        return self._open_publisher(ReservedChannel, _make_mailbox_name(owner, tag), {"subscribers": 1, **settings})
 
-    def _publish(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Publisher:
+    def _open_publisher(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Publisher:
         common, publishing = _split_settings(settings, PUBLISHER_OPTIONS)
         channel = self._open_channel(kind, name, common)
         return self._register_handle(channel.publisher(**publishing))
 
-    def _subscribe(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Subscriber:
+    def _open_subscriber(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Subscriber:
         common, subscribing = _split_settings(settings, SUBSCRIBER_OPTIONS)
         channel = self._open_channel(kind, name, common)
         return self._register_handle(channel.subscriber(**subscribing))
@@ -118,25 +120,25 @@ class Node:
         name = naming.validate_channel_name(name)
         channel = self.channels.get(name)
         if channel is None:
-            channel = self.channels[name] = kind(name, node=self.name, **{**self._places, **settings})
+            channel = self.channels[name] = kind(name, node=self.name, **{**self._location_options, **settings})
             return channel
-        if late := settings.keys() & set(OPENING_OPTIONS):
+        if late := settings.keys() & set(OPEN_OPTIONS):
             text = f"{', '.join(sorted(late))}: counts when the node opens the channel first, which it did before"
             raise StateError(text, name)
-        channel._agree(**settings)
+        channel._apply_config(**settings)
         return channel
 
-    def _register_handle(self, side: Side) -> Side:
-        self._open.append(side)
+    def _register_handle(self, side: HandleType) -> HandleType:
+        self._open_handles.append(side)
         return side
 
     def close(self) -> None:
         """Close all that the node made."""
-        for side in self._open:
+        for side in self._open_handles:
             side.close()
         for channel in self.channels.values():
             channel.close()
-        self._open.clear()
+        self._open_handles.clear()
         self.channels.clear()
 
     def __enter__(self) -> Self:
@@ -170,7 +172,7 @@ def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[d
     ------
     TypeError : there is no setting of such a name.
     """
-    known = [(*CHANNEL_OPTIONS, *OPENING_OPTIONS), *sides]
+    known = [(*CHANNEL_OPTIONS, *OPEN_OPTIONS), *sides]
     unknown = settings.keys() - set().union(*known)
     if unknown:
         names = ", ".join(sorted(set().union(*known)))
@@ -178,8 +180,8 @@ def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[d
     return [{name: settings[name] for name in names if name in settings} for names in known]
 
 
-def _mailbox_name(owner: str, tag: str) -> str:
-    return f"{_validate_plain_name(owner, 'node', NODE_BYTES_MAX)}:mbx:{_validate_plain_name(tag, 'tag')}"
+def _make_mailbox_name(owner: str, tag: str) -> str:
+    return f"{_validate_plain_name(owner, 'node', NODE_NAME_BYTES_MAX)}:mbx:{_validate_plain_name(tag, 'tag')}"
 
 
 def _validate_plain_name(name: str, label: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:

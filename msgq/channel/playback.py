@@ -6,7 +6,7 @@ import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from msgq.channel.channel import NODE_BYTES_MAX, ReservedChannel
+from msgq.channel.channel import NODE_NAME_BYTES_MAX, ReservedChannel
 from msgq.channel.names import KIND
 from msgq.errors import ChannelMismatchError, MessageTooLargeError
 from msgq.kinds.playback import (
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from msgq.impl.channel import Publisher
 
 _POLL_INTERVAL_S = 0.01
-_SLOT_BYTES = 4096
+_DEFAULT_SLOT_BYTES = 4096
 
 
-class _Channel(ReservedChannel):
+class _PlaybackChannel(ReservedChannel):
     """A channel of one backend, whichever was chosen; broadcasts and mailboxes too."""
 
     def __init__(self, backend: ModuleType, name: str, **options: Any) -> None:
-        self._backend = backend
+        self._backend_module = backend
         super().__init__(name, **options)
 
 
-class ChannelWriter(EndpointWriter):
+class ChannelPlaybackWriter(EndpointWriter):
     """A channel, and those who publish there. See `EndpointWriter`."""
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = target
         self._publishers: dict[str, Publisher] = {}
-        self._channel = self._open(None)
+        self._channel = self._open_channel(None)
         try:
             for name in spec.publishers:
-                self._publisher(name)
+                self._get_publisher(name)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, node: str | None) -> _Channel:
+    def _open_channel(self, node: str | None) -> _PlaybackChannel:
         spec, target = self.spec, self._target
         try:
-            return _Channel(
+            return _PlaybackChannel(
                 target.backend_module,
                 KIND.bare_name(spec.endpoint),
                 capacity=spec.get_positive_option("capacity"),
@@ -65,21 +65,21 @@ class ChannelWriter(EndpointWriter):
         except ChannelMismatchError as error:
             raise mismatch_error(error, spec.endpoint) from None
 
-    def _publisher(self, name: str) -> Publisher:
+    def _get_publisher(self, name: str) -> Publisher:
         """Return the publisher of this name; "": one without a name, as this process is called."""
         known = self._publishers.get(name)
         if known is None:
-            node = name.replace("\0", "") if len(name.encode()) <= NODE_BYTES_MAX else ""
+            node = name.replace("\0", "") if len(name.encode()) <= NODE_NAME_BYTES_MAX else ""
             slot_bytes = (
-                self.spec.get_positive_option("slot_bytes") or _SLOT_BYTES
+                self.spec.get_positive_option("slot_bytes") or _DEFAULT_SLOT_BYTES
             )  # larger messages make the pool grow
-            with self._open(node or None) as channel:
+            with self._open_channel(node or None) as channel:
                 known = self._publishers[name] = channel.publisher(slot_bytes=slot_bytes)
         return known
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""
-        publisher = self._publisher(message.source.publisher)
+        publisher = self._get_publisher(message.source.publisher)
         try:
             publisher.send(message.data, origin_time=self._target.compute_origin_time(message.age_ns))
         except MessageTooLargeError as error:
@@ -101,4 +101,4 @@ class ChannelWriter(EndpointWriter):
         self._channel.close()
 
 
-PLAYBACK = KindPlayback(open_writer=lambda spec, target, _: ChannelWriter(spec, target))
+PLAYBACK = KindPlayback(open_writer=lambda spec, target, _: ChannelPlaybackWriter(spec, target))

@@ -14,7 +14,7 @@ _POOL_BYTES_MAX = 1 << 30
 _POLL_INTERVAL_S = 0.02  # between two looks for subscribers
 
 
-class ChannelTarget(PublishTarget):
+class ChannelPublishTarget(PublishTarget):
     """A channel, whichever backend is chosen: its files. It is made if it is not there."""
 
     def __init__(self, wanted: PublishOptions) -> None:
@@ -25,7 +25,7 @@ class ChannelTarget(PublishTarget):
             self._name, settings.resolve_prefix(None), None, writable=True, creator=PUB_NODE_NAME
         )
         if self._new_schema is not None:
-            self._channel_file.describe(self._new_schema, False)
+            self._channel_file.set_schema(self._new_schema, False)
         self._publisher = open_publisher(self._channel_file, PUB_NODE_NAME, None, None, _POOL_BYTES_MAX)
 
     def _send_message(self, data: bytes) -> None:
@@ -48,4 +48,4 @@ class ChannelTarget(PublishTarget):
             time.sleep(_POLL_INTERVAL_S)
 
 
-PUBLISH = KindPublish(ChannelTarget)
+PUBLISH = KindPublish(ChannelPublishTarget)

@@ -18,15 +18,15 @@ from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 
 
-def _subscribe(name: str, node: str) -> Subscriber:
+def _open_subscriber(name: str, node: str) -> Subscriber:
     return cast("Subscriber", Channel(name, node=node).subscriber())
 
 
-def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+def _make_playback_message(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
     return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
 
 
-def _describe_sent(
+def _describe_sent_message(
     time_ns: int, node: str, channel: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
     if isinstance(channel, ChannelState):
@@ -46,4 +46,6 @@ def _channel_source(channel: ChannelState, bus_message: BusMessage, node: str) -
     return MessageSource(KIND.name, node if name in ("", process_name()) else name, options=json.dumps(options))
 
 
-SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent, subscribe=_subscribe)
+SIMULATION = KindSimulation(
+    to_playback=_make_playback_message, describe_sent=_describe_sent_message, subscribe=_open_subscriber
+)

@@ -10,7 +10,7 @@ from msgq.impl.meter import ChannelMeter
 from msgq.impl.sources import open_channel_source
 from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
 
-_BATCH = 1000  # messages of one endpoint before it is another one's turn
+_BATCH_MESSAGES = 1000  # messages of one endpoint before it is another one's turn
 
 
 class ChannelFeed(EndpointFeed):
@@ -27,14 +27,14 @@ class ChannelFeed(EndpointFeed):
     def take(self, most: int | None) -> list[SourceItem]:
         """Return the messages that came, with who published them."""
         messages: list[SourceItem] = []
-        while len(messages) < (_BATCH if most is None else min(most, _BATCH)):
+        while len(messages) < (_BATCH_MESSAGES if most is None else min(most, _BATCH_MESSAGES)):
             data = self._subscriber.receive(0)
             if data is None:
                 break
-            messages.append(self._item(data))
+            messages.append(self._make_source_item(data))
         return messages
 
-    def _item(self, data: bytes) -> SourceItem:
+    def _make_source_item(self, data: bytes) -> SourceItem:
         last: Any = self._subscriber.last
         self._schema = self._channel_file.schema if self._schema is None else self._schema
         facts = {
@@ -55,7 +55,7 @@ def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> Cha
     return ChannelMeter(name, prefix, *(payload_time or ()))
 
 
-def _find_stamps(name: str, prefix: str) -> TimeStamps:
+def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
     channel = open_channel_file(name, prefix).stats()
     return TimeStamps(channel.stamps is not False, channel.schema)
 
@@ -64,5 +64,5 @@ SOURCE = KindSource(
     open=open_channel_source,
     open_feed=ChannelFeed,
     open_meter=_open_meter,
-    find_stamps=_find_stamps,
+    find_stamps=_read_stamp_settings,
 )

@@ -15,7 +15,7 @@ from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_sc
 SUBSCRIBERS_SHOWN = 64  # subscribers of a channel, with their names
 
 
-class ChannelRow(EndpointRow[ChannelStats, EndpointCounts]):
+class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
     """A channel; `byte_rate` is of publishers that are there."""
 
     unmeasured_reasons = MappingProxyType({"size": "nobody counts the sizes of messages of a channel"})
@@ -52,7 +52,7 @@ class ChannelRow(EndpointRow[ChannelStats, EndpointCounts]):
         return {"use": self.stats.kind, "bytes": self.current_counts.bytes, "tolerance_s": self.tolerance_s}
 
 
-def describe(row: ChannelRow) -> Iterator[str]:
+def describe(row: ChannelStatsRow) -> Iterator[str]:
     """Return what is known of a channel, a line each."""
     channel, file = row.stats, read_file_access(row.stats.path)
     publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
@@ -119,6 +119,6 @@ def _describe_viewer(holder: ViewHolder) -> str:
 STATS = KindStats(
     open_watch=open_channel_file,
     compute_totals=lambda channel: EndpointTotals(channel.bytes, channel.messages, channel.lost),
-    row_class=ChannelRow,
+    row_class=ChannelStatsRow,
     describe_row=describe,
 )

@@ -24,11 +24,11 @@ from msgq.records.names import KIND
 WRITERS_MAX = 128  # rows
 
 
-def _values(record: RecordStats) -> str:
+def _describe_values(record: RecordStats) -> str:
     return f"; it has {count_noun(record.elements_written, 'value')}" if record.elements_written else ""
 
 
-RECORDS = PersistentKind(
+PERSISTENT_RECORDS = PersistentKind(
     noun="vector or board",
     name_prefix=RECORDS_NAME_PREFIX,
     file=shm_paths.records_path,
@@ -37,7 +37,7 @@ RECORDS = PersistentKind(
     read=partial(read, KIND),
     remove=remove_record,
     participants=lambda record: [one.participant for one in record.writers],
-    describe_contents=_values,
+    describe_contents=_describe_values,
     unused_reason="nobody writes it, and who reads it cannot be seen",
 )
 
@@ -65,8 +65,8 @@ def diagnose(record: RecordStats) -> list[EndpointIssue]:
 CLEANUP = KindCleanup(
     check="records",
     noun="vectors and boards",
-    remove_unused=RECORDS.remove_unused,
-    remove_orphans=RECORDS.remove_orphans,
+    remove_unused=PERSISTENT_RECORDS.remove_unused,
+    remove_orphans=PERSISTENT_RECORDS.remove_orphans,
     diagnose=diagnose,
-    list_keep_reasons=RECORDS.list_keep_reasons,
+    list_keep_reasons=PERSISTENT_RECORDS.list_keep_reasons,
 )

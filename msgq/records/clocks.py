@@ -9,7 +9,7 @@ from typing import Protocol
 from msgq.impl.base import clock, origin
 
 
-class Clock(Protocol):
+class StampClock(Protocol):
     """Tells the time, and makes origins."""
 
     def time_ns(self) -> int:
@@ -19,21 +19,21 @@ class Clock(Protocol):
         """Return the time as an origin that nobody else has, ns; so many follow."""
 
 
-class HostClock:
+class HostStampClock:
     """The host's. In a program that is played into virtual time it is that time, so each call looks anew."""
 
     def time_ns(self) -> int:
-        """See `Clock`."""
+        """See `StampClock`."""
         return clock.time_ns()
 
     def new_origin_time(self, count: int = 1) -> int:
-        """See `Clock`."""
+        """See `StampClock`."""
         return origin.new_origin_time(count)
 
 
-def find_clock(backend: ModuleType) -> Clock:
+def find_stamp_clock(backend: ModuleType) -> StampClock:
     """Return the clock of a backend, for what is connected now."""
     if backend.__name__ != "msgq.impl.fake":
-        return HostClock()
-    made: Clock = import_module("msgq.impl.fake.bus").current_bus().clock
+        return HostStampClock()
+    made: StampClock = import_module("msgq.impl.fake.bus").current_bus().clock
     return made

@@ -33,50 +33,50 @@ if TYPE_CHECKING:
 
     from msgq.impl.records import SeqlockVector
 
-BOARD = "board"  # of the option "form"
+BOARD_FORM = "board"  # of the option "form"
 _STAMP_BYTES = 8
 
 
-def open_records(spec: EndpointSpec, place: PlaybackTarget) -> VectorWriter | BoardWriter:
+def open_records_writer(spec: EndpointSpec, place: PlaybackTarget) -> VectorPlaybackWriter | BoardPlaybackWriter:
     """Open a vector or a board, as the options say."""
-    is_board = spec.options.get("form", BOARD if spec.keys else "") == BOARD
+    is_board = spec.options.get("form", BOARD_FORM if spec.keys else "") == BOARD_FORM
     try:
-        return BoardWriter(spec, place) if is_board else VectorWriter(spec, place)
+        return BoardPlaybackWriter(spec, place) if is_board else VectorPlaybackWriter(spec, place)
     except RecordMismatchError as error:
         raise mismatch_error(error, spec.endpoint) from None
 
 
-class _Origins:
+class _OriginScope:
     """Lets what is written have an origin, within a block."""
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
 
     def __enter__(self) -> None:
-        self._former = origin_time()
+        self._previous_origin = origin_time()
         set_origin(self._origin)
 
     def __exit__(self, *_: object) -> None:
-        set_origin(self._former)
+        set_origin(self._previous_origin)
 
 
-class VectorWriter(EndpointWriter):
+class VectorPlaybackWriter(EndpointWriter):
     """A writer of a vector, or of a single record. See `EndpointWriter`."""
 
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = place
-        self._vector = self._open()
-        self._item: np.dtype[Any] = self._vector.dtype
-        self._tracked = arrays.is_tracked_dtype(self._item)
-        self._written: set[int] = set()
+        self._vector = self._open_vector()
+        self._item_dtype: np.dtype[Any] = self._vector.dtype
+        self._tracked = arrays.is_tracked_dtype(self._item_dtype)
+        self._written_indices: set[int] = set()
         try:
             self._vector.claim()  # now, and not when the first change is due
         except BaseException:
             self._vector.close()
             raise
 
-    def _open(self) -> SeqlockVector:
+    def _open_vector(self) -> SeqlockVector:
         """Open the vector, or make it if the recording says all that this needs."""
         spec, place = self.spec, self._target
         kind: type[SeqlockVector] = backends.backend_class("SeqlockVector", place.backend_module)
@@ -106,22 +106,22 @@ class VectorWriter(EndpointWriter):
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""
-        index, item = self._change(message)
-        self._write(index, item, self._age_ns(message, item))
+        index, item = self._parse_change(message)
+        self._write_element(index, item, self._compute_age_ns(message, item))
 
-    def _change(self, message: PlaybackMessage) -> tuple[int, bytes]:
+    def _parse_change(self, message: PlaybackMessage) -> tuple[int, bytes]:
         """Return the element that changed, and its value."""
         try:
             change, item = record_changes.unpack_change(message.data)
         except ValueError as error:
             raise UnplayableError(str(error)) from None
-        if message.schema not in (None, self.spec.schema) or len(item) != self._item.itemsize:
-            raise UnplayableError(f"it is of another dtype than the vector's, {self._item}")
+        if message.schema not in (None, self.spec.schema) or len(item) != self._item_dtype.itemsize:
+            raise UnplayableError(f"it is of another dtype than the vector's, {self._item_dtype}")
         if message.source.key or change.index >= len(self._vector):
             raise UnplayableError(f"element {change.index} is not one of the vector's {len(self._vector)}")
         return change.index, item
 
-    def _age_ns(self, message: PlaybackMessage, item: bytes) -> int | None:
+    def _compute_age_ns(self, message: PlaybackMessage, item: bytes) -> int | None:
         """Return how old what the value comes from was: tracked records say it themselves."""
         if not self._tracked:
             return message.age_ns
@@ -130,29 +130,29 @@ class VectorWriter(EndpointWriter):
         )
         return published - origin if origin else message.age_ns
 
-    def _write(self, index: int, item: bytes, age_ns: int | None) -> None:
+    def _write_element(self, index: int, item: bytes, age_ns: int | None) -> None:
         import numpy as np
 
-        with _Origins(self._target.compute_origin_time(age_ns)):
-            self._vector.write([index], np.frombuffer(item, self._item))
-        self._written.add(index)
+        with _OriginScope(self._target.compute_origin_time(age_ns)):
+            self._vector.write([index], np.frombuffer(item, self._item_dtype))
+        self._written_indices.add(index)
 
     def restore(self, messages: Iterable[PlaybackMessage]) -> None:
         """Write these; what was written since, and had none then, is zero, as it was."""
-        former, self._written = self._written, set()
+        former, self._written_indices = self._written_indices, set()
         for message in messages:
             with suppress(UnplayableError):
                 self.send(message)
-        for index in sorted(former - self._written):
-            self._write(index, bytes(self._item.itemsize), None)
-            self._written.discard(index)
+        for index in sorted(former - self._written_indices):
+            self._write_element(index, bytes(self._item_dtype.itemsize), None)
+            self._written_indices.discard(index)
 
     def close(self) -> None:
         """See `EndpointWriter`."""
         self._vector.close()
 
 
-class BoardWriter(EndpointWriter):
+class BoardPlaybackWriter(EndpointWriter):
     """The owner of keys of a board. See `EndpointWriter`."""
 
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
@@ -168,12 +168,12 @@ class BoardWriter(EndpointWriter):
         self._entries: dict[str, Any] = {}
         try:
             for key in spec.keys:
-                self._entry(key)
+                self._get_entry(key)
         except BaseException:
             self._board.close()
             raise
 
-    def _entry(self, key: str) -> Any:
+    def _get_entry(self, key: str) -> Any:
         known = self._entries.get(key)
         if known is None:
             known = self._entries[key] = self._board.declare(key)
@@ -183,13 +183,13 @@ class BoardWriter(EndpointWriter):
         """See `EndpointWriter`."""
         key = message.source.key
         try:
-            entry = self._entry(key)
+            entry = self._get_entry(key)
         except InvalidValueError as error:
             raise UnplayableError(str(error)) from None
         if len(message.data) > self._board.value_bytes:
             text = f"a value of {len(message.data)} bytes does not fit into {self._board.value_bytes}"
             raise UnplayableError(f"{text}, which a value of this board may have")
-        with _Origins(self._target.compute_origin_time(message.age_ns)):
+        with _OriginScope(self._target.compute_origin_time(message.age_ns)):
             entry.write(message.data)
 
     def restore(self, messages: Iterable[PlaybackMessage]) -> None:
@@ -203,18 +203,22 @@ class BoardWriter(EndpointWriter):
         self._board.close()
 
 
-_TIME = slice(CHANGE_INDEX_BYTES + 8, CHANGE_HEAD_BYTES)  # of a change
+_CHANGE_TIME_SLICE = slice(CHANGE_INDEX_BYTES + 8, CHANGE_HEAD_BYTES)  # of a change
 
 
-def _compare(data: bytes, key: str) -> ComparedMessage:
+def _make_compared_message(data: bytes, key: str) -> ComparedMessage:
     """Return a value; of a vector's change without its time, which the message has, too."""
-    if not key and len(data) >= _TIME.stop:
-        data = data[: _TIME.start] + bytes(_TIME.stop - _TIME.start) + data[_TIME.stop :]
+    if not key and len(data) >= _CHANGE_TIME_SLICE.stop:
+        data = (
+            data[: _CHANGE_TIME_SLICE.start]
+            + bytes(_CHANGE_TIME_SLICE.stop - _CHANGE_TIME_SLICE.start)
+            + data[_CHANGE_TIME_SLICE.stop :]
+        )
     return ComparedMessage(data, ("key", key))
 
 
 PLAYBACK = KindPlayback(
-    open_writer=lambda spec, target, _: open_records(spec, target),
+    open_writer=lambda spec, target, _: open_records_writer(spec, target),
     state_key=lambda data: data[:CHANGE_INDEX_BYTES],
-    compare=_compare,
+    compare=_make_compared_message,
 )

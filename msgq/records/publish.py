@@ -12,7 +12,7 @@ from msgq.impl.records import Board, SeqlockVector
 from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
 
 
-class VectorTarget(PublishTarget):
+class VectorPublishTarget(PublishTarget):
     """An element of a vector that is there."""
 
     def __init__(self, wanted: PublishOptions, vector: SeqlockVector) -> None:
@@ -46,7 +46,7 @@ class VectorTarget(PublishTarget):
         self._vector.close()
 
 
-class BoardTarget(PublishTarget):
+class BoardPublishTarget(PublishTarget):
     """A value of a board that is there."""
 
     def __init__(self, wanted: PublishOptions, board: Board) -> None:
@@ -74,12 +74,12 @@ class BoardTarget(PublishTarget):
         self._board.close()
 
 
-def open_target(wanted: PublishOptions) -> PublishTarget:
+def open_publish_target(wanted: PublishOptions) -> PublishTarget:
     """Return a vector or board. PublishRefusedError: there is none, and of a message nobody knows what to make."""
     try:
-        return VectorTarget(wanted, SeqlockVector(wanted.name, create=False))
+        return VectorPublishTarget(wanted, SeqlockVector(wanted.name, create=False))
     except RecordMismatchError:
-        return BoardTarget(wanted, Board(wanted.name, create=False))
+        return BoardPublishTarget(wanted, Board(wanted.name, create=False))
     except SegmentError as error:
         if error.errno != errno.ENOENT:
             raise
@@ -87,4 +87,4 @@ def open_target(wanted: PublishOptions) -> PublishTarget:
         raise PublishRefusedError(f"{text} msgq.SeqlockVector or msgq.Board") from None
 
 
-PUBLISH = KindPublish(open_target, frozenset({"index", "key"}))
+PUBLISH = KindPublish(open_publish_target, frozenset({"index", "key"}))

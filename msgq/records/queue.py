@@ -19,11 +19,11 @@ from msgq.impl import backend as backends
 from msgq.impl.base import event_loop
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.records.arrays import STAMP_FIELDS, convert_records, is_tracked_dtype
-from msgq.records.channel_side import ChannelSide
-from msgq.records.clocks import find_clock
-from msgq.records.sides import Side
-from msgq.records.stamps import STAMP_BYTES, payload_dtype, stamp
-from msgq.records.topic_side import TopicSide, unlink_topic
+from msgq.records.channel_transport import ChannelTransport
+from msgq.records.clocks import find_stamp_clock
+from msgq.records.record_transport import RecordTransport
+from msgq.records.stamps import STAMP_BYTES, fill_stamps, remove_stamp_fields
+from msgq.records.topic_transport import TopicTransport, unlink_queue_topic
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from msgq.common.stats.channel import ChannelSubscriber, PublisherInfo
     from msgq.common.stats.topic import SubscriberStats
 
-ORIGIN_TIME_MAX = 2**63 - 1
+ORIGIN_TIME_MAX_NS = 2**63 - 1
 
 
 class RecordQueue:
@@ -95,28 +95,30 @@ class RecordQueue:
         """
         channel = producers == "multiple"
         self.name = naming.validate_channel_name(name) if channel else naming.validate_endpoint_name(name)
-        self._check(producers, history, on_lost)
+        self._check_options(producers, history, on_lost)
         self.prefix = settings.resolve_prefix(prefix)
         self.producers = producers
         asked = None if dtype is None else record_dtype(dtype, self.name)
-        self._reset()
+        self._reset_locks()
         raises = on_lost == "raise"
-        self._side: Side
+        self._transport: RecordTransport
         if channel:
-            self._side = ChannelSide(self.name, self.prefix, asked, capacity, create, history, raises, trust, spin_us)
+            self._transport = ChannelTransport(
+                self.name, self.prefix, asked, capacity, create, history, raises, trust, spin_us
+            )
         else:
-            self._side = TopicSide(self.name, self.prefix, asked, capacity, create, raises, trust, spin_us)
-        _queues.add(self)
-        self.dtype = self._equal = self._side.dtype  # equal, and the same object as that of what comes
-        self._clock = find_clock(backends.current())
+            self._transport = TopicTransport(self.name, self.prefix, asked, capacity, create, raises, trust, spin_us)
+        _open_queues.add(self)
+        self.dtype = self._last_equal_dtype = self._transport.dtype  # equal, and the same object as that of what comes
+        self._clock = find_stamp_clock(backends.current())
         self._tracked = is_tracked_dtype(self.dtype)
-        self._payload = payload_dtype(self.dtype) if self._tracked else self.dtype
+        self._payload_dtype = remove_stamp_fields(self.dtype) if self._tracked else self.dtype
 
-    def _reset(self) -> None:
+    def _reset_locks(self) -> None:
         """Nobody uses it; in a forked child those who did are the parent's."""
-        self._producing, self._consuming = threading.Lock(), threading.Lock()
+        self._producing_lock, self._consuming_lock = threading.Lock(), threading.Lock()
 
-    def _check(self, producers: str, history: int, on_lost: str) -> None:
+    def _check_options(self, producers: str, history: int, on_lost: str) -> None:
         for action, value, allowed in (
             ("producers", producers, ("single", "multiple")),
             ("on_lost", on_lost, ("count", "raise")),
@@ -143,7 +145,7 @@ class RecordQueue:
 
         In a topic that others made, a power of two; 0: it is not sure that even one record stays.
         """
-        return self._side.capacity
+        return self._transport.capacity
 
     @property
     def lost(self) -> int | None:
@@ -151,17 +153,17 @@ class RecordQueue:
 
         What it grew by in a call lay right before the first record that the call returned, or would return next.
         """
-        return self._side.lost
+        return self._transport.lost
 
     def stats(self) -> SubscriberStats | ChannelSubscriber:
         """Return the counters of this consumer: of a topic's subscriber, or of a channel's with "multiple"."""
-        stats: SubscriberStats | ChannelSubscriber = self._side.reader.stats()
+        stats: SubscriberStats | ChannelSubscriber = self._transport.subscriber.stats()
         return stats
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
-        closed: bool = self._side.reader.closed
+        closed: bool = self._transport.subscriber.closed
         return closed
 
     # ---- producing ----
@@ -197,52 +199,57 @@ class RecordQueue:
         The first call makes the producer. Records are copied, and never wait for consumers.
         """
         if origin_time:
-            self._check_origin(origin_time)
-        lock = self._producing
+            self._check_origin_time(origin_time)
+        lock = self._producing_lock
         if not lock.acquire(blocking=False):
             raise self._concurrent_use_error("produces")
         try:
-            made = self._with_stamps(records, origin_time) if self._tracked else self._to_array(records)
-            return self._side.send(made, origin_time) if len(made) else self._side.number()
+            made = self._add_stamps(records, origin_time) if self._tracked else self._convert_to_array(records)
+            return self._transport.send(made, origin_time) if len(made) else self._transport.get_next_number()
         finally:
             lock.release()
 
     send = produce
 
-    def _check_origin(self, origin_time: int) -> None:
-        if not 0 < origin_time <= ORIGIN_TIME_MAX:
+    def _check_origin_time(self, origin_time: int) -> None:
+        if not 0 < origin_time <= ORIGIN_TIME_MAX_NS:
             raise InvalidValueError(
-                f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_TIME_MAX}", self.name
+                f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_TIME_MAX_NS}", self.name
             )
         if not self._tracked and self.producers == "single":
             text = "these records have no place for an origin_time; give the queue a dtype of msgq.tracked"
             raise InvalidValueError(text, self.name)
 
-    def _to_array(self, records: Any) -> npt.NDArray[Any]:
+    def _convert_to_array(self, records: Any) -> npt.NDArray[Any]:
         kind = type(records)
-        if kind is np.ndarray and records.ndim == 1 and self._is_equal(records.dtype) and records.flags.c_contiguous:
+        if (
+            kind is np.ndarray
+            and records.ndim == 1
+            and self._is_record_dtype(records.dtype)
+            and records.flags.c_contiguous
+        ):
             return records  # type: ignore[no-any-return]
-        if kind is np.void and self._is_equal(records.dtype):
+        if kind is np.void and self._is_record_dtype(records.dtype):
             return np.asarray(records).reshape(1)
         return convert_records(records, self.dtype, self.name)
 
-    def _is_equal(self, dtype: np.dtype[Any]) -> bool:
+    def _is_record_dtype(self, dtype: np.dtype[Any]) -> bool:
         """Return whether it is that of the records. To compare two of many fields takes half a microsecond."""
-        if dtype is not self._equal and dtype == self.dtype:
-            self._equal = dtype
-        return dtype is self._equal
+        if dtype is not self._last_equal_dtype and dtype == self.dtype:
+            self._last_equal_dtype = dtype
+        return dtype is self._last_equal_dtype
 
-    def _with_stamps(self, records: Any, origin_time: int) -> npt.NDArray[Any]:
+    def _add_stamps(self, records: Any, origin_time: int) -> npt.NDArray[Any]:
         """Return a copy of records with stamps."""
         names = getattr(getattr(records, "dtype", None), "names", None)
         if names is not None and names[:2] == STAMP_FIELDS:
-            made = self._to_array(records).copy()
+            made = self._convert_to_array(records).copy()
         else:
-            bare = convert_records(records, self._payload, self.name)
+            bare = convert_records(records, self._payload_dtype, self.name)
             made = np.empty(len(bare), self.dtype)
             if len(bare):
                 made.view("u1").reshape(len(bare), -1)[:, STAMP_BYTES:] = bare.view("u1").reshape(len(bare), -1)
-        stamp(made, origin_time or thread_origin(), self._clock)
+        fill_stamps(made, origin_time or thread_origin(), self._clock)
         return made
 
     # ---- consuming ----
@@ -272,11 +279,11 @@ class RecordQueue:
         -----
         Sleeps with the GIL released; signal handlers run. Topics count time-outs in milliseconds, rounded up.
         """
-        lock = self._consuming
+        lock = self._consuming_lock
         if not lock.acquire(blocking=False):
             raise self._concurrent_use_error("consumes")
         try:
-            return self._side.receive(self._check_limit(limit), timeout)
+            return self._transport.receive(self._check_record_limit(limit), timeout)
         finally:
             lock.release()
 
@@ -290,15 +297,15 @@ class RecordQueue:
         StateError : with "single".
         As `consume`.
         """
-        lock = self._consuming
+        lock = self._consuming_lock
         if not lock.acquire(blocking=False):
             raise self._concurrent_use_error("consumes")
         try:
-            return self._side.receive_with_publishers(self._check_limit(limit), timeout)
+            return self._transport.receive_with_publishers(self._check_record_limit(limit), timeout)
         finally:
             lock.release()
 
-    def _check_limit(self, limit: int | None) -> int | None:
+    def _check_record_limit(self, limit: int | None) -> int | None:
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.name)
         return limit
@@ -308,16 +315,16 @@ class RecordQueue:
 
     def receive(self, timeout: float | None = None) -> np.void | Any | None:
         """Take one record, or None if there was none within `timeout` seconds. `consume` takes many."""
-        lock = self._consuming
+        lock = self._consuming_lock
         if not lock.acquire(blocking=False):
             raise self._concurrent_use_error("consumes")
         try:
-            data = self._side.take(timeout)
+            data = self._transport.take_record(timeout)
         finally:
             lock.release()
-        return None if data is None else self._to_record(data)
+        return None if data is None else self._parse_record(data)
 
-    def _to_record(self, data: bytes) -> Any:
+    def _parse_record(self, data: bytes) -> Any:
         if len(data) != self.dtype.itemsize:
             text = f"a message has {len(data)} bytes, and records have {self.dtype.itemsize}: it is no record"
             raise MessageSizeError(text, self.name)
@@ -335,11 +342,11 @@ class RecordQueue:
     @property
     def _reader(self) -> Any:
         """What pollers wait for."""
-        return self._side.reader
+        return self._transport.subscriber
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while there are records; see `SubSocket.fileno`."""
-        fd: int = self._side.reader.fileno()
+        fd: int = self._transport.subscriber.fileno()
         return fd
 
     async def aconsume(self, limit: int | None = None) -> npt.NDArray[Any]:
@@ -351,7 +358,7 @@ class RecordQueue:
         As `consume`.
         """
         while not len(records := self.consume(limit, 0)) and limit != 0:
-            await event_loop.readable([self._side.reader])
+            await event_loop.readable([self._transport.subscriber])
         return records
 
     def __aiter__(self) -> Self:
@@ -374,7 +381,7 @@ class RecordQueue:
         SegmentError : the name was removed before, or cannot be removed.
         StateError : with ZMQ, which has no names.
         """
-        self._side.unlink()
+        self._transport.unlink()
 
     @staticmethod
     def unlink_name(
@@ -384,11 +391,11 @@ class RecordQueue:
         if producers == "multiple":
             Channel.unlink_name(name, prefix)
         else:
-            unlink_topic(backends.current(), naming.validate_endpoint_name(name), settings.resolve_prefix(prefix))
+            unlink_queue_topic(backends.current(), naming.validate_endpoint_name(name), settings.resolve_prefix(prefix))
 
     def close(self) -> None:
         """Leave; what was produced can still be consumed. Closing twice does nothing. Ends a wait of another thread."""
-        self._side.close()
+        self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -399,13 +406,13 @@ class RecordQueue:
         self.close()
 
 
-_queues: weakref.WeakSet[RecordQueue] = weakref.WeakSet()
+_open_queues: weakref.WeakSet[RecordQueue] = weakref.WeakSet()
 
 
-def _reset_in_child() -> None:
-    for queue in list(_queues):
-        queue._reset()
-        queue._side.disown()
+def _reset_queues_in_child() -> None:
+    for queue in list(_open_queues):
+        queue._reset_locks()
+        queue._transport.detach_inherited_producer()
 
 
-os.register_at_fork(after_in_child=_reset_in_child)
+os.register_at_fork(after_in_child=_reset_queues_in_child)

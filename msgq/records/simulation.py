@@ -17,7 +17,9 @@ from msgq.kinds.simulation import KindSimulation, SentMessage
 from msgq.records.names import KIND
 
 
-def _follow(name: str, bus: Bus, function: Callable[[Any], object]) -> Generator[Board | SeqlockVector, Any, None]:
+def _follow_changes(
+    name: str, bus: Bus, function: Callable[[Any], object]
+) -> Generator[Board | SeqlockVector, Any, None]:
     """Give what changed in a vector or board to a function: `Changes`, or a dict of `Value` by key.
 
     Raises
@@ -34,7 +36,7 @@ def _is_board(bus: Bus, name: str) -> bool:
     return isinstance(bus.records.get((settings.get_prefix(), name)), BoardStore)
 
 
-def _to_playback(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> PlaybackMessage:
+def _make_playback_message(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> PlaybackMessage:
     """Return a change of a vector, or a value of a board, whose key stands before it and a zero byte."""
     key = b""
     if _is_board(bus, KIND.bare_name(endpoint)):
@@ -42,7 +44,7 @@ def _to_playback(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> Playback
     return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name, key=key.decode()))
 
 
-def _describe_sent(
+def _describe_sent_message(
     time_ns: int, node: str, store: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
     if isinstance(store, BoardStore):
@@ -51,10 +53,12 @@ def _describe_sent(
         source = MessageSource(KIND.name, key=key, options=json.dumps(form))
         yield SentMessage(time_ns, node, store.endpoint, data, source, store.schema)
     elif isinstance(store, VectorStore):
-        yield from _changes(time_ns, node, store, bus_message)
+        yield from _describe_vector_changes(time_ns, node, store, bus_message)
 
 
-def _changes(time_ns: int, node: str, store: VectorStore, bus_message: BusMessage) -> Iterator[SentMessage]:
+def _describe_vector_changes(
+    time_ns: int, node: str, store: VectorStore, bus_message: BusMessage
+) -> Iterator[SentMessage]:
     indices, rows, _ = store.get_pending_change(bus_message)
     form = {"form": "vector", "length": len(store.elements), "copies": store.copies, "exclusive": store.exclusive}
     said = MessageSource(KIND.name, options=json.dumps(form))
@@ -66,9 +70,9 @@ def _changes(time_ns: int, node: str, store: VectorStore, bus_message: BusMessag
 
 
 SIMULATION = KindSimulation(
-    to_playback=_to_playback,
-    describe_sent=_describe_sent,
-    follow=_follow,
+    to_playback=_make_playback_message,
+    describe_sent=_describe_sent_message,
+    follow=_follow_changes,
     faults=("drop", "delay", "reorder", "restart"),
     unit="write to records",
 )

@@ -28,7 +28,7 @@ class VectorFeed(EndpointFeed):
         now_ns = clock.time_ns()
         columns = (changes.indices.tolist(), changes.counts.tolist(), changes.times.tolist(), changes.rows)
         return [
-            SourceItem(row.tobytes(), *_describe_write("index", index, count, time_ns, now_ns), self._schema)
+            SourceItem(row.tobytes(), *_describe_element_write("index", index, count, time_ns, now_ns), self._schema)
             for index, count, time_ns, row in islice(zip(*columns, strict=True), most)
         ]
 
@@ -44,7 +44,7 @@ class BoardFeed(EndpointFeed):
         changes = self._board.changes()
         now_ns, schema = clock.time_ns(), self._board.schema
         return [
-            SourceItem(value.data, *_describe_write("key", key, value.count, value.time, now_ns), schema)
+            SourceItem(value.data, *_describe_element_write("key", key, value.count, value.time, now_ns), schema)
             for key, value in islice(changes.items(), most)
         ]
 
@@ -57,7 +57,9 @@ def open_feed(name: str, prefix: str) -> EndpointFeed:
         return BoardFeed(Board(name, create=False, passive=True, prefix=prefix))
 
 
-def _describe_write(field: str, where: int | str, count: int, time_ns: int, now_ns: int) -> tuple[dict[str, Any], str]:
+def _describe_element_write(
+    field: str, where: int | str, count: int, time_ns: int, now_ns: int
+) -> tuple[dict[str, Any], str]:
     """Return what is known of a value, for programs and for people."""
     age_ns = max(0, now_ns - time_ns)
     facts = {field: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}

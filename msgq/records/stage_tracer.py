@@ -12,12 +12,12 @@ from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
 from msgq.impl import backend as backends
 from msgq.impl.base.argument_checks import timeout_ms, timeout_ns
-from msgq.impl.records.core import Span, Spans, SpanStack
-from msgq.records.clocks import HostClock, find_clock
-from msgq.records.sources import read_stamps, resolve_source
+from msgq.impl.records.core import Span, SpanStack, TracedMessageIterator
+from msgq.records.clocks import HostStampClock, find_stamp_clock
+from msgq.records.traced_source import read_stamps, resolve_traced_source
 
-RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
-TIMER_PREFIX = "@"
+TIMING_RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
+TIMER_ENDPOINT_PREFIX = "@"
 
 
 class StageTracer:
@@ -60,12 +60,13 @@ class StageTracer:
         self.prefix = settings.resolve_prefix(prefix)
         self.closed = False
         self._module = backends.current()
-        clock = find_clock(self._module)
-        self._spans = SpanStack(stage, None if isinstance(clock, HostClock) else clock.time_ns)
-        self._topics: dict[str, Any] = {}
+        clock = find_stamp_clock(self._module)
+        self._span_stack = SpanStack(stage, None if isinstance(clock, HostStampClock) else clock.time_ns)
+        self._timing_publishers: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        return f"<msgq StageTracer {self.stage!r}, {'closed' if self.closed else f'{len(self._topics)} timing topics'}>"
+        state = "closed" if self.closed else f"{len(self._timing_publishers)} timing topics"
+        return f"<msgq StageTracer {self.stage!r}, {state}>"
 
     def trace_messages(self, source: Any, timeout: float | None = None) -> Iterator[Any]:
         """Return an iterator over the messages of a source, each of which is handled until the next one is asked for.
@@ -97,15 +98,21 @@ class StageTracer:
         self._check_open()
         timeout_ns(timeout)
         if hasattr(source, "poll") or isinstance(source, (list, tuple)):
-            return self._trace_several(source, timeout)
-        return self._trace(source, timeout)
+            return self._trace_sources(source, timeout)
+        return self._trace_source(source, timeout)
 
-    def _trace(self, source: Any, timeout: float | None) -> Spans:
-        origin = resolve_source(source, timeout, self._module)
+    def _trace_source(self, source: Any, timeout: float | None) -> TracedMessageIterator:
+        traced = resolve_traced_source(source, timeout, self._module)
         waits = False if hasattr(source, "setTimeout") else timeout
-        return Spans(origin.take, waits, origin.stamps, self._span(origin.endpoint, origin.reader), origin.later)
+        return TracedMessageIterator(
+            traced.take_message,
+            waits,
+            traced.read_stamps,
+            self._make_span(traced.endpoint, traced.subscriber),
+            traced.wait_for_reader,
+        )
 
-    def _trace_several(self, sources: Any, timeout: float | None) -> Iterator[Any]:
+    def _trace_sources(self, sources: Any, timeout: float | None) -> Iterator[Any]:
         """Yield pairs; of those that are ready together each one's next message."""
         poller = sources
         if not hasattr(sources, "poll"):
@@ -113,19 +120,19 @@ class StageTracer:
             for source in sources:
                 poller.registerSocket(source)
         patience = -1 if timeout is None else -(timeout_ns(timeout) // -NS_PER_MS)
-        spans: dict[int, Spans] = {}
+        spans: dict[int, TracedMessageIterator] = {}
         while ready := poller.poll(timeout_ms(patience)):
             for item in ready:
                 source = item[0] if isinstance(item, tuple) else item
                 if id(source) not in spans:
-                    spans[id(source)] = self._trace(source, 0.0)
+                    spans[id(source)] = self._trace_source(source, 0.0)
                 message = next(spans[id(source)], None)
                 if message is None:  # another reader was faster
                     continue
                 try:
                     yield source, message
                 finally:
-                    spans[id(source)].end()
+                    spans[id(source)].end_span()
 
     def span(self, message: Any = None, *, endpoint: str) -> Span:
         """Return a context manager for a message that was taken elsewhere: in a callback, for instance.
@@ -148,7 +155,7 @@ class StageTracer:
         On entering: ConcurrentUseError.
         """
         self._check_open()
-        return self._span(endpoint).with_stamps(*read_stamps(message))
+        return self._make_span(endpoint).set_stamps(*read_stamps(message))
 
     def timer(self, name: str) -> Span:
         """Return a context manager that times a block: its records go to ``timing:STAGE:@NAME``.
@@ -156,21 +163,21 @@ class StageTracer:
         The origin stays what it is. The errors are those of `span`.
         """
         self._check_open()
-        return self._span(TIMER_PREFIX + name).with_stamps(-1, -1)
+        return self._make_span(TIMER_ENDPOINT_PREFIX + name).set_stamps(-1, -1)
 
-    def _span(self, endpoint: str, reader: Any = None) -> Span:
-        publisher = self._topics.get(endpoint) or self._publisher(endpoint)
-        return Span(self._spans, publisher.send, reader)
+    def _make_span(self, endpoint: str, reader: Any = None) -> Span:
+        publisher = self._timing_publishers.get(endpoint) or self._connect_timing_publisher(endpoint)
+        return Span(self._span_stack, publisher.send, reader)
 
-    def _publisher(self, endpoint: str) -> Any:
+    def _connect_timing_publisher(self, endpoint: str) -> Any:
         topic = timing_topic(self.stage, endpoint)
         publisher = self._module.PubSocket()
         with settings.overrides(in_prefix=self.prefix):
             try:
-                publisher.connect(backends.context, topic, RING_BYTES, schema=TIMING_SCHEMA)
+                publisher.connect(backends.context, topic, TIMING_RING_BYTES, schema=TIMING_SCHEMA)
             except SegmentSizeError:  # exists with another size
                 publisher.connect(backends.context, topic, schema=TIMING_SCHEMA)
-        self._topics[endpoint] = publisher
+        self._timing_publishers[endpoint] = publisher
         return publisher
 
     def _check_open(self) -> None:
@@ -180,7 +187,7 @@ class StageTracer:
     def close(self) -> None:
         """Tell no more. What is being handled is handled untold. Closing twice does nothing."""
         self.closed = True
-        for publisher in self._topics.values():
+        for publisher in self._timing_publishers.values():
             publisher.close()
 
     def __enter__(self) -> Self:

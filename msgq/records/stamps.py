@@ -13,7 +13,7 @@ from msgq.impl.records.arrays import STAMP_FIELDS, is_tracked_dtype
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from msgq.records.clocks import Clock
+    from msgq.records.clocks import StampClock
 
 STAMP_BYTES = 16
 
@@ -42,10 +42,10 @@ def tracked(dtype: npt.DTypeLike) -> np.dtype[Any]:
     if existing := set(STAMP_FIELDS) & set(plain.names or ()):
         text = f"{plain} has a field {', '.join(sorted(existing))} already, but does not begin with both"
         raise RecordTypeError(f"{text}, as '<i8'; give it another name")
-    return record_dtype(_with_stamps(plain))
+    return record_dtype(_add_stamp_fields(plain))
 
 
-def _with_stamps(plain: np.dtype[Any]) -> np.dtype[Any]:
+def _add_stamp_fields(plain: np.dtype[Any]) -> np.dtype[Any]:
     names, fields_by_name = plain.names or (), dict(plain.fields or {})
     fields = [fields_by_name[name] for name in names]
     return np.dtype(
@@ -58,7 +58,7 @@ def _with_stamps(plain: np.dtype[Any]) -> np.dtype[Any]:
     )
 
 
-def payload_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def remove_stamp_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return what a tracked dtype was made from."""
     names, fields_by_name = (dtype.names or ())[len(STAMP_FIELDS) :], dict(dtype.fields or {})
     fields = [fields_by_name[name] for name in names]
@@ -74,7 +74,7 @@ def payload_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     )
 
 
-def stamp(records: npt.NDArray[Any], origin_time: int, clock: Clock) -> None:
+def fill_stamps(records: npt.NDArray[Any], origin_time: int, clock: StampClock) -> None:
     """Write the stamps of records that are published now: one origin for all if there is one, else each its own."""
     if origin_time:
         records["publish_time"], records["origin_time"] = clock.time_ns(), origin_time

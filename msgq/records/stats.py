@@ -14,7 +14,7 @@ from msgq.impl.records.core import RecordStatsReader
 from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
 
 
-class RecordRow(EndpointRow[RecordStats, EndpointCounts]):
+class RecordStatsRow(EndpointRow[RecordStats, EndpointCounts]):
     """A vector or board. Who reads leaves no trace."""
 
     unmeasured_reasons = MappingProxyType(
@@ -48,7 +48,7 @@ class RecordRow(EndpointRow[RecordStats, EndpointCounts]):
         return (self.stats.item_bytes, self.stats.item_bytes) if self.stats.kind == "vector" else None
 
 
-def describe(row: RecordRow) -> Iterator[str]:
+def describe(row: RecordStatsRow) -> Iterator[str]:
     """Return elements is known of a vector or board, a line each."""
     record, file = row.stats, read_file_access(row.stats.path)
     elements = "keys, each with a value of up to" if record.kind == "board" else "elements of"
@@ -58,7 +58,7 @@ def describe(row: RecordRow) -> Iterator[str]:
     yield f"  made         by {record.creator[0]} {record.creator[1]}, age {format_age(record.created_ns)}"
     items = f"{format_count(record.length)} {elements} {format_bytes(record.item_bytes)}"
     yield f"  {record.kind:12} {items}{copies}{alone}"
-    yield f"  written      {_describe_written(record)}"
+    yield f"  written      {_describe_write_history(record)}"
     yield f"  rate         {format_rate(row.rate)} elements/s"
     if record.locked:
         yield f"  held         {record.locked} elements are being written, {record.locked_by_dead} of them by the dead"
@@ -75,7 +75,7 @@ def describe(row: RecordRow) -> Iterator[str]:
         yield f"    and {format_count(record.key_count - len(record.keys))} more"
 
 
-def _describe_written(record: RecordStats) -> str:
+def _describe_write_history(record: RecordStats) -> str:
     if record.last_age_ns is None:
         return "nothing so far"
     index = f", number {record.last_index}" if record.kind == "vector" else ""
@@ -100,6 +100,6 @@ def _describe_key(key: RecordKeyInfo) -> str:
 STATS = KindStats(
     open_watch=RecordStatsReader,
     compute_totals=lambda record: EndpointTotals(record.bytes, record.written, None),
-    row_class=RecordRow,
+    row_class=RecordStatsRow,
     describe_row=describe,
 )

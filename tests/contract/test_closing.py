@@ -36,9 +36,9 @@ INTERNAL = (
 )
 #: Classes there are none of in users' programs: parts of the public ones, protocols, files.
 PARTS = {
-    "AsyncReceiver", "Capture", "ChannelSide", "FrameClient", "PlayerClock", "Pollable", "PythonPoller",
-    "PyzmqPoller", "PyzmqReceiver", "Readable", "Receiver", "Replay", "Reserving", "Side", "Spans", "StreamReceiver",
-    "TopicSide", "Waitable",
+    "AsyncReceiver", "Capture", "ChannelTransport", "FrameClient", "PlayerClock", "Pollable", "PythonPoller",
+    "PyzmqPoller", "PyzmqReceiver", "Readable", "Receiver", "RecordTransport", "Replay", "Reserving",
+    "StreamReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.
 BASES = {"VectorBase": ("SeqlockVector", "Seqlock"), "RecordHandle": ("SeqlockVector", "Seqlock", "Board")}

@@ -53,8 +53,8 @@ class Stage:
         """Hear what is told of an endpoint from now on."""
         topic = timing_topic(self.token, endpoint)
         sub = self._subs[endpoint] = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
-        self.tracer._span(endpoint)  # connects its publisher
-        self.tracer._topics[endpoint].wait_for_readers(DEADLINE, n=1)
+        self.tracer._make_span(endpoint)  # connects its publisher
+        self.tracer._timing_publishers[endpoint].wait_for_readers(DEADLINE, n=1)
         assert sub.receive(True) is None
 
     def told(self, endpoint: str) -> Timing:
@@ -94,7 +94,7 @@ class TestEach:
         with RecordQueue(name, tracked("i8")) as producer, RecordQueue(name, tracked("i8")) as consumer:
             stage.listen(name)
             producer.produce(np.empty(0, "i8"))
-            producer._side._publisher.wait_for_readers(DEADLINE, n=2)  # type: ignore[attr-defined]
+            producer._transport._publisher.wait_for_readers(DEADLINE, n=2)  # type: ignore[attr-defined]
             before = stage.time_ns()
             producer.produce([1, 2])
             handled = []
@@ -206,7 +206,7 @@ class TestEach:
         stage.listen(stage.token)
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
-            queue._side._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
+            queue._transport._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
             queue.produce([1, 2])
             with pytest.raises(ZeroDivisionError):  # noqa: PT012
                 for _ in stage.tracer.trace_messages(queue):
@@ -342,8 +342,8 @@ class TestMisuse:
             topic = timing_topic(tracer.stage, f"channel/{odd}")
             assert parse_timing_topic(topic) == (tracer.stage, f"channel/{odd}")
             sub = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
-            tracer._span(f"channel/{odd}")
-            tracer._topics[f"channel/{odd}"].wait_for_readers(DEADLINE, n=1)
+            tracer._make_span(f"channel/{odd}")
+            tracer._timing_publishers[f"channel/{odd}"].wait_for_readers(DEADLINE, n=1)
             with tracer.span(endpoint=f"channel/{odd}"):
                 pass
             assert len(sub.receive() or b"") == 32
@@ -393,7 +393,7 @@ class TestMisuse:
     def test_a_round_that_is_dropped_in_another_thread_leaves_that_ones_origin(self, stage: Stage) -> None:
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
-            queue._side._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
+            queue._transport._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
             queue.produce(1)
             kept = []
 

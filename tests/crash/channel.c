@@ -17,7 +17,7 @@ static const char *channel_path, *pools_path;
 static mq_channel_header *header;
 static mq_liveness_file liveness_file;
 static uint64_t page;
-static char node[MQ_NODE_NAME] = "driver";
+static char node[MQ_NODE_NAME_BYTES] = "driver";
 
 static mq_channel_publisher publisher, former; /* former: outgrown, with a loan */
 static void *publisher_hold, *former_hold;
@@ -60,11 +60,11 @@ static void unlock_channel(int fd) {
 
 /* As make_pool: complete, and without a name. */
 static int make_pool(uint64_t count, uint64_t slot_bytes, mq_pool_map *slots, size_t *bytes) {
-    *bytes = mq_pool_header_bytes(count, page) + count * mq_pool_slot_stride(slot_bytes);
+    *bytes = mq_pool_header_bytes(count, page) + count * mq_pool_slot_stride_bytes(slot_bytes);
     int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 || posix_fallocate(fd, 0, (off_t)*bytes) != 0)
         fail("a new file");
-    mq_pool *pool = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    mq_pool_header *pool = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     uint64_t uid = new_uid();
     mq_pool_header_init(pool, *bytes, count, slot_bytes, page, liveness_file.inode, uid, self.pid, node);
     if (mq_pool_header_check(pool, *bytes, liveness_file.inode, uid, slots))
@@ -89,7 +89,7 @@ static bool open_pool(uint64_t uid, mq_pool_map *slots) {
     if (fd < 0)
         return false;
     fstat(fd, &found);
-    mq_pool *pool = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    mq_pool_header *pool = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     const char *wrong = mq_pool_header_check(pool, (uint64_t)found.st_size, liveness_file.inode, uid, slots);
     if (wrong)
@@ -102,12 +102,12 @@ static int remove_dead_pools(int most) {
     mq_index_ring order;
     uint64_t newest[MQ_CHANNEL_PUBLISHERS];
     int left = 0;
-    bool dead[MQ_CHANNEL_PUBLISHERS] = {false}, begun = mq_channel_order(header, &order);
+    bool dead[MQ_CHANNEL_PUBLISHERS] = {false}, begun = mq_channel_load_index_ring(header, &order);
     mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         dead[i] = mq_load_acquire_u64(&header->publishers[i].pool_uid) &&
                   mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD;
-        if (dead[i] && (!begun || mq_channel_count_pool_entries(&order, (unsigned)i, &newest[i]) == 0))
+        if (dead[i] && (!begun || mq_channel_count_row_entries(&order, (unsigned)i, &newest[i]) == 0))
             newest[i] = 0;
         left += dead[i];
     }
@@ -120,7 +120,7 @@ static int remove_dead_pools(int most) {
         if (oldest < 0 || (newest[oldest] && left <= most))
             return left;
         if (begun)
-            mq_channel_retract_all_entries(&order, (unsigned)oldest);
+            mq_channel_retract_row_entries(&order, (unsigned)oldest);
         unlink(pool_path(mq_load_relaxed_u64(&header->publishers[oldest].pool_uid)));
         POINT("removed", pool);
         mq_channel_release_row(&header->publishers[oldest]);
@@ -135,7 +135,7 @@ static int remove_dead_pools(int most) {
 static void join(uint64_t count, uint64_t slot_bytes) {
     size_t bytes;
     int lock = lock_channel(), left = remove_dead_pools(KEPT_DEAD_POOLS), row;
-    mq_channel_configure(header, mq_channel_config_unpack(mq_load_acquire_u64(&header->config)));
+    mq_channel_store_config(header, mq_channel_config_unpack(mq_load_acquire_u64(&header->config)));
     memset(&publisher, 0, sizeof publisher);
     while ((row = mq_channel_find_free_row(header, &liveness_file, &publisher_hold)) == MQ_NO_ROW && left)
         left = remove_dead_pools(left - 1);
@@ -146,7 +146,7 @@ static void join(uint64_t count, uint64_t slot_bytes) {
     publisher.liveness_file = &liveness_file;
     publisher.row = &header->publishers[row];
     publisher.number = (unsigned)row;
-    mq_channel_order(header, &publisher.order);
+    mq_channel_load_index_ring(header, &publisher.order);
     mq_channel_publisher_init(&publisher);
     mq_channel_publisher_register(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
     name_pool(fd, publisher.slots.uid);
@@ -238,7 +238,7 @@ static void account(void) {
 /* As SubscriberRows.join, and Subscriber. */
 static void listen_in(void) {
     int lock = lock_channel();
-    mq_row_table row_table = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
+    mq_row_table row_table = mq_channel_subscriber_row_table(header, MQ_CHANNEL_SUBSCRIBERS);
     int row = mq_row_table_reserve(&row_table, &liveness_file, &row_token);
     if (row == MQ_NO_ROW)
         fail("no listener's row");

@@ -71,7 +71,7 @@ static void join(void) {
         fail("no row");
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
     mq_record_register_writer(&w, (unsigned)row, &self, uid, row_lock != NULL);
-    if (is_exclusive() && !mq_record_claim_owner_word(&w, &w.parts.header->owner)) {
+    if (is_exclusive() && !mq_record_acquire_owner_word(&w, &w.parts.header->owner)) {
         mq_record_unregister_writer(&w, uid, &row_lock);
         puts("owned");
         exit(0);
@@ -88,7 +88,7 @@ static void write_all(uint64_t first, uint64_t count, const uint8_t *from) {
     mq_element_selection which = {.first = first, .count = count};
     uint64_t done = 0;
     int64_t until = 0, began = mq_monotonic_ns(), time = host_time();
-    while (mq_vector_write(&w, &which, from, time, NULL, until, &done) != MQ_VECTOR_WRITTEN) {
+    while (mq_vector_write_elements(&w, &which, from, time, NULL, until, &done) != MQ_VECTOR_WRITTEN) {
         int64_t now = mq_monotonic_ns();
         if (until && now - began >= patience) {
             say("held", first + done);
@@ -155,9 +155,9 @@ static void look_at_key(uint64_t index, last_seen *last) {
     mq_board_value_copy found;
     const uint8_t *at;
     do {
-        at = mq_board_read_begin(&w.parts, index, &found);
+        at = mq_board_value_read_begin(&w.parts, index, &found);
         mq_copy_from_shared(value, at, found.length);
-    } while (!mq_board_read_valid(&w.parts, index, &found));
+    } while (!mq_board_value_read_valid(&w.parts, index, &found));
     if (found.count && (number_of(value, found.length / 8) % KEY_WORDS + 1) * 8 != found.length)
         fail("another length");
     if (found.count < last->times)
@@ -213,7 +213,7 @@ static void declare(uint64_t key) {
         index = mq_board_add_key(&w.parts, name, strlen(name));
     if (index == MQ_BOARD_NO_KEY)
         fail("full");
-    bool claimed = mq_record_claim_owner_word(&w, &w.parts.keys[index].owner);
+    bool claimed = mq_record_acquire_owner_word(&w, &w.parts.key_table[index].owner);
     unlock(fd);
     say(claimed ? "declared" : "taken", key);
 }
@@ -222,7 +222,7 @@ static void declare(uint64_t key) {
 static void put(uint64_t key, uint64_t number) {
     char name[MQ_RECORD_KEY_BYTES];
     fill(number);
-    mq_board_write(&w, find(key, name), value, (number % KEY_WORDS + 1) * 8, host_time());
+    mq_board_write_value(&w, find(key, name), value, (number % KEY_WORDS + 1) * 8, host_time());
     say("wrote", number);
 }
 
@@ -238,7 +238,7 @@ static void begin_value(uint64_t key) {
 /* return:KEY, as Entry.close */
 static void give_key_back(uint64_t key) {
     char name[MQ_RECORD_KEY_BYTES];
-    mq_record_release_owner_word(&w, &w.parts.keys[find(key, name)].owner);
+    mq_record_release_owner_word(&w, &w.parts.key_table[find(key, name)].owner);
 }
 
 /* ---- */

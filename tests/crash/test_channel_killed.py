@@ -46,7 +46,7 @@ PUBLISHERS = {
 NAMED = {
     "join": [
         "lock_channel: holds lock",
-        "mq_channel_configure: stored &header->config",
+        "mq_channel_store_config: stored &header->config",
         "mq_channel_publisher_register: stored &row->pool_uid",
         "name_pool: named pool",
         "unlock_channel: gave back lock",
@@ -65,16 +65,16 @@ NAMED = {
     ],
     "close without a message": ["remove_dead_pools: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
     "join where too many died": [
-        "mq_channel_retract_all_entries: exchanged &order->entries[i]",
+        "mq_channel_retract_row_entries: exchanged &order->entries[i]",
         "remove_dead_pools: removed pool",
         "mq_channel_release_row: stored &row->pool_uid",
     ],
     "grow": ["grow: stored &former.row->superseded", "mq_participant_leave: exchanged &participant->uid"],
     "a view": [
-        "mq_pool_pin_set: set &slots->pool->pins[slot].holders",
-        "mq_pool_pin_clear: cleared &slots->pool->pins[slot].holders",
+        "mq_pool_pin_set: set &slots->pool_header->pins[slot].holders",
+        "mq_pool_pin_clear: cleared &slots->pool_header->pins[slot].holders",
     ],
-    "a row that a viewer died in": ["mq_pool_pin_clear: cleared &slots->pool->pins[slot].holders"],
+    "a row that a viewer died in": ["mq_pool_pin_clear: cleared &slots->pool_header->pins[slot].holders"],
 }
 
 

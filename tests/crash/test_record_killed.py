@@ -82,14 +82,14 @@ SHARED_STEPS = {
         "mq_cell_try_acquire: exchanged version",
         "mq_cell_begin_write: stored copy",
         "mq_vector_write_one: half copied to value",
-        "mq_cell_commit: exchanged version",
+        "mq_cell_commit_write: exchanged version",
         "mq_record_notify_written: stored written",
     ],
     "write beside a sleeper": [
         "mq_eventcount_notify_mp: exchanged word",
         "mq_eventcount_notify_mp: woke mq_futex_word(word)",
     ],
-    "write where another died": ["mq_cell_steal: exchanged version"],
+    "write where another died": ["mq_cell_steal_ownership: exchanged version"],
     "join where another died": [
         "lock: holds lock",
         "mq_record_reclaim_row: exchanged version",
@@ -100,11 +100,11 @@ SHARED_STEPS = {
     "leave": ["mq_participant_leave: exchanged &participant->uid"],
 }
 EXCLUSIVE_STEPS = {
-    "write": ["mq_cell_commit_exclusive: stored version"],
-    "join after a dead one": ["mq_record_claim_owner_word: stored owner"],
+    "write": ["mq_cell_commit_exclusive_write: stored version"],
+    "join after a dead one": ["mq_record_acquire_owner_word: stored owner"],
     "join where another died": [
         "mq_record_reclaim_row: stored &parts->header->owner",
-        "mq_record_claim_owner_word: stored owner",
+        "mq_record_acquire_owner_word: stored owner",
     ],
     "leave": ["mq_record_release_owner_word: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
 }

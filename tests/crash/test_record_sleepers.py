@@ -19,7 +19,7 @@ from tests.support import Task, wait_asleep
 __all__ = ["place"]
 
 PATIENCE = 20.0  # seconds
-TURNED = "mq_cell_commit*: [es]* version"  # exchanged, or stored
+TURNED = "mq_cell_commit_write*: [es]* version"  # exchanged, or stored
 
 
 def wait(handle: Any) -> float:
@@ -63,7 +63,7 @@ def test_the_next_writer_wakes_whom_another_did_not(place: Place, number: int, w
     writer = place.handle()
     writer.claim()
     steps = points(place.driver("join lie arm write:0:1", WRITES, 0).ended(0))
-    first = steps.index("mq_cell_commit: exchanged version") + 1
+    first = steps.index("mq_cell_commit_write: exchanged version") + 1
     for at in range(first, len(steps)):
         place.reader.changes()
         task = sleeper(way, place.reader)

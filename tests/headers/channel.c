@@ -14,14 +14,14 @@ static mq_channel_subscriber s;
 static mq_channel_message m;
 
 static void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uint64_t uid) {
-    char node[MQ_NODE_NAME] = "test";
-    uint64_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride(SIZE);
-    mq_pool *pool = zeros(bytes);
+    char node[MQ_NODE_NAME_BYTES] = "test";
+    uint64_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride_bytes(SIZE);
+    mq_pool_header *pool = zeros(bytes);
     *p = (mq_channel_publisher){
         .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[row], .number = (unsigned)row};
     mq_pool_header_init(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
     CHECK(!mq_pool_header_check(pool, bytes, 1, uid, &p->slots));
-    CHECK(mq_channel_order(&header, &p->order));
+    CHECK(mq_channel_load_index_ring(&header, &p->order));
     CHECK(mq_channel_publisher_init(p));
     lives[MQ_CHANNEL_PUBLISHER_BYTE + row] = MQ_ALIVE;
     mq_channel_publisher_register(p->row, &me, true, &p->slots, bytes, 0, node);
@@ -30,7 +30,8 @@ static void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uin
 /* A header with the publishers a and b, and a subscriber that maps both pools. */
 static void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
     memset((void *)&header, 0, sizeof header);
-    CHECK(mq_channel_configure(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 2, .subscribers = 2}));
+    CHECK(
+        mq_channel_store_config(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 2, .subscribers = 2}));
     open_publisher(&a, 0, slots_of_a, 10);
     open_publisher(&b, 1, slots_of_b, 20);
     s = (mq_channel_subscriber){.header = &header, .row = &header.subscribers[0]};
@@ -63,12 +64,12 @@ static bool receive(uint64_t number) {
 TEST(pin_clear_wakes_an_owner_that_sleeps) {
     begin(4, 4);
     mq_pool_pin_set(&a.slots, 1, 3);
-    mq_eventcount_prepare_wait_mp(&a.slots.pool->slot_released);
+    mq_eventcount_prepare_wait_mp(&a.slots.pool_header->slot_released);
     mq_pool_pin_clear(&a.slots, 1, 3);
-    CHECK(wakes(&a.slots.pool->slot_released) == 1);
+    CHECK(wakes(&a.slots.pool_header->slot_released) == 1);
     mq_pool_pin_set(&a.slots, 1, 3);
     mq_pool_pin_clear(&a.slots, 1, 3);
-    CHECK(wakes(&a.slots.pool->slot_released) == 1); /* no owner sleeps now */
+    CHECK(wakes(&a.slots.pool_header->slot_released) == 1); /* no owner sleeps now */
 }
 
 TEST(pin_clear_leaves_the_pins_of_other_viewers) {
@@ -88,11 +89,11 @@ TEST(hold_of_a_message_that_has_gone_takes_its_pin_back) {
     begin(4, CAPACITY + 2);
     send_many(&a, 1, 1);
     CHECK(mq_channel_next_message(&s, &m) == MQ_CHANNEL_OK);
-    mq_eventcount_prepare_wait_mp(&a.slots.pool->slot_released);
+    mq_eventcount_prepare_wait_mp(&a.slots.pool_header->slot_released);
     meet("mq_pool_pin_set: set *", overwrite);
     CHECK(!mq_channel_pin_message(&s, &m, 3));
     CHECK(mq_pool_pin_holders(&a.slots, m.number) == 0);
-    CHECK(wakes(&a.slots.pool->slot_released) == 1);
+    CHECK(wakes(&a.slots.pool_header->slot_released) == 1);
     CHECK(s.received == 0);
 }
 
@@ -163,20 +164,20 @@ TEST(configure_accepts_capacities_that_are_powers_of_two_alone) {
     static const uint64_t wrong[] = {1, 3, 24, 2 * MQ_CHANNEL_CAPACITY_MAX};
     memset((void *)&header, 0, sizeof header);
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        CHECK(!mq_channel_configure(&header, (mq_channel_config){.capacity = wrong[i]}));
+        CHECK(!mq_channel_store_config(&header, (mq_channel_config){.capacity = wrong[i]}));
     CHECK(mq_load_acquire_u64(&header.tail) == 0);
     mq_channel_config config = {
         .capacity = MQ_CHANNEL_CAPACITY_MAX, .publishers = 63, .subscribers = 255, .stamps = MQ_CHANNEL_STAMPED};
-    CHECK(mq_channel_configure(&header, config) && mq_load_acquire_u64(&header.tail) == MQ_CHANNEL_CAPACITY_MAX);
+    CHECK(mq_channel_store_config(&header, config) && mq_load_acquire_u64(&header.tail) == MQ_CHANNEL_CAPACITY_MAX);
     mq_channel_config found = mq_channel_config_unpack(mq_load_acquire_u64(&header.config));
     CHECK(!memcmp(&found, &config, sizeof found));
 }
 
 TEST(pool_that_does_not_fit_into_its_file_is_rejected) {
     mq_pool_map found;
-    uint64_t bytes = mq_pool_header_bytes(4, 4096) + 4 * mq_pool_slot_stride(SIZE);
+    uint64_t bytes = mq_pool_header_bytes(4, 4096) + 4 * mq_pool_slot_stride_bytes(SIZE);
     begin(4, 4);
-    mq_pool *at = a.slots.pool;
+    mq_pool_header *at = a.slots.pool_header;
     CHECK(!mq_pool_header_check(at, bytes, 1, 10, &found) && mq_pool_header_check(at, bytes - 1, 1, 10, &found));
     CHECK(mq_pool_header_check(at, bytes, 2, 10, &found) && mq_pool_header_check(at, bytes, 1, 11, &found));
     mq_store_relaxed_u64(&at->slots, 0);
@@ -232,9 +233,9 @@ TEST(retract_all_of_a_dead_row_leaves_the_messages_of_others) {
     begin(8, 8);
     send_many(&a, 1, 2);
     send_many(&b, 10, 2);
-    CHECK(mq_channel_count_pool_entries(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
-    mq_channel_retract_all_entries(&a.order, 0);
-    CHECK(mq_channel_count_pool_entries(&a.order, 0, &newest) == 0 && newest == 0);
+    CHECK(mq_channel_count_row_entries(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
+    mq_channel_retract_row_entries(&a.order, 0);
+    CHECK(mq_channel_count_row_entries(&a.order, 0, &newest) == 0 && newest == 0);
     CHECK(receive(10) && receive(11));
     CHECK(s.lost == 2 && s.received == 2);
 }
@@ -249,7 +250,7 @@ static void row_has_the_pool_of_its_owner(void) {
 }
 
 TEST(publisher_register_stores_the_pool_after_the_identity) {
-    char node[MQ_NODE_NAME] = "test";
+    char node[MQ_NODE_NAME_BYTES] = "test";
     begin(4, 4);
     pool = a.slots;
     pool.uid = 30;
@@ -399,11 +400,11 @@ TEST(lapped_subscriber_continues_at_the_oldest_message_unless_it_is_lapped_again
 
 TEST(lapped_subscriber_naps_for_a_while) {
     begin(4, CAPACITY + 2);
-    CHECK(mq_channel_lapped_sleep_ns(&s, 1) == 0);
+    CHECK(mq_channel_compute_lapped_nap_ns(&s, 1) == 0);
     lap();
-    CHECK(mq_channel_lapped_sleep_ns(&s, 1) == MQ_CHANNEL_NAP_NS);
-    CHECK(mq_channel_lapped_sleep_ns(&s, MQ_CHANNEL_BEHIND_NS) == MQ_CHANNEL_NAP_NS);
-    CHECK(mq_channel_lapped_sleep_ns(&s, MQ_CHANNEL_BEHIND_NS + 1) == 0);
+    CHECK(mq_channel_compute_lapped_nap_ns(&s, 1) == MQ_CHANNEL_NAP_NS);
+    CHECK(mq_channel_compute_lapped_nap_ns(&s, MQ_CHANNEL_BEHIND_NS) == MQ_CHANNEL_NAP_NS);
+    CHECK(mq_channel_compute_lapped_nap_ns(&s, MQ_CHANNEL_BEHIND_NS + 1) == 0);
 }
 
 TEST(own_messages_are_passed_and_not_lost) {

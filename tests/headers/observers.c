@@ -208,15 +208,16 @@ static mq_channel_publisher p;
 static mq_channel_source source;
 
 static void begin_channel(void) {
-    char node[MQ_NODE_NAME] = "test";
-    uint64_t bytes = mq_pool_header_bytes(CAPACITY + 2, 4096) + (CAPACITY + 2) * mq_pool_slot_stride(SIZE);
-    mq_pool *pool = zeros(bytes);
+    char node[MQ_NODE_NAME_BYTES] = "test";
+    uint64_t bytes = mq_pool_header_bytes(CAPACITY + 2, 4096) + (CAPACITY + 2) * mq_pool_slot_stride_bytes(SIZE);
+    mq_pool_header *pool = zeros(bytes);
     memset((void *)&header, 0, sizeof header);
-    CHECK(mq_channel_configure(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 1, .subscribers = 1}));
+    CHECK(
+        mq_channel_store_config(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 1, .subscribers = 1}));
     p = (mq_channel_publisher){
         .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[0], .stamps = true};
     mq_pool_header_init(pool, bytes, CAPACITY + 2, SIZE, 4096, 1, 10, 1, node);
-    CHECK(!mq_pool_header_check(pool, bytes, 1, 10, &p.slots) && mq_channel_order(&header, &p.order));
+    CHECK(!mq_pool_header_check(pool, bytes, 1, 10, &p.slots) && mq_channel_load_index_ring(&header, &p.order));
     CHECK(mq_channel_publisher_init(&p));
     mq_channel_publisher_register(p.row, &self_of_row, true, &p.slots, bytes, 0, node);
     memset((void *)&source, 0, sizeof source);
@@ -281,13 +282,13 @@ TEST(part_of_a_payload_fills_the_room) {
 }
 
 TEST(views_of_messages_that_left_the_order_are_outdated) {
-    static mq_channel_published_slots ordered;
+    static mq_channel_published_slot_set ordered;
     mq_channel_view_counts holdings[MQ_CHANNEL_VIEWERS] = {0};
     begin_channel();
     publish(1, 2);
-    mq_pool_pin_set(&p.slots, (uint32_t)p.published[0].slot, 3);
-    mq_pool_pin_set(&p.slots, (uint32_t)p.published[1].slot, 3);
-    CHECK(mq_index_ring_retract_entry(&p.order, p.published[0].position, 0, p.published[0].slot));
+    mq_pool_pin_set(&p.slots, (uint32_t)p.published_slots[0].slot, 3);
+    mq_pool_pin_set(&p.slots, (uint32_t)p.published_slots[1].slot, 3);
+    CHECK(mq_index_ring_retract_entry(&p.order, p.published_slots[0].position, 0, p.published_slots[0].slot));
     mq_channel_snapshot_slots(&p.order, 0, &ordered);
     CHECK(ordered.messages == 1);
     mq_channel_snapshot_views(&p.slots, &ordered, holdings);
@@ -303,7 +304,7 @@ static uint64_t seen[LENGTH];
 
 static void begin_records(uint64_t flags) {
     mq_record_config shape = {.length = LENGTH, .item_bytes = ITEM, .copies = 2, .flags = flags};
-    uint64_t bytes = mq_record_file_bytes(&shape);
+    uint64_t bytes = mq_record_compute_file_bytes(&shape);
     record = zeros(bytes);
     mq_record_header_init(record, &shape, 1, 1, "test");
     memset(&records, 0, sizeof records), memset(seen, 0, sizeof seen);
@@ -317,7 +318,7 @@ static void write_at(uint64_t index, int64_t time) {
     uint8_t value[ITEM] = {(uint8_t)(index + 1)};
     uint64_t done = 0;
     mq_element_selection one = {.first = index, .count = 1};
-    CHECK(mq_vector_write(&writer, &one, value, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN);
+    CHECK(mq_vector_write_elements(&writer, &one, value, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN);
 }
 
 TEST(record_source_gives_each_element_that_changed_once) {
@@ -346,7 +347,7 @@ TEST(board_source_gives_values_of_named_keys) {
     mq_source_message taken;
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_add_key(&records.parts, "key", 3) == 0);
-    mq_board_write(&writer, 0, "value", 5, 9);
+    mq_board_write_value(&writer, 0, "value", 5, 9);
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == 5);
     room.bytes = 5;
     CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK);
@@ -360,15 +361,15 @@ TEST(census_of_records_separates_present_from_previous_owners) {
     mq_record_summary found;
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_add_key(&records.parts, "key", 3) == 0 &&
-          mq_record_claim_owner_word(&writer, &records.parts.keys[0].owner));
-    mq_board_write(&writer, 0, "value", 5, 9);
+          mq_record_acquire_owner_word(&writer, &records.parts.key_table[0].owner));
+    mq_board_write_value(&writer, 0, "value", 5, 9);
     CHECK(mq_cell_try_acquire(mq_cell_version_word(&records.parts, 1), writer.owner) == 0);
-    mq_record_summarize(&records.parts, &found);
+    mq_record_summarize_file(&records.parts, &found);
     CHECK(found.elements_written == 1 && found.locked == 1 && found.orphaned == 0 && found.last_time_ns == 9 &&
           found.last_index == 0);
     CHECK(found.rows[0].locked == 1 && found.rows[0].keys == 1);
     mq_store_release_u64(&record->rows[0].at.generation, 2); /* the row has another owner */
-    mq_record_summarize(&records.parts, &found);
+    mq_record_summarize_file(&records.parts, &found);
     CHECK(found.locked == 1 && found.orphaned == 1 && found.rows[0].locked == 0 && found.rows[0].keys == 0);
 }
 

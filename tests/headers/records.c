@@ -25,7 +25,7 @@ static void open_writer(mq_record_writer *w, unsigned row) {
 static void begin(uint64_t copies, uint64_t flags) {
     mq_record_config shape = {.length = LENGTH, .item_bytes = ITEM, .copies = copies, .flags = flags};
     forget_steps();
-    uint64_t bytes = mq_record_file_bytes(&shape);
+    uint64_t bytes = mq_record_compute_file_bytes(&shape);
     record = zeros(bytes);
     mq_record_header_init(record, &shape, 1, 1, "test");
     CHECK(mq_record_header_check(record, bytes, &parts) == MQ_FILE_VALID);
@@ -39,13 +39,13 @@ static mq_vector_status write_at(mq_record_writer *w, uint64_t index, uint64_t n
     item value = item_of(number);
     uint64_t done = 0;
     mq_element_selection which = {.first = index, .count = 1};
-    return mq_vector_write(w, &which, (uint8_t *)&value, time, NULL, 0, &done);
+    return mq_vector_write_elements(w, &which, (uint8_t *)&value, time, NULL, 0, &done);
 }
 
 static bool has(uint64_t index, uint64_t number) {
     item value, expected = item_of(number);
     mq_element_selection which = {.first = index, .count = 1};
-    return mq_vector_read(&parts, &which, (uint8_t *)&value) == 1 && !memcmp(&value, &expected, sizeof value);
+    return mq_vector_read_elements(&parts, &which, (uint8_t *)&value) == 1 && !memcmp(&value, &expected, sizeof value);
 }
 
 static uint64_t version_of(uint64_t index) { return mq_load_acquire_u64(mq_cell_version_word(&parts, index)); }
@@ -57,7 +57,7 @@ TEST(exclusive_write_asks_for_sleepers_after_a_fence) {
     mq_eventcount_prepare_wait_mp(&record->eventcount);
     forget_steps();
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(in_order("mq_cell_commit_exclusive: stored version", "*: fenced seq_cst",
+    CHECK(in_order("mq_cell_commit_exclusive_write: stored version", "*: fenced seq_cst",
                    "mq_eventcount_has_waiters_mp: loaded word"));
     CHECK(wakes(&record->eventcount) == 1 && has(2, 7));
 }
@@ -67,7 +67,7 @@ TEST(shared_write_asks_for_sleepers_after_its_exchange) {
     mq_eventcount_prepare_wait_mp(&record->eventcount);
     forget_steps();
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
-    CHECK(in_order("mq_cell_commit: exchanged version", "mq_eventcount_has_waiters_mp: loaded word"));
+    CHECK(in_order("mq_cell_commit_write: exchanged version", "mq_eventcount_has_waiters_mp: loaded word"));
     CHECK(wakes(&record->eventcount) == 1 && has(2, 7));
     CHECK(mq_load_relaxed_u64(&one.row->written) == 1);
 }
@@ -76,7 +76,7 @@ TEST(write_fills_a_copy_after_a_fence) {
     begin(2, MQ_RECORD_EXCLUSIVE);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
     CHECK(in_order("mq_cell_begin_write: fenced release", "mq_cell_begin_write: stored copy", "*: copied to value",
-                   "mq_cell_commit_exclusive: stored version"));
+                   "mq_cell_commit_exclusive_write: stored version"));
 }
 
 static void old_or_new_value(void) { CHECK(has(2, 7) || has(2, 8)); }
@@ -94,23 +94,24 @@ TEST(element_has_the_old_or_the_new_value_at_each_step) {
 TEST(times_of_writes_do_not_go_back) {
     int64_t written = 0;
     mq_element_selection which = {.first = 2, .count = 1};
-    mq_vector_read_info reading = {.time_ns = &written};
+    mq_vector_read_info reading = {.write_times_ns = &written};
     begin(2, MQ_RECORD_EXCLUSIVE);
     CHECK(write_at(&one, 2, 7, 1000) == MQ_VECTOR_WRITTEN);
     CHECK(write_at(&one, 2, 8, 990) == MQ_VECTOR_WRITTEN);
-    CHECK(mq_vector_read_with_info(&parts, &which, NULL, &reading) == 1 && written == 1000);
+    CHECK(mq_vector_read_elements_with_info(&parts, &which, NULL, &reading) == 1 && written == 1000);
     CHECK(write_at(&one, 2, 9, 1001) == MQ_VECTOR_WRITTEN);
-    CHECK(mq_vector_read_with_info(&parts, &which, NULL, &reading) == 1 && written == 1001);
+    CHECK(mq_vector_read_elements_with_info(&parts, &which, NULL, &reading) == 1 && written == 1001);
 }
 
 TEST(times_that_wrap_never_say_never_written) {
     for (uint64_t copies = 2; copies <= 4; copies += 2) {
         begin(copies, MQ_RECORD_EXCLUSIVE);
-        mq_store_release_u64(mq_cell_version_word(&parts, 2), (MQ_CELL_COUNT_MAX - 1) << MQ_CELL_COUNT_SHIFT);
+        mq_store_release_u64(mq_cell_version_word(&parts, 2), (MQ_CELL_WRITE_COUNT_MAX - 1) << MQ_CELL_COUNT_SHIFT);
         for (uint64_t number = 1; number <= 4; number++) {
             CHECK(write_at(&one, 2, number, 1) == MQ_VECTOR_WRITTEN);
             CHECK(mq_cell_write_count(version_of(2)) != 0 && has(2, number));
-            CHECK(mq_cell_writes_between(&parts, MQ_CELL_COUNT_MAX - 1, mq_cell_write_count(version_of(2))) == number);
+            CHECK(mq_cell_count_writes_between(&parts, MQ_CELL_WRITE_COUNT_MAX - 1,
+                                               mq_cell_write_count(version_of(2))) == number);
         }
     }
 }
@@ -119,13 +120,13 @@ TEST(write_to_an_element_that_another_one_holds_fails) {
     begin(2, 0);
     CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), two.owner) == 0);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_LOCKED);
-    CHECK(mq_cell_owner(version_of(2)) == two.owner);
+    CHECK(mq_cell_version_owner(version_of(2)) == two.owner);
     CHECK(!mq_record_steal_element(&one, mq_cell_version_word(&parts, 2))); /* it lives */
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_UNKNOWN;
     CHECK(!mq_record_steal_element(&one, mq_cell_version_word(&parts, 2)));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
     CHECK(mq_record_steal_element(&one, mq_cell_version_word(&parts, 2)));
-    CHECK(mq_cell_owner(version_of(2)) == one.owner && mq_cell_write_count(version_of(2)) == 0);
+    CHECK(mq_cell_version_owner(version_of(2)) == one.owner && mq_cell_write_count(version_of(2)) == 0);
 }
 
 static void another_takes(unsigned time) {
@@ -137,7 +138,7 @@ TEST(take_that_another_one_overtakes_fails) {
     begin(2, 0);
     meet("mq_cell_try_acquire: loaded version", another_takes);
     CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), one.owner) != 0);
-    CHECK(mq_cell_owner(version_of(2)) == two.owner);
+    CHECK(mq_cell_version_owner(version_of(2)) == two.owner);
 }
 
 static void holder_changes(unsigned time) {
@@ -156,7 +157,7 @@ TEST(wrest_takes_nothing_from_the_next_owner_of_a_row) {
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
     meet("mq_record_steal_element: loaded version", holder_changes);
     CHECK(!mq_record_steal_element(&one, mq_cell_version_word(&parts, 2)));
-    CHECK(mq_cell_owner(version_of(2)) == two.owner);
+    CHECK(mq_cell_version_owner(version_of(2)) == two.owner);
 }
 
 TEST(turn_of_an_element_that_was_wrested_reports_it) {
@@ -164,8 +165,8 @@ TEST(turn_of_an_element_that_was_wrested_reports_it) {
     mq_u64 *version = mq_cell_version_word(&parts, 2);
     CHECK(mq_cell_try_acquire(version, one.owner) == 0);
     mq_store_release_u64(version, two.owner);
-    CHECK(!mq_cell_commit(&parts, version, one.owner));
-    CHECK(mq_cell_owner(version_of(2)) == two.owner);
+    CHECK(!mq_cell_commit_write(&parts, version, one.owner));
+    CHECK(mq_cell_version_owner(version_of(2)) == two.owner);
 }
 
 TEST(join_releases_the_elements_of_the_dead_owner_of_its_row) {
@@ -173,21 +174,21 @@ TEST(join_releases_the_elements_of_the_dead_owner_of_its_row) {
     CHECK(write_at(&two, 3, 7, 1) == MQ_VECTOR_WRITTEN);
     CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), one.owner) == 0);
     CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 3), two.owner) == 0);
-    CHECK(mq_record_claim_owner_word(&two, &record->owner));
+    CHECK(mq_record_acquire_owner_word(&two, &record->owner));
     open_writer(&two, 1);
-    CHECK(mq_cell_owner(version_of(2)) == one.owner);
-    CHECK(mq_cell_owner(version_of(3)) == 0 && mq_cell_write_count(version_of(3)) == 1 && has(3, 7));
+    CHECK(mq_cell_version_owner(version_of(2)) == one.owner);
+    CHECK(mq_cell_version_owner(version_of(3)) == 0 && mq_cell_write_count(version_of(3)) == 1 && has(3, 7));
     CHECK(mq_load_acquire_u64(&record->owner) == 0);
 }
 
 TEST(claim_takes_from_the_dead_alone) {
     begin(2, 0);
-    CHECK(mq_record_claim_owner_word(&two, &record->owner));
-    CHECK(!mq_record_claim_owner_word(&one, &record->owner) && !mq_record_claim_owner_word(&two, &record->owner));
+    CHECK(mq_record_acquire_owner_word(&two, &record->owner));
+    CHECK(!mq_record_acquire_owner_word(&one, &record->owner) && !mq_record_acquire_owner_word(&two, &record->owner));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_UNKNOWN;
-    CHECK(!mq_record_claim_owner_word(&one, &record->owner));
+    CHECK(!mq_record_acquire_owner_word(&one, &record->owner));
     lives[MQ_RECORD_ROW_BYTE + 1] = MQ_DEAD;
-    CHECK(mq_record_claim_owner_word(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.owner);
+    CHECK(mq_record_acquire_owner_word(&one, &record->owner) && mq_load_acquire_u64(&record->owner) == one.owner);
     mq_record_release_owner_word(&two, &record->owner); /* another writer owns it by now */
     CHECK(mq_load_acquire_u64(&record->owner) == one.owner);
 }
@@ -280,9 +281,10 @@ TEST(write_goes_on_where_it_was_interrupted) {
     for (uint64_t i = 0; i < LENGTH; i++)
         values[i] = item_of(i + 1);
     CHECK(mq_cell_try_acquire(mq_cell_version_word(&parts, 2), two.owner) == 0);
-    CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_LOCKED && done == 2);
-    CHECK(mq_cell_commit(&parts, mq_cell_version_word(&parts, 2), two.owner));
-    CHECK(mq_vector_write(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN && done == LENGTH);
+    CHECK(mq_vector_write_elements(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_LOCKED && done == 2);
+    CHECK(mq_cell_commit_write(&parts, mq_cell_version_word(&parts, 2), two.owner));
+    CHECK(mq_vector_write_elements(&one, &all, (uint8_t *)values, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN &&
+          done == LENGTH);
     for (uint64_t i = 0; i < LENGTH; i++)
         CHECK(has(i, i + 1));
     CHECK(mq_load_relaxed_u64(&one.row->written) == LENGTH);
@@ -315,38 +317,39 @@ TEST(board_value_has_its_length) {
     CHECK(mq_board_add_key(&parts, "first", 5) == 0);
     mq_eventcount_prepare_wait_mp(&record->eventcount);
     forget_steps();
-    mq_board_write(&one, 0, "value", 5, 9);
-    CHECK(in_order("mq_cell_commit_exclusive: stored version", "*: fenced seq_cst",
+    mq_board_write_value(&one, 0, "value", 5, 9);
+    CHECK(in_order("mq_cell_commit_exclusive_write: stored version", "*: fenced seq_cst",
                    "mq_eventcount_has_waiters_mp: loaded word"));
     CHECK(wakes(&record->eventcount) == 1);
-    const uint8_t *bytes = mq_board_read_begin(&parts, 0, &value);
+    const uint8_t *bytes = mq_board_value_read_begin(&parts, 0, &value);
     CHECK(value.length == 5 && value.time_ns == 9 && !memcmp(bytes, "value", 5));
-    CHECK(mq_board_read_valid(&parts, 0, &value));
-    mq_board_write(&one, 0, "other", 5, 10);
-    CHECK(!mq_board_read_valid(&parts, 0, &value));
+    CHECK(mq_board_value_read_valid(&parts, 0, &value));
+    mq_board_write_value(&one, 0, "other", 5, 10);
+    CHECK(!mq_board_value_read_valid(&parts, 0, &value));
 }
 
 TEST(board_value_longer_than_the_limit_is_corrupt) {
     mq_board_value_copy value;
     begin(2, MQ_RECORD_BOARD);
-    mq_u64 *length = mq_cell_copy_at(&parts, mq_cell_version_word(&parts, 0), 0) + 1;
+    mq_u64 *length = mq_cell_value_copy_at(&parts, mq_cell_version_word(&parts, 0), 0) + 1;
     mq_store_relaxed_u64(length, ITEM - 8);
-    mq_board_read_begin(&parts, 0, &value);
+    mq_board_value_read_begin(&parts, 0, &value);
     CHECK(!value.is_corrupt && value.length == ITEM - 8);
     mq_store_relaxed_u64(length, ITEM - 7);
-    mq_board_read_begin(&parts, 0, &value);
+    mq_board_value_read_begin(&parts, 0, &value);
     CHECK(value.is_corrupt && value.length == 0);
 }
 
 TEST(leave_lets_go_of_the_keys_of_its_owner_alone) {
     void *liveness_token = &holds[0];
     begin(2, MQ_RECORD_BOARD);
-    CHECK(mq_record_claim_owner_word(&one, &parts.keys[0].owner) &&
-          mq_record_claim_owner_word(&two, &parts.keys[1].owner));
-    CHECK(mq_record_claim_owner_word(&one, &parts.keys[LENGTH - 1].owner) &&
-          mq_record_claim_owner_word(&one, &record->owner));
+    CHECK(mq_record_acquire_owner_word(&one, &parts.key_table[0].owner) &&
+          mq_record_acquire_owner_word(&two, &parts.key_table[1].owner));
+    CHECK(mq_record_acquire_owner_word(&one, &parts.key_table[LENGTH - 1].owner) &&
+          mq_record_acquire_owner_word(&one, &record->owner));
     mq_record_unregister_writer(&one, 100, &liveness_token);
-    CHECK(mq_load_acquire_u64(&parts.keys[0].owner) == 0 && mq_load_acquire_u64(&parts.keys[LENGTH - 1].owner) == 0);
-    CHECK(mq_load_acquire_u64(&parts.keys[1].owner) == two.owner && mq_load_acquire_u64(&record->owner) == 0);
+    CHECK(mq_load_acquire_u64(&parts.key_table[0].owner) == 0 &&
+          mq_load_acquire_u64(&parts.key_table[LENGTH - 1].owner) == 0);
+    CHECK(mq_load_acquire_u64(&parts.key_table[1].owner) == two.owner && mq_load_acquire_u64(&record->owner) == 0);
     CHECK(mq_load_acquire_u64(&record->rows[0].at.participant.uid) == 0 && !liveness_token);
 }

@@ -1,5 +1,5 @@
 /* Unit tests of headers, in one thread. Each access to shared memory by the headers that are included after this one is a
- * step with a name such as "mq_pool_pin_set: set &slots->pool->pins[slot].holders". A test can
+ * step with a name such as "mq_pool_pin_set: set &slots->pool_header->pins[slot].holders". A test can
  *
  *   meet(PATTERN, act)        let another participant act after each step whose name matches (fnmatch)
  *   hold_at_each_step(check)  check an invariant after each step, because the participant may be killed or stopped there

@@ -79,7 +79,7 @@ GOLDEN: Golden = {
         "room": (168, 24),
         "": (0, 192),
     },
-    "mq_pool": {
+    "mq_pool_header": {
         "magic": (0, 8),
         "version": (8, 8),
         "total_bytes": (16, 8),
@@ -130,14 +130,14 @@ CONSTANTS = {
     "MQ_POOL_MAGIC": 0x314C4F4F50515347,
     "MQ_POOL_VERSION": 1,
     "MQ_POOL_SLOTS_MAX": 16384,
-    "MQ_NODE_NAME": 48,
+    "MQ_NODE_NAME_BYTES": 48,
 }
 # Sections of docs/internals/channel-protocol.md, and the struct that each has a table of.
 SECTIONS = {
     "The channel file": "mq_channel_header",
     "A publisher's row": "mq_channel_publisher_row",
     "A subscriber's row": "mq_channel_subscriber_row",
-    "The pool": "mq_pool",
+    "The pool": "mq_pool_header",
     "A slot": "mq_pool_slot",
 }
 

@@ -65,10 +65,10 @@ CONSTANTS = {
     "MQ_RECORD_KEY_BYTES": 112,
     "MQ_RECORD_EXCLUSIVE": 1,
     "MQ_RECORD_BOARD": 2,
-    "MQ_RECORD_LINE": 64,
-    "MQ_RECORD_ITEM_MAX": 1 << 30,
-    "MQ_RECORD_LENGTH_MAX": (1 << 31) - 1,
-    "MQ_RECORD_BYTES_MAX": 1 << 40,
+    "MQ_RECORD_CACHE_LINE_BYTES": 64,
+    "MQ_RECORD_ITEM_BYTES_MAX": 1 << 30,
+    "MQ_RECORD_ELEMENTS_MAX": (1 << 31) - 1,
+    "MQ_RECORD_FILE_BYTES_MAX": 1 << 40,
     "MQ_CELL_COUNT_SHIFT": 24,
     "MQ_CELL_ROW_SHIFT": 16,
     "MQ_CELL_AHEAD_NS": 1_000_000_000,
@@ -118,12 +118,12 @@ int main(void) {
             mq_record_config shape = {.length = 3, .item_bytes = item, .copies = copies};
             static _Alignas(64) mq_record_header record;
             mq_record_file_parts parts;
-            uint64_t bytes = mq_record_set_file_parts(&parts, &record, &shape);
+            uint64_t bytes = mq_record_compute_file_parts(&parts, &record, &shape);
             mq_u64 *second = mq_cell_version_word(&parts, 1);
             printf("%llu %llu %llu %llu %llu", (unsigned long long)item, (unsigned long long)copies,
                    (unsigned long long)parts.copy_stride, (unsigned long long)parts.stride, (unsigned long long)bytes);
             for (uint64_t times = 0; times < 5; times++)
-                printf(" %ld", (long)((uint8_t *)mq_cell_copy_at(&parts, second, times) - (uint8_t *)&record));
+                printf(" %ld", (long)((uint8_t *)mq_cell_value_copy_at(&parts, second, times) - (uint8_t *)&record));
             printf("\\n");
         }
     return 0;
@@ -189,15 +189,15 @@ def test_documentation_tells_the_same_cells() -> None:
 
 
 def test_limits_are_the_same_in_headers_and_arguments() -> None:
-    assert CONSTANTS["MQ_RECORD_LENGTH_MAX"] == options.LENGTH_MAX
-    assert CONSTANTS["MQ_RECORD_ITEM_MAX"] == options.ITEM_BYTES_MAX
-    assert CONSTANTS["MQ_RECORD_BYTES_MAX"] == options.FILE_BYTES_MAX
+    assert CONSTANTS["MQ_RECORD_ELEMENTS_MAX"] == options.ELEMENTS_MAX
+    assert CONSTANTS["MQ_RECORD_ITEM_BYTES_MAX"] == options.ITEM_BYTES_MAX
+    assert CONSTANTS["MQ_RECORD_FILE_BYTES_MAX"] == options.FILE_BYTES_MAX
     assert CONSTANTS["MQ_RECORD_ROWS"] == options.WRITERS_MAX
     assert CONSTANTS["MQ_RECORD_KEY_BYTES"] == options.KEY_BYTES_MAX + 1
     assert GOLDEN["mq_record_header"][""][1] == options.HEADER_BYTES
     assert GOLDEN["mq_record_key"][""][1] == options.KEY_ENTRY_BYTES
     marks = 8 + 64 + 64 + 1 + 1 + 6  # version, identity, layout, their lengths
-    assert GOLDEN["mq_record_header"]["schema_data"][1] == options.SCHEMA_DATA_MAX + marks
+    assert GOLDEN["mq_record_header"]["schema_data"][1] == options.SCHEMA_DATA_BYTES_MAX + marks
 
 
 # ---- what the library writes ----

@@ -138,7 +138,7 @@ def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None
     recorder = start()
     for life in (1, 2):
         channel = msgq.Channel("c")
-        inode = channel._file.inode
+        inode = channel._channel_file.inode
         wait_until(lambda: [one.source.inode for one in recorder._sources.all.values()] == [inode])  # noqa: B023
         publisher = channel.publisher()
         publisher.send(b"%d" % life)

@@ -59,8 +59,8 @@ static void remove_dead_pools(const mq_index_ring *order) {
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         uint64_t newest, uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
         if (uid && mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD &&
-            (!mq_channel_count_pool_entries(order, (unsigned)i, &newest) || i % 2)) {
-            mq_channel_retract_all_entries(order, (unsigned)i);
+            (!mq_channel_count_row_entries(order, (unsigned)i, &newest) || i % 2)) {
+            mq_channel_retract_row_entries(order, (unsigned)i);
             mq_channel_release_row(&header->publishers[i]);
         }
     }
@@ -69,18 +69,18 @@ static void remove_dead_pools(const mq_index_ring *order) {
 
 /* As register_publisher. False: so many were there that it is enough. */
 static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots) {
-    char node[MQ_NODE_NAME] = "stress";
+    char node[MQ_NODE_NAME_BYTES] = "stress";
     memset(p, 0, sizeof *p);
     p->header = header;
     p->liveness_file = &liveness_file;
-    mq_channel_order(header, &p->order);
+    mq_channel_load_index_ring(header, &p->order);
     pthread_mutex_lock(&lock);
     remove_dead_pools(&p->order);
     int row = mq_channel_find_free_row(header, &liveness_file, liveness_token);
     if (row != MQ_NO_ROW && pools_made + 1 < POOLS_MAX) {
         uint64_t uid = ++pools_made;
-        size_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride(8 * WORDS);
-        mq_pool *pool = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+        size_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride_bytes(8 * WORDS);
+        mq_pool_header *pool = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
         memset((void *)pool, 0, bytes);
         mq_pool_header_init(pool, bytes, slots, 8 * WORDS, 4096, 1, uid, 1, node);
         if (mq_pool_header_check(pool, bytes, 1, uid, &pools[uid]))
@@ -224,10 +224,10 @@ static void view_one(reader *r, const mq_channel_message *m) {
 static void come(reader *r, bool views, uint64_t history) {
     static uint64_t uids;
     memset(r, 0, sizeof *r);
-    char node[MQ_NODE_NAME] = "stress";
+    char node[MQ_NODE_NAME_BYTES] = "stress";
     r->viewer = MQ_NO_ROW;
     pthread_mutex_lock(&lock);
-    mq_row_table row_table = mq_channel_subscriber_table(header, MQ_CHANNEL_SUBSCRIBERS);
+    mq_row_table row_table = mq_channel_subscriber_row_table(header, MQ_CHANNEL_SUBSCRIBERS);
     r->c.row = &header->subscribers[mq_row_table_reserve(&row_table, &liveness_file, &r->row_token)];
     r->row_uid = ++uids;
     mq_channel_subscriber_register(r->c.row, &self, r->row_uid, r->row_token != NULL, node);
@@ -308,7 +308,7 @@ int main(int argc, char **argv) {
     liveness_file.device = found.st_dev;
     liveness_file.inode = found.st_ino;
     mq_channel_header_init(header, MQ_CHANNEL_PUBSUB, 0, 1, "stress");
-    mq_channel_configure(header, (mq_channel_config){.capacity = CAPACITY, .publishers = MQ_CHANNEL_PUBLISHERS});
+    mq_channel_store_config(header, (mq_channel_config){.capacity = CAPACITY, .publishers = MQ_CHANNEL_PUBLISHERS});
     for (uintptr_t i = 0; i < PUBLISHERS + SUBSCRIBERS; i++)
         pthread_create(&threads[i], NULL, i < PUBLISHERS ? run_publisher : run_subscriber,
                        (void *)(i < PUBLISHERS ? i : i - PUBLISHERS));
@@ -324,7 +324,7 @@ int main(int argc, char **argv) {
            (unsigned long long)joined, (unsigned long long)copied, (unsigned long long)viewed,
            (unsigned long long)missed, (unsigned long long)lapped, (unsigned long long)died, (unsigned long long)left);
     for (uint32_t uid = 1; uid <= pools_made; uid++)
-        free(pools[uid].pool);
+        free(pools[uid].pool_header);
     free(header);
     return 0;
 }

@@ -53,7 +53,7 @@ static void count(const int64_t *list, uint64_t done) {
 /* Some elements in one call, each with its value. */
 static void write_some(member *m, const int64_t *list, uint64_t n, const uint64_t *firsts) {
     static _Thread_local uint64_t values[CHAIN * WORDS_MAX];
-    mq_element_selection which = {.list = list, .count = n};
+    mq_element_selection which = {.indices = list, .count = n};
     uint64_t done = 0;
     for (uint64_t k = 0; k < n; k++)
         fill(values + k * now.words, firsts[k], now.words);
@@ -61,7 +61,7 @@ static void write_some(member *m, const int64_t *list, uint64_t n, const uint64_
     for (;;) {
         uint64_t before = done;
         mq_vector_status status =
-            mq_vector_write(&m->w, &which, (const uint8_t *)values, mq_monotonic_ns(), NULL, deadline, &done);
+            mq_vector_write_elements(&m->w, &which, (const uint8_t *)values, mq_monotonic_ns(), NULL, deadline, &done);
         count(list + before, done - before);
         if (status == MQ_VECTOR_WRITTEN)
             break;
@@ -91,8 +91,8 @@ static bool write_known(member *m, uint64_t i, uint64_t writer) {
     }
     mq_copy_to_shared(to, value, 8 * now.words);
     if (alone)
-        mq_cell_commit_exclusive(&parts, version);
-    else if (!mq_cell_commit(&parts, version, m->w.owner))
+        mq_cell_commit_exclusive_write(&parts, version);
+    else if (!mq_cell_commit_write(&parts, version, m->w.owner))
         wrong("others write our element", i, mq_load_acquire_u64(version));
     count(&index, 1);
     mq_record_notify_written(&m->w, 1, alone);
@@ -146,14 +146,14 @@ static bool write_key(member *m, uint64_t writer) {
     uint64_t i = mq_board_find_key(&parts, key, bytes, 0);
     if (i == MQ_BOARD_NO_KEY)
         i = mq_board_add_key(&parts, key, bytes);
-    bool ours = i != MQ_BOARD_NO_KEY && mq_record_claim_owner_word(&m->w, &parts.keys[i].owner);
+    bool ours = i != MQ_BOARD_NO_KEY && mq_record_acquire_owner_word(&m->w, &parts.key_table[i].owner);
     unlock_file(m);
     all->refused += !ours;
     int64_t index = (int64_t)i;
     for (uint32_t rounds = ours ? below(64) : 0; rounds && !all->stop; rounds--) {
         uint64_t words = 1 + below((uint32_t)most);
         fill(value, stamp(writer, true, times_of(i) + 1), words);
-        mq_board_write(&m->w, i, value, 8 * words, mq_monotonic_ns());
+        mq_board_write_value(&m->w, i, value, 8 * words, mq_monotonic_ns());
         count(&index, 1);
         await(i);
     }
@@ -163,7 +163,7 @@ static bool write_key(member *m, uint64_t writer) {
         return false;
     }
     if (ours)
-        mq_record_release_owner_word(&m->w, &parts.keys[i].owner);
+        mq_record_release_owner_word(&m->w, &parts.key_table[i].owner);
     return true;
 }
 
@@ -205,10 +205,10 @@ static void read_all(uint64_t *last, int64_t *written) {
     uint64_t times[ELEMENTS];
     int64_t when[ELEMENTS];
     mq_element_selection which = {.count = ELEMENTS};
-    mq_vector_read_info reading = {.count = times, .time_ns = when};
+    mq_vector_read_info reading = {.write_counts = times, .write_times_ns = when};
     bool known = below(2);
-    uint64_t done = known ? mq_vector_read_with_info(&parts, &which, (uint8_t *)values, &reading)
-                          : mq_vector_read(&parts, &which, (uint8_t *)values);
+    uint64_t done = known ? mq_vector_read_elements_with_info(&parts, &which, (uint8_t *)values, &reading)
+                          : mq_vector_read_elements(&parts, &which, (uint8_t *)values);
     for (uint64_t i = 0; i < done; i++) {
         const uint64_t *value = values + i * now.words;
         uint64_t first = value[0];
@@ -231,11 +231,11 @@ static void read_key(uint64_t *last) {
     if (i == MQ_BOARD_NO_KEY)
         return;
     for (;;) {
-        const uint8_t *at = mq_board_read_begin(&parts, i, &found);
+        const uint8_t *at = mq_board_value_read_begin(&parts, i, &found);
         if (!found.count)
             return;
         mq_copy_from_shared(value, at, found.length);
-        if (mq_board_read_valid(&parts, i, &found))
+        if (mq_board_value_read_valid(&parts, i, &found))
             break;
     }
     if (!found.length || found.length % 8)
@@ -262,11 +262,11 @@ static void *run_snapshots(void *argument) {
     uint64_t times[CHAIN], last[CHAIN] = {0};
     mq_record_file_parts view = parts;
     mq_element_selection which = {.count = CHAIN};
-    mq_vector_read_info reading = {.count = times};
+    mq_vector_read_info reading = {.write_counts = times};
     view.config.length = CHAIN;
     chance = (uint64_t)(uintptr_t)argument;
     while (!all->stop && !(now.flags & BOARD)) {
-        if (mq_vector_read_with_info(&view, &which, (uint8_t *)values, &reading) != CHAIN)
+        if (mq_vector_read_elements_with_info(&view, &which, (uint8_t *)values, &reading) != CHAIN)
             continue;
         int tries = 1000;
         while (tries && !mq_vector_snapshot_step(&view, (uint8_t *)values, times))
@@ -288,8 +288,8 @@ static void *run_snapshots(void *argument) {
 static void *run_sleeper(void *argument) {
     uint64_t me = (uint64_t)(uintptr_t)argument, seen[ELEMENTS] = {0}, times[ELEMENTS];
     int64_t found[ELEMENTS];
-    mq_vector_poll_state outlook = {.parts = &parts, .seen = seen};
-    mq_vector_read_info reading = {.count = times};
+    mq_vector_poll_state outlook = {.parts = &parts, .seen_write_counts = seen};
+    mq_vector_read_info reading = {.write_counts = times};
     while (!all->over) {
         uint32_t announced = mq_eventcount_prepare_wait_mp(&parts.header->eventcount);
         if (!mq_vector_is_readable(&outlook) && !all->over) {
@@ -298,8 +298,8 @@ static void *run_sleeper(void *argument) {
             all->woken++;
         }
         uint64_t n = mq_vector_collect_changed(&parts, seen, 0, found, ELEMENTS);
-        mq_element_selection which = {.list = found, .count = n};
-        uint64_t done = mq_vector_read_with_info(&parts, &which, NULL, &reading);
+        mq_element_selection which = {.indices = found, .count = n};
+        uint64_t done = mq_vector_read_elements_with_info(&parts, &which, NULL, &reading);
         for (uint64_t k = 0; k < done; k++) {
             forward(&seen[found[k]], times[k], "a change goes back");
             all->seen[me][found[k]] = times[k];
@@ -336,7 +336,7 @@ static void run_process(uint64_t number) {
 static void make_file(void) {
     struct stat found;
     mq_record_config shape = {ELEMENTS, 8 * now.words, now.copies, now.flags};
-    uint64_t bytes = mq_record_file_bytes(&shape);
+    uint64_t bytes = mq_record_compute_file_bytes(&shape);
     liveness_file.fd = memfd_create("record", MFD_CLOEXEC);
     if (!bytes || liveness_file.fd < 0 || ftruncate(liveness_file.fd, (off_t)bytes) || fstat(liveness_file.fd, &found))
         wrong("no file", bytes, 0);
@@ -366,9 +366,9 @@ static void settle(uint64_t killed) {
         write_some(&m, &i, 1, &(uint64_t){stamp(THREADS_WRITE + PROCESSES_MAX, true, times_of((uint64_t)i) + 1)});
     go(&m, false);
     for (uint64_t i = 0; i < ELEMENTS && !(now.flags & BOARD); i++)
-        if (mq_cell_owner(mq_load_acquire_u64(mq_cell_version_word(&parts, i))))
+        if (mq_cell_version_owner(mq_load_acquire_u64(mq_cell_version_word(&parts, i))))
             wrong("an element is somebody's", i, mq_load_acquire_u64(mq_cell_version_word(&parts, i)));
-    munmap(parts.header, parts.elements - (uint8_t *)parts.header + ELEMENTS * parts.stride);
+    munmap(parts.header, parts.elements_base - (uint8_t *)parts.header + ELEMENTS * parts.stride);
     close(liveness_file.fd);
 }
 

@@ -121,7 +121,7 @@ static bool come(member *m) {
         wrong("no row", (uint64_t)row, 0);
     m->uid = ++all->uids;
     mq_record_register_writer(&m->w, (unsigned)row, &self, m->uid, true);
-    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_claim_owner_word(&m->w, &parts.header->owner);
+    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_acquire_owner_word(&m->w, &parts.header->owner);
     if (!ours)
         mq_record_unregister_writer(&m->w, m->uid, &m->liveness_token);
     unlock_file(m);

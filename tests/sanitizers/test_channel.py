@@ -32,13 +32,14 @@ RELAXED = {
     ),
     "unpin": (
         "channel/pool.h",
-        "mq_fetch_and_u64(&slots->pool->pins[slot].holders, ~(1ull << viewer));",
-        "atomic_fetch_and_explicit(&slots->pool->pins[slot].holders.value, ~(1ull << viewer), memory_order_relaxed);",
+        "mq_fetch_and_u64(&slots->pool_header->pins[slot].holders, ~(1ull << viewer));",
+        "atomic_fetch_and_explicit(&slots->pool_header->pins[slot].holders.value, ~(1ull << viewer), "
+        "memory_order_relaxed);",
     ),
     "unpin of the other side": (
         "channel/pool.h",
-        "return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);",
-        "return mq_load_relaxed_u64(&slots->pool->pins[slot].holders);",
+        "return mq_load_seq_cst_u64(&slots->pool_header->pins[slot].holders);",
+        "return mq_load_relaxed_u64(&slots->pool_header->pins[slot].holders);",
     ),
 }
 
@@ -71,8 +72,8 @@ MISSING = {
     "helping": ("channel/index_ring.h", "if (ahead == 0)", "if (0)"),
     "the count of what is evicted": (
         "channel/subscriber.h",
-        "mq_channel_skip_lost(s, m->position + 1);\n            stuck",
-        "mq_channel_set_cursor(s, m->position + 1);\n            stuck",
+        "mq_channel_skip_lost(s, m->position + 1);\n            continue;",
+        "mq_channel_set_cursor(s, m->position + 1);\n            continue;",
     ),
 }
 

@@ -41,30 +41,38 @@ def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 MISSING = {
-    "the second look at a version": ("cell.h", "<= parts->shape.copies - 2;", "<= parts->shape.copies + now % 2;"),
+    "the second look at a version": ("cell.h", "parts->config.copies - 2;", "parts->config.copies + now % 2;"),
     "the copy that is filled": (
         "cell.h",
-        "mq_cell_copy_at(parts, version, times + 1)",
-        "mq_cell_copy_at(parts, version, times)",
+        "mq_cell_value_copy_at(parts, version, count + 1)",
+        "mq_cell_value_copy_at(parts, version, count)",
     ),
     "the exchange that takes": (
         "cell.h",
-        "mq_likely(mq_compare_exchange_u64(version, now, now | who)) ? 0",
-        "(mq_store_release_u64(version, now | who), true) ? 0",
+        "mq_likely(mq_compare_exchange_u64(version, now, now | owner)) ? 0",
+        "(mq_store_release_u64(version, now | owner), true) ? 0",
     ),
-    "asking whether a holder lives": ("writer.h", "died && mq_cell_steal", "(died || !died) && mq_cell_steal"),
-    "taking from the dead": ("writer.h", "died && mq_cell_steal", "died && !died && mq_cell_steal"),
+    "asking whether a holder lives": (
+        "writer.h",
+        "is_dead && mq_cell_steal_ownership",
+        "(is_dead || !is_dead) && mq_cell_steal_ownership",
+    ),
+    "taking from the dead": (
+        "writer.h",
+        "is_dead && mq_cell_steal_ownership",
+        "is_dead && !is_dead && mq_cell_steal_ownership",
+    ),
     "who owns all": ("writer.h", "if (life != MQ_DEAD)\n            return false;", "(void)life;"),
     "the rest of a snapshot": (
         "vector.h",
         "        same = false;\n",
-        "        same = i + 1 == parts->shape.length;\n",
+        "        same = i + 1 == parts->config.length;\n",
     ),
     "the wake": ("writer.h", "mq_eventcount_notify_mp(eventcount);", "(void)*eventcount;"),
     "the look for sleepers behind a store": (
         "writer.h",
         "if (mq_unlikely(mq_eventcount_has_waiters_mp(eventcount)))",
-        "if (!alone)",
+        "if (!exclusive)",
     ),
 }
 

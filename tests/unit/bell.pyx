@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from msgq.impl.base.core cimport (
-    CLOSED, WAIT_FOREVER, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_poll_ops,
-    mq_poll_prepare_wait_mp, mq_u32, wait_ready, Waitable,
+    CLOSED, WAIT_FOREVER, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp,
+    mq_poll_ops, mq_poll_prepare_wait_mp, mq_u32, wait_ready, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
 

@@ -309,7 +309,7 @@ def test_the_doctor_sees_views_that_are_kept_long(prefix: str, monkeypatch: pyte
         assert checked()[0] == "ok"
         publisher.send_many([b"x"] * 2)
         assert checked()[0] == "ok", "not for long"
-        monkeypatch.setattr(cleanup, "LONG_VIEW_S", 0.0)
+        monkeypatch.setattr(cleanup, "LONG_HELD_VIEW_S", 0.0)
         status, text = checked()
         assert status == "warning"
         assert f"{os.getpid()} keeps 1 views of old messages" in text

@@ -16,7 +16,7 @@ from msgq.cli.app import app
 from msgq.common import shm_paths
 from msgq.kinds.cleanup import EndpointUsers
 from msgq.kinds.persistent import PersistentKind
-from msgq.records.cleanup import RECORDS
+from msgq.records.cleanup import PERSISTENT_RECORDS
 from tests import command
 from tests.support import SHM, Child, Task
 from tests.unit.test_record_stats import change, declare, held_by, killed, write_one
@@ -241,7 +241,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     names = [f"v{number}" for number in range(30)]
     for name in names:
         make(name)
-    tasks = [Task(lambda: list(RECORDS.remove_unused(names, prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(PERSISTENT_RECORDS.remove_unused(names, prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"records/{name}" for name in names)
     assert files(prefix) == []

@@ -209,7 +209,7 @@ class TestRounds:
             this = tracer.timer("x")
             with this, pytest.raises(ConcurrentUseError), this:
                 pass
-            with tracer.span(None, endpoint="e").with_stamps(5, 7):
+            with tracer.span(None, endpoint="e").set_stamps(5, 7):
                 assert origin.origin_time() == 7
             assert origin.origin_time() == 0
             Task(lambda: tracer.timer("x").__enter__().__exit__(None, None, None)).result()

@@ -23,7 +23,7 @@ static fuzz_memory header_memory, pool_memory[PUBLISHERS];
 static mq_channel_publisher publishers[PUBLISHERS];
 static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
 static mq_process_identity self = {.pid = 7, .name = "fuzz"};
-static char node[MQ_NODE_NAME] = "fuzz";
+static char node[MQ_NODE_NAME_BYTES] = "fuzz";
 static uint64_t capacity;
 
 typedef struct {
@@ -81,7 +81,7 @@ static void scribble(void) {
     case 6: store(header_memory.writable + 8 * fuzz_below(sizeof(mq_channel_header) / 8), fuzz_edge(64)); break;
     case 7: store_in(pool, 8 * fuzz_below(24 + 8 * SLOTS_MAX), fuzz_edge(64)); break;
     default: /* a slot's length, mostly */
-        store_in(pool, PAGE + mq_pool_slot_stride(SLOT_BYTES) * fuzz_below(SLOTS_MAX) + 8 * fuzz_one_in(4),
+        store_in(pool, PAGE + mq_pool_slot_stride_bytes(SLOT_BYTES) * fuzz_below(SLOTS_MAX) + 8 * fuzz_one_in(4),
                  fuzz_edge(2 * SLOT_BYTES));
     }
 }
@@ -99,7 +99,7 @@ static void let_go(reader *r) {
 static void join(unsigned number) {
     mq_channel_publisher *p = &publishers[number];
     uint64_t slots = 2 + fuzz_below(SLOTS_MAX - 1), uid = 1 + number;
-    size_t bytes = mq_pool_header_bytes(slots, PAGE) + slots * mq_pool_slot_stride(SLOT_BYTES);
+    size_t bytes = mq_pool_header_bytes(slots, PAGE) + slots * mq_pool_slot_stride_bytes(SLOT_BYTES);
     for (int i = 0; i < SUBSCRIBERS; i++) {
         let_go(&readers[i]);
         memset(readers[i].c.pools, 0, sizeof readers[i].c.pools);
@@ -107,7 +107,7 @@ static void join(unsigned number) {
     fuzz_use(&pool_memory[number], bytes);
     mq_channel_publisher_free(p);
     memset(p, 0, sizeof *p);
-    mq_pool *pool = (mq_pool *)(void *)pool_memory[number].writable;
+    mq_pool_header *pool = (mq_pool_header *)(void *)pool_memory[number].writable;
     mq_pool_header_init(pool, bytes, slots, SLOT_BYTES, PAGE, 1, uid, 7, node);
     if (mq_pool_header_check(pool, bytes, 1, uid, &p->slots))
         return; /* somebody wrote there before it had a name: there is no such publisher */
@@ -115,7 +115,7 @@ static void join(unsigned number) {
     p->liveness_file = &liveness_file;
     p->row = &header()->publishers[number];
     p->number = number;
-    if (!mq_channel_order(header(), &p->order))
+    if (!mq_channel_load_index_ring(header(), &p->order))
         return;
     check(mq_channel_publisher_init(p), "no memory");
     mq_channel_publisher_register(p->row, &self, true, &p->slots, bytes, 0, node);
@@ -124,7 +124,7 @@ static void join(unsigned number) {
 static void publish(mq_channel_publisher *p) {
     uint8_t message[SLOT_BYTES];
     uint64_t position, size = fuzz_below(SLOT_BYTES + 1);
-    if (!p->published)
+    if (!p->published_slots)
         return;
     int slot = mq_channel_take_free_slot(p);
     check(slot >= MQ_CHANNEL_NO_SLOT && slot < (int)p->slots.slots, "a slot that is none");
@@ -150,7 +150,7 @@ static bool map_pool(reader *r, const mq_channel_message *m) {
         return false;
     fuzz_memory *from = &pool_memory[m->pool_uid - 1];
     bool views = r == &readers[1];
-    mq_pool *pool = (mq_pool *)(void *)(views ? from->writable : from->readable);
+    mq_pool_header *pool = (mq_pool_header *)(void *)(views ? from->writable : from->readable);
     return from->bytes && mq_pool_header_check(pool, from->bytes, 1, m->pool_uid, &r->c.pools[m->row]) == NULL;
 }
 
@@ -226,22 +226,22 @@ static void under_lock(void) {
     mq_index_ring order;
     uint64_t newest;
     mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
-    bool begun = mq_channel_order(header(), &order);
+    bool begun = mq_channel_load_index_ring(header(), &order);
     for (unsigned i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
         if (mq_load_acquire_u64(&header()->publishers[i].pool_uid) &&
             mq_channel_publisher_liveness(header(), &probe, (int)i) == MQ_DEAD) {
-            if (begun && mq_channel_count_pool_entries(&order, i, &newest) && fuzz_one_in(2))
-                mq_channel_retract_all_entries(&order, i);
+            if (begun && mq_channel_count_row_entries(&order, i, &newest) && fuzz_one_in(2))
+                mq_channel_retract_row_entries(&order, i);
             if (fuzz_one_in(2))
                 mq_channel_release_row(&header()->publishers[i]);
         }
     mq_liveness_probe_end(&probe);
     int row = mq_channel_find_free_viewer(header(), &liveness_file, 0);
     check(row >= MQ_NO_ROW && row < MQ_CHANNEL_VIEWERS, "a viewer's row that is none");
-    if (row >= 0 && publishers[0].published)
+    if (row >= 0 && publishers[0].published_slots)
         mq_channel_clear_dead_viewer_pins(&publishers[0].slots, row);
     mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header()->config));
-    mq_channel_configure(header(), g);
+    mq_channel_store_config(header(), g);
 }
 
 static void call(void) {
@@ -258,7 +258,7 @@ static void call(void) {
     case 2:
         fuzz_op = "has more";
         cursor = &readers[fuzz_below(SUBSCRIBERS)].c.cursor;
-        mq_channel_is_readable(
+        mq_channel_subscriber_is_readable(
             &(mq_channel_poll_state){(const mq_channel_header *)(const void *)header_memory.readable, cursor, NULL});
         break;
     case 3:
@@ -282,8 +282,8 @@ static void run_case(void) {
     mq_channel_header_init(header(), MQ_CHANNEL_PUBSUB, 0, 7, node);
     if (fuzz_one_in(4)) /* the stranger settles it */
         scribble();
-    mq_channel_configure(header(),
-                         (mq_channel_config){.capacity = capacity, .publishers = 63, .subscribers = 255, .stamps = 1});
+    mq_channel_store_config(
+        header(), (mq_channel_config){.capacity = capacity, .publishers = 63, .subscribers = 255, .stamps = 1});
     for (unsigned i = 0; i < PUBLISHERS; i++)
         join(i);
     fuzz_calls(OPS, call, rates);
@@ -294,8 +294,9 @@ static void run_case(void) {
 int main(int argc, char **argv) {
     fuzz_map(&header_memory, (sizeof(mq_channel_header) + PAGE - 1) & ~(size_t)(PAGE - 1));
     for (int i = 0; i < PUBLISHERS; i++)
-        fuzz_map(&pool_memory[i], mq_pool_header_bytes(SLOTS_MAX, PAGE) +
-                                      ((SLOTS_MAX * mq_pool_slot_stride(SLOT_BYTES) + PAGE - 1) & ~(size_t)(PAGE - 1)));
+        fuzz_map(&pool_memory[i],
+                 mq_pool_header_bytes(SLOTS_MAX, PAGE) +
+                     ((SLOTS_MAX * mq_pool_slot_stride_bytes(SLOT_BYTES) + PAGE - 1) & ~(size_t)(PAGE - 1)));
     fuzz_scribble = scribble;
     return fuzz_main(argc, argv, run_case, OPS);
 }

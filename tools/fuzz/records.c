@@ -77,7 +77,7 @@ static void contend(void) {
 }
 
 static void scribble_key(void) {
-    mq_record_key *key = &parts.keys[any_element()];
+    mq_record_key *key = &parts.key_table[any_element()];
     switch (fuzz_below(4)) {
     case 0: store(&key->owner, fuzz_one_in(2) ? hostile_name() : fuzz_edge(64)); break;
     case 1: store(&key->named, fuzz_one_in(2) ? fuzz_below(2) : fuzz_edge(8)); break;
@@ -98,8 +98,10 @@ static void scribble(void) {
     case 1:
     case 2:
     case 3: store(version, hostile_version()); break;
-    case 4: store(mq_cell_copy_at(&parts, version, fuzz_below(4)), fuzz_edge(64)); break;                /* its time */
-    case 5: store(mq_cell_copy_at(&parts, version, fuzz_below(4)) + 1, fuzz_edge(2 * ITEM_MOST)); break; /* length */
+    case 4: store(mq_cell_value_copy_at(&parts, version, fuzz_below(4)), fuzz_edge(64)); break; /* its time */
+    case 5:
+        store(mq_cell_value_copy_at(&parts, version, fuzz_below(4)) + 1, fuzz_edge(2 * ITEM_MOST));
+        break; /* length */
     case 6: store((uint64_t *)(void *)row + fuzz_below(sizeof *row / 8), fuzz_edge(8)); break;
     case 7: store(&record()->owner, fuzz_one_in(2) ? hostile_name() : fuzz_edge(64)); break;
     case 8: store((uint64_t *)(void *)&record()->eventcount, fuzz_edge(8)); break;
@@ -136,14 +138,14 @@ static void join(member *m) {
     m->uid = ++uids;
     mq_record_register_writer(&m->w, (unsigned)row, &self, m->uid, m->liveness_token != NULL);
     m->joined = true;
-    if (parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim_owner_word(&m->w, &record()->owner))
+    if (parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_acquire_owner_word(&m->w, &record()->owner))
         leave(m);
 }
 
 /* What a file that passes for sound has. */
 static void check_parts(const mq_record_file_parts *found, uint64_t bytes) {
     uint64_t length = found->config.length, copies = found->config.copies, item = found->config.item_bytes;
-    uint64_t first = (uint64_t)(found->elements - memory.writable);
+    uint64_t first = (uint64_t)(found->elements_base - memory.writable);
     check(length && (copies == 2 || copies == 4) && item, "a shape that is none");
     check(first + length * found->stride <= bytes && length * found->stride / length == found->stride,
           "beyond the file");
@@ -151,9 +153,9 @@ static void check_parts(const mq_record_file_parts *found, uint64_t bytes) {
     check(found->stride < 1ull << 40 && end <= found->stride, "copies beyond their element");
     if (found->config.flags & MQ_RECORD_BOARD) {
         mq_board_value_copy value;
-        check((uint8_t *)(found->keys + length) <= found->elements, "keys among the elements");
+        check((uint8_t *)(found->key_table + length) <= found->elements_base, "keys among the elements");
         check(mq_board_value_bytes(found) < item, "values beyond their element");
-        mq_board_read_begin(found, length - 1, &value);
+        mq_board_value_read_begin(found, length - 1, &value);
         mq_board_key_count(found);
     }
     mq_cell_read_begin(mq_cell_version_word(found, length - 1));
@@ -202,7 +204,7 @@ static mq_element_selection any_selection(int64_t *list) {
     if (fuzz_one_in(2))
         return which;
     which.count = fuzz_below(2 * LENGTH_MOST);
-    which.list = list;
+    which.indices = list;
     for (uint64_t i = 0; i < which.count; i++)
         list[i] = (int64_t)any_element();
     return which;
@@ -216,17 +218,17 @@ static const mq_record_file_parts *any_parts(void) { return fuzz_one_in(2) ? &pa
 static void read_some(void) {
     int64_t *list = room(2 * LENGTH_MOST, 8);
     mq_element_selection which = any_selection(list);
-    if (which.list)
-        which.list = list = realloc(list, which.count * 8 + !which.count);
+    if (which.indices)
+        which.indices = list = realloc(list, which.count * 8 + !which.count);
     uint8_t *to = room(which.count, parts.config.item_bytes);
-    mq_vector_read_info reading = {.count = room(which.count, 8),
-                                   .time_ns = fuzz_one_in(2) ? room(which.count, 8) : NULL};
+    mq_vector_read_info reading = {.write_counts = room(which.count, 8),
+                                   .write_times_ns = fuzz_one_in(2) ? room(which.count, 8) : NULL};
     uint64_t done = fuzz_one_in(2)
-                        ? mq_vector_read(any_parts(), &which, to)
-                        : mq_vector_read_with_info(any_parts(), &which, fuzz_one_in(4) ? NULL : to, &reading);
+                        ? mq_vector_read_elements(any_parts(), &which, to)
+                        : mq_vector_read_elements_with_info(any_parts(), &which, fuzz_one_in(4) ? NULL : to, &reading);
     check(done <= which.count, "more than was asked for");
-    free(reading.count);
-    free(reading.time_ns);
+    free(reading.write_counts);
+    free(reading.write_times_ns);
     free(to);
     free(list);
 }
@@ -234,12 +236,12 @@ static void read_some(void) {
 static void take_snapshot(void) {
     mq_element_selection which = {.count = parts.config.length};
     uint8_t *to = room(which.count, parts.config.item_bytes);
-    mq_vector_read_info reading = {.count = room(which.count, 8)};
+    mq_vector_read_info reading = {.write_counts = room(which.count, 8)};
     const mq_record_file_parts *from = any_parts();
-    if (mq_vector_read_with_info(from, &which, to, &reading) == which.count)
-        for (int tries = 0; tries < TRIES && !mq_vector_snapshot_step(from, to, reading.count); tries++)
+    if (mq_vector_read_elements_with_info(from, &which, to, &reading) == which.count)
+        for (int tries = 0; tries < TRIES && !mq_vector_snapshot_step(from, to, reading.write_counts); tries++)
             check(fuzz_rate || tries < 2, "no instant, though nobody writes");
-    free(reading.count);
+    free(reading.write_counts);
     free(to);
 }
 
@@ -251,7 +253,7 @@ static void find_changes(member *m) {
     for (uint64_t i = 0; i < count; i++) {
         check((uint64_t)found[i] < parts.config.length, "a change of no element");
         mq_element_selection one = {.first = (uint64_t)found[i], .count = 1};
-        if (mq_vector_read_with_info(&parts, &one, NULL, &(mq_vector_read_info){.count = &times}))
+        if (mq_vector_read_elements_with_info(&parts, &one, NULL, &(mq_vector_read_info){.write_counts = &times}))
             m->seen[found[i]] = times;
     }
     free(found);
@@ -284,7 +286,7 @@ static bool write_some(member *m, const mq_element_selection *which, const uint8
     for (int tries = 0; tries < 3; tries++) {
         int64_t deadline = tries ? (int64_t)fuzz_now_ns + 1000000 : 0;
         mq_vector_status status =
-            mq_vector_write(&m->w, which, from, mq_monotonic_ns(), stamped ? &stamps : NULL, deadline, &done);
+            mq_vector_write_elements(&m->w, which, from, mq_monotonic_ns(), stamped ? &stamps : NULL, deadline, &done);
         check(done <= which->count, "more were written than there are");
         check((done == which->count) == (status == MQ_VECTOR_WRITTEN), "it is said to be written, and is not");
         if (status == MQ_VECTOR_WRITTEN)
@@ -319,14 +321,14 @@ static void declare(member *m) {
     if (i == MQ_BOARD_NO_KEY)
         i = mq_board_add_key(&parts, key, strlen(key));
     check(i == MQ_BOARD_NO_KEY || i < parts.config.length, "a name of no element");
-    if (i == MQ_BOARD_NO_KEY || !mq_record_claim_owner_word(&m->w, &parts.keys[i].owner))
+    if (i == MQ_BOARD_NO_KEY || !mq_record_acquire_owner_word(&m->w, &parts.key_table[i].owner))
         return;
     uint8_t *from = room(length, 1);
     memset(from, 1, length);
-    mq_board_write(&m->w, i, from, length, mq_monotonic_ns());
+    mq_board_write_value(&m->w, i, from, length, mq_monotonic_ns());
     free(from);
     if (fuzz_one_in(2))
-        mq_record_release_owner_word(&m->w, &parts.keys[i].owner);
+        mq_record_release_owner_word(&m->w, &parts.key_table[i].owner);
 }
 
 static void observe(void) {
@@ -334,12 +336,12 @@ static void observe(void) {
     uint64_t i = fuzz_one_in(2) ? any_element() : find_key(keys[fuzz_below(3)]);
     mq_board_value_copy value;
     for (int tries = 0; i != MQ_BOARD_NO_KEY && tries < TRIES; tries++) {
-        const uint8_t *at = mq_board_read_begin(from, i, &value);
+        const uint8_t *at = mq_board_value_read_begin(from, i, &value);
         check(value.length <= mq_board_value_bytes(&parts), "a length beyond the element");
         uint8_t *copy = room(value.length, 1);
         mq_copy_from_shared(copy, at, value.length);
         free(copy);
-        if (mq_board_read_valid(from, i, &value))
+        if (mq_board_value_read_valid(from, i, &value))
             break;
         check(fuzz_rate, "torn, though nobody writes");
     }
@@ -350,14 +352,14 @@ static void observe(void) {
 static void rest(member *m) {
     static const mq_u64 whole = {1};
     mq_vector_poll_state vector = {
-        .parts = any_parts(), .seen = m->seen, .not_truncated = fuzz_one_in(2) ? &whole : NULL};
+        .parts = any_parts(), .seen_write_counts = m->seen, .not_truncated = fuzz_one_in(2) ? &whole : NULL};
     mq_board_poll_state board = {.parts = any_parts(), .key = "second", .bytes = 6, .index = MQ_BOARD_NO_KEY};
     mq_eventcount_prepare_wait_mp(&record()->eventcount);
     mq_vector_is_readable(&vector);
     if (is_board()) {
-        mq_board_is_readable(&board);
+        mq_board_key_is_readable(&board);
         board.index = any_element();
-        mq_board_is_readable(&board);
+        mq_board_key_is_readable(&board);
     }
 }
 
@@ -437,8 +439,9 @@ static void check_delivers(member *m) {
     before = mq_cell_write_count(mq_cell_read_begin(version));
     memset(from, (int)fuzz_random(), sizeof from);
     uint64_t done = 0;
-    check(mq_vector_write(&m->w, &one, from, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN, "an element cannot be written");
-    check(mq_vector_read_with_info(&seen_parts, &one, to, &(mq_vector_read_info){.count = &after}) == 1,
+    check(mq_vector_write_elements(&m->w, &one, from, 1, NULL, 0, &done) == MQ_VECTOR_WRITTEN,
+          "an element cannot be written");
+    check(mq_vector_read_elements_with_info(&seen_parts, &one, to, &(mq_vector_read_info){.write_counts = &after}) == 1,
           "it cannot be read");
     check(after == mq_cell_next_write_count(&parts, before), "it was not counted");
     check(!memcmp(from, to, parts.config.item_bytes), "another value is read than was written");
@@ -452,11 +455,11 @@ static void run_case(void) {
                               .flags = fuzz_one_in(2) ? 0 : fuzz_below(4)};
     if (shape.flags & MQ_RECORD_BOARD && shape.item_bytes <= 8)
         shape.item_bytes += 8;
-    fuzz_use(&memory, mq_record_file_bytes(&shape));
+    fuzz_use(&memory, mq_record_compute_file_bytes(&shape));
     memset(members, 0, sizeof members);
     mq_record_header_init(record(), &shape, 1, 7, "fuzz");
     check(mq_record_header_check(record(), memory.bytes, &parts) == MQ_FILE_VALID, "its own file");
-    mq_record_set_file_parts(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
+    mq_record_compute_file_parts(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
     if (fuzz_one_in(8)) /* nonsense from the start, behind a sound header */
         for (size_t at = sizeof(mq_record_header); at + 8 <= memory.bytes; at += 8)
             store(memory.writable + at, fuzz_one_in(8) ? hostile_version() : fuzz_random() | 1);

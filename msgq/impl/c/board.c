@@ -56,8 +56,8 @@ static int64_t mqc_board_claim(mqc_records *r, const char *key) {
         index = mq_board_add_key(&r->w.parts, key, bytes);
     if (index == MQ_BOARD_NO_KEY)
         return mqc_endpoint_error(&r->endpoint, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
-    mq_u64 *owner = &r->w.parts.keys[index].owner;
-    if (!mq_record_claim_owner_word(&r->w, owner))
+    mq_u64 *owner = &r->w.parts.key_table[index].owner;
+    if (!mq_record_acquire_owner_word(&r->w, owner))
         return mqc_records_taken(r, mq_load_acquire_u64(owner), key);
     return (int64_t)index;
 }
@@ -88,13 +88,13 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
     int status = mqc_board_check_index(r, index);
     if (status)
         return status;
-    if (!r->w.row || mq_load_acquire_u64(&r->w.parts.keys[index].owner) != r->w.owner)
+    if (!r->w.row || mq_load_acquire_u64(&r->w.parts.key_table[index].owner) != r->w.owner)
         return mqc_endpoint_error(&r->endpoint, EPERM, "this handle has not declared the key of index %lld",
                                   (long long)index);
     if (size > mq_board_value_bytes(&r->w.parts))
         return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
                                   (unsigned long long)mq_board_value_bytes(&r->w.parts));
-    mq_board_write(&r->w, (uint64_t)index, data, size, mq_monotonic_ns() + r->clock_offset);
+    mq_board_write_value(&r->w, (uint64_t)index, data, size, mq_monotonic_ns() + r->clock_offset);
     return mqc_records_check_truncation(r);
 }
 
@@ -136,10 +136,10 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
     if (status)
         return status;
     for (;;) {
-        const uint8_t *at = mq_board_read_begin(&r->w.parts, (uint64_t)index, &value);
+        const uint8_t *at = mq_board_value_read_begin(&r->w.parts, (uint64_t)index, &value);
         if (value.length <= room)
             mq_copy_from_shared(buffer, at, value.length);
-        if (!value.count || mq_board_read_valid(&r->w.parts, (uint64_t)index, &value))
+        if (!value.count || mq_board_value_read_valid(&r->w.parts, (uint64_t)index, &value))
             return mqc_board_value(r, &value, room, about);
         deadline = deadline ? deadline : mqc_records_read_deadline();
         if (mq_monotonic_ns() > deadline)

@@ -86,7 +86,7 @@ static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel
     mq_schema_parts at =
         mq_schema_parts_from_block(&file->header->schema, file->header->schema_data, MQ_CHANNEL_SCHEMA_BYTES);
     int status = mqc_channel_merge_config(file, asked, publishes, &g);
-    if (!status && !mq_channel_configure(file->header, g))
+    if (!status && !mq_channel_store_config(file->header, g))
         status = mqc_endpoint_error(&file->endpoint, EPROTO,
                                     "has a capacity of %llu, which no channel has: foreign bytes; remove it",
                                     (unsigned long long)g.capacity);
@@ -109,8 +109,9 @@ int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_c
     if (options->capacity && !mq_channel_capacity_is_valid(options->capacity))
         return mqc_endpoint_error(&file->endpoint, EINVAL, "capacity is %u; give a power of two, 2 to %d",
                                   options->capacity, MQ_CHANNEL_CAPACITY_MAX);
-    if (options->node && (!*options->node || strlen(options->node) >= MQ_NODE_NAME))
-        return mqc_endpoint_error(&file->endpoint, EINVAL, "a node has a name of 1 to %d bytes", MQ_NODE_NAME - 1);
+    if (options->node && (!*options->node || strlen(options->node) >= MQ_NODE_NAME_BYTES))
+        return mqc_endpoint_error(&file->endpoint, EINVAL, "a node has a name of 1 to %d bytes",
+                                  MQ_NODE_NAME_BYTES - 1);
     strcpy(file->node, options->node ? options->node : self.name);
     return 0;
 }
@@ -194,7 +195,7 @@ static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *orde
             continue;
         mqc_dead_pool *pool = &dead[count++];
         *pool = (mqc_dead_pool){.row = i, .bytes = mq_load_relaxed_u64(&row->pool_bytes)}; /* relaxed: under the lock */
-        if (order && !mq_channel_count_pool_entries(order, (unsigned)i, &pool->newest))
+        if (order && !mq_channel_count_row_entries(order, (unsigned)i, &pool->newest))
             pool->newest = 0;
     }
     mq_liveness_probe_end(&probe);
@@ -207,7 +208,7 @@ static int mqc_remove_dead_pool(mqc_channel_file *file, const mq_index_ring *ord
     mq_channel_publisher_row *row = &file->header->publishers[i];
     char path[MQC_PATH];
     if (order)
-        mq_channel_retract_all_entries(order, (unsigned)i);
+        mq_channel_retract_row_entries(order, (unsigned)i);
     mqc_pool_path(file, mq_load_relaxed_u64(&row->pool_uid), path); /* relaxed: under the lock */
     int removed = mqc_remove_file(&file->endpoint, path);
     if (removed >= 0)
@@ -218,7 +219,7 @@ static int mqc_remove_dead_pool(mqc_channel_file *file, const mq_index_ring *ord
 int mqc_remove_dead_pools(mqc_channel_file *file, int most) {
     mqc_dead_pool dead[MQ_CHANNEL_PUBLISHERS];
     mq_index_ring order;
-    bool begun = mq_channel_order(file->header, &order);
+    bool begun = mq_channel_load_index_ring(file->header, &order);
     int count = mqc_list_dead_pools(file, begun ? &order : NULL, dead), left = count;
     uint64_t bytes = 0;
     for (int i = 0; i < count; i++)

@@ -12,7 +12,7 @@ typedef struct {
     mqc_mapped_file segment;
     mq_channel_header *header;
     void *liveness_token; /* says that the channel is open here */
-    char node[MQ_NODE_NAME];
+    char node[MQ_NODE_NAME_BYTES];
     uint64_t capacity; /* for a channel of which nobody has said it */
     int generation;
 } mqc_channel_file;

@@ -26,7 +26,7 @@ struct msgq_channel_publisher {
 
 /* How many slots: as asked, else one for each entry and a few, within the limits. 0: they do not fit. */
 static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_bytes) {
-    uint64_t stride = mq_pool_slot_stride(slot_bytes), wanted = p->slots;
+    uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes), wanted = p->slots;
     if (!wanted) {
         wanted = mq_channel_config_unpack(mq_load_acquire_u64(&p->file.header->config)).capacity + MQC_SPARE_SLOTS;
         wanted = wanted < MQC_POOL_DEFAULT / stride ? wanted : MQC_POOL_DEFAULT / stride;
@@ -40,7 +40,7 @@ static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_by
 /* Make a pool, complete, and without a name so far. Returns its descriptor. */
 static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, uint64_t slots, uint64_t slot_bytes) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), uid = mqc_new_uid();
-    uint64_t bytes = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride(slot_bytes);
+    uint64_t bytes = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride_bytes(slot_bytes);
     mode_t mode = file->segment.mode;
     char path[MQC_PATH];
     struct stat found;
@@ -56,7 +56,7 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
         close(fd);
         return status;
     }
-    mq_pool *pool = (mq_pool *)(void *)own->pool.address;
+    mq_pool_header *pool = (mq_pool_header *)(void *)own->pool.address;
     mq_pool_header_init(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
     mq_pool_header_check(pool, bytes, file->segment.inode, uid, &own->c.slots); /* ours, and nobody else has it */
     return fd;
@@ -67,7 +67,7 @@ static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *o
     own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
     own->c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
     own->c.clock_offset = mqc_clock_offset(), own->c.liveness_file = &file->segment.liveness_file;
-    if (!mq_channel_order(file->header, &own->c.order)) /* it was settled when the channel was opened */
+    if (!mq_channel_load_index_ring(file->header, &own->c.order)) /* it was settled when the channel was opened */
         return mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
     return mq_channel_publisher_init(&own->c)
                ? 0
@@ -229,7 +229,7 @@ static int mqc_grow(msgq_channel_publisher *p, uint64_t size) {
         return mqc_endpoint_error(&p->file.endpoint, EMSGSIZE,
                                   "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
                                   (unsigned long long)size, (unsigned long long)p->max_bytes);
-    if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_slot_stride(wanted) > p->max_bytes)
+    if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_slot_stride_bytes(wanted) > p->max_bytes)
         wanted = size;
     int status = mqc_publisher_register(p, wanted, false, &larger);
     if (status)
@@ -245,7 +245,7 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
     mq_channel_publisher *c = &p->own->c;
     int64_t deadline = mqc_deadline(timeout);
     for (;;) {
-        uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool->slot_released);
+        uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool_header->slot_released);
         *slot = mq_channel_take_free_slot(c);
         if (*slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead_pins(c))
             *slot = mq_channel_take_free_slot(c);
@@ -253,7 +253,7 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
         if (*slot != MQ_CHANNEL_NO_SLOT || (deadline >= 0 && deadline <= now))
             return 0;
         until = deadline >= 0 && deadline < until ? deadline : until;
-        if (mq_futex_wait(mq_futex_word(&c->slots.pool->slot_released), expected, until) != 0 && errno == EINTR)
+        if (mq_futex_wait(mq_futex_word(&c->slots.pool_header->slot_released), expected, until) != 0 && errno == EINTR)
             return mqc_fail(EINTR, "a handler of a signal ran while it waited");
     }
 }

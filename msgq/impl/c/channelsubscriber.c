@@ -38,7 +38,7 @@ static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
 static int mqc_subscriber_register(msgq_channel_subscriber *s) {
     mqc_channel_file *file = &s->file;
     mq_process_identity self;
-    mq_row_table row_table = mq_channel_subscriber_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
+    mq_row_table row_table = mq_channel_subscriber_row_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
     int status = mqc_identify(&self), fd = status ? status : mqc_channel_file_lock(file, true);
     if (fd < 0)
         return fd;
@@ -108,7 +108,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_
     if (fd < 0)
         return fd;
     int status = mqc_check_file(&file->endpoint, fd, path, &found);
-    if (!status && (uint64_t)found.st_size < sizeof(mq_pool))
+    if (!status && (uint64_t)found.st_size < sizeof(mq_pool_header))
         status =
             mqc_endpoint_error(&file->endpoint, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
     if (!status)
@@ -116,8 +116,8 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_
     close(fd);
     if (status)
         return status;
-    const char *wrong =
-        mq_pool_header_check((mq_pool *)(void *)segment->address, segment->size, file->segment.inode, uid, slots);
+    const char *wrong = mq_pool_header_check((mq_pool_header *)(void *)segment->address, segment->size,
+                                             file->segment.inode, uid, slots);
     if (!wrong)
         return 0;
     mqc_unmap(segment);
@@ -172,7 +172,7 @@ static bool mqc_channel_more(void *reader) {
     msgq_channel_subscriber *s = reader;
     mq_channel_poll_state poll_state = {
         .header = s->c.header, .cursor = &s->c.cursor, .not_truncated = s->c.not_truncated};
-    return mq_channel_is_readable(&poll_state);
+    return mq_channel_subscriber_is_readable(&poll_state);
 }
 static uint32_t mqc_channel_announce(void *reader) {
     msgq_channel_subscriber *s = reader;
@@ -199,7 +199,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
     int found = mqc_channel_next_message(s, message);
     int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline(timeout);
     while (!found && timeout != 0) {
-        s->nap = mq_channel_lapped_sleep_ns(&s->c, mq_monotonic_ns());
+        s->nap = mq_channel_compute_lapped_nap_ns(&s->c, mq_monotonic_ns());
         int ready = mqc_wait(&waiter, deadline);
         found = ready < 0 ? ready : mqc_channel_next_message(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_monotonic_ns() >= deadline)))
@@ -211,7 +211,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
 
 static void mqc_channel_describe_message(const msgq_channel_subscriber *s, const mq_channel_message *message,
                                          msgq_message *about) {
-    const mq_pool *pool = s->c.pools[message->row].pool;
+    const mq_pool_header *pool = s->c.pools[message->row].pool_header;
     *about = (msgq_message){.size = message->length,
                             .publish_time = (int64_t)message->publish_time,
                             .origin_time = (int64_t)message->origin_time,

@@ -62,7 +62,7 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
         status = mqc_identify(&self);
     if (!status)
         status = mqc_records_check_schema(r);
-    uint64_t bytes = makes ? mq_record_file_bytes(&r->wanted) : 0;
+    uint64_t bytes = makes ? mq_record_compute_file_bytes(&r->wanted) : 0;
     if (!status && makes && !bytes)
         status = mqc_endpoint_error(&r->endpoint, EINVAL, "no file has %llu elements of %llu bytes in %llu copies",
                                     (unsigned long long)r->wanted.length, (unsigned long long)r->wanted.item_bytes,
@@ -108,7 +108,7 @@ static int mqc_records_join(mqc_records *r) {
     else
         mq_record_register_writer(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->liveness_token != NULL);
     mq_u64 *owner = &r->w.parts.header->owner;
-    if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_claim_owner_word(&r->w, owner)) {
+    if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_acquire_owner_word(&r->w, owner)) {
         status = mqc_records_taken(r, mq_load_acquire_u64(owner), "it is exclusive, and");
         mq_record_unregister_writer(&r->w, r->uid, &r->liveness_token);
     }

@@ -89,19 +89,19 @@ static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count
 static int mqc_vector_read(mqc_records *r, mq_element_selection which, uint8_t *items, mq_vector_read_info reading) {
     int64_t deadline = 0;
     for (;;) {
-        uint64_t done = mq_vector_read_with_info(&r->w.parts, &which, items, &reading);
+        uint64_t done = mq_vector_read_elements_with_info(&r->w.parts, &which, items, &reading);
         if (done == which.count)
             return mqc_records_check_truncation(r);
         deadline = deadline ? deadline : mqc_records_read_deadline();
         if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(&r->endpoint, ETIMEDOUT,
                                       "an item was written again and again for 1 s; make it with copies=4");
-        if (which.list)
-            which.list += done;
+        if (which.indices)
+            which.indices += done;
         which.first += done, which.count -= done;
         items = items ? items + done * r->w.parts.config.item_bytes : NULL;
-        reading.count = reading.count ? reading.count + done : NULL;
-        reading.time_ns = reading.time_ns ? reading.time_ns + done : NULL;
+        reading.write_counts = reading.write_counts ? reading.write_counts + done : NULL;
+        reading.write_times_ns = reading.write_times_ns ? reading.write_times_ns + done : NULL;
         sched_yield();
     }
 }
@@ -115,7 +115,7 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
     if (status)
         return status;
     return mqc_vector_read(r, (mq_element_selection){.first = first, .count = count}, items,
-                           (mq_vector_read_info){.count = counts, .time_ns = times});
+                           (mq_vector_read_info){.write_counts = counts, .write_times_ns = times});
 }
 
 /* Write the rest, waiting for other writers. */
@@ -125,7 +125,7 @@ static int mqc_vector_write_patiently(mqc_records *r, const mq_element_selection
     int64_t deadline = timeout == 0 ? 0 : mqc_deadline(timeout);
     deadline = deadline < 0 ? INT64_MAX : deadline;
     if (deadline)
-        status = mq_vector_write(&r->w, which, items, time, NULL, deadline, done);
+        status = mq_vector_write_elements(&r->w, which, items, time, NULL, deadline, done);
     if (status == MQ_VECTOR_WRITTEN)
         return mqc_records_check_truncation(r);
     int cut = mqc_records_check_truncation(r);
@@ -134,7 +134,7 @@ static int mqc_vector_write_patiently(mqc_records *r, const mq_element_selection
                    : mqc_endpoint_error(&r->endpoint, EPROTO,
                                         "its versions change under a writer's hands: foreign bytes");
     return mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
-                              (unsigned long long)mq_element_selection_index(which, *done));
+                              (unsigned long long)mq_element_selection_index_at(which, *done));
 }
 
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout) {
@@ -147,7 +147,7 @@ int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const
     if (status)
         return status;
     int64_t time = mq_monotonic_ns() + r->clock_offset;
-    if (mq_likely(mq_vector_write(&r->w, &which, items, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN))
+    if (mq_likely(mq_vector_write_elements(&r->w, &which, items, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN))
         return mqc_records_check_truncation(r);
     return mqc_vector_write_patiently(r, &which, items, time, timeout, &done);
 }
@@ -178,7 +178,7 @@ int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items,
         uint64_t times = 0;
         uint8_t *to = items ? (uint8_t *)items + found * view.config.item_bytes : NULL;
         status = mqc_vector_read(r, (mq_element_selection){.first = index, .count = 1}, to,
-                                 (mq_vector_read_info){.count = &times});
+                                 (mq_vector_read_info){.write_counts = &times});
         if (status)
             break;
         r->seen[index] = times;

@@ -101,7 +101,7 @@ cdef class ChannelFile(EndpointFile):
         stamps = g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None
         return g.capacity or None, g.publishers or None, subscribers or None, stamps
 
-    def configure(self, capacity=None, publishers=None, subscribers=None, stamps=None, bint publishes=False):
+    def apply_config(self, capacity=None, publishers=None, subscribers=None, stamps=None, bint publishes=False):
         """Agree on a configuration, under the lock; with a publisher all that nobody has said gets its default."""
         cdef int fd
         cdef uint64_t before = mq_load_acquire_u64(&self.header.config)
@@ -113,14 +113,14 @@ cdef class ChannelFile(EndpointFile):
             raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
         fd = self.lock()
         try:
-            self._configure_locked(capacity, publishers, subscribers, stamps, publishes)
+            self._apply_config_locked(capacity, publishers, subscribers, stamps, publishes)
         finally:
             unlock_file(fd)
 
-    cdef int _configure_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1:
+    cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1:
         cdef mq_channel_config before = mq_channel_config_unpack(mq_load_acquire_u64(&self.header.config))
-        if not mq_channel_configure(self.header, self._merge_config(before, capacity, publishers, subscribers, stamps,
-                                                                    publishes)):
+        cdef mq_channel_config merged = self._merge_config(before, capacity, publishers, subscribers, stamps, publishes)
+        if not mq_channel_store_config(self.header, merged):
             text = f"has a capacity of {before.capacity}, which no channel has: foreign bytes; remove it (msgq clean)"
             raise CorruptSegmentError(text, self.name, self.segment.path)
         return 0
@@ -130,15 +130,16 @@ cdef class ChannelFile(EndpointFile):
         """The existing configuration, completed by the requested values."""
         cdef mq_channel_config g
         stamped = None if stamps is None else MQ_CHANNEL_STAMPED if stamps else MQ_CHANNEL_UNSTAMPED
-        g.capacity = self._merge_value("capacity", before.capacity, capacity, DEFAULT_CAPACITY if publishes else 0)
-        g.publishers = self._merge_value("publishers", before.publishers, publishers,
+        g.capacity = self._merge_config_value("capacity", before.capacity, capacity,
+                                              DEFAULT_CAPACITY if publishes else 0)
+        g.publishers = self._merge_config_value("publishers", before.publishers, publishers,
                                          MQ_CHANNEL_PUBLISHERS if publishes else 0)
-        g.subscribers = self._merge_value("subscribers", before.subscribers, subscribers,
+        g.subscribers = self._merge_config_value("subscribers", before.subscribers, subscribers,
                                           MQ_CHANNEL_ANY_SUBSCRIBERS if publishes else 0)
-        g.stamps = self._merge_value("stamps", before.stamps, stamped, MQ_CHANNEL_STAMPED if publishes else 0)
+        g.stamps = self._merge_config_value("stamps", before.stamps, stamped, MQ_CHANNEL_STAMPED if publishes else 0)
         return g
 
-    cdef uint64_t _merge_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0:
+    cdef uint64_t _merge_config_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0:
         if asked is None:
             return current or default
         if current and current != asked:
@@ -154,7 +155,9 @@ cdef class ChannelFile(EndpointFile):
     def messages(self):
         """How many were published so far, of all publishers."""
         cdef mq_index_ring order
-        return mq_index_ring_load_tail(&order) - order.capacity if mq_channel_order(self.header, &order) else 0
+        if not mq_channel_load_index_ring(self.header, &order):
+            return 0
+        return mq_index_ring_load_tail(&order) - order.capacity
 
     @property
     def creator(self):
@@ -170,7 +173,7 @@ cdef class ChannelFile(EndpointFile):
                                                              MQ_CHANNEL_SCHEMA_BYTES)
         return read_full_schema(&at)
 
-    def describe(self, schema, bint replace):
+    def set_schema(self, schema, bint replace):
         """Set the schema, unless there is one and `replace` is false. Return the schema that is set afterwards."""
         cdef mq_schema_parts at = mq_schema_parts_from_block(&self.header.schema, self.header.schema_data,
                                                              MQ_CHANNEL_SCHEMA_BYTES)
@@ -189,22 +192,22 @@ cdef class ChannelFile(EndpointFile):
 
     def stats(self):
         """See `msgq.stats.channel`. It maps pools and reads; nobody notices."""
-        stats = channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
+        stats = read_channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
         self.check_truncation()
         return stats
 
     def counts(self):
-        counts = channel_counts(self.segment)
+        counts = read_channel_counts(self.segment)
         self.check_truncation()
         return counts
 
     # ---- who takes part, for errors ----
 
-    def viewer(self, int row):
+    def describe_viewer(self, int row):
         cdef const mq_participant *owner = &self.header.viewers[row].participant
         return f"{_text(owner.name, MQ_NAME)} {mq_load_relaxed_u64(&owner.pid)}"
 
-    def subscriber_names(self):
+    def describe_subscribers(self):
         """Return the subscribers that are listed and live, as texts."""
         cdef mq_liveness_probe probe = mq_liveness_probe_begin(self.liveness_file())
         cdef mq_channel_subscriber_row *row
@@ -212,7 +215,7 @@ cdef class ChannelFile(EndpointFile):
         for i in range(MQ_CHANNEL_SUBSCRIBERS):
             row = &self.header.subscribers[i]
             if mq_participant_liveness(&probe, &row.participant, MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
-                names.append(f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.participant.pid)}")
+                names.append(f"{_text(row.node, MQ_NODE_NAME_BYTES)} {mq_load_relaxed_u64(&row.participant.pid)}")
         mq_liveness_probe_end(&probe)
         return names
 
@@ -231,8 +234,8 @@ cdef class ChannelFile(EndpointFile):
         finally:
             unlock_file(fd)
 
-    def clear_pools(self):
-        """Remove pools that lead nowhere (`remains.lost_pools`), and return the channel's stats before that."""
+    def remove_unreachable_pools(self):
+        """Remove pools that lead nowhere (`find_orphaned_pools`), and return the channel's stats before that."""
         cdef int fd = self.lock()
         try:
             stats = self.stats()
@@ -262,7 +265,7 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
 
 # ---- what the dead left ----
 
-def remove_orphan(str name, str in_prefix, uint64_t uid):
+def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):
     """Remove a pool of a channel that has no file. False: it has one, or the pool is gone.
 
     A file that comes now has other pools: their uids are random words.
@@ -282,13 +285,13 @@ cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) excep
     cdef mq_liveness_probe probe
     cdef uint64_t newest
     cdef int i
-    cdef bint has_order = mq_channel_order(file.header, &order)
+    cdef bint has_order = mq_channel_load_index_ring(file.header, &order)
     cdef list dead = []
     probe = mq_liveness_probe_begin(file.liveness_file())
     for i in range(MQ_CHANNEL_PUBLISHERS):
         row = &file.header.publishers[i]
         if mq_load_acquire_u64(&row.pool_uid) and mq_channel_publisher_liveness(file.header, &probe, i) == MQ_DEAD:
-            count = mq_channel_count_pool_entries(&order, i, &newest) if has_order else 0
+            count = mq_channel_count_row_entries(&order, i, &newest) if has_order else 0
             dead.append((newest if count else 0, i, mq_load_relaxed_u64(&row.pool_bytes)))
     mq_liveness_probe_end(&probe)
     dead.sort()
@@ -296,7 +299,7 @@ cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) excep
     for newest, i, pool_bytes in dead:
         if newest and remaining <= max_kept and size <= KEPT_DEAD_BYTES:
             break
-        _free(file, &order if has_order else NULL, i)
+        _remove_publisher_pool(file, &order if has_order else NULL, i)
         remaining, size = remaining - 1, size - pool_bytes
     return remaining
 
@@ -307,11 +310,11 @@ cdef int remove_pool(ChannelFile file, uint64_t uid) except -1:
     return 0
 
 
-cdef int _free(ChannelFile file, const mq_index_ring *order, int i) except -1:
+cdef int _remove_publisher_pool(ChannelFile file, const mq_index_ring *order, int i) except -1:
     """Take a dead publisher's messages out of the order, and its pool away."""
     cdef mq_channel_publisher_row *row = &file.header.publishers[i]
     if order != NULL:
-        mq_channel_retract_all_entries(order, i)
+        mq_channel_retract_row_entries(order, i)
     remove_pool(file, mq_load_relaxed_u64(&row.pool_uid))
     mq_channel_release_row(row)
     return 0

@@ -25,23 +25,23 @@ cdef extern from "channel/index_ring.h" nogil:
 
 cdef extern from "channel/pool.h" nogil:
     enum:
-        MQ_NODE_NAME
-    ctypedef struct mq_pool:
+        MQ_NODE_NAME_BYTES
+    ctypedef struct mq_pool_header:
         mq_u64 pid
         char node[48]
         mq_u32 slot_released
     ctypedef struct mq_pool_slot:
         pass
     ctypedef struct mq_pool_map:
-        mq_pool *pool
-        uint8_t *data
+        mq_pool_header *pool_header
+        uint8_t *slots_base
         uint64_t uid, slot_bytes, stride
         uint32_t slots
-    uint64_t mq_pool_slot_stride(uint64_t slot_bytes)
+    uint64_t mq_pool_slot_stride_bytes(uint64_t slot_bytes)
     uint64_t mq_pool_header_bytes(uint64_t slots, uint64_t page)
-    void mq_pool_header_init(mq_pool *pool, uint64_t size, uint64_t slots, uint64_t slot_bytes, uint64_t page,
+    void mq_pool_header_init(mq_pool_header *pool, uint64_t size, uint64_t slots, uint64_t slot_bytes, uint64_t page,
                              uint64_t channel_inode, uint64_t uid, uint64_t pid, const char *node)
-    const char *mq_pool_header_check(mq_pool *pool, uint64_t size, uint64_t channel_inode, uint64_t uid,
+    const char *mq_pool_header_check(mq_pool_header *pool, uint64_t size, uint64_t channel_inode, uint64_t uid,
                                      mq_pool_map *slots)
     uint8_t *mq_pool_slot_payload(mq_pool_slot *slot)
     uint64_t mq_pool_pin_holders(const mq_pool_map *slots, uint32_t slot)
@@ -109,14 +109,14 @@ cdef extern from "channel/publisher.h" nogil:
         int64_t clock_offset
         const mq_liveness_file *liveness_file
         uint32_t limbo_count, published_count, free_count
-        uint32_t *limbo
+        uint32_t *limbo_slots
         uint64_t sent, bytes, refused, evicted
     bint mq_channel_publisher_init(mq_channel_publisher *p)
     void mq_channel_publisher_free(mq_channel_publisher *p)
     int mq_channel_take_free_slot(mq_channel_publisher *p)
     void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot)
-    uint32_t mq_channel_used_slot_count(const mq_channel_publisher *p)
-    uint32_t mq_channel_used_slot_at(const mq_channel_publisher *p, uint32_t i)
+    uint32_t mq_channel_count_used_slots(const mq_channel_publisher *p)
+    uint32_t mq_channel_get_used_slot(const mq_channel_publisher *p, uint32_t i)
     bint mq_channel_clear_dead_pins(mq_channel_publisher *p)
     uint8_t *mq_channel_begin_slot_write(const mq_channel_publisher *p, uint32_t slot)
     mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t origin_time,
@@ -149,7 +149,7 @@ cdef extern from "channel/subscriber.h" nogil:
         const mq_u64 *cursor
         const mq_u64 *not_truncated
     uint64_t mq_channel_load_cursor(const mq_channel_subscriber *s)
-    bint mq_channel_order(const mq_channel_header *header, mq_index_ring *order)
+    bint mq_channel_load_index_ring(const mq_channel_header *header, mq_index_ring *order)
     void mq_channel_store_join_position(const mq_channel_subscriber *s)
     bint mq_channel_subscriber_join(mq_channel_subscriber *s, bint at_tail)
     mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m)
@@ -158,8 +158,8 @@ cdef extern from "channel/subscriber.h" nogil:
     uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
                                       mq_channel_message *last, const mq_u64 *not_truncated)
     bint mq_channel_pin_message(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer)
-    int mq_channel_is_readable(const void *poll_state)
-    int64_t mq_channel_lapped_sleep_ns(mq_channel_subscriber *s, int64_t now_ns)
+    int mq_channel_subscriber_is_readable(const void *poll_state)
+    int64_t mq_channel_compute_lapped_nap_ns(mq_channel_subscriber *s, int64_t now_ns)
 
 
 cdef extern from "base/row_table.h" nogil:
@@ -178,9 +178,9 @@ cdef extern from "channel/header.h" nogil:
     void mq_channel_header_init(mq_channel_header *header, uint64_t kind, uint64_t created_ns, uint64_t pid,
                                 const char *creator)
     mq_file_check_result mq_channel_header_check(const mq_channel_header *header, uint64_t size)
-    bint mq_channel_configure(mq_channel_header *header, mq_channel_config config)
-    uint64_t mq_channel_count_pool_entries(const mq_index_ring *order, unsigned row, uint64_t *newest)
-    void mq_channel_retract_all_entries(const mq_index_ring *order, unsigned row)
+    bint mq_channel_store_config(mq_channel_header *header, mq_channel_config config)
+    uint64_t mq_channel_count_row_entries(const mq_index_ring *order, unsigned row, uint64_t *newest)
+    void mq_channel_retract_row_entries(const mq_index_ring *order, unsigned row)
     mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *probe, int row)
     bint mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *liveness_file)
     void mq_channel_release_row(mq_channel_publisher_row *row)
@@ -190,7 +190,7 @@ cdef extern from "channel/header.h" nogil:
                                        const mq_pool_map *slots, uint64_t pool_size, uint64_t pool_inode,
                                        const char *node)
     int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file, int row)
-    mq_row_table mq_channel_subscriber_table(mq_channel_header *header, int count)
+    mq_row_table mq_channel_subscriber_row_table(mq_channel_header *header, int count)
     bint mq_channel_viewer_row_is_stale(const mq_channel_header *header, int viewer)
     void mq_channel_clear_dead_viewer_pins(const mq_pool_map *slots, int viewer)
     void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self, uint64_t uid,
@@ -205,17 +205,17 @@ cdef extern from "base/atomics.h" nogil:
 
 
 cdef extern from "channel/snapshot.h" nogil:
-    ctypedef struct mq_channel_published_slots:
+    ctypedef struct mq_channel_published_slot_set:
         uint64_t messages
     ctypedef struct mq_channel_view_counts:
         uint64_t views, outdated, publish_time
-    ctypedef struct mq_channel_subscriber_copy:
+    ctypedef struct mq_channel_subscriber_snapshot:
         uint64_t cursor, joined, received, lost, resets, views_held, viewer, lag
-    void mq_channel_snapshot_slots(const mq_index_ring *order, unsigned row, mq_channel_published_slots *out)
-    void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_published_slots *ordered,
+    void mq_channel_snapshot_slots(const mq_index_ring *order, unsigned row, mq_channel_published_slot_set *out)
+    void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_published_slot_set *ordered,
                                    mq_channel_view_counts *views_by_viewer)
-    void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row, mq_channel_subscriber_copy *out)
-    void mq_channel_snapshot_unread_count(const mq_index_ring *order, mq_channel_subscriber_copy *copy)
+    void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row, mq_channel_subscriber_snapshot *out)
+    void mq_channel_snapshot_count_unread(const mq_index_ring *order, mq_channel_subscriber_snapshot *copy)
 
 
 cdef extern from "sys/file.h" nogil:
@@ -235,10 +235,10 @@ cdef class ChannelFile(EndpointFile):
     cdef uint64_t own_pools[63]     # the pools that were made through this object, by row
     cdef int lock(self, bint patient=*) except -2
     cdef void _unlock_open_byte(self) noexcept
-    cdef int _configure_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
+    cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
     cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
                                          bint publishes) except *
-    cdef uint64_t _merge_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
+    cdef uint64_t _merge_config_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
 
 cdef class PoolFile:
     """A publisher's pool, mapped."""
@@ -264,10 +264,10 @@ cdef class SubscriberRows:
     cdef uint64_t row_uid, viewer_uid
     cdef int generation
     cdef bint closed
-    cdef int join(self, str node) except -1
-    cdef int become_viewer(self) except -1
-    cdef void change_views_held(self, int by) noexcept
-    cdef void leave(self) noexcept
+    cdef int register_subscriber(self, str node) except -1
+    cdef int register_viewer(self) except -1
+    cdef void add_views_held(self, int by) noexcept
+    cdef void release_rows(self) noexcept
 
 
 cdef class MappedPool(PinOwner):
@@ -289,15 +289,15 @@ cdef class Subscriber(Waitable):
     cdef MappedPool _last_pool
     cdef bint _raise_on_lost           # on loss
     cdef uint64_t _lost_reported         # losses that were raised
-    cdef int64_t _nap           # how long to sleep unannounced next, ns; 0: have ourselves woken
-    cdef int _join(self) except -1
+    cdef int64_t _nap_ns           # how long to sleep unannounced next, ns; 0: have ourselves woken
+    cdef int _register_rows(self) except -1
     cdef bint _next_message(self, mq_channel_message *message) except -1
-    cdef bint _await_message(self, mq_channel_message *message, object timeout) except -1
-    cdef bint _accept(self, const mq_channel_message *message) except -1
+    cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1
+    cdef bint _accept_message(self, const mq_channel_message *message) except -1
     cdef int _map_pool(self, const mq_channel_message *message) except -1
-    cdef bint _takes_views(self) noexcept
-    cdef object _receive(self, object timeout)
-    cdef bint _should_give_up(self, int *torn, object timeout) noexcept
-    cdef bytes _copy(self, const mq_channel_message *message)
-    cdef uint64_t _take_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept
-    cdef uint64_t _max_count(self, object limit) except? 0
+    cdef bint _can_take_views(self) noexcept
+    cdef object _receive_copy(self, object timeout)
+    cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept
+    cdef bytes _copy_payload(self, const mq_channel_message *message)
+    cdef uint64_t _receive_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept
+    cdef uint64_t _count_receivable(self, object limit) except? 0

@@ -39,7 +39,7 @@ class ChannelFile(EndpointFile):
         Of the subscribers None is also that there may be any number.
         """
 
-    def configure(
+    def apply_config(
         self,
         capacity: int | None = None,
         publishers: int | None = None,
@@ -78,7 +78,7 @@ class ChannelFile(EndpointFile):
     def schema(self) -> Schema | None:
         """What describes the messages."""
 
-    def describe(self, schema: Schema, replace: bool) -> Schema:
+    def set_schema(self, schema: Schema, replace: bool) -> Schema:
         """Describe the messages.
 
         Parameters
@@ -91,10 +91,10 @@ class ChannelFile(EndpointFile):
         The one that is there then.
         """
 
-    def viewer(self, row: int) -> str:
+    def describe_viewer(self, row: int) -> str:
         """Return name and pid of who has a bit in pins, or had it last; for texts."""
 
-    def subscriber_names(self) -> list[str]:
+    def describe_subscribers(self) -> list[str]:
         """Return names and pids of the subscribers that are listed and live; for texts."""
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class ChannelFile(EndpointFile):
     def counts(self) -> EndpointCounts:
         """Return what moves; takes some microseconds for each subscriber that is listed, and changes nothing."""
 
-    def clear_pools(self) -> ChannelStats:
+    def remove_unreachable_pools(self) -> ChannelStats:
         """Remove the pools of the dead that nobody can reach, and those of no row. Returns what was there before.
 
         Raises
@@ -159,7 +159,7 @@ def open_channel_file(
     SegmentError : it is not there, or is there already, or cannot be opened or made; or its owner is not trusted.
     """
 
-def remove_orphan(name: str, in_prefix: str, uid: int) -> bool:
+def remove_pool_without_channel(name: str, in_prefix: str, uid: int) -> bool:
     """Remove a pool of a channel that has no file.
 
     Returns

@@ -42,7 +42,7 @@ static inline mq_file_check_result mq_channel_header_check(const mq_channel_head
 
 /* Store the configuration; the caller has found that it contradicts nothing. With a capacity the order begins, also one
  * whose beginner was killed. False: no channel has such a capacity, so it was foreign bytes that said it. */
-static inline bool mq_channel_configure(mq_channel_header *header, mq_channel_config config) {
+static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel_config config) {
     mq_index_ring order = {.tail = &header->tail, .entries = header->entries, .capacity = config.capacity};
     if (config.capacity && !mq_channel_capacity_is_valid(config.capacity))
         return false;
@@ -55,14 +55,14 @@ static inline bool mq_channel_configure(mq_channel_header *header, mq_channel_co
 /* ---- publishers ---- */
 
 /* Messages of a row that are in the order. *newest: the position after the newest of them. */
-static inline uint64_t mq_channel_count_pool_entries(const mq_index_ring *order, unsigned row, uint64_t *newest) {
+static inline uint64_t mq_channel_count_row_entries(const mq_index_ring *order, unsigned row, uint64_t *newest) {
     uint64_t count = 0, tail = mq_index_ring_load_tail(order);
     *newest = 0;
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
         if (mq_index_entry_pool_row(entry) != row)
             continue;
-        uint64_t after = tail + (uint64_t)mq_index_entry_distance_ahead(entry, tail) + 1;
+        uint64_t after = tail + (uint64_t)mq_index_entry_positions_ahead(entry, tail) + 1;
         *newest = after > *newest ? after : *newest;
         count++;
     }
@@ -70,7 +70,7 @@ static inline uint64_t mq_channel_count_pool_entries(const mq_index_ring *order,
 }
 
 /* Take all messages of a dead row out of the order. Nobody puts in more of them. */
-static inline void mq_channel_retract_all_entries(const mq_index_ring *order, unsigned row) {
+static inline void mq_channel_retract_row_entries(const mq_index_ring *order, unsigned row) {
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
         if (mq_index_entry_pool_row(entry) == row) /* fails if it is overwritten just now: it has gone, too */
@@ -119,8 +119,8 @@ static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_l
 static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self,
                                                  bool held, const mq_pool_map *slots, uint64_t pool_bytes,
                                                  uint64_t pool_inode, const char *node) {
-    char name[MQ_NODE_NAME] = "";
-    memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
+    char name[MQ_NODE_NAME_BYTES] = "";
+    memcpy(name, node, strnlen(node, MQ_NODE_NAME_BYTES - 1));
     mq_store_relaxed_u64(&row->slots, slots->slots); /* relaxed, all: released with pool_uid */
     mq_store_relaxed_u64(&row->slot_bytes, slots->slot_bytes);
     mq_store_relaxed_u64(&row->pool_bytes, pool_bytes);
@@ -139,7 +139,7 @@ static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, 
 
 /* ---- subscribers ---- */
 
-static inline mq_row_table mq_channel_subscriber_table(mq_channel_header *header, int count) {
+static inline mq_row_table mq_channel_subscriber_row_table(mq_channel_header *header, int count) {
     return (mq_row_table){.rows = header->subscribers,
                           .stride = sizeof(mq_channel_subscriber_row),
                           .count = count,
@@ -175,8 +175,8 @@ static inline void mq_channel_clear_dead_viewer_pins(const mq_pool_map *slots, i
 
 static inline void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self,
                                                   uint64_t uid, bool held, const char *node) {
-    char name[MQ_NODE_NAME] = "";
-    memcpy(name, node, strnlen(node, MQ_NODE_NAME - 1));
+    char name[MQ_NODE_NAME_BYTES] = "";
+    memcpy(name, node, strnlen(node, MQ_NODE_NAME_BYTES - 1));
     mq_participant_clear(&row->participant);
     mq_copy_to_shared(row->node, name, sizeof name);
     mq_store_relaxed_u64(&row->viewer, 0); /* relaxed, all: released with uid */

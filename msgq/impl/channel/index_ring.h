@@ -21,7 +21,7 @@ enum {
     MQ_INDEX_RING_TRIES = 10000, /* exchanges that fail for one message, each because another publisher has succeeded */
 };
 #define MQ_INDEX_RING_NO_POSITION UINT64_MAX
-#define MQ_INDEX_RING_MAX_DISTANCE (1ull << (63 - MQ_INDEX_RING_SHIFT)) /* positions that an entry can be ahead */
+#define MQ_INDEX_RING_DISTANCE_MAX (1ull << (63 - MQ_INDEX_RING_SHIFT)) /* positions that an entry can be ahead */
 
 typedef struct {
     mq_u64 *tail;
@@ -39,14 +39,14 @@ static inline unsigned mq_index_entry_pool_slot(uint64_t entry) {
     return (unsigned)entry & ((1u << MQ_INDEX_RING_SLOT_BITS) - 1);
 }
 /* How far an entry's position is ahead of `position`. */
-static inline int64_t mq_index_entry_distance_ahead(uint64_t entry, uint64_t position) {
+static inline int64_t mq_index_entry_positions_ahead(uint64_t entry, uint64_t position) {
     return (int64_t)((entry >> MQ_INDEX_RING_SHIFT << MQ_INDEX_RING_SHIFT) - (position << MQ_INDEX_RING_SHIFT)) >>
            MQ_INDEX_RING_SHIFT;
 }
 
 /* The later of two positions. One that is further ahead than positions of entries can tell comes of foreign bytes. */
-static inline uint64_t mq_index_ring_later_position(uint64_t position, uint64_t known) {
-    return position - known < MQ_INDEX_RING_MAX_DISTANCE ? position : known;
+static inline uint64_t mq_index_ring_max_position(uint64_t position, uint64_t known) {
+    return position - known < MQ_INDEX_RING_DISTANCE_MAX ? position : known;
 }
 
 static inline mq_u64 *mq_index_ring_entry_at(const mq_index_ring *order, uint64_t position) {
@@ -76,7 +76,7 @@ static inline uint64_t mq_index_ring_publish_entry(const mq_index_ring *order, u
         uint64_t position = mq_index_ring_load_tail(order);
         mq_u64 *at = mq_index_ring_entry_at(order, position);
         uint64_t entry = mq_load_acquire_u64(at); /* an older one only makes the exchange fail */
-        int64_t ahead = mq_index_entry_distance_ahead(entry, position);
+        int64_t ahead = mq_index_entry_positions_ahead(entry, position);
         /* EDGE order: release, by an exchange. The message is there before its position. Partner:
          * mq_index_ring_load_entry. If weaker: a subscriber follows a new position into old bytes. */
         if (ahead == -(int64_t)order->capacity &&
@@ -98,7 +98,7 @@ static inline uint64_t mq_index_ring_publish_entry(const mq_index_ring *order, u
 static inline int64_t mq_index_ring_load_entry(const mq_index_ring *order, uint64_t cursor, uint64_t *entry) {
     /* EDGE order: acquire. Partner: mq_index_ring_publish_entry */
     *entry = mq_load_acquire_u64(mq_index_ring_entry_at(order, cursor));
-    return mq_index_entry_distance_ahead(*entry, cursor);
+    return mq_index_entry_positions_ahead(*entry, cursor);
 }
 
 /* Is the entry still there? Behind a copy, which it validates, or a pin. */
@@ -128,9 +128,9 @@ static inline bool mq_index_ring_retract_entry(const mq_index_ring *order, uint6
  * the oldest message, and always after the cursor. */
 static inline uint64_t mq_index_ring_oldest_position(const mq_index_ring *order, uint64_t cursor, int64_t ahead,
                                                      uint64_t margin) {
-    uint64_t newest = mq_index_ring_later_position(mq_index_ring_load_tail(order), cursor + (uint64_t)ahead + 1);
-    return mq_index_ring_later_position(newest - order->capacity + margin,
-                                        cursor + 1); /* cursor + 1 only for corrupt entries */
+    uint64_t newest = mq_index_ring_max_position(mq_index_ring_load_tail(order), cursor + (uint64_t)ahead + 1);
+    return mq_index_ring_max_position(newest - order->capacity + margin,
+                                      cursor + 1); /* cursor + 1 only for corrupt entries */
 }
 
 #endif

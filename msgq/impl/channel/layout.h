@@ -33,7 +33,7 @@ typedef struct {
     mq_u64 pool_inode;
     mq_u64 superseded; /* 1: its owner publishes from another row; this one stays for open loans */
     mq_u64 reserved[2];
-    char node[MQ_NODE_NAME];
+    char node[MQ_NODE_NAME_BYTES];
     mq_u64 pad[2];
     /* The publisher's own line: */
     mq_u64 sent;
@@ -52,7 +52,7 @@ typedef struct {
 /* A subscriber, for those who look on. */
 typedef struct {
     mq_participant participant;
-    char node[MQ_NODE_NAME];
+    char node[MQ_NODE_NAME_BYTES];
     mq_u64 viewer; /* its row there + 1; 0: it takes no views */
     mq_u64 joined; /* what was gone before this position is not lost to it */
     /* The subscriber's own line: */

@@ -20,11 +20,11 @@ cdef class PoolFile:
 
 cdef PoolFile _read_pool(Segment segment, ChannelFile file, uint64_t uid):
     cdef PoolFile pool = PoolFile.__new__(PoolFile)
-    cdef mq_pool *head = <mq_pool *> segment.address
+    cdef mq_pool_header *head = <mq_pool_header *> segment.address
     cdef const char *wrong = mq_pool_header_check(head, segment.size, file.segment.inode, uid, &pool.slots)
     if wrong != NULL:
         raise CorruptSegmentError((<bytes> wrong).decode(), file.name, segment.path)
-    pool.node = _text(head.node, MQ_NODE_NAME)
+    pool.node = _text(head.node, MQ_NODE_NAME_BYTES)
     pool.pid = mq_load_relaxed_u64(&head.pid)
     pool.segment = segment
     pool.not_truncated = not_truncated_word(segment.guard) if segment.guard != NULL else NULL
@@ -45,7 +45,7 @@ cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
             return None
         try:
             check_file(fd, &info, file.name, path)
-            if <size_t> info.st_size < sizeof(mq_pool):
+            if <size_t> info.st_size < sizeof(mq_pool_header):
                 raise CorruptSegmentError(f"has {info.st_size} bytes, too few for a pool", file.name, path)
             if writable:
                 head = int.from_bytes(os.pread(fd, 8, 40), "little")  # data_offset
@@ -55,7 +55,7 @@ cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
         finally:
             close(fd)
     pool = _read_pool(segment, file, uid)
-    if writable and pool.slots.data != segment.address + head:  # else pins may lie where nothing can be written
+    if writable and pool.slots.slots_base != segment.address + head:  # else pins may lie where nothing can be written
         raise CorruptSegmentError("changes while it is opened", file.name, path)
     return pool
 
@@ -66,7 +66,7 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     cdef Segment segment
     cdef PoolFile pool
     cdef uint64_t page = os.sysconf("SC_PAGESIZE")
-    cdef uint64_t size = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride(slot_bytes)
+    cdef uint64_t size = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride_bytes(slot_bytes)
     cdef uint64_t uid = new_uid()
     cdef bytes node_bytes = node.encode()
     path = shm_paths.pool_path(file.name, file.prefix, uid)
@@ -76,8 +76,8 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     try:
         check_file(fd, &info, file.name, path)
         segment = map_file(fd, &info, True, file.name, path)
-        mq_pool_header_init(<mq_pool *> segment.address, size, slots, slot_bytes, page, file.segment.inode, uid, pid,
-                            node_bytes)
+        mq_pool_header_init(<mq_pool_header *> segment.address, size, slots, slot_bytes, page, file.segment.inode, uid,
+                            pid, node_bytes)
         pool = _read_pool(segment, file, uid)
         pool.fd = fd
         return pool

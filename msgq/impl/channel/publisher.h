@@ -38,10 +38,10 @@ typedef struct {
     mq_channel_publisher_row *row;
     unsigned number; /* of the row */
     bool stamps;
-    int64_t clock_offset;   /* host's clock less CLOCK_MONOTONIC, ns */
-    uint32_t *free, *limbo; /* stacks */
+    int64_t clock_offset;               /* host's clock less CLOCK_MONOTONIC, ns */
+    uint32_t *free_slots, *limbo_slots; /* stacks */
     uint32_t free_count, limbo_count;
-    mq_channel_published_slot *published; /* a queue of as many places as there are slots */
+    mq_channel_published_slot *published_slots; /* a queue of as many places as there are slots */
     uint32_t first, published_count;
     const mq_liveness_file *liveness_file;  /* of the channel file: where viewers' locks are */
     uint64_t next_probe_at;                 /* messages sent when we ask next whether holders live */
@@ -51,54 +51,54 @@ typedef struct {
 /* Begin with all slots free. False: no memory. */
 static inline bool mq_channel_publisher_init(mq_channel_publisher *p) {
     uint32_t count = p->slots.slots;
-    p->published = calloc(count, sizeof *p->published + 2 * sizeof *p->free);
-    if (!p->published)
+    p->published_slots = calloc(count, sizeof *p->published_slots + 2 * sizeof *p->free_slots);
+    if (!p->published_slots)
         return false;
-    p->free = (uint32_t *)(void *)(p->published + count);
-    p->limbo = p->free + count;
+    p->free_slots = (uint32_t *)(void *)(p->published_slots + count);
+    p->limbo_slots = p->free_slots + count;
     for (p->free_count = 0; p->free_count < count; p->free_count++)
-        p->free[p->free_count] = count - 1 - p->free_count;
+        p->free_slots[p->free_count] = count - 1 - p->free_count;
     return true;
 }
 static inline void mq_channel_publisher_free(mq_channel_publisher *p) {
-    free(p->published);
-    p->published = NULL;
+    free(p->published_slots);
+    p->published_slots = NULL;
 }
 
 /* ---- taking a slot ---- */
 
 /* The oldest message has left the order: its slot, or MQ_CHANNEL_NO_SLOT when somebody holds it. */
 static inline int mq_channel_reclaim_oldest_slot(mq_channel_publisher *p) {
-    uint32_t slot = p->published[p->first].slot;
+    uint32_t slot = p->published_slots[p->first].slot;
     p->first = p->first + 1 == p->slots.slots ? 0 : p->first + 1;
     p->published_count--;
     if (!mq_pool_pin_holders(&p->slots, slot))
         return (int)slot;
-    p->limbo[p->limbo_count++] = slot;
+    p->limbo_slots[p->limbo_count++] = slot;
     return MQ_CHANNEL_NO_SLOT;
 }
 
 /* A slot that was held, and is not any more. */
-static inline int mq_channel_take_slot_from_limbo(mq_channel_publisher *p) {
+static inline int mq_channel_take_released_slot(mq_channel_publisher *p) {
     for (uint32_t i = 0; i < p->limbo_count; i++) {
-        uint32_t slot = p->limbo[i];
+        uint32_t slot = p->limbo_slots[i];
         if (mq_pool_pin_holders(&p->slots, slot))
             continue;
-        p->limbo[i] = p->limbo[--p->limbo_count];
+        p->limbo_slots[i] = p->limbo_slots[--p->limbo_count];
         return (int)slot;
     }
     return MQ_CHANNEL_NO_SLOT;
 }
 
 /* The slots that a publisher cannot write: in limbo (the first ones), and published. */
-static inline uint32_t mq_channel_used_slot_count(const mq_channel_publisher *p) {
+static inline uint32_t mq_channel_count_used_slots(const mq_channel_publisher *p) {
     return p->limbo_count + p->published_count;
 }
-static inline uint32_t mq_channel_used_slot_at(const mq_channel_publisher *p, uint32_t i) {
+static inline uint32_t mq_channel_get_used_slot(const mq_channel_publisher *p, uint32_t i) {
     if (i < p->limbo_count)
-        return p->limbo[i];
+        return p->limbo_slots[i];
     uint32_t at = p->first + (i - p->limbo_count);
-    return p->published[at < p->slots.slots ? at : at - p->slots.slots].slot;
+    return p->published_slots[at < p->slots.slots ? at : at - p->slots.slots].slot;
 }
 
 /* Which viewers that hold some of the first `count` of them are dead, one bit each. */
@@ -106,7 +106,7 @@ static inline uint64_t mq_channel_find_dead_viewers(const mq_channel_publisher *
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     uint64_t holders = 0, dead = 0;
     for (uint32_t i = 0; i < count; i++)
-        holders |= mq_pool_pin_holders(&p->slots, mq_channel_used_slot_at(p, i));
+        holders |= mq_pool_pin_holders(&p->slots, mq_channel_get_used_slot(p, i));
     for (int viewer = 0; viewer < MQ_CHANNEL_VIEWERS; viewer++)
         if (holders >> viewer & 1 && mq_participant_liveness(&probe, &p->header->viewers[viewer].participant,
                                                              MQ_CHANNEL_VIEWER_BYTE + viewer) == MQ_DEAD)
@@ -121,24 +121,24 @@ static inline uint64_t mq_channel_find_dead_viewers(const mq_channel_publisher *
 static inline bool mq_channel_clear_dead_pins(mq_channel_publisher *p) {
     uint64_t dead = mq_channel_find_dead_viewers(p, p->limbo_count);
     for (uint32_t i = 0; dead && i < p->limbo_count; i++)
-        if (mq_pool_pin_holders(&p->slots, p->limbo[i]) & dead)
-            mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, ~dead);
+        if (mq_pool_pin_holders(&p->slots, p->limbo_slots[i]) & dead)
+            mq_fetch_and_u64(&p->slots.pool_header->pins[p->limbo_slots[i]].holders, ~dead);
     return dead != 0;
 }
 
 /* Is a published slot held by nobody but `dead`? Somebody may come to hold it after this look. */
 static inline bool mq_channel_has_unpinned_slot(const mq_channel_publisher *p, uint64_t dead) {
-    for (uint32_t i = p->limbo_count; i < mq_channel_used_slot_count(p); i++)
-        if (!(mq_pool_pin_holders(&p->slots, mq_channel_used_slot_at(p, i)) & ~dead))
+    for (uint32_t i = p->limbo_count; i < mq_channel_count_used_slots(p); i++)
+        if (!(mq_pool_pin_holders(&p->slots, mq_channel_get_used_slot(p, i)) & ~dead))
             return true;
     return false;
 }
 
 /* Would a slot be had if messages were retracted? Else they stay, for those who have not read them. */
-static inline bool mq_channel_may_evict_message(mq_channel_publisher *p) {
+static inline bool mq_channel_can_evict_message(mq_channel_publisher *p) {
     if (mq_channel_has_unpinned_slot(p, 0))
         return true;
-    uint64_t dead = p->published_count ? mq_channel_find_dead_viewers(p, mq_channel_used_slot_count(p)) : 0;
+    uint64_t dead = p->published_count ? mq_channel_find_dead_viewers(p, mq_channel_count_used_slots(p)) : 0;
     if (!dead || !mq_channel_has_unpinned_slot(p, dead))
         return false;
     p->next_probe_at = p->sent; /* what the dead hold can be cleared once it is in limbo */
@@ -150,16 +150,16 @@ static inline bool mq_channel_may_evict_message(mq_channel_publisher *p) {
 static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
     int slot = MQ_CHANNEL_NO_SLOT;
     if (p->free_count)
-        return (int)p->free[--p->free_count];
+        return (int)p->free_slots[--p->free_count];
     /* Bound: two rounds a slot, one that retracts its message and one that clears pins of dead viewers. More rounds
      * mean corrupt entries or pins. Each round of the inner loop removes a published message. */
     for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_CHANNEL_NO_SLOT; rounds--) {
         while (slot == MQ_CHANNEL_NO_SLOT && p->published_count &&
-               mq_index_ring_entry_is_evicted(&p->order, p->published[p->first].position, p->number,
-                                              p->published[p->first].slot))
+               mq_index_ring_entry_is_evicted(&p->order, p->published_slots[p->first].position, p->number,
+                                              p->published_slots[p->first].slot))
             slot = mq_channel_reclaim_oldest_slot(p);
         if (slot == MQ_CHANNEL_NO_SLOT)
-            slot = mq_channel_take_slot_from_limbo(p);
+            slot = mq_channel_take_released_slot(p);
         if (slot != MQ_CHANNEL_NO_SLOT)
             break;
         if (p->limbo_count &&
@@ -168,16 +168,18 @@ static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
                 continue;
             p->next_probe_at = p->sent + p->order.capacity; /* all live: once a lap, since asking costs system calls */
         }
-        if (!mq_channel_may_evict_message(p))
+        if (!mq_channel_can_evict_message(p))
             break;
-        mq_channel_published_slot *oldest = &p->published[p->first];
+        mq_channel_published_slot *oldest = &p->published_slots[p->first];
         if (mq_index_ring_retract_entry(&p->order, oldest->position, p->number, oldest->slot))
             mq_store_relaxed_u64(&p->row->evicted, ++p->evicted); /* relaxed: a counter */
     }
     return slot;
 }
 
-static inline void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot) { p->free[p->free_count++] = slot; }
+static inline void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot) {
+    p->free_slots[p->free_count++] = slot;
+}
 
 /* ---- writing it, and publishing ---- */
 
@@ -202,21 +204,22 @@ static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t
     if (mq_unlikely(position == MQ_INDEX_RING_NO_POSITION))
         return position;
     uint32_t last = p->first + p->published_count++;
-    p->published[last < p->slots.slots ? last : last - p->slots.slots] = (mq_channel_published_slot){position, slot};
+    p->published_slots[last < p->slots.slots ? last : last - p->slots.slots] =
+        (mq_channel_published_slot){position, slot};
     mq_store_relaxed_u64(&p->row->sent, ++p->sent); /* relaxed: counters */
     mq_store_relaxed_u64(&p->row->bytes, p->bytes += length);
     return position;
 }
 
 /* What a message is stamped with that is published now. */
-static inline uint64_t mq_channel_message_stamp(const mq_channel_publisher *p) {
+static inline uint64_t mq_channel_make_publish_time(const mq_channel_publisher *p) {
     return p->stamps ? (uint64_t)(mq_monotonic_ns() + p->clock_offset) : 0;
 }
 
 /* Publish what is in the slot. It is the caller's still if this says MQ_CHANNEL_CORRUPT. */
 static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
                                                    uint64_t origin_time, uint64_t *position) {
-    *position = mq_channel_enqueue_slot(p, slot, length, mq_channel_message_stamp(p), origin_time);
+    *position = mq_channel_enqueue_slot(p, slot, length, mq_channel_make_publish_time(p), origin_time);
     if (mq_unlikely(*position == MQ_INDEX_RING_NO_POSITION))
         return MQ_CHANNEL_CORRUPT;
     return mq_eventcount_has_waiters_mp(&p->header->eventcount) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
@@ -227,7 +230,7 @@ static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint
  * to be woken. */
 static inline uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
                                                 uint64_t count, uint64_t origin_time, uint64_t *first) {
-    uint64_t now = mq_channel_message_stamp(p), done = 0;
+    uint64_t now = mq_channel_make_publish_time(p), done = 0;
     for (; done < count; done++) {
         int slot = mq_channel_take_free_slot(p);
         if (slot == MQ_CHANNEL_NO_SLOT)

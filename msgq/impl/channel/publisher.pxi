@@ -24,14 +24,14 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
 @no_gc_clear  # a queue's handle that is collected with it has events to publish
 cdef class Publisher(ForkAwareHandle):
     """See core.pyi."""
-    cdef unsigned long _waiter  # the thread that waits for a slot; 0: none
+    cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: none
     cdef bint _closing          # `close` was called during that wait, which closes it
     cdef readonly str name      # of the node
     cdef ChannelFile _file
     cdef PublisherPool _pool
     cdef object _slots          # asked for; None: as fits
     cdef uint64_t _max_bytes
-    cdef uint64_t _sent, _bytes, _refused, _evicted  # from pools that were outgrown
+    cdef uint64_t _sent, _sent_bytes, _refused, _evicted  # from pools that were outgrown
 
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
         self._endpoint, self.name, self._file = file.name, name, file
@@ -55,7 +55,7 @@ cdef class Publisher(ForkAwareHandle):
 
     @property
     def bytes(self):
-        return self._bytes + self._pool.c.bytes
+        return self._sent_bytes + self._pool.c.bytes
 
     @property
     def refused(self):
@@ -75,10 +75,10 @@ cdef class Publisher(ForkAwareHandle):
 
     def stats(self):
         cdef PublisherPool pool = self._pool
-        cdef mq_channel_published_slots in_order
+        cdef mq_channel_published_slot_set in_order
         mq_channel_snapshot_slots(&pool.c.order, pool.c.number, &in_order)
         self._file.check_truncation()
-        return ChannelPublisher(this_participant(), self.name, self.slots, self.slot_bytes, self.sent, self.bytes,
+        return ChannelPublisher(describe_this_process(), self.name, self.slots, self.slot_bytes, self.sent, self.bytes,
                                 self.refused, self.evicted, in_order.messages, pool.pool_file.segment.path,
                                 pool.pool_file.segment.size, self.closed)
 
@@ -88,7 +88,7 @@ cdef class Publisher(ForkAwareHandle):
         cdef bint is_owner = self._generation == fork_generation
         if self._use_state == CLOSED:
             return
-        if is_owner and self._waiter:
+        if is_owner and self._waiting_thread:
             self._interrupt_wait()
             return
         if is_owner and self._use_state != fork_generation:
@@ -96,13 +96,13 @@ cdef class Publisher(ForkAwareHandle):
         self._use_state = CLOSED  # before it leaves, which may be interrupted: then the row may be another's
         if is_owner:
             self._pool.superseded = True  # loans that are open end it
-            self._pool.leave(True)
+            self._pool.retire(True)
 
     cdef int _interrupt_wait(self) except -1:
         """End the wait for a slot, which closes the publisher. A signal handler of the waiting thread never blocks."""
         self._closing = True
-        while self._closing and self._waiter != PyThread_get_thread_ident():
-            mq_futex_wake_all(mq_futex_word(&self._pool.c.slots.pool.slot_released))
+        while self._closing and self._waiting_thread != PyThread_get_thread_ident():
+            mq_futex_wake_all(mq_futex_word(&self._pool.c.slots.pool_header.slot_released))
             with nogil:
                 usleep(200)
             PyErr_CheckSignals()
@@ -115,7 +115,7 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _reopen_in_child(self) except -1:
         """Take a row and create a pool. Open loans stay the parent's."""
         cdef PublisherPool inherited = self._pool
-        self._waiter, self._closing = 0, False  # the waiting thread may not exist in the child
+        self._waiting_thread, self._closing = 0, False  # the waiting thread may not exist in the child
         self._switch_pool(register_publisher(self._file, self.name, self._slots, inherited.c.slots.slot_bytes,
                                              self._max_bytes, True))
         if self._file.own_pools[inherited.c.number] == inherited.c.slots.uid:
@@ -133,7 +133,7 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _switch_pool(self, PublisherPool pool) except -1:
         """Publish from another pool from now on, and keep the counts."""
         self._sent += self._pool.c.sent
-        self._bytes += self._pool.c.bytes
+        self._sent_bytes += self._pool.c.bytes
         self._refused += self._pool.c.refused
         self._evicted += self._pool.c.evicted
         self._pool = pool
@@ -145,7 +145,7 @@ cdef class Publisher(ForkAwareHandle):
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         require_time(timeout, self._endpoint)
-        return self._send(data, timeout, origin_time)
+        return self._send_message(data, timeout, origin_time)
 
     def send_many(self, messages, /, *, uint64_t origin_time=0):
         cdef Py_ssize_t count = 0
@@ -158,7 +158,7 @@ cdef class Publisher(ForkAwareHandle):
         for message in messages:
             if self._use_state != fork_generation:
                 self._reopen_or_raise()
-            self._send(message, 0.0, origin_time)
+            self._send_message(message, 0.0, origin_time)
             count += 1
         return count
 
@@ -169,7 +169,7 @@ cdef class Publisher(ForkAwareHandle):
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         if size > self._pool.c.slots.slot_bytes:
-            self._grow(size)
+            self._grow_pool(size)
         cdef uint64_t origin = origin_time or current_origin()
         block = max(<uint64_t> 1, min(<uint64_t> BATCH_MESSAGES, <uint64_t> LARGE_BYTES // max(size, <uint64_t> 1)))
         while done < count:
@@ -193,7 +193,7 @@ cdef class Publisher(ForkAwareHandle):
             self._pool.pool_file.check_truncation(self._endpoint)
         return sent == count
 
-    cdef object _send(self, object data, object timeout, uint64_t origin_time):
+    cdef object _send_message(self, object data, object timeout, uint64_t origin_time):
         cdef Py_buffer view
         if PyBytes_CheckExact(data):
             return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timeout, origin_time)
@@ -211,10 +211,10 @@ cdef class Publisher(ForkAwareHandle):
         cdef int slot
         cdef uint8_t *payload
         if size > self._pool.c.slots.slot_bytes:
-            self._grow(size)
+            self._grow_pool(size)
         slot = mq_channel_take_free_slot(&self._pool.c)
         if slot == MQ_CHANNEL_NO_SLOT:
-            slot = self._take_slot(timeout)
+            slot = self._reclaim_slot(timeout)
         payload = mq_channel_begin_slot_write(&self._pool.c, slot)
         if size < LARGE_BYTES:
             mq_copy_to_shared(payload, data, size)
@@ -223,9 +223,9 @@ cdef class Publisher(ForkAwareHandle):
             with nogil:
                 mq_copy_to_shared(payload, data, size)
             self._use_state = self._generation
-        return self._publish(self._pool, slot, size, origin_time)
+        return self._publish_slot(self._pool, slot, size, origin_time)
 
-    cdef object _publish(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
+    cdef object _publish_slot(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
         cdef uint64_t position = 0
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
         if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.pool_file.not_truncated):
@@ -239,24 +239,24 @@ cdef class Publisher(ForkAwareHandle):
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
         if pool is not self._pool:  # a loan of a pool that was outgrown since
             self._sent += 1
-            self._bytes += size
+            self._sent_bytes += size
         return position
 
     # ---- slots ----
 
-    cdef int _take_slot(self, object timeout) except -1:
+    cdef int _reclaim_slot(self, object timeout) except -1:
         """A slot, when none was to be had at once: what the dead hold, or waiting for one."""
         cdef int slot = MQ_CHANNEL_NO_SLOT
         if mq_channel_clear_dead_pins(&self._pool.c):
             slot = mq_channel_take_free_slot(&self._pool.c)
         if slot == MQ_CHANNEL_NO_SLOT and timeout != 0:
-            slot = self._await_slot(timeout)
+            slot = self._wait_for_slot(timeout)
         if slot == MQ_CHANNEL_NO_SLOT:
             mq_channel_count_refused_message(&self._pool.c)
-            raise self._exhausted_error()
+            raise self._pool_exhausted_error()
         return slot
 
-    cdef int _await_slot(self, object timeout) except -2:
+    cdef int _wait_for_slot(self, object timeout) except -2:
         """Sleep until a holder lets go; -1: the time is over."""
         cdef int64_t now, until, deadline = -1
         cdef uint32_t expected
@@ -268,13 +268,13 @@ cdef class Publisher(ForkAwareHandle):
         if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
             self._reopen_or_raise()
         pool = self._pool
-        self._use_state, self._waiter = BUSY, PyThread_get_thread_ident()
+        self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
         try:
             while slot == MQ_CHANNEL_NO_SLOT:
                 PyErr_CheckSignals()
                 if self._closing or self._generation != fork_generation:
                     break  # closed, or this is the child of a handler's fork
-                expected = mq_eventcount_prepare_wait_mp(&pool.c.slots.pool.slot_released)
+                expected = mq_eventcount_prepare_wait_mp(&pool.c.slots.pool_header.slot_released)
                 slot = mq_channel_take_free_slot(&pool.c)
                 if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead_pins(&pool.c):
                     slot = mq_channel_take_free_slot(&pool.c)
@@ -285,16 +285,16 @@ cdef class Publisher(ForkAwareHandle):
                 if 0 <= deadline < until:
                     until = deadline
                 with nogil:
-                    mq_futex_wait(mq_futex_word(&pool.c.slots.pool.slot_released), expected, until)
+                    mq_futex_wait(mq_futex_word(&pool.c.slots.pool_header.slot_released), expected, until)
         finally:
-            self._use_state, self._waiter = self._generation, 0
-            closed = self._end_waiting(pool, slot)
+            self._use_state, self._waiting_thread = self._generation, 0
+            closed = self._close_after_wait(pool, slot)
         if closed:
             raise EndpointClosedError("was closed while it waited for a slot", self._endpoint)
         self._check_not_inherited()
         return slot
 
-    cdef bint _end_waiting(self, PublisherPool pool, int slot) except -1:
+    cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1:
         """Close the publisher if `close` was called during the wait; return whether it was."""
         if not self._closing or self._generation != fork_generation:
             return False
@@ -306,23 +306,24 @@ cdef class Publisher(ForkAwareHandle):
             self._closing = False  # last: `_interrupt_wait` then returns
         return True
 
-    cdef object _exhausted_error(self):
+    cdef object _pool_exhausted_error(self):
         """Say who holds the slots."""
         cdef uint64_t holders
         cdef PublisherPool pool = self._pool
         cdef list held = [0] * MQ_CHANNEL_VIEWERS
-        for i in range(mq_channel_used_slot_count(&pool.c)):
-            holders = mq_pool_pin_holders(&pool.c.slots, mq_channel_used_slot_at(&pool.c, i))
+        for i in range(mq_channel_count_used_slots(&pool.c)):
+            holders = mq_pool_pin_holders(&pool.c.slots, mq_channel_get_used_slot(&pool.c, i))
             for viewer in range(MQ_CHANNEL_VIEWERS):
                 held[viewer] += holders >> viewer & 1
-        holder_texts = [f"{self._file.viewer(viewer)} holds {count}" for viewer, count in enumerate(held) if count]
+        holder_texts = [f"{self._file.describe_viewer(viewer)} holds {count}"
+                        for viewer, count in enumerate(held) if count]
         if pool.open_loans:
             holder_texts.append(f"{pool.open_loans} are lent here")
         text = (f"all {pool.c.slots.slots} slots of this publisher are in use: {', '.join(holder_texts)}; release "
                 "views sooner, give the publisher more slots, or a timeout to wait for one. Nothing was sent")
         return PoolExhaustedError(text, self._endpoint)
 
-    cdef int _grow(self, uint64_t size) except -1:
+    cdef int _grow_pool(self, uint64_t size) except -1:
         """Publish from a pool of larger slots from now on."""
         cdef PublisherPool previous = self._pool, larger
         cdef uint64_t wanted = max(size, 2 * previous.c.slots.slot_bytes)
@@ -330,11 +331,11 @@ cdef class Publisher(ForkAwareHandle):
         if size > self._max_bytes:  # what is computed below does not overflow then
             text = f"a message of {size} bytes does not fit: the pool may have {self._max_bytes} (max_bytes)"
             raise MessageTooLargeError(text, self._endpoint)
-        if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride(wanted) > self._max_bytes:
+        if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
             wanted = size
-        if min_slots * mq_pool_slot_stride(wanted) > self._max_bytes:
+        if min_slots * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
             text = (f"a message of {size} bytes does not fit: {min_slots} slots of it need "
-                    f"{min_slots * mq_pool_slot_stride(size)} bytes, "
+                    f"{min_slots * mq_pool_slot_stride_bytes(size)} bytes, "
                     f"and the pool may have {self._max_bytes} (max_bytes)")
             raise MessageTooLargeError(text, self._endpoint)
         self._use_state = BUSY
@@ -344,7 +345,7 @@ cdef class Publisher(ForkAwareHandle):
                 self._switch_pool(larger)
                 mq_store_release_u64(&previous.c.row.superseded, 1)
                 previous.superseded = True
-                previous.leave(True)
+                previous.retire(True)
         finally:
             self._use_state = self._generation
         return self._check_not_inherited()
@@ -359,9 +360,9 @@ cdef class Publisher(ForkAwareHandle):
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         if wanted > self._pool.c.slots.slot_bytes:
-            self._grow(wanted)
+            self._grow_pool(wanted)
         slot = mq_channel_take_free_slot(&self._pool.c)
-        loan._slot = self._take_slot(timeout) if slot == MQ_CHANNEL_NO_SLOT else slot
+        loan._slot = self._reclaim_slot(timeout) if slot == MQ_CHANNEL_NO_SLOT else slot
         loan._publisher, loan._pool, loan._size, loan._generation = self, self._pool, wanted, fork_generation
         loan._pool.open_loans += 1
         mq_channel_begin_slot_write(&loan._pool.c, loan._slot)  # from now on its bytes may change
@@ -380,8 +381,8 @@ cdef class Loan:
     cdef int _slot              # -1: it is not ours any more
     cdef uint64_t _size
     cdef int _generation
-    cdef Py_ssize_t _exports    # buffers that look into it
-    cdef bint _over
+    cdef Py_ssize_t _export_count    # buffers that look into it
+    cdef bint _is_finished
     cdef readonly object position
     cdef public uint64_t origin_time
 
@@ -399,21 +400,21 @@ cdef class Loan:
         return self._size
 
     def __enter__(self):
-        self._check()
+        self._check_usable_loan()
         return self
 
     def __exit__(self, kind, *_):
-        if self._over:
+        if self._is_finished:
             return
         if kind is None:
             self.publish()
         else:
             self.discard()
 
-    cdef int _check(self) except -1:
+    cdef int _check_usable_loan(self) except -1:
         if self._pool is None:
             raise TypeError("a loan comes from a publisher's loan()")
-        if self._over:
+        if self._is_finished:
             raise StateError("a loan serves once; this one was published or discarded", self._publisher._endpoint)
         if self._generation != fork_generation:
             text = "the loan belongs to the parent process, which alone may write and publish it; take another one here"
@@ -424,33 +425,33 @@ cdef class Loan:
 
     def publish(self, size=None):
         cdef uint64_t wanted = self._size if size is None else size
-        self._check()
+        self._check_usable_loan()
         cdef uint64_t slot = self._slot
         if wanted > self._size:
             raise InvalidValueError(f"the loan has {self._size} bytes, and {wanted} were to be published",
                                     self._publisher._endpoint)
-        if self._exports:
-            raise BufferError(f"{self._exports} buffers still look into this loan (a memoryview, an array), and could "
-                              "change what was published; release or delete them first")
-        self._over, self._slot = True, MQ_CHANNEL_NO_SLOT
+        if self._export_count:
+            text = f"{self._export_count} buffers still look into this loan (a memoryview, an array), and could change "
+            raise BufferError(text + "what was published; release or delete them first")
+        self._is_finished, self._slot = True, MQ_CHANNEL_NO_SLOT
         try:
-            self.position = self._publisher._publish(self._pool, slot, wanted, self.origin_time)
+            self.position = self._publisher._publish_slot(self._pool, slot, wanted, self.origin_time)
         finally:
             self._pool.end_loan(True)
         return self.position
 
     def discard(self):
-        if self._over or self._pool is None:
+        if self._is_finished or self._pool is None:
             return
-        self._over = True
-        if not self._exports and self._generation == fork_generation:  # else when the last buffer goes
+        self._is_finished = True
+        if not self._export_count and self._generation == fork_generation:  # else when the last buffer goes
             slot, self._slot = self._slot, MQ_CHANNEL_NO_SLOT
             self._pool.cancel_loan(slot, True)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        self._check()
+        self._check_usable_loan()
         PyBuffer_FillInfo(buffer, self, mq_channel_begin_slot_write(&self._pool.c, self._slot), self._size, 0, flags)
-        self._exports += 1
+        self._export_count += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):
-        self._exports -= 1
+        self._export_count -= 1

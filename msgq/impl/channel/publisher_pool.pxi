@@ -22,15 +22,15 @@ cdef class PublisherPool:
 
     def __dealloc__(self):
         if self.generation == fork_generation:
-            self._leave_row()
+            self._release_row()
         mq_channel_publisher_free(&self.c)
 
-    cdef void _leave_row(self) noexcept:
+    cdef void _release_row(self) noexcept:
         if self.open:
             mq_participant_leave(&self.c.row.participant, self.c.slots.uid, &self.liveness_token)
         self.open = False
 
-    cdef int leave(self, bint removes_pool) except -1:
+    cdef int retire(self, bint removes_pool) except -1:
         """Publish no more from here. Messages that are in the order stay, and the pool with them.
 
         `removes_pool`: remove it now if there are none; else the next process that joins does.
@@ -38,7 +38,7 @@ cdef class PublisherPool:
         cdef int fd
         if not self.open or self.open_loans:
             return 0
-        self._leave_row()
+        self._release_row()
         if not removes_pool:
             return 0
         with contextlib.suppress(MsgqError):  # else the next process that joins does it
@@ -59,7 +59,7 @@ cdef class PublisherPool:
         """A loan is over."""
         self.open_loans -= 1
         if self.superseded:
-            self.leave(removes_pool)
+            self.retire(removes_pool)
         return 0
 
 
@@ -71,19 +71,19 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     pool.channel_file, pool.generation = file, fork_generation
     fd = file.lock()
     try:
-        file._configure_locked(None, None, None, None, True)
+        file._apply_config_locked(None, None, None, None, True)
         remaining = remove_dead_pools(file)
         if newcomer:
-            _check_limit(file)
+            _check_publisher_limit(file)
         row = mq_channel_find_free_row(file.header, file.liveness_file(), &pool.liveness_token)
         while row == MQ_NO_ROW and remaining:
             remaining = remove_dead_pools(file, remaining - 1)
             row = mq_channel_find_free_row(file.header, file.liveness_file(), &pool.liveness_token)
         if row == MQ_NO_ROW:
-            text = f"all {MQ_CHANNEL_PUBLISHERS} rows of publishers are in use: {_list_holders(file)}"
+            text = f"all {MQ_CHANNEL_PUBLISHERS} rows of publishers are in use: {_describe_row_owners(file)}"
             raise TooManyPublishersError(text, file.name)
         try:
-            _fill_row(pool, row, node, _choose_slot_count(file, slots, each, max_bytes), each)
+            _fill_publisher_row(pool, row, node, _choose_slot_count(file, slots, each, max_bytes), each)
         except BaseException:
             mq_liveness_unlock(pool.liveness_token)
             pool.liveness_token = NULL
@@ -93,7 +93,7 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     return pool
 
 
-cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uint64_t slot_bytes) except -1:
+cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t slots, uint64_t slot_bytes) except -1:
     """Make the pool, enter it in the row, and only then give it its name: so no file is without a row."""
     cdef ChannelFile file = pool.channel_file
     cdef mq_process_identity identity
@@ -105,7 +105,7 @@ cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uin
     pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number
     pool.c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
     pool.c.clock_offset, pool.c.liveness_file = offset, file.liveness_file()
-    if not mq_channel_order(file.header, &pool.c.order):  # the capacity was set a moment ago
+    if not mq_channel_load_index_ring(file.header, &pool.c.order):  # the capacity was set a moment ago
         raise CorruptSegmentError("its order makes no sense: foreign bytes; remove it (msgq clean)", file.name,
                                   file.path)
     if not mq_channel_publisher_init(&pool.c):
@@ -126,7 +126,7 @@ cdef int _fill_row(PublisherPool pool, int number, str node, uint64_t slots, uin
 
 cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, uint64_t max_bytes) except 0:
     """How many slots: as asked, else one for each entry and a few, within the limits."""
-    cdef uint64_t stride = mq_pool_slot_stride(slot_bytes)
+    cdef uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes)
     cdef uint64_t wanted = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).capacity + SPARE_SLOTS
     if asked is None:
         wanted = max(min(wanted, <uint64_t> DEFAULT_POOL_BYTES // stride), <uint64_t> MIN_SLOTS)
@@ -141,7 +141,7 @@ cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, u
     return wanted
 
 
-cdef int _check_limit(ChannelFile file) except -1:
+cdef int _check_publisher_limit(ChannelFile file) except -1:
     """Refuse a publisher more than the channel may have; rows that stay for loans are of publishers that count once."""
     cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config))
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
@@ -151,12 +151,12 @@ cdef int _check_limit(ChannelFile file) except -1:
             living += mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD
     mq_liveness_probe_end(&probe)
     if <uint64_t> living >= g.publishers:
-        text = f"has as many publishers as it may ({g.publishers}): {_list_holders(file)}"
+        text = f"has as many publishers as it may ({g.publishers}): {_describe_row_owners(file)}"
         raise TooManyPublishersError(text, file.name)
     return 0
 
 
-cdef str _list_holders(ChannelFile file):
+cdef str _describe_row_owners(ChannelFile file):
     """Return the owners of the rows, for an error."""
     cdef const mq_channel_publisher_row *row
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
@@ -164,7 +164,7 @@ cdef str _list_holders(ChannelFile file):
     for i in range(MQ_CHANNEL_PUBLISHERS):
         if mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD:
             row = &file.header.publishers[i]
-            process = f"{_text(row.node, MQ_NODE_NAME)} {mq_load_relaxed_u64(&row.participant.pid)}"
+            process = f"{_text(row.node, MQ_NODE_NAME_BYTES)} {mq_load_relaxed_u64(&row.participant.pid)}"
             count[process] = count.get(process, 0) + 1
     mq_liveness_probe_end(&probe)
     return ", ".join(f"{process} ({rows} rows)" if rows > 1 else process for process, rows in count.items())

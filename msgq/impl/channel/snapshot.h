@@ -12,10 +12,10 @@
 typedef struct {
     uint64_t messages;
     uint64_t slots[MQ_POOL_SLOTS_MAX / 64];
-} mq_channel_published_slots;
+} mq_channel_published_slot_set;
 
 static inline void mq_channel_snapshot_slots(const mq_index_ring *order, unsigned row,
-                                             mq_channel_published_slots *out) {
+                                             mq_channel_published_slot_set *out) {
     memset(out, 0, sizeof *out);
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
@@ -35,7 +35,7 @@ typedef struct {
 } mq_channel_view_counts;
 
 /* Add what is held in a pool to what each viewer holds. */
-static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_published_slots *ordered,
+static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_published_slot_set *ordered,
                                              mq_channel_view_counts views_by_viewer[MQ_CHANNEL_VIEWERS]) {
     for (uint32_t slot = 0; slot < pool->slots; slot++) {
         uint64_t holders = mq_pool_pin_holders(pool, slot);
@@ -61,13 +61,13 @@ static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_c
 typedef struct {
     uint64_t cursor, joined, received, lost, resets, views_held, viewer;
     uint64_t lag; /* messages that are there for it */
-} mq_channel_subscriber_copy;
+} mq_channel_subscriber_snapshot;
 
 /* The figures of a subscriber; again if it goes on meanwhile. */
 static inline void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row,
-                                                  mq_channel_subscriber_copy *out) {
+                                                  mq_channel_subscriber_snapshot *out) {
     for (int tries = 0; tries < 8; tries++) {
-        *out = (mq_channel_subscriber_copy){.cursor = mq_load_acquire_u64(&row->cursor)};
+        *out = (mq_channel_subscriber_snapshot){.cursor = mq_load_acquire_u64(&row->cursor)};
         out->joined = mq_load_relaxed_u64(&row->joined); /* relaxed, all: see the top of the file */
         out->received = mq_load_relaxed_u64(&row->received);
         out->lost = mq_load_relaxed_u64(&row->lost);
@@ -81,7 +81,7 @@ static inline void mq_channel_snapshot_subscriber(const mq_channel_subscriber_ro
 }
 
 /* The position behind the newest message. A publisher may not have come to the tail. */
-static inline uint64_t mq_channel_snapshot_tail(const mq_index_ring *order) {
+static inline uint64_t mq_channel_snapshot_end_position(const mq_index_ring *order) {
     uint64_t end = mq_index_ring_load_tail(order), entry;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS && mq_index_ring_load_entry(order, end, &entry) >= 0; i++)
         end++;
@@ -90,8 +90,8 @@ static inline uint64_t mq_channel_snapshot_tail(const mq_index_ring *order) {
 
 /* What a subscriber will find when it looks: what it has lost without having noticed it, and what is there for it. One
  * that conflates, goes on at the present, or is lapped again and again loses more of it. */
-static inline void mq_channel_snapshot_unread_count(const mq_index_ring *order, mq_channel_subscriber_copy *copy) {
-    uint64_t end = mq_channel_snapshot_tail(order), entry;
+static inline void mq_channel_snapshot_count_unread(const mq_index_ring *order, mq_channel_subscriber_snapshot *copy) {
+    uint64_t end = mq_channel_snapshot_end_position(order), entry;
     uint64_t at = copy->cursor ? copy->cursor : order->capacity; /* 0: it has not looked since the order began */
     if (at < end && end > order->capacity && mq_index_ring_load_entry(order, at, &entry) > 0) {
         uint64_t oldest = end - order->capacity; /* where it goes on (mq_index_ring_oldest_position) */

@@ -4,7 +4,7 @@ It stands below the header, which calls it.
 """
 
 
-_KINDS = ("pubsub", "broadcast", "mailbox")
+_CHANNEL_KINDS = ("pubsub", "broadcast", "mailbox")
 
 
 cdef class _ChannelSnapshot:
@@ -16,11 +16,11 @@ cdef class _ChannelSnapshot:
     cdef mq_index_ring order
     cdef mq_liveness_probe probe
     cdef mq_channel_view_counts views_by_viewer[64]    # of viewers, by row
-    cdef dict files                 # bytes of pools, by uid
+    cdef dict pool_bytes_by_uid                 # bytes of pools, by uid
 
-    cdef object publishers(self):
+    cdef object read_publishers(self):
         cdef const mq_channel_publisher_row *row
-        cdef mq_channel_published_slots ordered
+        cdef mq_channel_published_slot_set ordered
         cdef uint64_t uid
         publishers = []
         for i in range(MQ_CHANNEL_PUBLISHERS):
@@ -32,14 +32,14 @@ cdef class _ChannelSnapshot:
             has_left = mq_load_acquire_u64(&row.participant.uid) == 0
             process = participant_value(&row.participant, mq_channel_publisher_liveness(self.header, &self.probe, i))
             publishers.append(ChannelPublisher(
-                process, _text(row.node, MQ_NODE_NAME), mq_load_relaxed_u64(&row.slots),
+                process, _text(row.node, MQ_NODE_NAME_BYTES), mq_load_relaxed_u64(&row.slots),
                 mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
                 mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.evicted), ordered.messages,
-                shm_paths.pool_path(self.name, self.in_prefix, uid), self.pool(uid, &ordered), has_left,
+                shm_paths.pool_path(self.name, self.in_prefix, uid), self.read_pool_views(uid, &ordered), has_left,
                 mq_load_relaxed_u64(&row.superseded) != 0))
         return tuple(publishers)
 
-    cdef object pool(self, uint64_t uid, const mq_channel_published_slots *ordered):
+    cdef object read_pool_views(self, uint64_t uid, const mq_channel_published_slot_set *ordered):
         """See who holds what in a pool; returns its bytes, or None when it cannot be read."""
         cdef struct_stat info
         cdef Segment segment
@@ -53,21 +53,22 @@ cdef class _ChannelSnapshot:
                     return None
                 try:
                     check_file(fd, &info, self.name, path)
-                    if <size_t> info.st_size < sizeof(mq_pool):
+                    if <size_t> info.st_size < sizeof(mq_pool_header):
                         return None
                     segment = map_file(fd, &info, False, self.name, path)
                 finally:
                     close(fd)
         except SegmentError:
             return None
-        if mq_pool_header_check(<mq_pool *> segment.address, segment.size, self.segment.inode, uid, &slots) != NULL:
+        header = <mq_pool_header *> segment.address
+        if mq_pool_header_check(header, segment.size, self.segment.inode, uid, &slots) != NULL:
             return None
         mq_channel_snapshot_views(&slots, ordered, self.views_by_viewer)
         return segment.size
 
-    cdef tuple subscribers(self):
+    cdef tuple read_subscribers(self):
         """Return those that are listed, and which of them is which viewer."""
-        cdef mq_channel_subscriber_copy copy
+        cdef mq_channel_subscriber_snapshot copy
         cdef const mq_channel_subscriber_row *row
         cdef mq_liveness life
         subscribers, nodes = [], {}
@@ -78,15 +79,15 @@ cdef class _ChannelSnapshot:
             life = mq_participant_liveness(&self.probe, &row.participant, MQ_CHANNEL_SUBSCRIBER_BYTE + i)
             mq_channel_snapshot_subscriber(row, &copy)
             if life != MQ_DEAD and self.order.capacity:
-                mq_channel_snapshot_unread_count(&self.order, &copy)
-            node = _text(row.node, MQ_NODE_NAME)
+                mq_channel_snapshot_count_unread(&self.order, &copy)
+            node = _text(row.node, MQ_NODE_NAME_BYTES)
             nodes[copy.viewer] = node
             lag = None if life == MQ_DEAD else copy.lag
             subscribers.append(ChannelSubscriber(participant_value(&row.participant, life), node, copy.cursor, lag,
                                                  copy.received, copy.lost, copy.resets, copy.views_held))
         return tuple(subscribers), nodes
 
-    cdef object viewers(self, dict nodes):
+    cdef object read_view_holders(self, dict nodes):
         cdef const mq_participant *owner
         cdef mq_channel_view_counts *views
         holders = []
@@ -99,14 +100,15 @@ cdef class _ChannelSnapshot:
                                           views.outdated, views.publish_time or None))
         return tuple(holders)
 
-    cdef tuple orphans(self):
+    cdef tuple list_orphaned_pools(self):
         """Pools that belong to no row. The files were listed first: a row is entered before its pool has a name."""
         uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
-        paths = [shm_paths.pool_path(self.name, self.in_prefix, uid) for uid in self.files if uid not in uids]
+        paths = [shm_paths.pool_path(self.name, self.in_prefix, uid)
+                 for uid in self.pool_bytes_by_uid if uid not in uids]
         return tuple(filter(os.path.lexists, paths))
 
 
-cdef object this_participant():
+cdef object describe_this_process():
     """Return this process, as statistics of other processes show it."""
     cdef mq_process_identity identity
     identify(&identity, NULL)
@@ -114,45 +116,46 @@ cdef object this_participant():
                                                                                     sizeof(identity.name)), True)
 
 
-cdef object channel_stats(Segment segment, str name, str in_prefix, trust, schema):
+cdef object read_channel_stats(Segment segment, str name, str in_prefix, trust, schema):
     """Look at a channel, whose header is mapped and checked."""
     cdef _ChannelSnapshot snapshot = _ChannelSnapshot.__new__(_ChannelSnapshot)
     cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
     cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header.config))
     snapshot.segment, snapshot.header, snapshot.trust = segment, header, trust
     snapshot.name, snapshot.in_prefix = name, in_prefix
-    snapshot.files = pool_files(name, in_prefix)
-    has_order = mq_channel_order(header, &snapshot.order)
+    snapshot.pool_bytes_by_uid = list_pool_sizes(name, in_prefix)
+    has_order = mq_channel_load_index_ring(header, &snapshot.order)
     if not has_order:
         snapshot.order.capacity = 0
     snapshot.probe = mq_liveness_probe_begin(&segment.liveness_file)
     try:
-        publishers = snapshot.publishers()
-        subscribers, nodes = snapshot.subscribers()
-        viewers = snapshot.viewers(nodes)
+        publishers = snapshot.read_publishers()
+        subscribers, nodes = snapshot.read_subscribers()
+        viewers = snapshot.read_view_holders(nodes)
         opened = is_alive(mq_liveness_is_locked(&snapshot.probe, MQ_CHANNEL_OPEN_BYTE))
     finally:
         mq_liveness_probe_end(&snapshot.probe)
     kind = mq_load_relaxed_u64(&header.kind)
     messages = mq_index_ring_load_tail(&snapshot.order) - snapshot.order.capacity if has_order else 0
     return ChannelStats(
-        name, in_prefix, segment.path, _KINDS[kind] if kind < <uint64_t> len(_KINDS) else "pubsub", g.capacity or None,
-        g.publishers or None, None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers or None,
+        name, in_prefix, segment.path, _CHANNEL_KINDS[kind] if kind < <uint64_t> len(_CHANNEL_KINDS) else "pubsub",
+        g.capacity or None, g.publishers or None,
+        None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers or None,
         g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None, messages,
         (_text(header.creator, MQ_CHANNEL_CREATOR_BYTES), mq_load_relaxed_u64(&header.creator_pid)),
         mq_load_relaxed_u64(&header.created_ns),
-        schema, segment.size, sum(snapshot.files.values()), publishers, subscribers, viewers, opened,
-        snapshot.orphans())
+        schema, segment.size, sum(snapshot.pool_bytes_by_uid.values()), publishers, subscribers, viewers, opened,
+        snapshot.list_orphaned_pools())
 
 
-cdef object channel_counts(Segment segment):
+cdef object read_channel_counts(Segment segment):
     """Return what moves in a channel, whose header is mapped and checked. Its pools are not looked at."""
     cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(&segment.liveness_file)
     cdef mq_index_ring order
-    cdef mq_channel_subscriber_copy copy
+    cdef mq_channel_subscriber_snapshot copy
     cdef uint64_t size = 0, lost = 0
-    cdef bint has_order = mq_channel_order(header, &order)
+    cdef bint has_order = mq_channel_load_index_ring(header, &order)
     cdef int i
     for i in range(MQ_CHANNEL_PUBLISHERS):
         if mq_load_acquire_u64(&header.publishers[i].pool_uid):
@@ -162,13 +165,13 @@ cdef object channel_counts(Segment segment):
             mq_channel_snapshot_subscriber(&header.subscribers[i], &copy)
             if has_order and mq_participant_liveness(&probe, &header.subscribers[i].participant,
                                                      MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
-                mq_channel_snapshot_unread_count(&order, &copy)
+                mq_channel_snapshot_count_unread(&order, &copy)
             lost += copy.lost
     mq_liveness_probe_end(&probe)
     return EndpointCounts(mq_index_ring_load_tail(&order) - order.capacity if has_order else 0, size, lost)
 
 
-cdef dict pool_files(str name, str in_prefix):
+cdef dict list_pool_sizes(str name, str in_prefix):
     """Return the bytes of a channel's pools, by uid, those of no row among them."""
     sizes = {}
     for channel, uid in shm_paths.list_pools(in_prefix):

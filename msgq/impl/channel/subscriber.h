@@ -20,9 +20,9 @@ typedef struct {
     uint64_t joined_at; /* what is gone before this position is not lost: we joined later */
     mq_u64 cursor;      /* for the watcher, too; relaxed: this thread alone moves it */
     uint64_t received, lost, resets;
-    uint64_t margin, received_at_lap; /* mq_channel_lap_margin: the last margin, and `received` at that lap */
-    uint64_t resets_at_nap;           /* mq_channel_lapped_sleep_ns: `resets` at its last call */
-    int64_t behind_until;             /* mq_channel_lapped_sleep_ns: end of the naps, CLOCK_MONOTONIC */
+    uint64_t margin, received_at_lap; /* mq_channel_compute_lap_margin: the last margin, and `received` at that lap */
+    uint64_t resets_at_nap;           /* mq_channel_compute_lapped_nap_ns: `resets` at its last call */
+    int64_t behind_until;             /* mq_channel_compute_lapped_nap_ns: end of the naps, CLOCK_MONOTONIC */
     bool conflate, newest;            /* newest message only; after a lap, continue at the tail */
 } mq_channel_subscriber;
 
@@ -45,7 +45,7 @@ static inline uint64_t mq_channel_load_cursor(const mq_channel_subscriber *s) {
 }
 
 /* The order of a header, whose bytes are not believed. False: it has not begun. */
-static inline bool mq_channel_order(const mq_channel_header *header, mq_index_ring *order) {
+static inline bool mq_channel_load_index_ring(const mq_channel_header *header, mq_index_ring *order) {
     mq_channel_header *at = (mq_channel_header *)(uintptr_t)header; /* subscribers do not write there */
     *order = (mq_index_ring){.tail = &at->tail, .entries = at->entries};
     uint64_t capacity = mq_channel_config_unpack(mq_load_acquire_u64(&header->config)).capacity;
@@ -89,7 +89,7 @@ static inline void mq_channel_skip_lost(mq_channel_subscriber *s, uint64_t curso
 /* Distance from the oldest message to the position where a lapped subscriber continues. It is 0, unless the subscriber
  * received less than a sixteenth of the capacity since the previous lap: then it is a sixteenth, and doubles at each
  * further lap. Without it, a subscriber that copies more slowly than publishers overwrite would be lapped forever. */
-static inline uint64_t mq_channel_lap_margin(mq_channel_subscriber *s) {
+static inline uint64_t mq_channel_compute_lap_margin(mq_channel_subscriber *s) {
     uint64_t least = s->order.capacity / 16 ? s->order.capacity / 16 : 1, most = s->order.capacity / 2;
     bool again = s->resets > 1 && s->received - s->received_at_lap < least;
     uint64_t margin = s->margin ? 2 * s->margin : least;
@@ -103,7 +103,7 @@ static inline uint64_t mq_channel_lap_margin(mq_channel_subscriber *s) {
  * A wake costs publisher and subscriber more than many messages. Without naps, a subscriber that was just lapped is woken
  * by the next message, receives it, and sleeps again, while later messages are overwritten. Messages gather during a nap,
  * and publishers make no wakes. */
-static inline int64_t mq_channel_lapped_sleep_ns(mq_channel_subscriber *s, int64_t now_ns) {
+static inline int64_t mq_channel_compute_lapped_nap_ns(mq_channel_subscriber *s, int64_t now_ns) {
     if (s->resets != s->resets_at_nap)
         s->resets_at_nap = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
     return now_ns < s->behind_until && s->order.capacity >= MQ_CHANNEL_NAP_CAPACITY_MIN ? MQ_CHANNEL_NAP_NS : 0;
@@ -111,7 +111,7 @@ static inline int64_t mq_channel_lapped_sleep_ns(mq_channel_subscriber *s, int64
 
 /* Take the place in the order that was asked for when we joined. False: it has not begun. */
 static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_tail) {
-    if (!mq_channel_order(s->header, &s->order))
+    if (!mq_channel_load_index_ring(s->header, &s->order))
         return false;
     uint64_t tail = mq_index_ring_load_tail(&s->order), first = s->order.capacity;
     uint64_t back = s->history < first ? s->history : first;
@@ -124,11 +124,11 @@ static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_
 /* Go to the newest message that is wanted; what is passed over is lost. */
 static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     uint64_t cursor = mq_channel_load_cursor(s),
-             tail = mq_index_ring_later_position(mq_index_ring_load_tail(&s->order), cursor), entry;
+             tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), cursor), entry;
     /* A publisher may have stored its entry and not yet the tail. Bound: the capacity, because corrupt entries could
      * lead from one to the next forever. */
     for (uint64_t i = 0; i < s->order.capacity && mq_index_ring_load_entry(&s->order, tail, &entry) >= 0; i++)
-        tail += (uint64_t)mq_index_entry_distance_ahead(entry, tail) + 1;
+        tail += (uint64_t)mq_index_entry_positions_ahead(entry, tail) + 1;
     /* Bound: the capacity. */
     for (uint64_t at = tail; at > cursor + 1 && at + s->order.capacity > tail; at--) {
         if (mq_index_ring_load_entry(&s->order, at - 1, &entry) != 0)
@@ -144,7 +144,7 @@ static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
 }
 
 /* The message of an entry, if its pool is mapped. MQ_CHANNEL_CORRUPT: if the entry still stands. */
-static inline mq_channel_status mq_channel_resolve_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
+static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
     const mq_pool_map *pool = &s->pools[m->row];
     if (m->pool_uid != pool->uid)
         return MQ_CHANNEL_UNMAPPED;
@@ -175,8 +175,9 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
             return MQ_CHANNEL_EMPTY;
         if (ahead > 0) { /* lapped */
             s->resets++;
-            uint64_t oldest = mq_index_ring_oldest_position(&s->order, m->position, ahead, mq_channel_lap_margin(s));
-            mq_channel_skip_lost(s, s->newest ? mq_index_ring_later_position(mq_index_ring_load_tail(&s->order), oldest)
+            uint64_t oldest =
+                mq_index_ring_oldest_position(&s->order, m->position, ahead, mq_channel_compute_lap_margin(s));
+            mq_channel_skip_lost(s, s->newest ? mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), oldest)
                                               : oldest);
             continue;
         }
@@ -190,7 +191,8 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
          * mq_channel_publisher_register */
         m->pool_uid = mq_load_acquire_u64(&s->header->publishers[m->row].pool_uid);
         bool is_excluded = s->excluded_pools && m->pool_uid && s->excluded_pools[m->row] == m->pool_uid;
-        mq_channel_status status = is_excluded || !m->pool_uid ? MQ_CHANNEL_EMPTY : mq_channel_resolve_slot(s, m);
+        mq_channel_status status =
+            is_excluded || !m->pool_uid ? MQ_CHANNEL_EMPTY : mq_channel_resolve_message_slot(s, m);
         if (status == MQ_CHANNEL_OK)
             return status;
         if (!mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry))
@@ -203,7 +205,7 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
     /* If the cursor moved, publishers are as fast as this loop, and the next call continues. If it did not move, or
      * moved further than two entries can differ, the entries are corrupt. */
     uint64_t passed = mq_channel_load_cursor(s) - first;
-    return passed && passed < MQ_INDEX_RING_MAX_DISTANCE ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
+    return passed && passed < MQ_INDEX_RING_DISTANCE_MAX ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }
 
 /* Give up the message that was found, if it is still there: it is lost. */
@@ -270,13 +272,13 @@ typedef struct {
 } mq_channel_poll_state;
 
 /* Is there something at the cursor, be it retracted or one's own? Or an error to be had? */
-static inline int mq_channel_is_readable(const void *state) {
+static inline int mq_channel_subscriber_is_readable(const void *state) {
     const mq_channel_poll_state *o = state;
     mq_index_ring order;
     uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
     if (mq_mapping_was_truncated(o->not_truncated))
         return true;
-    return mq_channel_order(o->header, &order) &&
+    return mq_channel_load_index_ring(o->header, &order) &&
            mq_index_ring_load_entry(&order, cursor ? cursor : order.capacity, &entry) >= 0;
 }
 

@@ -5,8 +5,8 @@ cdef enum:
     WAKE_TIMEOUT_NS = 1000000000      # for a publisher that died between its message and the wake
     PASSIVE_SLEEP_MIN_NS = 50000      # a passive subscriber announces no sleep, so it polls
     PASSIVE_SLEEP_MAX_NS = 1000000
-    MAPPED_MAX = 256                # pools that are mapped, or missed, in one look
-    TORN_MAX = 1000                 # copies that are overwritten during the copy, in a call with a time-out
+    POOL_MAPS_MAX = 256                # pools that are mapped, or missed, in one look
+    TORN_COPIES_MAX = 1000                 # copies that are overwritten during the copy, in a call with a time-out
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mappings
@@ -24,7 +24,7 @@ cdef class Subscriber(Waitable):
         self._generation = fork_generation
         self._acquire()
         try:
-            self._join()
+            self._register_rows()
             mq_channel_subscriber_join(&self.c, True)
             self._use_state = self._generation
         finally:
@@ -43,7 +43,7 @@ cdef class Subscriber(Waitable):
         state = "closed" if self._use_state == CLOSED else f"{self.c.received} messages received"
         return f"<msgq channel Subscriber {self._endpoint!r}, {state}>"
 
-    cdef int _join(self) except -1:
+    cdef int _register_rows(self) except -1:
         """Take rows; nothing is mapped so far."""
         self._pools = [None] * MQ_CHANNEL_PUBLISHERS
         memset(self.c.pools, 0, sizeof(self.c.pools))
@@ -51,7 +51,7 @@ cdef class Subscriber(Waitable):
         if self._file.writable:
             self._rows = SubscriberRows.__new__(SubscriberRows)
             self._rows.file = self._file
-            self._rows.join(self.name)
+            self._rows.register_subscriber(self.name)
             self.c.row = self._rows.row
             mq_channel_store_join_position(&self.c)
         return 0
@@ -94,14 +94,14 @@ cdef class Subscriber(Waitable):
                               self._last_pool.publisher)
 
     def stats(self):
-        cdef mq_channel_subscriber_copy copy
+        cdef mq_channel_subscriber_snapshot copy
         memset(&copy, 0, sizeof(copy))
         copy.cursor, copy.joined = mq_channel_load_cursor(&self.c), self.c.joined_at
         copy.received, copy.lost, copy.resets = self.c.received, self.c.lost, self.c.resets
         if self.c.order.capacity:
-            mq_channel_snapshot_unread_count(&self.c.order, &copy)
+            mq_channel_snapshot_count_unread(&self.c.order, &copy)
         self._file.check_truncation()
-        return ChannelSubscriber(this_participant(), self.name, copy.cursor, copy.lag, copy.received, copy.lost,
+        return ChannelSubscriber(describe_this_process(), self.name, copy.cursor, copy.lag, copy.received, copy.lost,
                                  copy.resets, self.views_held)
 
     # ---- finding ----
@@ -109,7 +109,7 @@ cdef class Subscriber(Waitable):
     cdef bint _next_message(self, mq_channel_message *message) except -1:
         """The message at the cursor; False: there is none, or too many in a row whose pools cannot be had."""
         cdef int _mapped
-        for _mapped in range(MAPPED_MAX):
+        for _mapped in range(POOL_MAPS_MAX):
             status = mq_channel_next_message(&self.c, message)
             if self._raise_on_lost and self.c.lost != self._lost_reported:
                 lost, self._lost_reported = self.c.lost - self._lost_reported, self.c.lost
@@ -136,7 +136,7 @@ cdef class Subscriber(Waitable):
         """Map the pool that the message is in. If it is missing while the message is there, the message is lost."""
         cdef PoolFile pool = None
         cdef MappedPool mapped
-        cdef bint pins = self._takes_views()
+        cdef bint pins = self._can_take_views()
         try:
             pool = open_pool(self._file, message.pool_uid, pins)
         except SegmentError as error:
@@ -145,7 +145,7 @@ cdef class Subscriber(Waitable):
             raise
         if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
             self._check_usable()
-        if self._takes_views() != pins:  # it took its first view meanwhile, or a handler forked: map it as needed now
+        if self._can_take_views() != pins:  # it took its first view, or a handler forked: map it as needed now
             return 0
         if pool is None:
             mq_channel_skip_message(&self.c, message)
@@ -157,7 +157,7 @@ cdef class Subscriber(Waitable):
         self.c.pools[message.row] = pool.slots
         return 0
 
-    cdef bint _await_message(self, mq_channel_message *message, object timeout) except -1:
+    cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1:
         """The message at the cursor, waiting for it for so many seconds; False: there is none."""
         cdef int64_t deadline
         require_time(timeout, self._endpoint)
@@ -169,7 +169,7 @@ cdef class Subscriber(Waitable):
         if deadline != WAIT_FOREVER:
             deadline += mq_monotonic_ns()
         try:
-            self._nap = mq_channel_lapped_sleep_ns(&self.c, mq_monotonic_ns())
+            self._nap_ns = mq_channel_compute_lapped_nap_ns(&self.c, mq_monotonic_ns())
             while wait_ready([self], deadline):
                 self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
@@ -177,10 +177,10 @@ cdef class Subscriber(Waitable):
                 if 0 <= deadline <= mq_monotonic_ns():  # the message of the wake was its own, or retracted
                     break
         finally:
-            self._nap = 0
+            self._nap_ns = 0
         return False
 
-    cdef bint _accept(self, const mq_channel_message *message) except -1:
+    cdef bint _accept_message(self, const mq_channel_message *message) except -1:
         """The message was copied; False: it was overwritten meanwhile."""
         cdef MappedPool mapped = self._pools[message.row]
         if mq_mapping_was_truncated(mapped.pool_file.not_truncated):
@@ -193,14 +193,14 @@ cdef class Subscriber(Waitable):
         self._last, self._last_pool = message[0], mapped
         return True
 
-    cdef bint _should_give_up(self, int *torn, object timeout) noexcept:
-        """Return whether TORN_MAX copies of a call were overwritten; without a time-out, a call never gives up."""
+    cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept:
+        """Return whether TORN_COPIES_MAX copies of a call were overwritten. A call without time-out never stops."""
         torn[0] += 1
-        return torn[0] >= TORN_MAX and timeout is not None
+        return torn[0] >= TORN_COPIES_MAX and timeout is not None
 
     # ---- receiving copies ----
 
-    cdef bytes _copy(self, const mq_channel_message *message):
+    cdef bytes _copy_payload(self, const mq_channel_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.length)
         cdef char *target = PyBytes_AS_STRING(out)
         if message.length < LARGE_BYTES:
@@ -212,23 +212,23 @@ cdef class Subscriber(Waitable):
         self._use_state = self._generation
         return out
 
-    cdef object _receive(self, object timeout):
+    cdef object _receive_copy(self, object timeout):
         cdef mq_channel_message message
         cdef bytes out = None
         cdef int torn = 0
-        while self._await_message(&message, timeout):
-            out = self._copy(&message)
-            if self._accept(&message):
+        while self._wait_for_message(&message, timeout):
+            out = self._copy_payload(&message)
+            if self._accept_message(&message):
                 break
             out = None
-            if self._should_give_up(&torn, timeout):
+            if self._should_stop_retrying(&torn, timeout):
                 break
         self._rearm_fd()
         return out
 
     def receive(self, timeout=None):
         self._check_usable()
-        return self._receive(timeout)
+        return self._receive_copy(timeout)
 
     def receive_into(self, buffer, timeout=None):
         cdef mq_channel_message message
@@ -237,14 +237,14 @@ cdef class Subscriber(Waitable):
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             self._check_usable()
-            while self._await_message(&message, timeout):
+            while self._wait_for_message(&message, timeout):
                 if message.length > <uint64_t> view.len:
                     text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_from_shared(view.buf, mq_pool_slot_payload(message.slot), message.length)
-                if self._accept(&message):
+                if self._accept_message(&message):
                     return message.length
-                if self._should_give_up(&torn, timeout):
+                if self._should_stop_retrying(&torn, timeout):
                     break
             return None
         finally:
@@ -252,7 +252,7 @@ cdef class Subscriber(Waitable):
             if self._use_state == fork_generation:
                 self._rearm_fd()
 
-    cdef uint64_t _max_count(self, object limit) except? 0:
+    cdef uint64_t _count_receivable(self, object limit) except? 0:
         """Limit of positions to pass: as asked, and no more than there are now."""
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
@@ -267,12 +267,12 @@ cdef class Subscriber(Waitable):
 
     def receive_many(self, limit=None):
         cdef list messages = []
-        cdef uint64_t lost_reported, max_count = self._max_count(limit)
+        cdef uint64_t lost_reported, max_count = self._count_receivable(limit)
         cdef uint64_t end = mq_channel_load_cursor(&self.c) + max_count
         while mq_channel_load_cursor(&self.c) < end and <uint64_t> len(messages) < self.c.order.capacity:
             lost_reported = self._lost_reported
             try:
-                message = self._receive(0)
+                message = self._receive_copy(0)
             except (LostMessagesError, SegmentError):
                 if not messages:
                     raise
@@ -294,9 +294,9 @@ cdef class Subscriber(Waitable):
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
-        max_count = self._max_count(limit)
-        if max_count == 0 and limit != 0 and timeout != 0 and self._await_message(&message, timeout):
-            max_count = self._max_count(limit)
+        max_count = self._count_receivable(limit)
+        if max_count == 0 and limit != 0 and timeout != 0 and self._wait_for_message(&message, timeout):
+            max_count = self._count_receivable(limit)
         lost = self.c.lost
         max_count = min(max_count, self.c.order.capacity)  # there cannot be more, however far behind we are
         out = numpy.empty(max_count, dtype)
@@ -322,8 +322,8 @@ cdef class Subscriber(Waitable):
                 text = f"the next message has {message.length} bytes, the dtype {size}; receive() takes it as it is"
                 raise MessageSizeError(text, self._endpoint)
             mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
-            if self._accept(&message):
-                batch_count = 1 + self._take_batch(<uint8_t *> view.buf + (count + 1) * size, size,
+            if self._accept_message(&message):
+                batch_count = 1 + self._receive_batch(<uint8_t *> view.buf + (count + 1) * size, size,
                                                    max_count - count - 1)
                 count += batch_count
                 if publishers is not None:
@@ -331,7 +331,7 @@ cdef class Subscriber(Waitable):
         self._rearm_fd()
         return out[:count]
 
-    cdef uint64_t _take_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
+    cdef uint64_t _receive_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
         """Take up to so many messages of the publisher of the last one; what needs a closer look is left."""
         return mq_channel_receive_batch(&self.c, out, size, max_count, &self._last,
                                         self._last_pool.pool_file.not_truncated)
@@ -341,7 +341,7 @@ cdef class Subscriber(Waitable):
 
     def __next__(self):
         self._check_usable()
-        return self._receive(None)
+        return self._receive_copy(None)
 
     # ---- views ----
 
@@ -351,18 +351,18 @@ cdef class Subscriber(Waitable):
         cdef Sample sample
         cdef int missed = 0
         self._check_usable()
-        self._ensure_viewer()
-        while self._await_message(&message, timeout):
-            if not self._takes_views():  # a signal handler forked while we waited, and this is the child
-                self._ensure_viewer()
+        self._ensure_viewer_row()
+        while self._wait_for_message(&message, timeout):
+            if not self._can_take_views():  # a signal handler forked while we waited, and this is the child
+                self._ensure_viewer_row()
                 continue
             mapped = self._pools[message.row]
             mapped.pool_file.check_truncation(self._endpoint)
             if not mq_channel_pin_message(&self.c, &message, self._rows.viewer):
-                if self._should_give_up(&missed, timeout):
+                if self._should_stop_retrying(&missed, timeout):
                     break
                 continue
-            self._rows.change_views_held(1)
+            self._rows.add_views_held(1)
             self._last, self._last_pool = message, mapped
             sample = Sample.__new__(Sample)
             expose(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
@@ -374,10 +374,10 @@ cdef class Subscriber(Waitable):
         self._rearm_fd()
         return None
 
-    cdef bint _takes_views(self) noexcept:
+    cdef bint _can_take_views(self) noexcept:
         return self._rows is not None and self._rows.viewer >= 0
 
-    def _ensure_viewer(self):
+    def _ensure_viewer_row(self):
         """Have a bit in pins, and room for a view."""
         if self._rows is None:
             raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
@@ -387,7 +387,7 @@ cdef class Subscriber(Waitable):
         if self._rows.viewer < 0:
             self._acquire()
             try:
-                self._rows.become_viewer()
+                self._rows.register_viewer()
             finally:
                 self._use_state = self._generation
             self._end_if_closing()
@@ -404,7 +404,7 @@ cdef class Subscriber(Waitable):
         """Take rows of our own, and continue from the same cursor. Inherited views are the parent's."""
         self._forget_inherited_wait()
         try:
-            self._join()
+            self._register_rows()
         except SegmentError as error:
             if error.errno != ENOENT:  # the channel was removed: who has it open goes on, unseen
                 raise
@@ -422,10 +422,10 @@ cdef class Subscriber(Waitable):
 
     cdef bint _is_readable(self) noexcept:
         cdef mq_channel_poll_state state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.not_truncated)
-        return mq_channel_is_readable(&state)
+        return mq_channel_subscriber_is_readable(&state)
 
     cdef uint32_t _prepare_wait(self) noexcept:
-        if self._nap or not self._file.writable:
+        if self._nap_ns or not self._file.writable:
             return mq_load_acquire_u32(&self._file.header.eventcount)
         return mq_eventcount_prepare_wait_mp(&self._file.header.eventcount)
 
@@ -435,15 +435,15 @@ cdef class Subscriber(Waitable):
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         if not self._file.writable:
             return min(max(slept_ns // 4, <int64_t> PASSIVE_SLEEP_MIN_NS), <int64_t> PASSIVE_SLEEP_MAX_NS)
-        return self._nap or max(<int64_t> WAKE_TIMEOUT_NS, 2 * slept_ns)
+        return self._nap_ns or max(<int64_t> WAKE_TIMEOUT_NS, 2 * slept_ns)
 
     cdef void _end_wait(self) noexcept:
-        self._nap = 0  # one nap without a message is enough
+        self._nap_ns = 0  # one nap without a message is enough
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         cdef mq_poll_ops poll_ops
         self._poll_state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.not_truncated)
-        poll_ops = mq_poll_ops(mq_channel_is_readable, &self._poll_state, &self._file.header.eventcount,
+        poll_ops = mq_poll_ops(mq_channel_subscriber_is_readable, &self._poll_state, &self._file.header.eventcount,
                                mq_poll_prepare_wait_mp, NULL, False)
         if not self._file.writable:
             poll_ops.prepare_wait = NULL
@@ -452,7 +452,7 @@ cdef class Subscriber(Waitable):
     cdef int _detach(self) except -1:
         self.c.row = NULL
         if self._rows is not None:
-            self._rows.leave()
+            self._rows.release_rows()
         self._pools = [None] * MQ_CHANNEL_PUBLISHERS
         memset(self.c.pools, 0, sizeof(self.c.pools))
         return 0

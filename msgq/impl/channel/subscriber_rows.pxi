@@ -10,9 +10,9 @@ cdef class SubscriberRows:
         self.generation = fork_generation
 
     def __dealloc__(self):
-        self.leave()
+        self.release_rows()
 
-    cdef int join(self, str node) except -1:
+    cdef int register_subscriber(self, str node) except -1:
         """Be listed, if there is room, or if the channel has no more than so many subscribers."""
         cdef mq_process_identity identity
         cdef mq_channel_config g
@@ -24,11 +24,12 @@ cdef class SubscriberRows:
         try:
             g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
             if 0 < g.subscribers <= MQ_CHANNEL_SUBSCRIBERS:
-                subscribers = self.file.subscriber_names()  # in any row: some may have come before there was a limit
+                # In any row: some may have joined before there was a limit.
+                subscribers = self.file.describe_subscribers()
                 if len(subscribers) >= <int> g.subscribers:
                     text = f"has as many subscribers as it may ({g.subscribers}): {', '.join(subscribers)}"
                     raise TooManySubscribersError(text, self.file.name)
-            row_table = mq_channel_subscriber_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
+            row_table = mq_channel_subscriber_row_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
             row = mq_row_table_reserve(&row_table, self.file.liveness_file(), &self.row_token)
             if row != MQ_NO_ROW:
                 self.row = &self.file.header.subscribers[row]
@@ -41,7 +42,7 @@ cdef class SubscriberRows:
             unlock_file(fd)
         return 0
 
-    cdef int become_viewer(self) except -1:
+    cdef int register_viewer(self) except -1:
         """Take a bit in pins. What a dead owner of it still pins is cleared first, in all pools of the living."""
         cdef mq_process_identity identity
         cdef int row, fd
@@ -51,7 +52,7 @@ cdef class SubscriberRows:
             row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), 0)
             while row != MQ_NO_ROW:
                 if mq_channel_viewer_row_is_stale(self.file.header, row):
-                    _clear_pins(self.file, row)
+                    _clear_dead_viewer_pins(self.file, row)
                 self.viewer_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_VIEWER_BYTE + row, False)
                 if self.viewer_token != NULL or errno != EAGAIN:  # EAGAIN: its owner leaves now, or has a child
                     break
@@ -69,12 +70,12 @@ cdef class SubscriberRows:
             unlock_file(fd)
         return 0
 
-    cdef void change_views_held(self, int by) noexcept:
+    cdef void add_views_held(self, int by) noexcept:
         self.views_held += by
         if self.row != NULL:
             mq_store_release_u64(&self.row.views_held, self.views_held)
 
-    cdef void leave(self) noexcept:
+    cdef void release_rows(self) noexcept:
         """Give the rows back, now or when the last view is let go. In a forked child they are the parent's."""
         self.closed = True
         if self.views_held or self.generation != fork_generation:
@@ -90,7 +91,7 @@ cdef class SubscriberRows:
             self.viewer = -1
 
 
-cdef int _clear_pins(ChannelFile file, int viewer) except -1:
+cdef int _clear_dead_viewer_pins(ChannelFile file, int viewer) except -1:
     """Take the bit of a dead viewer from the pools of the living; those of the dead are not written again."""
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef PoolFile pool
@@ -113,6 +114,6 @@ cdef class MappedPool(PinOwner):
 
     cdef void _unpin(self, uint64_t slot) noexcept:
         mq_pool_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)
-        self.rows.change_views_held(-1)
+        self.rows.add_views_held(-1)
         if self.rows.closed:
-            self.rows.leave()
+            self.rows.release_rows()

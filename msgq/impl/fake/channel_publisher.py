@@ -98,7 +98,7 @@ class Publisher:
 
     def _open_pool(self, slot_bytes: int, is_first_pool: bool) -> PublisherPool:
         self._channel_file.lock()
-        self._channel_file.configure(publishes=True)
+        self._channel_file.apply_config(publishes=True)
         dead_count = self._channel.remove_dead_pools()
         if is_first_pool:
             self._channel.check_publisher_limit()

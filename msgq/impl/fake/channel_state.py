@@ -346,7 +346,7 @@ class ChannelFile:
         subscribers_max = None if config["subscribers"] == UNLIMITED_SUBSCRIBERS else config["subscribers"]
         return config["capacity"], config["publishers"], subscribers_max, config["stamps"]
 
-    def configure(
+    def apply_config(
         self,
         capacity: int | None = None,
         publishers: int | None = None,
@@ -399,7 +399,7 @@ class ChannelFile:
         """What describes the messages."""
         return self.channel.schema
 
-    def describe(self, schema: Schema, replace: bool) -> Schema:
+    def set_schema(self, schema: Schema, replace: bool) -> Schema:
         """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
         if not self.writable:
             raise StateError("was opened passive, and cannot describe the messages", self.name)

@@ -67,8 +67,8 @@ class EventPublisher:
             events_channel(self._queue.name), self._prefix, None, writable=True, creator=process_name()
         )
         channel_file.channel.reports_queue_events = True
-        channel_file.configure(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
-        channel_file.describe(SCHEMA, False)
+        channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
+        channel_file.set_schema(SCHEMA, False)
         pool = options.size_events_pool(self._queue.max_message_size, payload)
         return Publisher(channel_file, process_name(), *pool, _POOL_BYTES_MAX)
 

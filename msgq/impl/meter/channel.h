@@ -25,7 +25,7 @@ static inline int64_t mq_meter_channel_scan(mq_meter *m, mq_channel_subscriber *
         if (long_enough)
             mq_copy_from_shared(part, mq_pool_slot_payload(message.slot) + at, bytes);
         if (message.position >= tail) { /* what is before the tail was published before now */
-            tail = mq_index_ring_later_position(mq_index_ring_load_tail(&s->order), message.position + 1);
+            tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), message.position + 1);
             now = mq_monotonic_ns(), wall_ns = mq_meter_wall_ns(m);
         }
         if (mq_channel_accept_entry(s, &message))

@@ -26,8 +26,8 @@ static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t ind
         return mq_vector_read_one(r->parts, index, &nothing, 0, &value->count, &value->time_ns);
     }
     for (int tries = 0; tries < MQ_METER_TRIES; tries++) {
-        mq_board_read_begin(r->parts, index, value);
-        if (mq_board_read_valid(r->parts, index, value))
+        mq_board_value_read_begin(r->parts, index, value);
+        if (mq_board_value_read_valid(r->parts, index, value))
             return true;
     }
     return false;
@@ -45,7 +45,7 @@ static inline int64_t mq_meter_records_sample(mq_meter *m, void *reader) {
         if (!mq_meter_records_read(r, i, &value))
             continue;
         now = mq_monotonic_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
-        r->lost += mq_cell_writes_between(r->parts, r->seen[i], value.count) - 1;
+        r->lost += mq_cell_count_writes_between(r->parts, r->seen[i], value.count) - 1;
         r->seen[i] = value.count;
         mq_histogram_add(&m->sizes, value.length, 1);
         mq_meter_add_delay(m, wall_ns, (uint64_t)value.time_ns);

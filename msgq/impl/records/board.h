@@ -15,7 +15,7 @@
 static inline uint64_t mq_board_find_key(const mq_record_file_parts *parts, const char *key, size_t bytes,
                                          uint64_t from) {
     for (uint64_t i = from; i < parts->config.length; i++) {
-        const mq_record_key *at = &parts->keys[i];
+        const mq_record_key *at = &parts->key_table[i];
         /* EDGE key: acquire. Partner: mq_board_add_key */
         if (!mq_load_acquire_u64(&at->named))
             return MQ_BOARD_NO_KEY; /* they are named in turn */
@@ -28,7 +28,7 @@ static inline uint64_t mq_board_find_key(const mq_record_file_parts *parts, cons
 /* How many keys there are. */
 static inline uint64_t mq_board_key_count(const mq_record_file_parts *parts) {
     uint64_t i = 0;
-    while (i < parts->config.length && mq_load_acquire_u64(&parts->keys[i].named))
+    while (i < parts->config.length && mq_load_acquire_u64(&parts->key_table[i].named))
         i++;
     return i;
 }
@@ -40,9 +40,9 @@ static inline uint64_t mq_board_add_key(const mq_record_file_parts *parts, const
         return MQ_BOARD_NO_KEY;
     char name[MQ_RECORD_KEY_BYTES] = {0}; /* all of it: one that was killed here may have left a part of another name */
     memcpy(name, key, bytes);
-    mq_copy_to_shared(parts->keys[i].name, name, sizeof name);
+    mq_copy_to_shared(parts->key_table[i].name, name, sizeof name);
     /* EDGE key: release. Who finds that it has a name finds the name. Partner: mq_board_find_key */
-    mq_store_release_u64(&parts->keys[i].named, 1);
+    mq_store_release_u64(&parts->key_table[i].named, 1);
     return i;
 }
 
@@ -52,13 +52,13 @@ static inline uint64_t mq_board_value_bytes(const mq_record_file_parts *parts) {
 }
 
 /* Write a key's value, for its owner, and tell those who wait. The length was checked. */
-static inline void mq_board_write(mq_record_writer *w, uint64_t index, const void *from, uint64_t length,
-                                  int64_t time) {
+static inline void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *from, uint64_t length,
+                                        int64_t time) {
     mq_u64 *version = mq_cell_version_word(&w->parts, index);
     mq_u64 *value = mq_cell_begin_write(&w->parts, version, (uint64_t)time);
     mq_store_relaxed_u64(value, length); /* relaxed: released with the version */
     mq_copy_to_shared(value + 1, from, length);
-    mq_cell_commit_exclusive(&w->parts, version);
+    mq_cell_commit_exclusive_write(&w->parts, version);
     mq_record_notify_written(w, 1, true);
 }
 
@@ -69,21 +69,21 @@ typedef struct {
     bool is_corrupt; /* the length is larger than any: torn, or if the value stands, foreign bytes */
 } mq_board_value_copy;
 
-/* Begin to read a value: its length is bounded, and may be wrong until mq_board_read_valid. */
-static inline const uint8_t *mq_board_read_begin(const mq_record_file_parts *parts, uint64_t index,
-                                                 mq_board_value_copy *value) {
+/* Begin to read a value: its length is bounded, and may be wrong until mq_board_value_read_valid. */
+static inline const uint8_t *mq_board_value_read_begin(const mq_record_file_parts *parts, uint64_t index,
+                                                       mq_board_value_copy *value) {
     mq_u64 *version = mq_cell_version_word(parts, index);
     value->version = mq_cell_read_begin(version);
     value->count = mq_cell_write_count(value->version);
-    const mq_u64 *copy = mq_cell_copy_at(parts, version, value->count);
+    const mq_u64 *copy = mq_cell_value_copy_at(parts, version, value->count);
     value->time_ns = (int64_t)mq_load_relaxed_u64(copy); /* relaxed, both: validated with the value */
     uint64_t length = mq_load_relaxed_u64(copy + 1);
     value->is_corrupt = length > mq_board_value_bytes(parts);
     value->length = value->is_corrupt ? 0 : length;
     return (const uint8_t *)(copy + 2);
 }
-static inline bool mq_board_read_valid(const mq_record_file_parts *parts, uint64_t index,
-                                       const mq_board_value_copy *value) {
+static inline bool mq_board_value_read_valid(const mq_record_file_parts *parts, uint64_t index,
+                                             const mq_board_value_copy *value) {
     mq_cell_read_fence();
     return mq_cell_read_valid(parts, mq_cell_version_word(parts, index), value->version);
 }
@@ -94,12 +94,12 @@ typedef struct {
     const mq_record_file_parts *parts;
     char key[MQ_RECORD_KEY_BYTES];
     size_t bytes;
-    uint64_t index; /* MQ_BOARD_NO_KEY: the key has no element so far */
-    uint64_t seen;  /* times that it was written when it was read last; changes under the watcher's mutex */
+    uint64_t index;            /* MQ_BOARD_NO_KEY: the key has no element so far */
+    uint64_t seen_write_count; /* times that it was written when it was read last; changes under the watcher's mutex */
     const mq_u64 *not_truncated;
 } mq_board_poll_state;
 
-static inline int mq_board_is_readable(const void *reader) {
+static inline int mq_board_key_is_readable(const void *reader) {
     const mq_board_poll_state *state = reader;
     if (mq_mapping_was_truncated(state->not_truncated))
         return 1;
@@ -108,7 +108,8 @@ static inline int mq_board_is_readable(const void *reader) {
         index = mq_board_find_key(state->parts, state->key, state->bytes, 0);
     if (index == MQ_BOARD_NO_KEY)
         return 0;
-    return mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(state->parts, index))) != state->seen;
+    return mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(state->parts, index))) !=
+           state->seen_write_count;
 }
 
 #endif

@@ -33,7 +33,7 @@ cdef bytes _read_value_bytes(RecordFile file, uint64_t index, mq_board_value_cop
     cdef bytes data
     cdef char *to
     while True:
-        at = mq_board_read_begin(&file.parts, index, value)
+        at = mq_board_value_read_begin(&file.parts, index, value)
         if not value.count:
             file.check_truncation()
             return None
@@ -44,7 +44,7 @@ cdef bytes _read_value_bytes(RecordFile file, uint64_t index, mq_board_value_cop
                 mq_copy_from_shared(to, at, value.length)
         else:
             mq_copy_from_shared(to, at, value.length)
-        if mq_board_read_valid(&file.parts, index, value):
+        if mq_board_value_read_valid(&file.parts, index, value):
             _check_value_length(file, value)
             return data
         _check_read_deadline(deadline, index, file.name)
@@ -58,7 +58,7 @@ cdef class _OwnerLookup:
 
     def __call__(self):
         cdef RecordFile file = self._file
-        cdef uint64_t owner = mq_load_acquire_u64(&file.parts.keys[self._index].owner)
+        cdef uint64_t owner = mq_load_acquire_u64(&file.parts.key_table[self._index].owner)
         cdef mq_liveness_probe probe
         cdef mq_liveness life
         if not owner or mq_cell_owner_row(owner) >= MQ_RECORD_ROWS:
@@ -128,8 +128,8 @@ cdef class Board(RecordHandle):
                 index = mq_board_add_key(&self._writer.parts, name, len(name))
             if index == MQ_BOARD_NO_KEY:
                 raise options.board_full_error(self._writer.parts.config.length, self._endpoint)
-            if not mq_record_claim_owner_word(&self._writer, &self._writer.parts.keys[index].owner):
-                holder = self._describe_owner(mq_load_acquire_u64(&self._writer.parts.keys[index].owner))
+            if not mq_record_acquire_owner_word(&self._writer, &self._writer.parts.key_table[index].owner):
+                holder = self._describe_owner(mq_load_acquire_u64(&self._writer.parts.key_table[index].owner))
                 raise options.key_taken_error(key, holder, self._endpoint)
         finally:
             unlock_file(fd)
@@ -240,7 +240,7 @@ cdef class Board(RecordHandle):
 
 cdef str _read_key_name(RecordFile file, uint64_t index):
     cdef char name[112]
-    mq_copy_from_shared(name, file.parts.keys[index].name, sizeof(name))
+    mq_copy_from_shared(name, file.parts.key_table[index].name, sizeof(name))
     return name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
 
@@ -266,7 +266,7 @@ cdef class Entry:
     def __reduce__(self):
         raise TypeError("an Entry cannot be pickled or copied: one handle has a key; close it and declare it elsewhere")
 
-    cdef int _check(self) except -1:
+    cdef int _check_entry_writable(self) except -1:
         if self._closed:
             raise options.closed_entry_error(self.key, self._board._endpoint)
         self._board._ensure_writer_row()
@@ -282,12 +282,12 @@ cdef class Entry:
         cdef uint64_t max_bytes, index = self._index
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            self._check()
+            self._check_entry_writable()
             max_bytes = mq_board_value_bytes(&board._writer.parts)
             if <uint64_t> view.len > max_bytes:
                 raise options.value_too_large_error(view.len, max_bytes, board._endpoint)
             if view.len < LARGE_BYTES:
-                mq_board_write(&board._writer, index, view.buf, view.len, mq_monotonic_ns() + board._clock_offset)
+                mq_board_write_value(&board._writer, index, view.buf, view.len, mq_monotonic_ns() + board._clock_offset)
             else:
                 self._write_large_value(&view)
             board._file.check_truncation()
@@ -300,7 +300,7 @@ cdef class Entry:
         self._is_writing = True
         board._add_user_thread()
         with nogil:
-            mq_board_write(&board._writer, self._index, view.buf, view.len, now)
+            mq_board_write_value(&board._writer, self._index, view.buf, view.len, now)
         board._remove_user_thread()
         self._is_writing = False
         return 0
@@ -313,7 +313,7 @@ cdef class Entry:
             raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", board._endpoint)
         self._closed = True
         if board._use_state == fork_generation and board._writer.row != NULL and board._uid == self._uid:
-            mq_record_release_owner_word(&board._writer, &board._writer.parts.keys[self._index].owner)
+            mq_record_release_owner_word(&board._writer, &board._writer.parts.key_table[self._index].owner)
 
     @property
     def closed(self):
@@ -381,7 +381,7 @@ cdef class KeyObserver(Waitable):
 
     cdef int _mark_write_seen(self, uint64_t times) except -1:
         watcher_lock()
-        self._key_poll_state.seen = times
+        self._key_poll_state.seen_write_count = times
         watcher_unlock()
         return self._rearm_fd()
 
@@ -424,13 +424,13 @@ cdef class KeyObserver(Waitable):
         cdef int64_t deadline = mq_monotonic_ns() + READ_TIMEOUT_NS
         cdef const uint8_t *at
         while True:
-            at = mq_board_read_begin(&self._file.parts, index, value)
+            at = mq_board_value_read_begin(&self._file.parts, index, value)
             if not value.count:
                 self._file.check_truncation()
                 return False
             if <int64_t> value.length <= view.len:
                 mq_copy_from_shared(view.buf, at, value.length)
-            if mq_board_read_valid(&self._file.parts, index, value):
+            if mq_board_value_read_valid(&self._file.parts, index, value):
                 _check_value_length(self._file, value)
                 if <int64_t> value.length > view.len:
                     raise options.buffer_too_small_error(value.length, view.len, self._endpoint)
@@ -464,7 +464,7 @@ cdef class KeyObserver(Waitable):
         return event_loop.receive(self, 0.0)
 
     cdef bint _is_readable(self) noexcept:
-        return mq_board_is_readable(&self._key_poll_state) != 0
+        return mq_board_key_is_readable(&self._key_poll_state) != 0
 
     cdef mq_u32 *_futex_word(self) noexcept:
         return &self._file.parts.header.eventcount
@@ -476,6 +476,6 @@ cdef class KeyObserver(Waitable):
         return compute_max_sleep_ns(self._passive, slept_ns)
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
-        cdef mq_poll_ops poll_ops = mq_poll_ops(mq_board_is_readable, &self._key_poll_state, self._futex_word(), NULL,
-                                                NULL, False)
+        cdef mq_poll_ops poll_ops = mq_poll_ops(mq_board_key_is_readable, &self._key_poll_state, self._futex_word(),
+                                                NULL, NULL, False)
         return make_poll_ops(poll_ops, self._passive)

@@ -41,10 +41,10 @@ cdef extern from "records/layout.h" nogil:
         uint64_t length, item_bytes, copies, flags
     ctypedef struct mq_record_file_parts:
         mq_record_header *header
-        mq_record_key *keys
+        mq_record_key *key_table
         mq_record_config config
         uint64_t stride
-    uint64_t mq_record_file_bytes(const mq_record_config *config)
+    uint64_t mq_record_compute_file_bytes(const mq_record_config *config)
     void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                uint64_t pid, const char *creator)
     mq_file_check_result mq_record_header_check(mq_record_header *header, uint64_t size, mq_record_file_parts *parts)
@@ -52,7 +52,7 @@ cdef extern from "records/layout.h" nogil:
 
 cdef extern from "records/cell.h" nogil:
     uint64_t mq_cell_write_count(uint64_t version)
-    uint64_t mq_cell_owner(uint64_t version)
+    uint64_t mq_cell_version_owner(uint64_t version)
     unsigned mq_cell_owner_row(uint64_t who)
     mq_u64 *mq_cell_version_word(const mq_record_file_parts *parts, uint64_t index)
 
@@ -67,22 +67,23 @@ cdef extern from "records/writer.h" nogil:
     mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe, uint64_t who)
     void mq_record_register_writer(mq_record_writer *w, unsigned row, const mq_process_identity *self, uint64_t uid,
                                    bint held)
-    bint mq_record_claim_owner_word(mq_record_writer *w, mq_u64 *owner)
+    bint mq_record_acquire_owner_word(mq_record_writer *w, mq_u64 *owner)
     void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner)
     void mq_record_unregister_writer(mq_record_writer *w, uint64_t uid, void **liveness_token)
 
 
 cdef extern from "records/vector.h" nogil:
     ctypedef struct mq_element_selection:
-        const int64_t *list
+        const int64_t *indices
         uint64_t first, count
     ctypedef struct mq_vector_read_info:
-        uint64_t *count
-        int64_t *time_ns
-    uint64_t mq_vector_read(const mq_record_file_parts *parts, const mq_element_selection *selection, uint8_t *to)
-    uint64_t mq_vector_read_with_info(const mq_record_file_parts *parts, const mq_element_selection *selection,
+        uint64_t *write_counts
+        int64_t *write_times_ns
+    uint64_t mq_vector_read_elements(const mq_record_file_parts *parts, const mq_element_selection *selection,
+                                     uint8_t *to)
+    uint64_t mq_vector_read_elements_with_info(const mq_record_file_parts *parts, const mq_element_selection *selection,
                                       uint8_t *to, const mq_vector_read_info *info)
-    bint mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *list, uint64_t count)
+    bint mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *indices, uint64_t count)
     uint64_t mq_vector_collect_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t first,
                                        int64_t *indices, uint64_t room)
     bint mq_vector_snapshot_step(const mq_record_file_parts *parts, uint8_t *to, uint64_t *times)
@@ -90,11 +91,12 @@ cdef extern from "records/vector.h" nogil:
         MQ_VECTOR_WRITTEN
         MQ_VECTOR_LOCKED
         MQ_VECTOR_CORRUPT
-    mq_vector_status mq_vector_write(mq_record_writer *w, const mq_element_selection *selection, const uint8_t *source,
-                                     int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done)
+    mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
+                                              const uint8_t *source, int64_t time, const mq_stamps *stamps,
+                                              int64_t deadline_ns, uint64_t *done)
     ctypedef struct mq_vector_poll_state:
         const mq_record_file_parts *parts
-        const uint64_t *seen
+        const uint64_t *seen_write_counts
         const mq_u64 *not_truncated
     int mq_vector_is_readable(const void *reader)
 
@@ -105,20 +107,21 @@ cdef extern from "records/board.h" nogil:
     uint64_t mq_board_key_count(const mq_record_file_parts *parts)
     uint64_t mq_board_add_key(const mq_record_file_parts *parts, const char *key, size_t size)
     uint64_t mq_board_value_bytes(const mq_record_file_parts *parts)
-    void mq_board_write(mq_record_writer *w, uint64_t index, const void *source, uint64_t length, int64_t time)
+    void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *source, uint64_t length, int64_t time)
     ctypedef struct mq_board_value_copy:
         uint64_t count, length
         int64_t time_ns
         bint is_corrupt
-    const uint8_t *mq_board_read_begin(const mq_record_file_parts *parts, uint64_t index, mq_board_value_copy *value)
-    bint mq_board_read_valid(const mq_record_file_parts *parts, uint64_t index, const mq_board_value_copy *value)
+    const uint8_t *mq_board_value_read_begin(const mq_record_file_parts *parts, uint64_t index,
+                                             mq_board_value_copy *value)
+    bint mq_board_value_read_valid(const mq_record_file_parts *parts, uint64_t index, const mq_board_value_copy *value)
     ctypedef struct mq_board_poll_state:
         const mq_record_file_parts *parts
         char key[112]
         size_t bytes
-        uint64_t index, seen
+        uint64_t index, seen_write_count
         const mq_u64 *not_truncated
-    int mq_board_is_readable(const void *reader)
+    int mq_board_key_is_readable(const void *reader)
 
 
 cdef extern from "records/snapshot.h" nogil:
@@ -130,7 +133,7 @@ cdef extern from "records/snapshot.h" nogil:
         uint64_t elements_written, locked, orphaned, last_time_ns, last_index
         mq_record_row_summary rows[128]
     unsigned mq_record_find_owner_row(const mq_record_header *header, uint64_t who)
-    void mq_record_summarize(const mq_record_file_parts *parts, mq_record_summary *out)
+    void mq_record_summarize_file(const mq_record_file_parts *parts, mq_record_summary *out)
 
 
 cdef extern from "base/atomics.h" nogil:

@@ -871,7 +871,7 @@ class Span:
     def __new__(cls, stack: SpanStack, send: Callable[[bytes], object], reader: object = None) -> Self:
         """Start without a message. `send` publishes a record; `reader` is a subscriber that has the timestamps."""
 
-    def with_stamps(self, published: int, origin_time: int) -> Self:
+    def set_stamps(self, published: int, origin_time: int) -> Self:
         """Let the next message have these stamps, nanoseconds of the host's clock.
 
         Parameters
@@ -886,7 +886,7 @@ class Span:
     ) -> None: ...
 
 @disjoint_base
-class Spans:
+class TracedMessageIterator:
     """An iterator with a span for each message. It ends a span before it receives the next message."""
 
     def __new__(
@@ -907,5 +907,5 @@ class Spans:
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
-    def end(self) -> None:
+    def end_span(self) -> None:
         """End the open span, if there is one."""

@@ -88,12 +88,12 @@ cdef class RecordHandle(ThreadSharedHandle):
         self._seen_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
         if self._seen_counts == NULL:
             raise MemoryError()
-        self._poll_state.parts, self._poll_state.seen = &self._opened_parts, self._seen_counts
+        self._poll_state.parts, self._poll_state.seen_write_counts = &self._opened_parts, self._seen_counts
         self._poll_state.not_truncated = file.not_truncated
-        self._reset()
+        self._reset_for_process()
         return 0
 
-    def _reset(self):
+    def _reset_for_process(self):
         """Be open in this process: nobody uses it so far, and it has no row."""
         self._user_threads, self._is_reading_changes, self._is_writing = [], False, False
         self._writer.row, self._row_token = NULL, NULL
@@ -108,7 +108,7 @@ cdef class RecordHandle(ThreadSharedHandle):
     # ---- coming and going ----
 
     cdef int _reopen_in_child(self) except -1:
-        self._reset()
+        self._reset_for_process()
         return 0
 
     cdef int _ensure_writer_row(self) except -1:
@@ -149,7 +149,7 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     cdef int _claim_exclusive_owner(self) except -1:
         """Be the one handle that writes."""
-        if not mq_record_claim_owner_word(&self._writer, &self._writer.parts.header.owner):
+        if not mq_record_acquire_owner_word(&self._writer, &self._writer.parts.header.owner):
             mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
             holder = self._describe_owner(mq_load_relaxed_u64(&self._writer.parts.header.owner))
             raise options.second_writer_error(holder, self._endpoint)

@@ -14,18 +14,18 @@ enum {
     MQ_RECORD_MAJOR = 1, /* of the layout: another one cannot be read */
     MQ_RECORD_MINOR = 0, /* what was added since can be passed over */
     MQ_RECORD_CREATOR_BYTES = 64,
-    MQ_RECORD_ROWS = 128,         /* handles that write, at a time */
-    MQ_RECORD_ROW_BYTE = 0,       /* of the file, that the owner of the first row locks (liveness_lock.h) */
-    MQ_RECORD_KEY_BYTES = 112,    /* bytes of a key, with a NUL at its end */
-    MQ_RECORD_EXCLUSIVE = 1,      /* flag: one handle writes */
-    MQ_RECORD_BOARD = 2,          /* flag: elements have keys, and their values a length */
-    MQ_RECORD_LINE = 64,          /* bytes of a cache line */
-    MQ_RECORD_ITEM_MAX = 1 << 30, /* bytes of a value */
+    MQ_RECORD_ROWS = 128,               /* handles that write, at a time */
+    MQ_RECORD_ROW_BYTE = 0,             /* of the file, that the owner of the first row locks (liveness_lock.h) */
+    MQ_RECORD_KEY_BYTES = 112,          /* bytes of a key, with a NUL at its end */
+    MQ_RECORD_EXCLUSIVE = 1,            /* flag: one handle writes */
+    MQ_RECORD_BOARD = 2,                /* flag: elements have keys, and their values a length */
+    MQ_RECORD_CACHE_LINE_BYTES = 64,    /* bytes of a cache line */
+    MQ_RECORD_ITEM_BYTES_MAX = 1 << 30, /* bytes of a value */
 };
 
 #define MQ_RECORD_MAGIC 0x3130434552515347ull /* "GSQREC01" read as little-endian */
-#define MQ_RECORD_LENGTH_MAX 0x7fffffffull    /* elements */
-#define MQ_RECORD_BYTES_MAX (1ull << 40)
+#define MQ_RECORD_ELEMENTS_MAX 0x7fffffffull  /* elements */
+#define MQ_RECORD_FILE_BYTES_MAX (1ull << 40)
 
 /* One handle that writes. */
 typedef struct {
@@ -83,49 +83,51 @@ typedef struct {
 /* Where the parts of a mapped file are, with its sizes: a checked copy, for the header's may change under us. */
 typedef struct {
     mq_record_header *header;
-    mq_record_key *keys; /* of a board */
-    uint8_t *elements;
+    mq_record_key *key_table; /* of a board */
+    uint8_t *elements_base;
     mq_record_config config;
     uint64_t stride, copy_stride;
 } mq_record_file_parts;
 
 static inline bool mq_record_config_is_valid(const mq_record_config *config) {
-    return config->length - 1 < MQ_RECORD_LENGTH_MAX && config->item_bytes - 1 < MQ_RECORD_ITEM_MAX &&
+    return config->length - 1 < MQ_RECORD_ELEMENTS_MAX && config->item_bytes - 1 < MQ_RECORD_ITEM_BYTES_MAX &&
            (config->copies == 2 || config->copies == 4) && config->flags <= (MQ_RECORD_EXCLUSIVE | MQ_RECORD_BOARD) &&
            (!(config->flags & MQ_RECORD_BOARD) || config->item_bytes > sizeof(mq_u64)); /* a length, and a value */
 }
 
 /* Lay out what makes sense, from `record` on; returns the bytes of its file. */
-static inline uint64_t mq_record_set_file_parts(mq_record_file_parts *parts, mq_record_header *header,
-                                                const mq_record_config *config) {
+static inline uint64_t mq_record_compute_file_parts(mq_record_file_parts *parts, mq_record_header *header,
+                                                    const mq_record_config *config) {
     uint64_t copy = sizeof(mq_u64) + ((config->item_bytes + 7) & ~(uint64_t)7), all = config->copies * copy;
     /* Several copies share a line if all do; else one that fits into a line, with the word before it, lies in one. */
-    bool own_line = sizeof(mq_u64) + all > MQ_RECORD_LINE && sizeof(mq_u64) + copy <= MQ_RECORD_LINE;
-    uint64_t copy_stride = own_line ? MQ_RECORD_LINE : copy;
+    bool own_line =
+        sizeof(mq_u64) + all > MQ_RECORD_CACHE_LINE_BYTES && sizeof(mq_u64) + copy <= MQ_RECORD_CACHE_LINE_BYTES;
+    uint64_t copy_stride = own_line ? MQ_RECORD_CACHE_LINE_BYTES : copy;
     uint64_t end = sizeof(mq_u64) + (config->copies - 1) * copy_stride + copy;
     uint64_t keys = config->flags & MQ_RECORD_BOARD ? config->length * sizeof(mq_record_key) : 0;
     uint8_t *base = (uint8_t *)header;
     *parts = (mq_record_file_parts){.header = header,
-                                    .keys = (mq_record_key *)(void *)(base + sizeof(mq_record_header)),
-                                    .elements = base + sizeof(mq_record_header) + keys,
+                                    .key_table = (mq_record_key *)(void *)(base + sizeof(mq_record_header)),
+                                    .elements_base = base + sizeof(mq_record_header) + keys,
                                     .config = *config,
-                                    .stride = (end + MQ_RECORD_LINE - 1) & ~(uint64_t)(MQ_RECORD_LINE - 1),
+                                    .stride = (end + MQ_RECORD_CACHE_LINE_BYTES - 1) &
+                                              ~(uint64_t)(MQ_RECORD_CACHE_LINE_BYTES - 1),
                                     .copy_stride = copy_stride};
     return sizeof(mq_record_header) + keys + config->length * parts->stride;
 }
 
 /* The bytes of a file for this shape; 0: there is no such file. */
-static inline uint64_t mq_record_file_bytes(const mq_record_config *config) {
+static inline uint64_t mq_record_compute_file_bytes(const mq_record_config *config) {
     mq_record_file_parts parts;
-    uint64_t bytes = mq_record_config_is_valid(config) ? mq_record_set_file_parts(&parts, NULL, config) : 0;
-    return bytes <= MQ_RECORD_BYTES_MAX ? bytes : 0;
+    uint64_t bytes = mq_record_config_is_valid(config) ? mq_record_compute_file_parts(&parts, NULL, config) : 0;
+    return bytes <= MQ_RECORD_FILE_BYTES_MAX ? bytes : 0;
 }
 
 /* Fill a new file of zeros, which has no name so far. */
 static inline void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                          uint64_t pid, const char *creator) {
     mq_record_file_parts parts; /* relaxed, all: nobody else has it so far */
-    mq_store_relaxed_u64(&header->total_bytes, mq_record_set_file_parts(&parts, header, config));
+    mq_store_relaxed_u64(&header->total_bytes, mq_record_compute_file_parts(&parts, header, config));
     mq_store_relaxed_u64(&header->version, (uint64_t)MQ_RECORD_MAJOR << 32 | MQ_RECORD_MINOR);
     mq_store_relaxed_u64(&header->header_bytes, sizeof(mq_record_header));
     mq_store_relaxed_u64(&header->created_ns, created_ns);
@@ -152,10 +154,10 @@ static inline mq_file_check_result mq_record_header_check(mq_record_header *head
                                .item_bytes = mq_load_relaxed_u64(&header->item_bytes),
                                .copies = mq_load_relaxed_u64(&header->copies),
                                .flags = mq_load_relaxed_u64(&header->flags)};
-    uint64_t needed = mq_record_file_bytes(&config);
+    uint64_t needed = mq_record_compute_file_bytes(&config);
     if (!needed || needed > bytes || mq_load_relaxed_u64(&header->header_bytes) != sizeof(mq_record_header))
         return MQ_FILE_NOT_OURS;
-    mq_record_set_file_parts(parts, header, &config);
+    mq_record_compute_file_parts(parts, header, &config);
     bool same = mq_load_relaxed_u64(&header->stride) == parts->stride &&
                 mq_load_relaxed_u64(&header->copy_stride) == parts->copy_stride;
     return same ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;

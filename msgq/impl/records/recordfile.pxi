@@ -26,7 +26,7 @@ cdef class RecordFile(EndpointFile):
 
     cdef size_t _new_bytes(self) except 0:
         cdef mq_record_config config = self._make_new_config()
-        return mq_record_file_bytes(&config)
+        return mq_record_compute_file_bytes(&config)
 
     cdef mq_record_config _make_new_config(self) except *:
         """Of a new one."""

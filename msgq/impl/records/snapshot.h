@@ -38,7 +38,7 @@ static inline uint64_t mq_record_last_write_ns(const mq_record_file_parts *parts
         if (!mq_cell_write_count(before))
             return 0;
         /* relaxed: validated below */
-        uint64_t time = mq_load_relaxed_u64(mq_cell_copy_at(parts, version, mq_cell_write_count(before)));
+        uint64_t time = mq_load_relaxed_u64(mq_cell_value_copy_at(parts, version, mq_cell_write_count(before)));
         mq_cell_read_fence();
         if (mq_cell_read_valid(parts, version, before))
             return time;
@@ -47,10 +47,10 @@ static inline uint64_t mq_record_last_write_ns(const mq_record_file_parts *parts
 }
 
 /* Look at all elements, and at the owners of a board's keys. */
-static inline void mq_record_summarize(const mq_record_file_parts *parts, mq_record_summary *out) {
+static inline void mq_record_summarize_file(const mq_record_file_parts *parts, mq_record_summary *out) {
     memset(out, 0, sizeof *out);
     for (uint64_t i = 0; i < parts->config.length; i++) {
-        uint64_t version = mq_cell_read_begin(mq_cell_version_word(parts, i)), who = mq_cell_owner(version);
+        uint64_t version = mq_cell_read_begin(mq_cell_version_word(parts, i)), who = mq_cell_version_owner(version);
         if (who) {
             unsigned row = mq_record_find_owner_row(parts->header, who);
             out->locked++;
@@ -65,7 +65,7 @@ static inline void mq_record_summarize(const mq_record_file_parts *parts, mq_rec
             out->last_time_ns = time, out->last_index = i;
     }
     for (uint64_t i = 0; parts->config.flags & MQ_RECORD_BOARD && i < parts->config.length; i++) {
-        uint64_t who = mq_load_acquire_u64(&parts->keys[i].owner);
+        uint64_t who = mq_load_acquire_u64(&parts->key_table[i].owner);
         unsigned row = who ? mq_record_find_owner_row(parts->header, who) : MQ_RECORD_ROWS;
         if (row < MQ_RECORD_ROWS)
             out->rows[row].keys++;

@@ -37,8 +37,8 @@ cdef bint _read_value_info(RecordFile file, uint64_t index, mq_board_value_copy 
     """Look at a value; False: it changed all the time, or has a length that none can have."""
     cdef int _again
     for _again in range(MQ_RECORD_READ_TRIES):
-        mq_board_read_begin(&file.parts, index, value)
-        if mq_board_read_valid(&file.parts, index, value):
+        mq_board_value_read_begin(&file.parts, index, value)
+        if mq_board_value_read_valid(&file.parts, index, value):
             return value.count != 0 and not value.is_corrupt
     return False
 
@@ -46,8 +46,8 @@ cdef bint _read_value_info(RecordFile file, uint64_t index, mq_board_value_copy 
 cdef object _read_key_info(RecordFile file, uint64_t index, dict writers, uint64_t now):
     cdef mq_board_value_copy value
     cdef char name[MQ_RECORD_KEY_BYTES]
-    cdef uint64_t owner_word = mq_load_acquire_u64(&file.parts.keys[index].owner)
-    mq_copy_from_shared(name, file.parts.keys[index].name, sizeof(name))
+    cdef uint64_t owner_word = mq_load_acquire_u64(&file.parts.key_table[index].owner)
+    mq_copy_from_shared(name, file.parts.key_table[index].name, sizeof(name))
     key = name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
     writer = writers.get(mq_record_find_owner_row(file.parts.header, owner_word)) if owner_word else None
     owner = writer and writer.participant
@@ -62,7 +62,7 @@ cdef object _read_record_stats(RecordFile file):
     cdef bint is_board = file.is_board()
     cdef uint64_t now = host_time_ns(), key_count, i
     with nogil:
-        mq_record_summarize(&file.parts, &summary)
+        mq_record_summarize_file(&file.parts, &summary)
     writers = _read_writers(file, &summary)
     key_count = mq_board_key_count(&file.parts) if is_board else 0
     keys = tuple([_read_key_info(file, i, writers, now) for i in range(min(key_count, <uint64_t> SHOWN_KEYS_MAX))])

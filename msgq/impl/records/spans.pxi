@@ -1,111 +1,112 @@
-"""Spans of a stage. See core.pyi."""
+"""TracedMessageIterator of a stage. See core.pyi."""
 
 
 cdef enum:
-    AT_BEGIN = -1     # stamps of what begins when it is taken
+    STAMP_AT_BEGIN = -1     # stamps of what begins when it is taken
 
 
 cdef class SpanStack:
     """See core.pyi."""
     cdef str _name
-    cdef object _now            # None: the host's clock
-    cdef Span _newest          # that is open; each has the one before it
-    cdef long _thread  # whose they are
-    cdef int64_t _outer         # its origin without them
+    cdef object _time_function            # None: the host's clock
+    cdef Span _newest_span          # that is open; each has the one before it
+    cdef long _owner_thread  # whose they are
+    cdef int64_t _outer_origin         # its origin without them
     cdef int64_t _leftover_origin          # what another thread, which ended the last one, could not take from it
 
     def __cinit__(self, str name not None, now):
-        self._name, self._now = name, now
+        self._name, self._time_function = name, now
 
-    cdef int64_t _time(self) except? -1:
-        return host_time_ns() if self._now is None else self._now()
+    cdef int64_t _read_time_ns(self) except? -1:
+        return host_time_ns() if self._time_function is None else self._time_function()
 
-    cdef int _check(self) except -1:
+    cdef int _check_owner_thread(self) except -1:
         cdef long this_thread = PyThread_get_thread_ident()
-        if self._newest is not None and self._thread != this_thread:
+        if self._newest_span is not None and self._owner_thread != this_thread:
             raise ConcurrentUseError("another thread handles a message with this tracer; make one for each",
                                      self._name)
         return 0
 
-    cdef int _begin(self, Span span, int64_t origin) except -1:
+    cdef int _push_span(self, Span span, int64_t origin) except -1:
         cdef long thread = PyThread_get_thread_ident()
-        if self._newest is None:
-            if not (self._leftover_origin and self._thread == thread and self._leftover_origin == current_origin()):
-                self._outer = current_origin()
-            self._thread, self._leftover_origin = thread, 0
-        span._before, self._newest = self._newest, span
+        if self._newest_span is None:
+            if not (self._leftover_origin and self._owner_thread == thread and
+                    self._leftover_origin == current_origin()):
+                self._outer_origin = current_origin()
+            self._owner_thread, self._leftover_origin = thread, 0
+        span._previous_span, self._newest_span = self._newest_span, span
         change_origin(origin)
         return 0
 
-    cdef int _end(self, Span span) except -1:
+    cdef int _pop_span(self, Span span) except -1:
         """Have the origin of the round before again: the newest that is open, for tasks end in any order."""
-        cdef Span after = self._newest
+        cdef Span after = self._newest_span
         cdef long this_thread = PyThread_get_thread_ident()
         if after is span:
-            self._newest = span._before
+            self._newest_span = span._previous_span
         else:
-            while after._before is not span:
-                after = after._before
-            after._before = span._before
-        span._before = None
-        if self._thread == this_thread:
-            change_origin(self._outer if self._newest is None else self._newest._origin)
-        elif self._newest is None:  # it is dropped elsewhere, and that one's is its own
+            while after._previous_span is not span:
+                after = after._previous_span
+            after._previous_span = span._previous_span
+        span._previous_span = None
+        if self._owner_thread == this_thread:
+            change_origin(self._outer_origin if self._newest_span is None else self._newest_span._origin)
+        elif self._newest_span is None:  # it is dropped elsewhere, and that one's is its own
             self._leftover_origin = span._origin
         return 0
 
 
 cdef class Span:
     """See core.pyi."""
-    cdef SpanStack _stack
-    cdef object _send
+    cdef SpanStack _span_stack
+    cdef object _send_record
     cdef Waitable _reader
-    cdef Span _before          # that is open as well
+    cdef Span _previous_span          # that is open as well
     cdef bint _is_open
     cdef public bint superseded
-    cdef int64_t _published, _given_origin   # of the next message, as `with_stamps` said
-    cdef int64_t _sent, _origin, _received  # of that which is handled
+    cdef int64_t _next_publish_time, _next_origin   # of the next message, as `set_stamps` said
+    cdef int64_t _publish_time, _origin, _receive_time  # of that which is handled
 
     def __cinit__(self, SpanStack stack not None, send, reader=None):
-        self._stack, self._send = stack, send
+        self._span_stack, self._send_record = stack, send
         if isinstance(reader, Waitable):
             self._reader = reader
 
-    def with_stamps(self, int64_t published, int64_t origin_time):
-        self._published, self._given_origin = published, origin_time
+    def set_stamps(self, int64_t published, int64_t origin_time):
+        self._next_publish_time, self._next_origin = published, origin_time
         return self
 
-    cdef int begin(self) except -1:
-        cdef int64_t sent = self._published, origin = self._given_origin
-        self._stack._check()
+    cdef int begin_span(self) except -1:
+        cdef int64_t sent = self._next_publish_time, origin = self._next_origin
+        self._span_stack._check_owner_thread()
         if self._is_open:
-            raise ConcurrentUseError("this round is open already; make another one", self._stack._name)
-        self._received = self._stack._time()
-        if sent == AT_BEGIN:
-            sent, origin = self._received, current_origin()
+            raise ConcurrentUseError("this round is open already; make another one", self._span_stack._name)
+        self._receive_time = self._span_stack._read_time_ns()
+        if sent == STAMP_AT_BEGIN:
+            sent, origin = self._receive_time, current_origin()
         else:
             if self._reader is not None:
                 self._reader._stamps_of_last(&sent, &origin)
             if origin == 0:
                 origin = sent  # it is an origin itself
-        self._stack._begin(self, origin)
-        self._sent, self._origin, self._is_open = sent, origin, True
+        self._span_stack._push_span(self, origin)
+        self._publish_time, self._origin, self._is_open = sent, origin, True
         return 0
 
-    cdef int end(self) except -1:
+    cdef int end_span(self) except -1:
         cdef int64_t record[4]
         cdef bytes data
         if not self._is_open:
             return 0
         self._is_open = False
-        self._stack._end(self)
+        self._span_stack._pop_span(self)
         if self.superseded:
             return 0
-        record[0], record[1] = self._stack._time(), self._origin
-        record[2], record[3] = self._received, self._sent
+        record[0], record[1] = self._span_stack._read_time_ns(), self._origin
+        record[2], record[3] = self._receive_time, self._publish_time
         data = PyBytes_FromStringAndSize(<char *> record, sizeof(record))
         try:
-            self._send(data)
+            self._send_record(data)
         except (MultiplePublishersError, ForkedSocketError, EndpointClosedError):
             self.superseded = True  # a stage's work does not end because nobody is told how long it takes
         except SegmentError:
@@ -113,46 +114,46 @@ cdef class Span:
         return 0
 
     def __enter__(self):
-        self.begin()
+        self.begin_span()
         return self
 
     def __exit__(self, *_):
-        self.end()
+        self.end_span()
 
 
-cdef class Spans:
+cdef class TracedMessageIterator:
     """See core.pyi."""
-    cdef object _receive, _choose_take, _timeout, _stamps
+    cdef object _receive_message, _wait_for_reader, _timeout, _read_stamps
     cdef Span _span
 
     def __cinit__(self, take, timeout, stamps, Span span not None, later=None):
-        self._receive, self._timeout, self._stamps, self._span = take, timeout, stamps, span
-        self._choose_take = later
+        self._receive_message, self._timeout, self._read_stamps, self._span = take, timeout, stamps, span
+        self._wait_for_reader = later
 
     def __del__(self):  # the loop was left
-        self._span.end()
+        self._span.end_span()
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        self._span.end()
-        self._span._stack._check()  # before a message is taken: what is not handled would be gone
-        if self._choose_take is not None:
-            chosen = self._choose_take()
+        self._span.end_span()
+        self._span._span_stack._check_owner_thread()  # before a message is taken: what is not handled would be gone
+        if self._wait_for_reader is not None:
+            chosen = self._wait_for_reader()
             if chosen is None:
                 raise StopIteration
-            self._receive, self._stamps = chosen
-            self._choose_take = None
-        message = self._receive(self._timeout)
+            self._receive_message, self._read_stamps = chosen
+            self._wait_for_reader = None
+        message = self._receive_message(self._timeout)
         if message is None:
             raise StopIteration
-        if self._stamps is None:
-            self._span._published = self._span._given_origin = 0  # unless the reader knows better
+        if self._read_stamps is None:
+            self._span._next_publish_time = self._span._next_origin = 0  # unless the reader knows better
         else:
-            self._span._published, self._span._given_origin = self._stamps(message)
-        self._span.begin()
+            self._span._next_publish_time, self._span._next_origin = self._read_stamps(message)
+        self._span.begin_span()
         return message
 
-    def end(self):
-        self._span.end()
+    def end_span(self):
+        self._span.end_span()

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Item = TypeVar("Item")
+ChangeType = TypeVar("ChangeType")
 
 
-class ChangeIterator(Generic[Item]):
+class ChangeIterator(Generic[ChangeType]):
     """An iterator over the changes of a vector, a record, a board or a key: each item is what its `receive` returns.
 
     ``for`` ends when nothing changes for the time-out, in seconds. ``async for`` waits in a task of an asyncio loop,
@@ -29,8 +29,8 @@ class ChangeIterator(Generic[Item]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Item:
-        item: Item | None = self._source.receive(self._timeout)
+    def __next__(self) -> ChangeType:
+        item: ChangeType | None = self._source.receive(self._timeout)
         if item is None:
             raise StopIteration
         return item
@@ -38,8 +38,8 @@ class ChangeIterator(Generic[Item]):
     def __aiter__(self) -> Self:
         return self
 
-    def __anext__(self) -> Coroutine[Any, Any, Item]:
-        item: Coroutine[Any, Any, Item] = self._source.areceive()
+    def __anext__(self) -> Coroutine[Any, Any, ChangeType]:
+        item: Coroutine[Any, Any, ChangeType] = self._source.areceive()
         return item
 
 

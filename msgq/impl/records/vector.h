@@ -16,21 +16,22 @@ enum {
     MQ_VECTOR_PREFETCH = 128, /* elements that a scan has the cache fetch before it comes to them */
 };
 
-/* Which elements: so many of a list, or from the first one on. */
+/* Which elements: so many of a indices, or from the first one on. */
 typedef struct {
-    const int64_t *list; /* NULL: count up from `first` */
+    const int64_t *indices; /* NULL: count up from `first` */
     uint64_t first, count;
 } mq_element_selection;
 
-static inline uint64_t mq_element_selection_index(const mq_element_selection *selection, uint64_t i) {
-    return selection->list ? (uint64_t)selection->list[i] : selection->first + i;
+static inline uint64_t mq_element_selection_index_at(const mq_element_selection *selection, uint64_t i) {
+    return selection->indices ? (uint64_t)selection->indices[i] : selection->first + i;
 }
 
-/* Are there all elements of a list? */
-static inline bool mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *list, uint64_t count) {
+/* Are there all elements of a indices? */
+static inline bool mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *indices,
+                                               uint64_t count) {
     bool all = true;
     for (uint64_t i = 0; i < count; i++)
-        all &= (uint64_t)list[i] < parts->config.length; /* negative ones are larger than any length */
+        all &= (uint64_t)indices[i] < parts->config.length; /* negative ones are larger than any length */
     return all;
 }
 
@@ -38,8 +39,8 @@ static inline bool mq_vector_indices_are_valid(const mq_record_file_parts *parts
 
 /* What is known of elements beside their values. Each may be NULL. */
 typedef struct {
-    uint64_t *count;  /* writes of each */
-    int64_t *time_ns; /* of the last write of each */
+    uint64_t *write_counts;  /* writes of each */
+    int64_t *write_times_ns; /* of the last write of each */
 } mq_vector_read_info;
 
 /* Copy out one element. False: it was written again and again. */
@@ -49,7 +50,7 @@ static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_re
     mq_u64 *version = mq_cell_version_word(parts, index);
     for (int tries = 0; tries < MQ_VECTOR_TRIES; tries++) {
         uint64_t before = mq_cell_read_begin(version);
-        mq_u64 *copy = mq_cell_copy_at(parts, version, mq_cell_write_count(before));
+        mq_u64 *copy = mq_cell_value_copy_at(parts, version, mq_cell_write_count(before));
         int64_t time = time_ns ? (int64_t)mq_load_relaxed_u64(copy) : 0; /* relaxed: validated with the value */
         if (item_bytes)
             mq_copy_from_shared(to, copy + 1, item_bytes);
@@ -74,13 +75,13 @@ static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_r
     uint64_t before[MQ_VECTOR_STEP], changed = 0;
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++) {
-        version[k] = mq_cell_version_word(parts, mq_element_selection_index(selection, first + (unsigned)k));
+        version[k] = mq_cell_version_word(parts, mq_element_selection_index_at(selection, first + (unsigned)k));
         before[k] = mq_cell_read_begin(version[k]);
     }
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++)
         mq_copy_from_shared(to + (unsigned)k * item_bytes,
-                            mq_cell_copy_at(parts, version[k], mq_cell_write_count(before[k])) + 1, item_bytes);
+                            mq_cell_value_copy_at(parts, version[k], mq_cell_write_count(before[k])) + 1, item_bytes);
     mq_cell_read_fence();
 #pragma GCC unroll 4
     for (int k = 0; k < MQ_VECTOR_STEP; k++)
@@ -104,8 +105,8 @@ static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const
         if (i + MQ_VECTOR_STEP <= selected.count &&
             mq_likely(mq_vector_read_step(&layout, &selected, i, to + i * item_bytes, item_bytes, counts)))
             i += MQ_VECTOR_STEP;
-        else if (mq_vector_read_one(&layout, mq_element_selection_index(&selected, i), to + i * item_bytes, item_bytes,
-                                    counts ? &counts[i] : NULL, NULL))
+        else if (mq_vector_read_one(&layout, mq_element_selection_index_at(&selected, i), to + i * item_bytes,
+                                    item_bytes, counts ? &counts[i] : NULL, NULL))
             i++;
         else
             break;
@@ -129,21 +130,22 @@ static inline __attribute__((always_inline)) uint64_t mq_vector_read_counted(con
     }
 }
 
-static inline uint64_t mq_vector_read(const mq_record_file_parts *parts, const mq_element_selection *selection,
-                                      uint8_t *to) {
+static inline uint64_t mq_vector_read_elements(const mq_record_file_parts *parts, const mq_element_selection *selection,
+                                               uint8_t *to) {
     return mq_vector_read_counted(parts, selection, to, NULL);
 }
 
 /* The same with what else is known. `to` may be NULL: without the values. */
-static inline uint64_t mq_vector_read_with_info(const mq_record_file_parts *parts,
-                                                const mq_element_selection *selection, uint8_t *to,
-                                                const mq_vector_read_info *info) {
-    if (to && !info->time_ns)
-        return mq_vector_read_counted(parts, selection, to, info->count);
+static inline uint64_t mq_vector_read_elements_with_info(const mq_record_file_parts *parts,
+                                                         const mq_element_selection *selection, uint8_t *to,
+                                                         const mq_vector_read_info *info) {
+    if (to && !info->write_times_ns)
+        return mq_vector_read_counted(parts, selection, to, info->write_counts);
     size_t item_bytes = to ? parts->config.item_bytes : 0;
     for (uint64_t i = 0; i < selection->count; i++)
-        if (!mq_vector_read_one(parts, mq_element_selection_index(selection, i), to + i * item_bytes, item_bytes,
-                                info->count ? &info->count[i] : NULL, info->time_ns ? &info->time_ns[i] : NULL))
+        if (!mq_vector_read_one(parts, mq_element_selection_index_at(selection, i), to + i * item_bytes, item_bytes,
+                                info->write_counts ? &info->write_counts[i] : NULL,
+                                info->write_times_ns ? &info->write_times_ns[i] : NULL))
             return i;
     return selection->count;
 }
@@ -183,8 +185,8 @@ static inline bool mq_vector_snapshot_step(const mq_record_file_parts *parts, ui
     for (uint64_t i = mq_vector_next_changed(parts, counts, 0); i < parts->config.length;
          i = mq_vector_next_changed(parts, counts, i + 1)) {
         mq_element_selection one = {.first = i, .count = 1};
-        mq_vector_read_info info = {.count = &counts[i]};
-        mq_vector_read_with_info(parts, &one, to + i * parts->config.item_bytes, &info);
+        mq_vector_read_info info = {.write_counts = &counts[i]};
+        mq_vector_read_elements_with_info(parts, &one, to + i * parts->config.item_bytes, &info);
         same = false;
     }
     return same;
@@ -221,8 +223,8 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
     else
         mq_copy_to_shared(value, from, item_bytes);
     if (exclusive)
-        mq_cell_commit_exclusive(&w->parts, version);
-    else if (mq_unlikely(!mq_cell_commit(&w->parts, version, w->owner)))
+        mq_cell_commit_exclusive_write(&w->parts, version);
+    else if (mq_unlikely(!mq_cell_commit_write(&w->parts, version, w->owner)))
         return MQ_VECTOR_CORRUPT;
     return MQ_VECTOR_WRITTEN;
 }
@@ -234,7 +236,7 @@ mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection
     mq_vector_status status = MQ_VECTOR_WRITTEN;
     uint64_t i = *done;
     for (; i < selection->count; i++) {
-        status = mq_vector_write_one(w, mq_element_selection_index(selection, i), from + i * item_bytes, item_bytes,
+        status = mq_vector_write_one(w, mq_element_selection_index_at(selection, i), from + i * item_bytes, item_bytes,
                                      time, stamps, deadline_ns);
         if (status != MQ_VECTOR_WRITTEN)
             break;
@@ -244,9 +246,9 @@ mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection
 }
 
 /* The same, and tell those who wait. Sizes that the compiler knows are copied without a call. */
-static inline mq_vector_status mq_vector_write(mq_record_writer *w, const mq_element_selection *selection,
-                                               const uint8_t *from, int64_t time, const mq_stamps *stamps,
-                                               int64_t deadline_ns, uint64_t *done) {
+static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
+                                                        const uint8_t *from, int64_t time, const mq_stamps *stamps,
+                                                        int64_t deadline_ns, uint64_t *done) {
     size_t item_bytes = w->parts.config.item_bytes;
     mq_vector_status status;
     uint64_t before = *done;
@@ -266,15 +268,15 @@ static inline mq_vector_status mq_vector_write(mq_record_writer *w, const mq_ele
 
 typedef struct {
     const mq_record_file_parts *parts;
-    const uint64_t *seen;        /* what its owner saw last; changes under the watcher's mutex */
-    const mq_u64 *not_truncated; /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
+    const uint64_t *seen_write_counts; /* what its owner saw last; changes under the watcher's mutex */
+    const mq_u64 *not_truncated;       /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
 } mq_vector_poll_state;
 
 static inline int mq_vector_is_readable(const void *reader) {
     const mq_vector_poll_state *state = reader;
     if (mq_mapping_was_truncated(state->not_truncated))
         return 1;
-    return mq_vector_next_changed(state->parts, state->seen, 0) < state->parts->config.length;
+    return mq_vector_next_changed(state->parts, state->seen_write_counts, 0) < state->parts->config.length;
 }
 
 #endif

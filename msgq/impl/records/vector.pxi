@@ -27,13 +27,13 @@ cdef class _ArrayMemory:
 
 cdef mq_element_selection _select_range(uint64_t first, uint64_t count) noexcept:
     cdef mq_element_selection elements
-    elements.list, elements.first, elements.count = NULL, first, count
+    elements.indices, elements.first, elements.count = NULL, first, count
     return elements
 
 
 cdef mq_element_selection _select_indices(_ArrayMemory indices) noexcept:
     cdef mq_element_selection elements
-    elements.list, elements.first, elements.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
+    elements.indices, elements.first, elements.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
     return elements
 
 
@@ -150,11 +150,11 @@ cdef class VectorBase(RecordHandle):
     cdef uint64_t _try_read_elements(self, const mq_element_selection *elements, uint8_t *to,
                              const mq_vector_read_info *info) noexcept nogil:
         if info == NULL:
-            return mq_vector_read(&self._opened_parts, elements, to)
-        return mq_vector_read_with_info(&self._opened_parts, elements, to, info)
+            return mq_vector_read_elements(&self._opened_parts, elements, to)
+        return mq_vector_read_elements_with_info(&self._opened_parts, elements, to, info)
 
     cdef uint64_t _selected_element_index(self, const mq_element_selection *elements, uint64_t i) noexcept:
-        return elements.list[i] if elements.list != NULL else elements.first + i
+        return elements.indices[i] if elements.indices != NULL else elements.first + i
 
     cdef object _read_element(self, uint64_t index, mq_vector_read_info *info):
         """The value of one element, a copy of its own."""
@@ -230,7 +230,7 @@ cdef class VectorBase(RecordHandle):
             self._read_elements(&elements, to.at, NULL, limit)
             return to.array
         cdef _ArrayMemory counts = _ArrayMemory(self._empty_array(self._length, "u8"), True)
-        info.count, info.time_ns = <uint64_t *> counts.at, NULL
+        info.write_counts, info.write_times_ns = <uint64_t *> counts.at, NULL
         self._read_elements(&elements, to.at, &info, limit)
         self._reread_until_atomic(to.at, <uint64_t *> counts.at, limit)
         return to.array
@@ -257,8 +257,8 @@ cdef class VectorBase(RecordHandle):
         cdef _ArrayMemory index_memory = self._resolve_indices(selection)
         elements = _select_indices(index_memory)
         cdef _ArrayMemory to = _ArrayMemory(self._empty_array(elements.count, "i8" if of_times else "u8"), True)
-        info.count = NULL if of_times else <uint64_t *> to.at
-        info.time_ns = <int64_t *> to.at if of_times else NULL
+        info.write_counts = NULL if of_times else <uint64_t *> to.at
+        info.write_times_ns = <int64_t *> to.at if of_times else NULL
         self._check_usable()
         self._read_elements(&elements, NULL, &info, READ_TIMEOUT_NS)
         return to.array
@@ -338,8 +338,8 @@ cdef class VectorBase(RecordHandle):
         if self._is_writing:
             return False
         time = mq_monotonic_ns() + self._clock_offset
-        status = mq_vector_write(&self._writer, elements, source, time, self._make_value_stamps(time, &stamps), 0,
-                                 &done)
+        status = mq_vector_write_elements(&self._writer, elements, source, time,
+                                          self._make_value_stamps(time, &stamps), 0, &done)
         self._file.check_truncation()
         if status == MQ_VECTOR_CORRUPT:
             raise self._corrupt_versions_error()
@@ -370,11 +370,11 @@ cdef class VectorBase(RecordHandle):
                 self._add_user_thread()
                 self._is_writing = self._exclusive
                 with nogil:
-                    status = mq_vector_write(&self._writer, elements, source, time, stamps, until, done)
+                    status = mq_vector_write_elements(&self._writer, elements, source, time, stamps, until, done)
                 self._is_writing = False
                 self._remove_user_thread()
             else:
-                status = mq_vector_write(&self._writer, elements, source, time, stamps, until, done)
+                status = mq_vector_write_elements(&self._writer, elements, source, time, stamps, until, done)
             if status == MQ_VECTOR_WRITTEN:
                 return 0
             if status == MQ_VECTOR_CORRUPT:
@@ -392,7 +392,7 @@ cdef class VectorBase(RecordHandle):
 
     cdef object _element_locked_error(self, uint64_t index, double waited_s):
         version = mq_load_acquire_u64(mq_cell_version_word(&self._opened_parts, index))
-        holder = self._describe_owner(mq_cell_owner(version))
+        holder = self._describe_owner(mq_cell_version_owner(version))
         return options.element_locked_error(index, holder, waited_s, self._endpoint)
 
     cdef object _corrupt_versions_error(self):
@@ -437,7 +437,7 @@ cdef class VectorBase(RecordHandle):
                                        True), _ArrayMemory(self._empty_array(count, "i8"), True)
             counts = _ArrayMemory(self._empty_array(count, "u8"), True)
             elements = _select_indices(index_memory)
-            info.count, info.time_ns = <uint64_t *> counts.at, <int64_t *> times.at
+            info.write_counts, info.write_times_ns = <uint64_t *> counts.at, <int64_t *> times.at
             self._read_elements(&elements, rows.at, &info, READ_TIMEOUT_NS)
             self._mark_changes_seen(<uint64_t *> counts.at, <int64_t *> index_memory.at, count)
             self._rearm_fd()
@@ -463,13 +463,13 @@ cdef class VectorBase(RecordHandle):
 cdef uint8_t *_advance_selection(mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info, uint64_t done,
                        uint64_t item_bytes) noexcept:
     """Pass over what is read."""
-    if elements.list != NULL:
-        elements.list += done
+    if elements.indices != NULL:
+        elements.indices += done
     elements.first, elements.count = elements.first + done, elements.count - done
-    if info != NULL and info.count != NULL:
-        info.count += done
-    if info != NULL and info.time_ns != NULL:
-        info.time_ns += done
+    if info != NULL and info.write_counts != NULL:
+        info.write_counts += done
+    if info != NULL and info.write_times_ns != NULL:
+        info.write_times_ns += done
     return to + done * item_bytes if to != NULL else to
 
 
@@ -533,7 +533,7 @@ cdef class Seqlock(VectorBase):
         cdef mq_vector_read_info info
         cdef uint64_t times = 0
         cdef _ArrayMemory to
-        info.count, info.time_ns = &times, NULL
+        info.write_counts, info.write_times_ns = &times, NULL
         if out is None:
             out = self._read_element(0, &info)
         else:

@@ -50,7 +50,7 @@ static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_
 /* Take it from its holder if that is dead. False: it is alive, or the element has changed. */
 static inline bool mq_record_steal_element(mq_record_writer *w, mq_u64 *version) {
     /* Anew, and with acquire: who is named here has taken its row before. */
-    uint64_t held = mq_load_acquire_u64(version), holder = mq_cell_owner(held);
+    uint64_t held = mq_load_acquire_u64(version), holder = mq_cell_version_owner(held);
     if (!holder)
         return mq_cell_try_acquire(version, w->owner) == 0;
     if (holder == w->owner)
@@ -58,7 +58,7 @@ static inline bool mq_record_steal_element(mq_record_writer *w, mq_u64 *version)
     mq_liveness_probe probe = mq_liveness_probe_begin(w->liveness_file);
     bool is_dead = mq_record_owner_liveness(w->parts.header, &probe, holder) == MQ_DEAD;
     mq_liveness_probe_end(&probe);
-    return is_dead && mq_cell_steal(version, held, w->owner);
+    return is_dead && mq_cell_steal_ownership(version, held, w->owner);
 }
 
 /* Take an element, whoever has it; false: its holder lives, and has not finished by the deadline (CLOCK_MONOTONIC). */
@@ -101,10 +101,10 @@ static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsi
     for (uint64_t i = 0; i < parts->config.length; i++) {
         mq_u64 *version = mq_cell_version_word(parts, i);
         uint64_t held = mq_load_acquire_u64(version);
-        if (mq_cell_owner(held) &&
-            mq_cell_owner_row(mq_cell_owner(held)) == row) /* or a living writer has just taken it away */
+        if (mq_cell_version_owner(held) &&
+            mq_cell_owner_row(mq_cell_version_owner(held)) == row) /* or a living writer has just taken it away */
             mq_compare_exchange_u64(version, held, mq_cell_write_count(held) << MQ_CELL_COUNT_SHIFT);
-        mq_u64 *owner = is_board ? &parts->keys[i].owner : NULL;
+        mq_u64 *owner = is_board ? &parts->key_table[i].owner : NULL;
         if (is_board && mq_load_relaxed_u64(owner) &&
             mq_cell_owner_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
             mq_store_release_u64(owner, 0);
@@ -126,7 +126,7 @@ static inline void mq_record_register_writer(mq_record_writer *w, unsigned row, 
 }
 
 /* Own a word that names an owner. False: its owner lives, or that cannot be told; `us` counts as one that does. */
-static inline bool mq_record_claim_owner_word(mq_record_writer *w, mq_u64 *owner) {
+static inline bool mq_record_acquire_owner_word(mq_record_writer *w, mq_u64 *owner) {
     uint64_t holder = mq_load_acquire_u64(owner);
     if (holder == w->owner)
         return false;
@@ -149,7 +149,7 @@ static inline void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *own
 static inline void mq_record_unregister_writer(mq_record_writer *w, uint64_t uid, void **liveness_token) {
     bool is_board = w->parts.config.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; is_board && i < w->parts.config.length; i++)
-        mq_record_release_owner_word(w, &w->parts.keys[i].owner);
+        mq_record_release_owner_word(w, &w->parts.key_table[i].owner);
     mq_record_release_owner_word(w, &w->parts.header->owner);
     mq_participant_leave(&w->row->at.participant, uid, liveness_token);
     w->row = NULL;

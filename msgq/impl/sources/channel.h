@@ -58,13 +58,13 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
     const mq_channel_poll_state poll_state = {
         .header = c->from.header, .cursor = &c->from.cursor, .not_truncated = c->from.not_truncated};
-    return mq_channel_is_readable(&poll_state);
+    return mq_channel_subscriber_is_readable(&poll_state);
 }
 
 /* Messages that are there for it. */
 static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
     mq_index_ring order;
-    if (!mq_channel_order(c->from.header, &order))
+    if (!mq_channel_load_index_ring(c->from.header, &order))
         return 0;
     uint64_t cursor = mq_channel_load_cursor(&c->from), tail = mq_index_ring_load_tail(&order);
     cursor = cursor ? cursor : order.capacity;

@@ -42,7 +42,7 @@ static inline bool mq_record_source_begin(mq_record_source *r) {
     if (!mq_record_source_is_board(r))
         r->end = r->parts.config.length;
     /* EDGE key: acquire. Partner: mq_board_add_key */
-    while (r->end < r->parts.config.length && mq_load_acquire_u64(&r->parts.keys[r->end].named))
+    while (r->end < r->parts.config.length && mq_load_acquire_u64(&r->parts.key_table[r->end].named))
         r->end++;
     return true;
 }
@@ -104,11 +104,11 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
                                                     mq_source_message *message) {
     mq_board_value_copy value;
     for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
-        const uint8_t *at = mq_board_read_begin(&r->parts, r->next_index, &value);
+        const uint8_t *at = mq_board_value_read_begin(&r->parts, r->next_index, &value);
         bool fits = !room->all_or_nothing || value.length <= room->bytes;
         if (room->all_or_nothing && fits)
             mq_copy_from_shared(room->data, at, value.length);
-        if (!mq_board_read_valid(&r->parts, r->next_index, &value))
+        if (!mq_board_value_read_valid(&r->parts, r->next_index, &value))
             continue;
         message->size = value.length;
         if (!fits)

@@ -321,7 +321,7 @@ cdef class RecordSource(Source):
         cdef uint64_t index = origin_id
         if not self._file.is_board() or index >= self._from.parts.config.length:
             return "", ""
-        mq_copy_from_shared(name, self._from.parts.keys[index].name, sizeof(name))
+        mq_copy_from_shared(name, self._from.parts.key_table[index].name, sizeof(name))
         return "", name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
     def is_finished(self, int64_t since_ns):

@@ -94,8 +94,8 @@ cdef class EventPublisher:
             channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
                                              process_name())
             try:
-                channel_file.configure(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
-                channel_file.describe(SCHEMA, False)
+                channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
+                channel_file.set_schema(SCHEMA, False)
                 publisher = _Publisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
                 channel_file.close()  # the publisher says itself that it uses it

@@ -12,22 +12,22 @@ layout = mutants_of("msgq/impl/channel/layout.h", "channel")
 MUTANTS = [
     pool(
         "unpin does not wake",
-        "if (mq_eventcount_has_waiters_mp(&slots->pool->slot_released)) "
-        "mq_eventcount_notify_mp(&slots->pool->slot_released);",
+        "if (mq_eventcount_has_waiters_mp(&slots->pool_header->slot_released)) "
+        "mq_eventcount_notify_mp(&slots->pool_header->slot_released);",
         "",
         "pin_clear_wakes_an_owner_that_sleeps",
         "hold_of_a_message_that_has_gone_takes_its_pin_back",
     ),
     pool(
         "unpin clears the pins of all viewers",
-        "&slots->pool->pins[slot].holders, ~(1ull << viewer)",
-        "&slots->pool->pins[slot].holders, (uint64_t)viewer & 0",
+        "&slots->pool_header->pins[slot].holders, ~(1ull << viewer)",
+        "&slots->pool_header->pins[slot].holders, (uint64_t)viewer & 0",
         "pin_clear_leaves_the_pins_of_other_viewers",
     ),
     pool(
         "a pin of a viewer above 31 is that of another one",
-        "mq_fetch_or_u64(&slots->pool->pins[slot].holders, 1ull << viewer);",
-        "mq_fetch_or_u64(&slots->pool->pins[slot].holders, 1ull << viewer % 32);",
+        "mq_fetch_or_u64(&slots->pool_header->pins[slot].holders, 1ull << viewer);",
+        "mq_fetch_or_u64(&slots->pool_header->pins[slot].holders, 1ull << viewer % 32);",
         "pin_clear_leaves_the_pins_of_other_viewers",
     ),
     subscriber(
@@ -48,14 +48,15 @@ MUTANTS = [
     ),
     publisher(
         "clearing the pins of the dead clears those of the living",
-        "mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, ~dead);",
-        "mq_fetch_and_u64(&p->slots.pool->pins[p->limbo[i]].holders, 0);",
+        "mq_fetch_and_u64(&p->slots.pool_header->pins[p->limbo_slots[i]].holders, ~dead);",
+        "mq_fetch_and_u64(&p->slots.pool_header->pins[p->limbo_slots[i]].holders, 0);",
         "clear_dead_takes_the_pins_of_dead_viewers_alone",
     ),
     header(
         "a joiner takes the pins of all viewers of a slot",
         "if (mq_pool_pin_holders(slots, slot) >> viewer & 1) mq_pool_pin_clear(slots, slot, (unsigned)viewer);",
-        "if (mq_pool_pin_holders(slots, slot) >> viewer & 1) mq_fetch_and_u64(&slots->pool->pins[slot].holders, 0);",
+        "if (mq_pool_pin_holders(slots, slot) >> viewer & 1) "
+        "mq_fetch_and_u64(&slots->pool_header->pins[slot].holders, 0);",
         "clear_pins_takes_the_pins_of_one_viewer_alone",
     ),
     header(
@@ -72,13 +73,13 @@ MUTANTS = [
     ),
     publisher(
         "slots in limbo stay there",
-        "if (slot == MQ_CHANNEL_NO_SLOT) slot = mq_channel_take_slot_from_limbo(p);",
+        "if (slot == MQ_CHANNEL_NO_SLOT) slot = mq_channel_take_released_slot(p);",
         "",
         "take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go",
     ),
     publisher(
         "messages are retracted though all slots are held",
-        "if (!mq_channel_may_evict_message(p)) break;",
+        "if (!mq_channel_can_evict_message(p)) break;",
         "if (!p->published_count) break;",
         "publisher_evicts_nothing_when_all_its_messages_are_held",
     ),
@@ -281,7 +282,7 @@ MUTANTS = [
     ),
     pool(
         "slots lie over pins",
-        "offset < sizeof(mq_pool) + count * sizeof(mq_pool_pin) ||",
+        "offset < sizeof(mq_pool_header) + count * sizeof(mq_pool_pin) ||",
         "",
         "pool_that_does_not_fit_into_its_file_is_rejected",
     ),

@@ -77,8 +77,8 @@ MUTANTS = [
     relaxed(
         "msgq/impl/channel/pool.h",
         "unpin",
-        "return mq_load_seq_cst_u64(&slots->pool->pins[slot].holders);",
-        "return mq_load_relaxed_u64(&slots->pool->pins[slot].holders);",
+        "return mq_load_seq_cst_u64(&slots->pool_header->pins[slot].holders);",
+        "return mq_load_relaxed_u64(&slots->pool_header->pins[slot].holders);",
     ),
     relaxed(
         "msgq/impl/records/cell.h",
@@ -89,8 +89,8 @@ MUTANTS = [
     relaxed(
         "msgq/impl/records/board.h",
         "key",
-        "mq_store_release_u64(&parts->keys[i].named, 1);",
-        "mq_store_relaxed_u64(&parts->keys[i].named, 1);",
+        "mq_store_release_u64(&parts->key_table[i].named, 1);",
+        "mq_store_relaxed_u64(&parts->key_table[i].named, 1);",
     ),
     relaxed(
         f"{_RING}/publisher.h",

@@ -38,8 +38,8 @@ MUTANTS = [
     ),
     writer(
         "the version that is taken is loaded after the question",
-        "return is_dead && mq_cell_steal(version, held, w->owner);",
-        "return is_dead && mq_cell_steal(version, mq_load_acquire_u64(version), w->owner);",
+        "return is_dead && mq_cell_steal_ownership(version, held, w->owner);",
+        "return is_dead && mq_cell_steal_ownership(version, mq_load_acquire_u64(version), w->owner);",
         "wrest_takes_nothing_from_the_next_owner_of_a_row",
     ),
     writer(
@@ -50,8 +50,8 @@ MUTANTS = [
     ),
     writer(
         "a joining writer releases elements of others",
-        "if (mq_cell_owner(held) && mq_cell_owner_row(mq_cell_owner(held)) == row)",
-        "if (mq_cell_owner(held))",
+        "if (mq_cell_version_owner(held) && mq_cell_owner_row(mq_cell_version_owner(held)) == row)",
+        "if (mq_cell_version_owner(held))",
         "join_releases_the_elements_of_the_dead_owner_of_its_row",
     ),
     writer(
@@ -81,14 +81,14 @@ MUTANTS = [
     ),
     cell(
         "times that were counted to the end begin at 0",
-        "mq_likely(count != MQ_CELL_COUNT_MAX) ? count + 1 : parts->config.copies;",
-        "mq_likely(count != MQ_CELL_COUNT_MAX) || !parts ? count + 1 : 0;",
+        "mq_likely(count != MQ_CELL_WRITE_COUNT_MAX) ? count + 1 : parts->config.copies;",
+        "mq_likely(count != MQ_CELL_WRITE_COUNT_MAX) || !parts ? count + 1 : 0;",
         "times_that_wrap_never_say_never_written",
     ),
     cell(
         "writes across the wrap are counted as if 0 were used",
-        "? now - before + MQ_CELL_COUNT_MAX + 1 - parts->config.copies : now - before;",
-        "? now - before + MQ_CELL_COUNT_MAX + 1 : now - before + 0 * parts->config.copies;",
+        "? now - before + MQ_CELL_WRITE_COUNT_MAX + 1 - parts->config.copies : now - before;",
+        "? now - before + MQ_CELL_WRITE_COUNT_MAX + 1 : now - before + 0 * parts->config.copies;",
         "times_that_wrap_never_say_never_written",
     ),
     cell(
@@ -99,8 +99,8 @@ MUTANTS = [
     ),
     cell(
         "the copy that is read is filled",
-        "mq_u64 *copy = mq_cell_copy_at(parts, version, count + 1);",
-        "mq_u64 *copy = mq_cell_copy_at(parts, version, count);",
+        "mq_u64 *copy = mq_cell_value_copy_at(parts, version, count + 1);",
+        "mq_u64 *copy = mq_cell_value_copy_at(parts, version, count);",
         "element_has_the_old_or_the_new_value_at_each_step",
     ),
     cell(
@@ -169,8 +169,8 @@ MUTANTS = [
     ),
     vector(
         "an index equal to the length is accepted",
-        "all &= (uint64_t)list[i] < parts->config.length;",
-        "all &= (uint64_t)list[i] <= parts->config.length;",
+        "all &= (uint64_t)indices[i] < parts->config.length;",
+        "all &= (uint64_t)indices[i] <= parts->config.length;",
         "has_all_rejects_indices_outside",
     ),
     vector(
@@ -181,8 +181,10 @@ MUTANTS = [
     ),
     board(
         "a key is named before its name is there",
-        "mq_copy_to_shared(parts->keys[i].name, name, sizeof name); mq_store_release_u64(&parts->keys[i].named, 1);",
-        "mq_store_release_u64(&parts->keys[i].named, 1); mq_copy_to_shared(parts->keys[i].name, name, sizeof name);",
+        "mq_copy_to_shared(parts->key_table[i].name, name, sizeof name); "
+        "mq_store_release_u64(&parts->key_table[i].named, 1);",
+        "mq_store_release_u64(&parts->key_table[i].named, 1); "
+        "mq_copy_to_shared(parts->key_table[i].name, name, sizeof name);",
         "board_key_is_named_after_its_name_is_whole",
     ),
     board(

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
     from msgq.common.stats.channel import PublisherInfo
 
-CAPACITY = 4096  # of a new queue
+DEFAULT_CAPACITY = 4096  # of a new queue
 
 
-class Side(Protocol):
+class RecordTransport(Protocol):
     """A topic or a channel of records. Time-outs are seconds; None waits for ever.
 
     Attributes
     ----------
     dtype : of the records.
-    reader : the subscriber.
+    subscriber : the subscriber.
     """
 
     dtype: np.dtype[Any]
-    reader: Any
+    subscriber: Any
 
     @property
     def lost(self) -> int | None:
@@ -41,16 +41,16 @@ class Side(Protocol):
     def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:
         """Publish records, at least one, and return the number of the first."""
 
-    def number(self) -> int:
+    def get_next_number(self) -> int:
         """Return the number that the next record gets."""
 
-    def disown(self) -> None:
+    def detach_inherited_producer(self) -> None:
         """In a forked child: the producer is the parent's, until the next send."""
 
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
         """Take records; they are consecutive."""
 
-    def take(self, timeout: float | None) -> bytes | None:
+    def take_record(self, timeout: float | None) -> bytes | None:
         """Take one record."""
 
     def receive_with_publishers(
@@ -65,12 +65,12 @@ class Side(Protocol):
         """Leave. Closing twice does nothing."""
 
 
-def bytes_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def make_bytes_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of records as mere bytes: at each buffer, NumPy says what is in a record else."""
     return np.dtype((np.void, dtype.itemsize))
 
 
-def resolve_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name: str) -> np.dtype[Any]:
+def resolve_queue_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name: str) -> np.dtype[Any]:
     """Return the dtype of a queue: what was asked for, or what its schema says.
 
     Raises

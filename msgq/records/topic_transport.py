@@ -15,7 +15,7 @@ from msgq.impl import backend as backends
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns
 from msgq.kinds import get_kind
 from msgq.kinds.snapshots import read
-from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
+from msgq.records.record_transport import DEFAULT_CAPACITY, make_bytes_dtype, resolve_queue_dtype, round_capacity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from msgq.common.stats.channel import PublisherInfo
 
 CAPACITY_MIN = 4  # a message may take a third of a ring
-CHUNK_BYTES_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most
-CHUNKS_PER_RING = 15  # and a sixteenth of the ring
+PUBLISHER_LEAD_BYTES_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most
+PUBLISHER_LEADS_PER_RING = 15  # and a sixteenth of the ring
 RING_BYTES_MIN, RING_BYTES_MAX = 128, 2**32 - 1
-NO_LIMIT = 2**62
-RING, FAKE = "msgq.impl.ring", "msgq.impl.fake"
+UNLIMITED_CAPACITY = 2**62
+RING_BACKEND, FAKE_BACKEND = "msgq.impl.ring", "msgq.impl.fake"
 
 
-class TopicSide:
-    """A topic of records. See `Side`."""
+class TopicTransport:
+    """A topic of records. See `RecordTransport`."""
 
     def __init__(
         self,
@@ -49,23 +49,23 @@ class TopicSide:
         self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
         self._module = backends.current()
         self._check_existence(create)
-        topic = self._schema()
-        self.dtype = resolve_dtype(dtype, topic, name)
-        self._bytes = bytes_dtype(self.dtype)
-        self._described = topic is not None
+        topic = self._read_topic_schema()
+        self.dtype = resolve_queue_dtype(dtype, topic, name)
+        self._bytes_dtype = make_bytes_dtype(self.dtype)
+        self._has_checked_schema = topic is not None
         self._lost_reported = 0
         self._timeout: float | None = None
         self._publisher: Any = None
-        self._sent = 0
-        self._forked = False  # since the last send
+        self._sent_count = 0
+        self._is_forked = False  # since the last send
         self._poller: Any = None
-        self.capacity = round_capacity(capacity, CAPACITY_MIN, NO_LIMIT, name) or CAPACITY
-        self.reader = self._subscriber(capacity is None, spin_us)
-        if hasattr(self.reader, "_set_record_bytes"):  # ZMQ's are never lapped
-            self.reader._set_record_bytes(self.dtype.itemsize)
+        self.capacity = round_capacity(capacity, CAPACITY_MIN, UNLIMITED_CAPACITY, name) or DEFAULT_CAPACITY
+        self.subscriber = self._connect_subscriber(capacity is None, spin_us)
+        if hasattr(self.subscriber, "_set_record_bytes"):  # ZMQ's are never lapped
+            self.subscriber._set_record_bytes(self.dtype.itemsize)
 
-    def _subscriber(self, any_size: bool, spin_us: int | None) -> Any:
-        size = ring_bytes(self.dtype.itemsize, self.capacity, self._name)
+    def _connect_subscriber(self, any_size: bool, spin_us: int | None) -> Any:
+        size = resolve_ring_bytes(self.dtype.itemsize, self.capacity, self._name)
         socket = self._module.SubSocket()
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
@@ -76,127 +76,128 @@ class TopicSide:
                     text = f"{text}; give none to take it as it is, or remove it when nobody uses it (msgq clean)"
                     raise SegmentSizeError(text, self._name, error.path) from error
                 socket.connect(backends.context, self._name, spin_us=spin_us, trust=self._trust)
-                topic = self._topic_info()
+                topic = self._read_topic_info()
                 if topic is not None:
-                    self.capacity = count_records(topic.data_bytes, self.dtype.itemsize)
+                    self.capacity = compute_ring_capacity(topic.data_bytes, self.dtype.itemsize)
         return socket
 
     def _check_existence(self, create: bool | None) -> None:
         """Raise if the topic exists and must not, or must and does not."""
         if create is None:
             return
-        if self._module.__name__ not in (RING, FAKE):
+        if self._module.__name__ not in (RING_BACKEND, FAKE_BACKEND):
             raise InvalidValueError("create is not possible with ZMQ, which has no files", self._name)
-        exists = self._topic_info() is not None
+        exists = self._read_topic_info() is not None
         if create and exists:
             raise SegmentError("the queue exists already", self._name, errno=errno.EEXIST)
         if not create and not exists:
             raise SegmentError("there is no such queue", self._name, errno=errno.ENOENT)
 
-    def _topic_info(self) -> Any:
+    def _read_topic_info(self) -> Any:
         """Return what is known of the topic; None: nothing, or it is not there."""
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
-                return read_topic(self._module, self._name, self._prefix)
+                return read_topic_stats(self._module, self._name, self._prefix)
             except SegmentError:
                 return None
 
-    def _schema(self) -> Schema | None:
+    def _read_topic_schema(self) -> Schema | None:
         """Return what the topic says its messages are; None: nothing, or it is not there."""
-        topic = self._topic_info()
+        topic = self._read_topic_info()
         schema: Schema | None = None if topic is None else topic.schema
         return schema
 
     # ---- producing ----
 
-    def _connect(self) -> Any:
+    def _connect_publisher(self) -> Any:
         """Return a new publisher, unless this was closed, or others have records of another dtype there."""
-        if self.reader.closed:
+        if self.subscriber.closed:
             raise not_connected_error(self._name)
-        resolve_dtype(self.dtype, self._schema(), self._name)
+        resolve_queue_dtype(self.dtype, self._read_topic_schema(), self._name)
         socket = self._module.PubSocket()
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
-        self._publisher, self._sent, self._forked = socket, socket.stats().messages, False
+        self._publisher, self._sent_count, self._is_forked = socket, socket.stats().messages, False
         return socket
 
-    def disown(self) -> None:
-        """See `Side`. The next send takes over, and then the count is known again."""
-        self._forked = True
+    def detach_inherited_producer(self) -> None:
+        """See `RecordTransport`. The next send takes over, and then the count is known again."""
+        self._is_forked = True
 
     def send(self, rows: npt.NDArray[Any], _origin_time: int) -> int:
-        """See `Side`. What it comes from is in the records, if anywhere."""
-        publisher = self._publisher or self._connect()
-        if self._forked:  # it takes over now, as `_connected` would
-            resolve_dtype(self.dtype, self._schema(), self._name)
-        first = self._sent
+        """See `RecordTransport`. What it comes from is in the records, if anywhere."""
+        publisher = self._publisher or self._connect_publisher()
+        if self._is_forked:  # it takes over now, as `_connected` would
+            resolve_queue_dtype(self.dtype, self._read_topic_schema(), self._name)
+        first = self._sent_count
         try:
             if len(rows) == 1:
                 publisher.send(rows.tobytes())
             else:
-                packed = rows.view(self._bytes)
+                packed = rows.view(self._bytes_dtype)
                 publisher.send_many(packed if packed.itemsize > 1 else packed.reshape(-1, 1))  # bytes in a row are one
         except Exception:
             if not publisher.closed:
-                self._sent = publisher.stats().messages  # some were sent, perhaps
+                self._sent_count = publisher.stats().messages  # some were sent, perhaps
             raise
-        self._sent += len(rows)
-        if self._forked:
-            self._sent, self._forked = publisher.stats().messages, False
-            first = self._sent - len(rows)
+        self._sent_count += len(rows)
+        if self._is_forked:
+            self._sent_count, self._is_forked = publisher.stats().messages, False
+            first = self._sent_count - len(rows)
         return first
 
-    def number(self) -> int:
-        """See `Side`."""
-        if self._publisher is None or self._forked:
-            self._connect()
-        return self._sent
+    def get_next_number(self) -> int:
+        """See `RecordTransport`."""
+        if self._publisher is None or self._is_forked:
+            self._connect_publisher()
+        return self._sent_count
 
     # ---- consuming ----
 
     @property
     def lost(self) -> int | None:
-        """See `Side`."""
-        lost: int | None = self.reader.lost
+        """See `RecordTransport`."""
+        lost: int | None = self.subscriber.lost
         return lost
 
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
-        """See `Side`. The ring's subscriber takes up to what it lost, so the next call begins behind that."""
+        """See `RecordTransport`. The ring's subscriber ends before a loss; the next call begins after it."""
         if self._raises:
-            records = self._receive_or_raise(limit, timeout)
+            records = self._receive_or_raise_lost(limit, timeout)
         else:
             self._set_timeout(timeout)
-            records = self.reader.receive_array(self.dtype, limit, timeout != 0)
+            records = self.subscriber.receive_array(self.dtype, limit, timeout != 0)
             while not len(records) and limit != 0 and self.lost not in (None, self._lost_reported):
                 self._lost_reported = self.lost or 0  # after a lap, it continues at the oldest record
-                records = self.reader.receive_array(self.dtype, limit)
-        if not self._described and len(records):
-            resolve_dtype(self.dtype, self._schema(), self._name)  # who produces says it before the first record
-            self._described = True
+                records = self.subscriber.receive_array(self.dtype, limit)
+        if not self._has_checked_schema and len(records):
+            # The producer sets the schema before its first record.
+            resolve_queue_dtype(self.dtype, self._read_topic_schema(), self._name)
+            self._has_checked_schema = True
         return records
 
-    def _receive_or_raise(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
+    def _receive_or_raise_lost(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
         """Take records, or raise what was lost before them: without waiting, a call does not do both."""
         patience = -1 if timeout is None else -(timeout_ns(timeout, self._name) // -NS_PER_MS)
-        self._raise_loss()
-        records: npt.NDArray[Any] = self.reader.receive_array(self.dtype, limit)
+        self._raise_lost_records()
+        records: npt.NDArray[Any] = self.subscriber.receive_array(self.dtype, limit)
         if len(records) or limit == 0:
             return records
-        self._raise_loss()
-        if patience and self._wait(patience):
-            self._raise_loss()
-            records = self.reader.receive_array(self.dtype, limit)
+        self._raise_lost_records()
+        if patience and self._wait_until_readable(patience):
+            self._raise_lost_records()
+            records = self.subscriber.receive_array(self.dtype, limit)
             if not len(records):
-                self._raise_loss()
+                self._raise_lost_records()
         return records
 
-    def _wait(self, milliseconds: int) -> bool:
+    def _wait_until_readable(self, milliseconds: int) -> bool:
         if self._poller is None:
             self._poller = self._module.Poller()
-            self._poller.registerSocket(self.reader)
+            self._poller.registerSocket(self.subscriber)
         return bool(self._poller.poll(milliseconds))
 
-    def _raise_loss(self) -> None:
+    def _raise_lost_records(self) -> None:
         lost = self.lost
         if lost is None or lost == self._lost_reported:
             return
@@ -206,71 +207,71 @@ class TopicSide:
         error.lost, self._lost_reported = lost - self._lost_reported, lost
         raise error
 
-    def take(self, timeout: float | None) -> bytes | None:
-        """See `Side`."""
+    def take_record(self, timeout: float | None) -> bytes | None:
+        """See `RecordTransport`."""
         if self._raises:
-            rows = self._receive_or_raise(1, timeout)
+            rows = self._receive_or_raise_lost(1, timeout)
             return rows.tobytes() if len(rows) else None
         self._set_timeout(timeout)
-        data: bytes | None = self.reader.receive()
+        data: bytes | None = self.subscriber.receive()
         return data
 
     def _set_timeout(self, timeout: float | None) -> None:
         if timeout == self._timeout:
             return
         timeout_ns(timeout, self._name)  # that of the socket takes -1 as well
-        self.reader.setTimeout(-1 if timeout is None else timeout_ms(timeout * 1000, self._name))
+        self.subscriber.setTimeout(-1 if timeout is None else timeout_ms(timeout * 1000, self._name))
         self._timeout = timeout
 
     def receive_with_publishers(
         self, _limit: int | None, _timeout: float | None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
-        """See `Side`; a topic does not tell."""
+        """See `RecordTransport`; a topic does not tell."""
         raise StateError(
             'has one producer at a time, and does not name it; a queue with producers="multiple" does', self._name
         )
 
     def unlink(self) -> None:
-        """See `Side`."""
-        unlink_topic(self._module, self._name, self._prefix)
+        """See `RecordTransport`."""
+        unlink_queue_topic(self._module, self._name, self._prefix)
 
     def close(self) -> None:
-        """See `Side`."""
-        self.reader.close()
+        """See `RecordTransport`."""
+        self.subscriber.close()
         if self._publisher is not None:
             self._publisher.close()
 
 
-def ring_bytes(item_bytes: int, capacity: int, name: str) -> int:
+def resolve_ring_bytes(item_bytes: int, capacity: int, name: str) -> int:
     """Return the size of a ring in which so many records can be read, wherever its publisher is.
 
     Raises
     ------
     InvalidValueError : no ring is so large.
     """
-    size = ring_size(item_bytes, capacity)
+    size = compute_ring_bytes(item_bytes, capacity)
     if size > RING_BYTES_MAX:
         text = f"{capacity} records of {item_bytes} bytes need a ring of {size} bytes, and {RING_BYTES_MAX} are allowed"
         raise InvalidValueError(text, name)
     return max(size, RING_BYTES_MIN)
 
 
-def ring_size(item_bytes: int, capacity: int) -> int:
+def compute_ring_bytes(item_bytes: int, capacity: int) -> int:
     """Return the bytes that so many records need, however large that is."""
     need = 8 + (item_bytes + 7 & ~7)
     room = capacity * need + need + 16  # one more, and the wrap mark: the last record of a lap does not fit
-    return room + min(CHUNK_BYTES_MAX, -(room // -CHUNKS_PER_RING)) + 8
+    return room + min(PUBLISHER_LEAD_BYTES_MAX, -(room // -PUBLISHER_LEADS_PER_RING)) + 8
 
 
-def count_records(data_bytes: int, item_bytes: int) -> int:
+def compute_ring_capacity(data_bytes: int, item_bytes: int) -> int:
     """Return the capacity of a ring that was not made for it: a power of two, 0 if not even one record is sure."""
     capacity = 1
-    while ring_size(item_bytes, capacity) <= data_bytes:
+    while compute_ring_bytes(item_bytes, capacity) <= data_bytes:
         capacity *= 2
     return capacity // 2
 
 
-def unlink_topic(backend: ModuleType, name: str, prefix: str) -> None:
+def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
     """Remove a topic's name.
 
     Raises
@@ -278,9 +279,9 @@ def unlink_topic(backend: ModuleType, name: str, prefix: str) -> None:
     SegmentError : there is no such topic. StateError : the backend has no names.
     """
     with settings.overrides(in_prefix=prefix):
-        if backend.__name__ == RING:
+        if backend.__name__ == RING_BACKEND:
             removed: bool = import_module("msgq.impl.ring.core").unlink_topic(name, prefix)
-        elif backend.__name__ == FAKE:
+        elif backend.__name__ == FAKE_BACKEND:
             bus = import_module("msgq.impl.fake.bus").current_bus()
             removed = bus.remove_topic(bus.find_topic(name))
         else:
@@ -289,15 +290,15 @@ def unlink_topic(backend: ModuleType, name: str, prefix: str) -> None:
         raise SegmentError("there is no such topic", name, errno=errno.ENOENT)
 
 
-def read_topic(backend: ModuleType, name: str, prefix: str) -> Any:
+def read_topic_stats(backend: ModuleType, name: str, prefix: str) -> Any:
     """Return what has the topic's `schema` and `data_bytes`; None: nobody says, as with ZMQ.
 
     Raises
     ------
     SegmentError : there is no such topic.
     """
-    if backend.__name__ == RING:
+    if backend.__name__ == RING_BACKEND:
         return read(get_kind("topic"), name, prefix)
-    if backend.__name__ != FAKE:
+    if backend.__name__ != FAKE_BACKEND:
         return None
     return import_module("msgq.impl.fake.bus").current_bus().find_topic(name)

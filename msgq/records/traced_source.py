@@ -11,33 +11,33 @@ from typing import Any, NamedTuple
 from msgq.common import naming
 from msgq.impl.base.core import Waitable
 
-Stamps = tuple[int, int]
-Taking = tuple[Callable[[Any], Any], Callable[[Any], Stamps] | None]
+StampPair = tuple[int, int]
+MessageReader = tuple[Callable[[Any], Any], Callable[[Any], StampPair] | None]
 _STAMPS_STRUCT = struct.Struct("<qq")
-STAMP_NAMES = ("publish_time", "origin_time")
+STAMP_FIELDS = ("publish_time", "origin_time")
 
 
-class Source(NamedTuple):
+class TracedSource(NamedTuple):
     """A source of messages.
 
     Attributes
     ----------
     endpoint : as `msgq list` has it.
-    take : takes the next message, called with a time-out in seconds; None: there was none in time. That of a topic is
-        called with False, and has its own time-out. None: `later` tells it.
-    stamps : tells when a message was published, and its origin, ns, 0: nobody said; None: the reader, if there is one.
-    reader : a subscriber that knows the stamps of the message that it took last.
-    later : waits for the first message, and returns `take` and `stamps`; None: there was none in time.
+    take_message : takes the next message, called with a time-out in seconds; None: there was none in time. That of a
+        topic is called with False, and has its own time-out. None: `wait_for_reader` returns it.
+    read_stamps : returns the publish time and origin of a message, ns, 0: unknown; None: `subscriber` knows them.
+    subscriber : one that knows the stamps of the message that it took last.
+    wait_for_reader : waits for the first message. It returns `take_message` and `read_stamps`, or None: none came.
     """
 
     endpoint: str
-    take: Callable[[Any], Any] | None
-    stamps: Callable[[Any], Stamps] | None
-    reader: Any = None
-    later: Callable[[], Taking | None] | None = None
+    take_message: Callable[[Any], Any] | None
+    read_stamps: Callable[[Any], StampPair] | None
+    subscriber: Any = None
+    wait_for_reader: Callable[[], MessageReader | None] | None = None
 
 
-def resolve_source(source: Any, timeout: float | None, backend: ModuleType) -> Source:
+def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleType) -> TracedSource:
     """Return how messages are taken from what was given.
 
     Raises
@@ -45,74 +45,76 @@ def resolve_source(source: Any, timeout: float | None, backend: ModuleType) -> S
     TypeError : it is no source.
     """
     if hasattr(source, "consume"):  # a queue of records
-        tracked = source.dtype.names is not None and source.dtype.names[:2] == STAMP_NAMES
+        tracked = source.dtype.names is not None and source.dtype.names[:2] == STAMP_FIELDS
         reader = None if tracked or source.producers == "single" else source._reader
-        stamps = _record_stamps if tracked else _stamps_by(reader)
-        return Source(source.endpoint, source.receive, stamps, reader)
+        stamps = _read_record_stamps if tracked else _choose_stamps_reader(reader)
+        return TracedSource(source.endpoint, source.receive, stamps, reader)
     if hasattr(source, "receive_view"):  # of a channel
         endpoint = naming.CHANNEL_NAME_PREFIX + source.endpoint
-        return Source(endpoint, source.receive, _stamps_by(source), source)
+        return TracedSource(endpoint, source.receive, _choose_stamps_reader(source), source)
     if hasattr(source, "max_message_size"):  # a work queue
         endpoint = naming.QUEUE_NAME_PREFIX + source.name
-        return Source(endpoint, source.receive, _message_stamps)
+        return TracedSource(endpoint, source.receive, _read_message_stamps)
     if hasattr(source, "changes"):  # a vector
-        return Source(source.endpoint, partial(_changes, source), _changes_stamps)
+        return TracedSource(source.endpoint, partial(_wait_for_changes, source), _read_changes_stamps)
     if hasattr(source, "setTimeout"):  # of a topic
-        return _topic(source, timeout, backend)
+        return _resolve_topic(source, timeout, backend)
     raise TypeError(f"{type(source).__name__} is no source of messages: give a queue, a subscriber or a vector")
 
 
-def _stamps_by(reader: Any) -> Callable[[Any], Stamps] | None:
+def _choose_stamps_reader(reader: Any) -> Callable[[Any], StampPair] | None:
     """Return what asks a subscriber for the stamps of its last message; None: the round asks it by itself, in C."""
     if reader is None:
-        return _none
+        return _return_no_stamps
     return None if isinstance(reader, Waitable) else lambda _message: read_stamps(reader.last)
 
 
-def _none(_message: Any) -> Stamps:
+def _return_no_stamps(_message: Any) -> StampPair:
     return 0, 0
 
 
-def _record_stamps(record: Any) -> Stamps:
+def _read_record_stamps(record: Any) -> StampPair:
     return _STAMPS_STRUCT.unpack_from(record)
 
 
-def _message_stamps(message: Any) -> Stamps:
+def _read_message_stamps(message: Any) -> StampPair:
     return message.sent_time, message.origin_time
 
 
-def _changes(vector: Any, timeout: float | None) -> Any:
+def _wait_for_changes(vector: Any, timeout: float | None) -> Any:
     """Take what changed; None: nothing did in time."""
     return vector.changes() if vector.wait(timeout) else None
 
 
-def _changes_stamps(changes: Any) -> Stamps:
+def _read_changes_stamps(changes: Any) -> StampPair:
     """The newest write's time; a vector does not keep what its values come from, their fields may."""
     return int(changes.times.max()), 0
 
 
-def _topic(sub: Any, timeout: float | None, backend: ModuleType) -> Source:
+def _resolve_topic(sub: Any, timeout: float | None, backend: ModuleType) -> TracedSource:
     """Return how a topic's messages are taken. Whether it is tracked is known when there is one, for good."""
     if timeout is not None:
         sub.setTimeout(timeout * 1000)
 
-    def choose_take() -> Taking:
+    def choose_reader() -> MessageReader:
         return (sub.receive_tracked, read_stamps) if sub.tracked else (sub.receive, None)
 
-    def later() -> Taking | None:
+    def wait_for_reader() -> MessageReader | None:
         poller = backend.Poller()
         poller.registerSocket(sub)
-        return choose_take() if poller.poll(sub.rcvtimeo) else None
+        return choose_reader() if poller.poll(sub.rcvtimeo) else None
 
     if not hasattr(sub, "tracked"):
-        return Source(sub.endpoint, sub.receive, read_stamps)
-    return Source(sub.endpoint, *choose_take()) if sub.tracked else Source(sub.endpoint, None, None, later=later)
+        return TracedSource(sub.endpoint, sub.receive, read_stamps)
+    if sub.tracked:
+        return TracedSource(sub.endpoint, *choose_reader())
+    return TracedSource(sub.endpoint, None, None, wait_for_reader=wait_for_reader)
 
 
-def read_stamps(message: Any) -> Stamps:
+def read_stamps(message: Any) -> StampPair:
     """Return when a message was published, and its origin, ns; 0: nobody said."""
     names = getattr(getattr(message, "dtype", None), "names", None)
-    if names is not None and names[:2] == STAMP_NAMES:
+    if names is not None and names[:2] == STAMP_FIELDS:
         return int(message["publish_time"]), int(message["origin_time"])
     published: int = getattr(message, "publish_time", getattr(message, "sent_time", 0))
     return published, getattr(message, "origin_time", 0)

@@ -8,7 +8,7 @@ from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channe
 from msgq.common.dtypes import struct_schema
 from msgq.errors import ChannelMismatchError, InvalidValueError
 from msgq.impl.base.argument_checks import not_connected_error
-from msgq.records.sides import CAPACITY, bytes_dtype, resolve_dtype, round_capacity
+from msgq.records.record_transport import DEFAULT_CAPACITY, make_bytes_dtype, resolve_queue_dtype, round_capacity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +20,8 @@ CAPACITY_MIN = 2
 SPARE_SLOTS = 2  # of a publisher's pool: then no message leaves the channel before its turn
 
 
-class ChannelSide:
-    """A channel of records. See `Side`."""
+class ChannelTransport:
+    """A channel of records. See `RecordTransport`."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class ChannelSide:
         self._channel = channel = _open_channel(name, prefix, create, wanted, trust)
         self._publisher: Any = None
         try:
-            self.dtype = resolve_dtype(dtype, channel.schema, name)
-            self._bytes = bytes_dtype(self.dtype)
+            self.dtype = resolve_queue_dtype(dtype, channel.schema, name)
+            self._bytes_dtype = make_bytes_dtype(self.dtype)
             if not channel.claim_schema(struct_schema(self.dtype)):
-                resolve_dtype(self.dtype, channel.schema, name)
-            self.reader: Any = channel.subscriber(
+                resolve_queue_dtype(self.dtype, channel.schema, name)
+            self.subscriber: Any = channel.subscriber(
                 history=history, on_lost="raise" if raises else "count", spin_us=spin_us
             )
         except BaseException:
@@ -56,67 +56,67 @@ class ChannelSide:
 
     @property
     def capacity(self) -> int:
-        """See `Side`."""
-        return self._channel.capacity or CAPACITY
+        """See `RecordTransport`."""
+        return self._channel.capacity or DEFAULT_CAPACITY
 
     @property
     def lost(self) -> int:
-        """See `Side`."""
-        lost: int = self.reader.lost
+        """See `RecordTransport`."""
+        lost: int = self.subscriber.lost
         return lost
 
     # ---- producing ----
 
-    def _connect(self) -> Any:
-        if self.reader.closed:
+    def _connect_publisher(self) -> Any:
+        if self.subscriber.closed:
             raise not_connected_error(self._name)
         slots = min(self.capacity + SPARE_SLOTS, SLOTS_MAX)
         self._publisher = self._channel.publisher(slots=slots, slot_bytes=self.dtype.itemsize, max_bytes=SLOT_BYTES_MAX)
         return self._publisher
 
     def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:
-        """See `Side`."""
-        position = (self._publisher or self._connect()).send(rows[:1].tobytes(), origin_time=origin_time)
+        """See `RecordTransport`."""
+        position = (self._publisher or self._connect_publisher()).send(rows[:1].tobytes(), origin_time=origin_time)
         if len(rows) > 1:
-            self._publisher.send_many(rows[1:].view(self._bytes), origin_time=origin_time)
+            self._publisher.send_many(rows[1:].view(self._bytes_dtype), origin_time=origin_time)
         return int(position) - self.capacity
 
-    def disown(self) -> None:
-        """See `Side`. The channel's publisher joins again by itself."""
+    def detach_inherited_producer(self) -> None:
+        """See `RecordTransport`. The channel's publisher joins again by itself."""
 
-    def number(self) -> int:
-        """See `Side`."""
-        if self.reader.closed:
+    def get_next_number(self) -> int:
+        """See `RecordTransport`."""
+        if self.subscriber.closed:
             raise not_connected_error(self._name)
         return self._channel.messages
 
     # ---- consuming ----
 
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
-        """See `Side`. A channel's subscriber ends an array before a loss, and tells of it at the next call."""
-        records: npt.NDArray[Any] = self.reader.receive_array(self.dtype, limit, timeout=timeout)
+        """See `RecordTransport`. The channel's subscriber ends an array before a loss and reports it next time."""
+        records: npt.NDArray[Any] = self.subscriber.receive_array(self.dtype, limit, timeout=timeout)
         return records
 
-    def take(self, timeout: float | None) -> bytes | None:
-        """See `Side`."""
-        data: bytes | None = self.reader.receive(timeout)
+    def take_record(self, timeout: float | None) -> bytes | None:
+        """See `RecordTransport`."""
+        data: bytes | None = self.subscriber.receive(timeout)
         return data
 
     def receive_with_publishers(
         self, limit: int | None, timeout: float | None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
-        """See `Side`."""
+        """See `RecordTransport`."""
         publishers: list[PublisherInfo] = []
-        records = self.reader.receive_array(self.dtype, limit, timeout=timeout, publishers=publishers)
+        records = self.subscriber.receive_array(self.dtype, limit, timeout=timeout, publishers=publishers)
         return records, publishers
 
     def unlink(self) -> None:
-        """See `Side`."""
+        """See `RecordTransport`."""
         self._channel.unlink()
 
     def close(self) -> None:
-        """See `Side`."""
-        self.reader.close()
+        """See `RecordTransport`."""
+        self.subscriber.close()
         if self._publisher is not None:
             self._publisher.close()
         self._channel.close()
@@ -125,7 +125,7 @@ class ChannelSide:
 def _open_channel(name: str, prefix: str, create: bool | None, capacity: int | None, trust: str | None) -> Channel:
     """Return the channel, with its existing capacity if none is asked for."""
     try:
-        return Channel(name, capacity=capacity or CAPACITY, create=create, prefix=prefix, trust=trust)
+        return Channel(name, capacity=capacity or DEFAULT_CAPACITY, create=create, prefix=prefix, trust=trust)
     except ChannelMismatchError:
         if capacity is not None:
             raise
