@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from msgq.workqueue import MessageQueue
 else:
     _EVENTS = ("Event", "SocketEventHandle", "fake_event_handle", "get_fake_prefix", "wait_for_one_event")
-    _ELSEWHERE = dict.fromkeys(("Channel", "Node"), "msgq.channel")
-    _ELSEWHERE |= dict.fromkeys(("RecordQueue", "StageTracer", "tracked"), "msgq.records")
-    _ELSEWHERE |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.topic.masters")
-    _ELSEWHERE |= dict.fromkeys(_EVENTS, "msgq.topic.fake_events")
-    _ELSEWHERE |= {"Schema": "msgq.common.schema", "get_include": "msgq.common.native", "stats": "msgq.stats"}
-    _PIECES = ("Blackboard", "Board", "MessageQueue", "Seqlock", "SeqlockVector")
-    __getattr__, __dir__ = backend.lazy(globals(), _ELSEWHERE, pieces=_PIECES)
+    _OTHER_MODULES = dict.fromkeys(("Channel", "Node"), "msgq.channel")
+    _OTHER_MODULES |= dict.fromkeys(("RecordQueue", "StageTracer", "tracked"), "msgq.records")
+    _OTHER_MODULES |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.topic.masters")
+    _OTHER_MODULES |= dict.fromkeys(_EVENTS, "msgq.topic.fake_events")
+    _OTHER_MODULES |= {"Schema": "msgq.common.schema", "get_include": "msgq.common.native", "stats": "msgq.stats"}
+    _BACKEND_CLASSES = ("Blackboard", "Board", "MessageQueue", "Seqlock", "SeqlockVector")
+    __getattr__, __dir__ = backend.make_lazy_attributes(globals(), _OTHER_MODULES, class_names=_BACKEND_CLASSES)
     del TYPE_CHECKING
 
 __version__ = "0.1.0"

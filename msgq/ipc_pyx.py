@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
     from msgq.topic.api import Context, Poller, PubSocket, SubSocket
 else:
-    __getattr__, __dir__ = backend.lazy(globals())
+    __getattr__, __dir__ = backend.make_lazy_attributes(globals())
 
 __all__ = [
     "Context",

@@ -22,4 +22,4 @@ def register_fake(load: Callable[[], ModuleType]) -> None:
 
 def on_fake(name: str) -> Any:
     """Return what the fake backend has of this name; None: another backend is chosen."""
-    return getattr(_load_fake(), name) if _load_fake is not None and backend.is_fake() else None
+    return getattr(_load_fake(), name) if _load_fake is not None and backend.is_fake_backend() else None

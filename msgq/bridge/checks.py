@@ -28,7 +28,7 @@ def check_bind_host() -> None:
 
 def check_source(topic: str, host: str) -> None:
     """Find out now whether the publisher's host can be found; ZMQ would look for it for ever, in silence."""
-    address = backend.load("zmq").subscriber_address(naming.validate_endpoint_name(topic), host)
+    address = backend.load_backend("zmq").subscriber_address(naming.validate_endpoint_name(topic), host)
     if address.path:
         return
     try:

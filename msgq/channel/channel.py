@@ -94,7 +94,7 @@ class Channel:
         self.prefix = settings.resolve_prefix(prefix)
         self.node = _validate_node(node, self.name)
         self.closed = False
-        self._module = backends.implementation(BACKEND_MODULES, "channels", self._backend_module)
+        self._module = backends.load_backend_module(BACKEND_MODULES, "channels", self._backend_module)
         self._claimed_schema: Schema | None = None
         if passive and create:
             raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)

@@ -16,7 +16,7 @@ from msgq.kinds import kind_of, stored_kinds
 from msgq.kinds.cleanup import FileRemoval
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
-from msgq.topic.leftovers import clear_claims, clear_gates
+from msgq.topic.leftovers import remove_dead_claims, remove_dead_gates
 
 _HELP_EPILOG = (
     "Exit codes: 0 all went well, also when there was nothing to remove, or somebody else was faster; "
@@ -75,9 +75,9 @@ def command(
     for searched in every:
         removals += _remove_endpoints(endpoints, searched, not dry_run, force)
     reported = {(removal.prefix, removal.endpoint) for removal in removals if removal.removed}
-    removals += clear_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
+    removals += remove_dead_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
     if not endpoints:
-        removals += clear_claims(None if all_prefixes else where, not dry_run)
+        removals += remove_dead_claims(None if all_prefixes else where, not dry_run)
         removals += _remove_orphans(where, not dry_run, reported)
     outcomes = list(_list_outcomes(removals, dry_run))
     for outcome in outcomes:

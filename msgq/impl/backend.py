@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
-MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.impl.fake"}
+BACKEND_MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.impl.fake"}
 #: What a backend needs that is not always installed: the module, and the extra of this distribution that brings it.
-EXTRAS = {"zmq": "zmq"}
-#: What a module that is `lazy` has of the chosen backend.
-NAMES = ("Context", "Poller", "PubSocket", "SubSocket", "context")
+BACKEND_EXTRAS = {"zmq": "zmq"}
+#: What a module that is `make_lazy_attributes` has of the chosen backend.
+BACKEND_EXPORTS = ("Context", "Poller", "PubSocket", "SubSocket", "context")
 
 #: Classes that not every backend has: the modules of those that have them.
-BACKEND_CLASSES = {
+CLASS_MODULES = {
     "MessageQueue": {"msgq.impl.ring": "msgq.impl.workqueue", "msgq.impl.fake": "msgq.impl.fake.workqueue"}
 }
-BACKEND_CLASSES["Job"] = BACKEND_CLASSES["MessageQueue"]
-_RECORDS = {"msgq.impl.ring": "msgq.impl.records", "msgq.impl.fake": "msgq.impl.fake.records"}
-BACKEND_CLASSES.update(dict.fromkeys(("Blackboard", "Board", "Seqlock", "SeqlockVector"), _RECORDS))
+CLASS_MODULES["Job"] = CLASS_MODULES["MessageQueue"]
+_RECORDS_MODULES = {"msgq.impl.ring": "msgq.impl.records", "msgq.impl.fake": "msgq.impl.fake.records"}
+CLASS_MODULES.update(dict.fromkeys(("Blackboard", "Board", "Seqlock", "SeqlockVector"), _RECORDS_MODULES))
 
 #: The context that `pub_sock` and `sub_sock` use; of one class in all backends.
 context = Context()
 
-_current: ModuleType | None = None
-_lazy: list[dict[str, Any]] = []  # the names of the modules that are lazy
+_current_backend: ModuleType | None = None
+_lazy_namespaces: list[dict[str, Any]] = []  # the names of the modules that are lazy
 
 
-def load(name: str | None = None) -> ModuleType:
+def load_backend(name: str | None = None) -> ModuleType:
     """Return the module that implements a backend: Context, PubSocket, SubSocket and Poller.
 
     Parameters
@@ -46,109 +46,120 @@ def load(name: str | None = None) -> ModuleType:
     ------
     BackendNotAvailableError : there is no backend of this name, or what it needs is not installed.
     """
-    wanted = settings.get_backend_name() if name is None else name
-    if wanted not in MODULES:
+    backend_name = settings.get_backend_name() if name is None else name
+    if backend_name not in BACKEND_MODULES:
         setting = "MSGQ_BACKEND" if name is None else "backend"
-        raise BackendNotAvailableError(f"{setting}={wanted!r}: not available; there is {', '.join(MODULES)}")
+        raise BackendNotAvailableError(
+            f"{setting}={backend_name!r}: not available; there is {', '.join(BACKEND_MODULES)}"
+        )
     try:
-        return import_module(MODULES[wanted])
+        return import_module(BACKEND_MODULES[backend_name])
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        if error.name not in BACKEND_EXTRAS:
             raise
-        text = f"the backend {wanted!r} needs {error.name}: pip install 'msgq-bus[{EXTRAS[error.name]}]'"
+        text = f"the backend {backend_name!r} needs {error.name}: pip install 'msgq-bus[{BACKEND_EXTRAS[error.name]}]'"
         raise BackendNotAvailableError(text) from error
 
 
-def current() -> ModuleType:
+def current_backend() -> ModuleType:
     """Return the backend of this process: the one that MSGQ_BACKEND named when this was called first.
 
     Raises
     ------
-    BackendNotAvailableError : as `load`; the next call tries again.
+    BackendNotAvailableError : as `load_backend`; the next call tries again.
     """
-    global _current
-    module = _current
+    global _current_backend
+    module = _current_backend
     if module is None:
-        loaded = load()
-        _current = module = _current or loaded  # another thread may have chosen meanwhile, a simulation's for instance
+        loaded = load_backend()
+        _current_backend = module = (
+            _current_backend or loaded
+        )  # another thread may have chosen meanwhile, a simulation's for instance
     return module
 
 
-def is_fake() -> bool:
+def is_fake_backend() -> bool:
     """Return whether the fake backend is chosen, or will be; it chooses none."""
-    return _current.__name__ == MODULES["fake"] if _current is not None else settings.get_backend_name() == "fake"
+    return (
+        _current_backend.__name__ == BACKEND_MODULES["fake"]
+        if _current_backend is not None
+        else settings.get_backend_name() == "fake"
+    )
 
 
-def choose(module: ModuleType | None) -> ModuleType | None:
+def set_backend(module: ModuleType | None) -> ModuleType | None:
     """Let this be the backend of the process, and return the former one. None: none is chosen yet.
 
     Lazy modules have its classes from now on. A class that somebody has in a variable stays what it is.
     """
-    global _current
-    former, _current = _current, module
-    for names in _lazy:
-        for name in (*NAMES, *BACKEND_CLASSES):
-            names.pop(name, None)
-    return former
+    global _current_backend
+    previous, _current_backend = _current_backend, module
+    for namespace in _lazy_namespaces:
+        for name in (*BACKEND_EXPORTS, *CLASS_MODULES):
+            namespace.pop(name, None)
+    return previous
 
 
-def implementation(modules: Mapping[str, str], feature: str, backend: ModuleType | None = None) -> ModuleType:
+def load_backend_module(modules: Mapping[str, str], feature: str, backend: ModuleType | None = None) -> ModuleType:
     """Return the module with what not every backend has.
 
     Parameters
     ----------
     modules : where backends have it, by the backends' own modules.
     feature : its name, for the error.
-    backend : as `load` returns it; None: the chosen one.
+    backend : as `load_backend` returns it; None: the chosen one.
 
     Raises
     ------
     BackendNotAvailableError : the backend has none.
     """
-    module = modules.get((backend or current()).__name__)
+    module = modules.get((backend or current_backend()).__name__)
     if module is None:
         text = f"the backend {settings.get_backend_name()!r} has no {feature}; msgq and fake have (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
     return import_module(module)
 
 
-def backend_class(name: str, backend: ModuleType | None = None) -> Any:
-    """Return a class of `BACKEND_CLASSES`, of a backend (None: the current one). Raises as `implementation`."""
-    return getattr(implementation(BACKEND_CLASSES[name], name, backend), name)
+def load_backend_class(name: str, backend: ModuleType | None = None) -> Any:
+    """Return a class of `CLASS_MODULES`, of a backend (None: the current one). Raises as `load_backend_module`."""
+    return getattr(load_backend_module(CLASS_MODULES[name], name, backend), name)
 
 
-def lazy(
-    names: dict[str, Any], elsewhere: Mapping[str, str] = MappingProxyType({}), pieces: Collection[str] = ()
+def make_lazy_attributes(
+    namespace: dict[str, Any],
+    other_modules: Mapping[str, str] = MappingProxyType({}),
+    class_names: Collection[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a module that has `NAMES` of the chosen backend.
+    """Return `__getattr__` and `__dir__` of a module that has `BACKEND_EXPORTS` of the chosen backend.
 
     Each name is looked up once and stays in the module, so that further uses cost nothing.
 
     Parameters
     ----------
-    names : the module's, `globals()`.
-    elsewhere : names that other modules have, whatever the backend, which would cost time at import; and their modules.
-        A name that ends its module's is that module.
-    pieces : names of `BACKEND_CLASSES` that it has as well.
+    namespace : the module's, `globals()`.
+    other_modules : modules by name, of names that no backend has; they are imported at the first use. If a
+        name ends its module's name, it is that module.
+    class_names : names of `CLASS_MODULES` that it has as well.
     """
-    _lazy.append(names)
+    _lazy_namespaces.append(namespace)
 
-    def find(name: str) -> Any:
-        if name in elsewhere:
-            source_module = import_module(elsewhere[name])
-            names[name] = value = (
-                source_module
-                if source_module.__name__ == f"{names['__name__']}.{name}"
-                else getattr(source_module, name)
-            )
+    def resolve_name(name: str) -> Any:
+        if name in other_modules:
+            source_module = import_module(other_modules[name])
+            is_submodule = source_module.__name__ == f"{namespace['__name__']}.{name}"
+            namespace[name] = value = source_module if is_submodule else getattr(source_module, name)
             return value
-        if name not in NAMES and name not in pieces:
-            raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
-        module = current()
-        value = context if name == "context" else backend_class(name) if name in pieces else getattr(module, name)
-        names[name] = value
-        if module is not _current:  # another thread chose meanwhile, and may have emptied `names` before this came in
-            names.pop(name, None)
+        if name not in BACKEND_EXPORTS and name not in class_names:
+            raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
+        module = current_backend()
+        value = (
+            context if name == "context" else load_backend_class(name) if name in class_names else getattr(module, name)
+        )
+        namespace[name] = value
+        if (
+            module is not _current_backend
+        ):  # another thread chose meanwhile, and may have emptied `namespace` before this came in
+            namespace.pop(name, None)
         return value
 
-    return find, lambda: sorted(names["__all__"])
+    return resolve_name, lambda: sorted(namespace["__all__"])

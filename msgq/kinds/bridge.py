@@ -257,7 +257,7 @@ class KindBridge:
 
 def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> Any:
     """Return a connected socket of a backend. One of the ring says there that it is a bridge's."""
-    module = backend.load(backend_name)
+    module = backend.load_backend(backend_name)
     socket = getattr(module, kind)()
     if backend_name == "msgq":
         socket._for_bridge = True

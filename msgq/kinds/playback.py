@@ -95,7 +95,7 @@ class PlaybackTarget(NamedTuple):
     @property
     def backend_module(self) -> ModuleType:
         """The backend's."""
-        return backends.load(self.backend)
+        return backends.load_backend(self.backend)
 
     def time_ns(self) -> int:
         """Return the time there."""

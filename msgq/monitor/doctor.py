@@ -68,11 +68,11 @@ def check_segments(prefix: str) -> DoctorCheck:
 
 def check_files(prefix: str) -> DoctorCheck:
     """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
-    names = topic_cleanup.orphans(prefix)
+    names = topic_cleanup.find_orphaned_sides(prefix)
     lost = [f"{name} has a side segment, but no ring (--fix removes it)" for name in names]
     issues = (
         [EndpointIssue(text, severity=ERROR) for text in lost]
-        + topic_cleanup.strangers(prefix)
+        + topic_cleanup.find_permission_issues(prefix)
         + _find_orphans_of_prefixes(prefix)
     )
     return _make_check("files", issues, "every one belongs where it is, to whom it should")
@@ -93,7 +93,10 @@ def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
     if not prefixes:
         return []
     orphans = [
-        orphan for where in prefixes for orphan in topic_cleanup.clear_orphans(where, remove=False) if orphan.endpoint
+        orphan
+        for where in prefixes
+        for orphan in topic_cleanup.remove_orphaned_sides(where, remove=False)
+        if orphan.endpoint
     ]
     size = format_bytes(sum(orphan.bytes for orphan in orphans))
     text = f"{len(prefixes)} prefixes that ended left {len(orphans)} side segments without a ring, {size}"
@@ -112,7 +115,7 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
 
 def check_leftovers(prefix: str) -> DoctorCheck:
     """Look for what killed controllers and ZMQ publishers left; it blocks no process, so it is a warning."""
-    dead = [*leftovers.clear_gates(prefix, remove=False), *leftovers.clear_claims(prefix, remove=False)]
+    dead = [*leftovers.remove_dead_gates(prefix, remove=False), *leftovers.remove_dead_claims(prefix, remove=False)]
     if not dead:
         return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of the dead")
     text = join_first((f"{removal.endpoint}: {removal.reason}" for removal in dead), _ISSUES_SHOWN_MAX, "; ")

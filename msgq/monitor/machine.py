@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgq.common import shm_paths
 from msgq.errors import MsgqError
-from msgq.impl.backend import MODULES, load
+from msgq.impl.backend import BACKEND_MODULES, load_backend
 
 SHM_PATH = Path(shm_paths.SHARED_MEMORY)
 
@@ -120,14 +120,14 @@ def check_open_files() -> DoctorCheck:
 def check_backends() -> DoctorCheck:
     """Which backends can be loaded here."""
     missing = []
-    for name in MODULES:
+    for name in BACKEND_MODULES:
         try:
-            load(name)
+            load_backend(name)
         except (ImportError, MsgqError) as error:
             missing.append(f"{name} cannot be loaded: {error}")
     if missing:
         return DoctorCheck("backends", "warning", "; ".join(missing))
-    return DoctorCheck("backends", "ok", ", ".join(MODULES))
+    return DoctorCheck("backends", "ok", ", ".join(BACKEND_MODULES))
 
 
 MACHINE_CHECKS: tuple[Callable[[], DoctorCheck], ...] = (

@@ -31,7 +31,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name in _MODULES:
             return getattr(import_module(_MODULES[name]), name)
-        return backend.backend_class(name)
+        return backend.load_backend_class(name)
 
 
 __all__ = [

@@ -79,7 +79,7 @@ class VectorPlaybackWriter(EndpointWriter):
     def _open_vector(self) -> SeqlockVector:
         """Open the vector, or make it if the recording says all that this needs."""
         spec, place = self.spec, self._target
-        kind: type[SeqlockVector] = backends.backend_class("SeqlockVector", place.backend_module)
+        kind: type[SeqlockVector] = backends.load_backend_class("SeqlockVector", place.backend_module)
         item, length = None, spec.get_positive_option("length")
         if spec.schema is not None:
             try:
@@ -158,7 +158,7 @@ class BoardPlaybackWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = place
-        self._board = backends.backend_class("Board", place.backend_module)(
+        self._board = backends.load_backend_class("Board", place.backend_module)(
             KIND.bare_name(spec.endpoint),
             spec.get_positive_option("keys"),
             spec.get_positive_option("value_bytes"),

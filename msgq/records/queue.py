@@ -110,7 +110,7 @@ class RecordQueue:
             self._transport = TopicTransport(self.name, self.prefix, asked, capacity, create, raises, trust, spin_us)
         _open_queues.add(self)
         self.dtype = self._last_equal_dtype = self._transport.dtype  # equal, and the same object as that of what comes
-        self._clock = find_stamp_clock(backends.current())
+        self._clock = find_stamp_clock(backends.current_backend())
         self._tracked = is_tracked_dtype(self.dtype)
         self._payload_dtype = remove_stamp_fields(self.dtype) if self._tracked else self.dtype
 
@@ -391,7 +391,9 @@ class RecordQueue:
         if producers == "multiple":
             Channel.unlink_name(name, prefix)
         else:
-            unlink_queue_topic(backends.current(), naming.validate_endpoint_name(name), settings.resolve_prefix(prefix))
+            unlink_queue_topic(
+                backends.current_backend(), naming.validate_endpoint_name(name), settings.resolve_prefix(prefix)
+            )
 
     def close(self) -> None:
         """Leave; what was produced can still be consumed. Closing twice does nothing. Ends a wait of another thread."""

@@ -59,7 +59,7 @@ class StageTracer:
         self.stage = stage
         self.prefix = settings.resolve_prefix(prefix)
         self.closed = False
-        self._module = backends.current()
+        self._module = backends.current_backend()
         clock = find_stamp_clock(self._module)
         self._span_stack = SpanStack(stage, None if isinstance(clock, HostStampClock) else clock.time_ns)
         self._timing_publishers: dict[str, Any] = {}

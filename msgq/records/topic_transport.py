@@ -47,7 +47,7 @@ class TopicTransport:
         spin_us: int | None,
     ) -> None:
         self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
-        self._module = backends.current()
+        self._module = backends.current_backend()
         self._check_existence(create)
         topic = self._read_topic_schema()
         self.dtype = resolve_queue_dtype(dtype, topic, name)

@@ -94,7 +94,7 @@ class Simulation:
         if self._active:
             raise StateError("the simulation is active already, or was; make another one")
         self._active = True
-        self._former_backend = backend.choose(fake)
+        self._former_backend = backend.set_backend(fake)
         push_bus(self._engine)
         self._former_watcher = watch_connects(self._engine.refuse_real_socket)
         return self
@@ -109,7 +109,7 @@ class Simulation:
         finally:
             watch_connects(self._former_watcher)
             pop_bus(self._engine)
-            backend.choose(self._former_backend)
+            backend.set_backend(self._former_backend)
 
     # ---- nodes ----
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     context: Context
 else:
-    __getattr__, __dir__ = backends.lazy(globals())
+    __getattr__, __dir__ = backends.make_lazy_attributes(globals())
 
 __all__ = [
     "NO_TRAVERSAL_LIMIT",
@@ -58,7 +58,7 @@ def pub_sock(
     ------
     IpcError : as `PubSocket.connect`; BackendNotAvailableError: it cannot be loaded.
     """
-    module = backends.current() if backend is None else backends.load(backend)
+    module = backends.current_backend() if backend is None else backends.load_backend(backend)
     socket: PubSocket = module.PubSocket()
     socket.connect(backends.context, endpoint, segment_size, trust=trust, tracked=tracked, prefix=prefix)
     return socket
@@ -91,7 +91,7 @@ def sub_sock(
     ------
     IpcError : as `SubSocket.connect`; BackendNotAvailableError: the backend cannot be loaded.
     """
-    module = backends.current() if backend is None else backends.load(backend)
+    module = backends.current_backend() if backend is None else backends.load_backend(backend)
     socket: SubSocket = module.SubSocket()
     socket.connect(backends.context, endpoint, addr, conflate, segment_size, trust=trust, prefix=prefix)
     if timeout is not None:
@@ -130,5 +130,5 @@ def zeromq_address(endpoint: str | bytes, host: str = "127.0.0.1") -> str:
     SegmentError : the directory for socket files is not fit.
     BackendNotAvailableError : there is no pyzmq.
     """
-    address: str = backends.load("zmq").subscriber_address(naming.validate_endpoint_name(endpoint), host).uri
+    address: str = backends.load_backend("zmq").subscriber_address(naming.validate_endpoint_name(endpoint), host).uri
     return address

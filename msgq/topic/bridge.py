@@ -36,7 +36,7 @@ PUBLISHER_CHECK_SECONDS = 0.1  # a check of a topic's publisher serves for so lo
 _log = logging.getLogger(__name__)
 
 
-class TopicOut(OutgoingLink):
+class RingToZmqLink(OutgoingLink):
     """From the ring to ZMQ.
 
     An ordinary subscriber of the ring: it sleeps until something is published, where a passive one would have to look.
@@ -44,7 +44,7 @@ class TopicOut(OutgoingLink):
 
     def __init__(self, loop: BridgeLoop, topic: str, zmq_names: dict[str, str]) -> None:
         super().__init__(loop, topic, zmq_names)
-        self._known_s = 0.0  # when it was seen last that the publisher is no bridge
+        self._publisher_checked_s = 0.0  # when it was seen last that the publisher is no bridge
 
     def _open_subscriber(self) -> Any:
         return open_socket("msgq", "SubSocket", self._topic)
@@ -58,9 +58,9 @@ class TopicOut(OutgoingLink):
             return  # it was removed; whoever makes it anew is found
         if _is_bridged(self._topic):
             self.close()
-            self._set_state(f"not taken out: it comes from another bridge, {_describe(topic.publisher)}")
+            self._set_state(f"not taken out: it comes from another bridge, {_describe_publisher(topic.publisher)}")
             return
-        self._known_s = time.monotonic()
+        self._publisher_checked_s = time.monotonic()
         if self._pub is None:
             self._open_sockets()
 
@@ -76,14 +76,14 @@ class TopicOut(OutgoingLink):
             self._set_state(str(error))
             return
         self._update_lost_count()
-        if time.monotonic() - self._known_s > PUBLISHER_CHECK_SECONDS:
-            self._check_publisher(_read_topic(self._topic))
+        if time.monotonic() - self._publisher_checked_s > PUBLISHER_CHECK_SECONDS:
+            self._check_publisher(_read_topic_stats(self._topic))
             if self._pub is None:
                 return
         self._send_messages(messages)
 
 
-class TopicIn(IncomingLink):
+class ZmqToRingLink(IncomingLink):
     """From ZMQ to the ring."""
 
     def __init__(self, loop: BridgeLoop, topic: str, host: str, segment_size: int) -> None:
@@ -95,8 +95,8 @@ class TopicIn(IncomingLink):
         if self._pub is not None:
             return
         topic = state
-        if topic is not None and _has_publisher(topic):
-            self._set_state(f"cannot come in: {_describe(topic.publisher)} publishes it here")
+        if topic is not None and _may_have_publisher(topic):
+            self._set_state(f"cannot come in: {_describe_publisher(topic.publisher)} publishes it here")
             return
         try:
             self._pub = open_socket("msgq", "PubSocket", self._topic, self._segment_size)
@@ -120,7 +120,7 @@ class TopicIn(IncomingLink):
         return False
 
 
-def _read_topic(name: str) -> TopicStats | None:
+def _read_topic_stats(name: str) -> TopicStats | None:
     try:
         topic: TopicStats = read(KIND, name)
         return topic
@@ -136,19 +136,19 @@ def _is_bridged(topic: str) -> bool:
         return False
 
 
-def _has_publisher(topic: TopicStats) -> bool:
+def _may_have_publisher(topic: TopicStats) -> bool:
     """Whether somebody may publish it. Of stock publishers nobody knows whether they live."""
     if topic.publisher is None:
         return topic.publisher_kind != "none"
     return topic.publisher.alive is not False
 
 
-def _describe(publisher: Participant | None) -> str:
+def _describe_publisher(publisher: Participant | None) -> str:
     return "a stock process" if publisher is None else f"{publisher.name} {publisher.pid}"
 
 
 BRIDGE = KindBridge(
     find_states=lambda: {topic.endpoint: topic for topic in read_all(KIND)},
-    open_outgoing_link=TopicOut,
-    open_incoming_link=TopicIn,
+    open_outgoing_link=RingToZmqLink,
+    open_incoming_link=ZmqToRingLink,
 )

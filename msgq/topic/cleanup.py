@@ -40,7 +40,7 @@ _DEAD_ROLE_NOTES = {
 _FIX_HINT = "--fix removes the topic if only the dead use it"
 
 
-def users(topic: TopicStats) -> EndpointUsers:
+def find_topic_users(topic: TopicStats) -> EndpointUsers:
     """Return who uses a topic.
 
     Passive subscribers leave no trace, and need none: their mappings stay theirs when the name is gone.
@@ -57,26 +57,26 @@ def users(topic: TopicStats) -> EndpointUsers:
     return EndpointUsers(tuple(living), tuple(unknown))
 
 
-def dead(topic: TopicStats) -> list[tuple[str, Participant]]:
+def find_dead_participants(topic: TopicStats) -> list[tuple[str, Participant]]:
     """Return who died and is still entered in a topic, each with its role, "publisher" or "subscriber"."""
     return [(role, participant) for role, participant in topic.participants if participant.alive is False]
 
 
-def diagnose(topic: TopicStats) -> list[EndpointIssue]:
+def diagnose_topic(topic: TopicStats) -> list[EndpointIssue]:
     """Return the dead participants of a topic as issues. A topic without a living publisher is an error."""
     published = topic.publisher_kind == "stock" or any(
-        role == "publisher" and who.alive is not False for role, who in topic.participants
+        role == "publisher" and participant.alive is not False for role, participant in topic.participants
     )
     return [
         EndpointIssue(
-            f"{topic.endpoint}: {who} ({_DEAD_ROLE_NOTES[role]}; {_FIX_HINT})",
+            f"{topic.endpoint}: {participant} ({_DEAD_ROLE_NOTES[role]}; {_FIX_HINT})",
             severity=ERROR if role == "publisher" and not published else WARNING,
         )
-        for role, who in count_by_role(dead(topic)).items()
+        for role, participant in count_by_role(find_dead_participants(topic)).items()
     ]
 
 
-def remove_unused(
+def remove_unused_topics(
     endpoints: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
 ) -> Iterator[FileRemoval]:
     """Remove topics that nobody uses, and say of each what became of it.
@@ -89,7 +89,7 @@ def remove_unused(
     """
     for endpoint in endpoints:
         try:
-            removal = _clear_topic(endpoint, prefix, remove, force)
+            removal = _remove_if_unused(endpoint, prefix, remove, force)
         except SegmentError as error:
             if error.errno == errno.ENOENT:  # somebody else removed it meanwhile
                 continue
@@ -98,62 +98,64 @@ def remove_unused(
             yield removal
 
 
-def _clear_topic(endpoint: str, prefix: str, remove: bool, force: bool) -> FileRemoval | None:
+def _remove_if_unused(endpoint: str, prefix: str, remove: bool, force: bool) -> FileRemoval | None:
     """Remove one topic; None: somebody else has."""
     with TopicLock(endpoint, prefix) as ring_exists:  # who connects now waits, and then makes the topic anew
         if not ring_exists:
             return None
         topic = read(KIND, endpoint, prefix)
-        living, unknown = users(topic)
-        goes = not living and (force or not unknown)
-        if goes and remove:
+        living, unknown = find_topic_users(topic)
+        is_removable = not living and (force or not unknown)
+        if is_removable and remove:
             unlink_topic(endpoint, prefix)
-        why = explain_removal(living, unknown)
-        return FileRemoval(endpoint, prefix, topic.path, topic.data_bytes, why, goes, not goes and not living)
+        reason = explain_removal(living, unknown)
+        return FileRemoval(
+            endpoint, prefix, topic.path, topic.data_bytes, reason, is_removable, not is_removable and not living
+        )
 
 
-def remove_dead(prefix: str) -> Iterator[FileRemoval]:
+def remove_dead_topics(prefix: str) -> Iterator[FileRemoval]:
     """Remove side segments that lost their ring, and topics that only the dead use; topics that somebody may use stay.
 
     Gives what was removed, and what could not be though it should. Topics that nobody ever entered stay as well.
     """
-    yield from clear_orphans(prefix)
-    for found in read_all(KIND, prefix):
-        path = shm_paths.ring_path(found.endpoint, prefix)
+    yield from remove_orphaned_sides(prefix)
+    for topic in read_all(KIND, prefix):
+        path = shm_paths.ring_path(topic.endpoint, prefix)
         try:
-            removal = _clear_topic(found.endpoint, prefix, True, False) if dead(found) else None
+            removal = _remove_if_unused(topic.endpoint, prefix, True, False) if find_dead_participants(topic) else None
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody else removed it meanwhile
-                yield FileRemoval(found.endpoint, prefix, path, 0, str(error), removed=False)
+                yield FileRemoval(topic.endpoint, prefix, path, 0, str(error), removed=False)
             continue
         if removal is not None and removal.removed:
-            yield FileRemoval(found.endpoint, prefix, path, removal.bytes, "only the dead used it")
+            yield FileRemoval(topic.endpoint, prefix, path, removal.bytes, "only the dead used it")
 
 
-def _find_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
+def _find_topic_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
     """Return the status of each endpoint's plain file of a kind, whose path `ring_path` or `side_segment_path` returns.
 
     Also those that cannot be read.
     """
-    sample = Path(path_of("x", prefix))
-    start = sample.name.removesuffix("x")
-    found = {}
-    for path in sorted(sample.parent.glob(f"{start}?*")):
+    sample_path = Path(path_of("x", prefix))
+    name_prefix = sample_path.name.removesuffix("x")
+    status_by_name = {}
+    for path in sorted(sample_path.parent.glob(f"{name_prefix}?*")):
         with contextlib.suppress(OSError):  # just removed
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
-                found[path.name.removeprefix(start)] = status
-    return found
+                status_by_name[path.name.removeprefix(name_prefix)] = status
+    return status_by_name
 
 
-def orphans(prefix: str) -> list[str]:
+def find_orphaned_sides(prefix: str) -> list[str]:
     """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
-    found = [
+    names = [
         name
-        for name, status in _find_files(shm_paths.side_segment_path, prefix).items()
+        for name, status in _find_topic_files(shm_paths.side_segment_path, prefix).items()
         if file_permissions.is_trusted(status.st_uid)
     ]
-    return [name for name in found if not os.path.lexists(shm_paths.ring_path(name, prefix))]
+    return [name for name in names if not os.path.lexists(shm_paths.ring_path(name, prefix))]
 
 
 def find_orphaned_prefixes() -> list[str]:
@@ -161,11 +163,11 @@ def find_orphaned_prefixes() -> list[str]:
     return [
         prefix
         for prefix in shm_paths.list_prefixes()
-        if _is_trusted_place(prefix) and (orphans(prefix) or _is_empty_prefix(prefix))
+        if _is_trusted_prefix(prefix) and (find_orphaned_sides(prefix) or _is_empty_prefix(prefix))
     ]
 
 
-def _is_trusted_place(prefix: str) -> bool:
+def _is_trusted_prefix(prefix: str) -> bool:
     try:
         return file_permissions.is_trusted(os.lstat(shm_paths.topic_directories(prefix)[1]).st_uid)
     except FileNotFoundError:
@@ -180,12 +182,12 @@ def _is_empty_prefix(prefix: str) -> bool:
 
 
 def remove_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
-    """Do what `clear_orphans` does, where the directories of a prefix are not those of a stranger."""
-    if not prefix or _is_trusted_place(prefix):
-        yield from clear_orphans(prefix, remove)
+    """Do what `remove_orphaned_sides` does, where the directories of a prefix are not those of a stranger."""
+    if not prefix or _is_trusted_prefix(prefix):
+        yield from remove_orphaned_sides(prefix, remove)
 
 
-def clear_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
+def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove what a prefix has of side segments without a ring, and the directories that they leave.
 
     Sockets that connect meanwhile wait for microseconds, or make the directories anew. Programs that still use a ring
@@ -195,22 +197,25 @@ def clear_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     ----------
     remove : False: only say what would be done.
     """
-    found = orphans(prefix)
+    endpoints = find_orphaned_sides(prefix)
     rings, sides = shm_paths.topic_directories(prefix)
-    bare, alone = bool(prefix) and _is_empty_prefix(prefix), bool(prefix) and not os.path.lexists(rings)
-    if remove and found and prefix:
+    is_empty_prefix, has_no_rings = (
+        bool(prefix) and _is_empty_prefix(prefix),
+        bool(prefix) and not os.path.lexists(rings),
+    )
+    if remove and endpoints and prefix:
         # What is locked is the ring's name.
         file_permissions.make_directories("", shm_paths.topic_directories(prefix), settings.resolve_file_mode(None, ""))
-    for endpoint in found:
-        if (removal := _clear_orphan(endpoint, prefix, remove)) is not None:
+    for endpoint in endpoints:
+        if (removal := _remove_orphaned_side(endpoint, prefix, remove)) is not None:
             yield removal
-    if remove and alone:
+    if remove and has_no_rings:
         remove_directories(rings, sides)
-    if bare:
+    if is_empty_prefix:
         yield FileRemoval("", prefix, sides, 0, "nothing is in it")
 
 
-def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> FileRemoval | None:
+def _remove_orphaned_side(endpoint: str, prefix: str, remove: bool) -> FileRemoval | None:
     """Remove one side segment; None when there is nothing to do any more."""
     path = shm_paths.side_segment_path(endpoint, prefix)
     try:
@@ -226,11 +231,11 @@ def _clear_orphan(endpoint: str, prefix: str, remove: bool) -> FileRemoval | Non
     return FileRemoval(endpoint, prefix, path, size, "a side segment that has no ring")
 
 
-def strangers(prefix: str) -> list[EndpointIssue]:
+def find_permission_issues(prefix: str) -> list[EndpointIssue]:
     """Return which segments have an owner who is not trusted (errors: they are refused), or a mode that is too open."""
     issues = []
     for path_of in (shm_paths.ring_path, shm_paths.side_segment_path):
-        for name, status in _find_files(path_of, prefix).items():
+        for name, status in _find_topic_files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not file_permissions.is_trusted(status.st_uid):
                 owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
@@ -244,8 +249,8 @@ def strangers(prefix: str) -> list[EndpointIssue]:
 CLEANUP = KindCleanup(
     check="topics",
     noun="topics",
-    remove_unused=remove_unused,
+    remove_unused=remove_unused_topics,
     remove_orphans=remove_orphans,
-    diagnose=diagnose,
-    repair=lambda prefix: describe_removals(remove_dead(prefix)),
+    diagnose=diagnose_topic,
+    repair=lambda prefix: describe_removals(remove_dead_topics(prefix)),
 )

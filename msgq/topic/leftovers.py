@@ -15,8 +15,8 @@ from msgq.impl.gate.core import gate_owner, unlink_gate
 from msgq.kinds.cleanup import FileRemoval
 
 
-def clear_gates(
-    prefix: str | None, remove: bool = True, wanted: Callable[[str], bool] = lambda endpoint: True
+def remove_dead_gates(
+    prefix: str | None, remove: bool = True, is_selected: Callable[[str], bool] = lambda endpoint: True
 ) -> Iterator[FileRemoval]:
     """Remove the gates whose controllers are dead.
 
@@ -26,19 +26,19 @@ def clear_gates(
     ----------
     prefix : of the gates; None: every one.
     remove : False: only say what would be done.
-    wanted : says of an endpoint whether its gates are meant.
+    is_selected : says of an endpoint whether its gates are meant.
     """
     for path in shm_paths.list_gate_paths():
         in_prefix, _, endpoint = shm_paths.parse_gate_path(path)
-        if prefix not in (None, in_prefix) or not wanted(endpoint):
+        if prefix not in (None, in_prefix) or not is_selected(endpoint):
             continue
         with contextlib.suppress(SegmentError, FileNotFoundError):  # another user's, or just removed
             owner = gate_owner(path)
             if owner is not None and owner[1] is False:
                 description = f"a gate whose controller, process {owner[0]}, is dead"
                 size = os.stat(path).st_size
-                kept = _remove_gate(path, owner[2]) if remove else ""
-                yield FileRemoval(endpoint, in_prefix, path, size, kept or description, not kept)
+                failure = _remove_gate(path, owner[2]) if remove else ""
+                yield FileRemoval(endpoint, in_prefix, path, size, failure or description, not failure)
 
 
 def _remove_gate(path: str, inode: int) -> str:
@@ -50,7 +50,7 @@ def _remove_gate(path: str, inode: int) -> str:
     return ""
 
 
-def clear_claims(prefix: str | None, remove: bool = True) -> Iterator[FileRemoval]:
+def remove_dead_claims(prefix: str | None, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove the claims of ZMQ publishers that are dead.
 
     A publisher locks its claim for as long as it lives, and the kernel takes the lock back when it dies: that says more
@@ -62,27 +62,27 @@ def clear_claims(prefix: str | None, remove: bool = True) -> Iterator[FileRemova
     remove : False: only say what would be done.
     """
     for path in shm_paths.list_zmq_claim_paths():
-        if (removal := _clear_claim(path, prefix, remove)) is not None:
+        if (removal := _remove_dead_claim(path, prefix, remove)) is not None:
             yield removal
 
 
-def _clear_claim(path: str, prefix: str | None, remove: bool) -> FileRemoval | None:
+def _remove_dead_claim(path: str, prefix: str | None, remove: bool) -> FileRemoval | None:
     """Remove one claim; None: it is a living publisher's, or of another prefix. Its lock is free again afterwards."""
     with contextlib.suppress(OSError, ValueError), open(path, "r+") as claim:
-        said = json.load(claim)
-        in_prefix, _, endpoint = str(said["name"]).rpartition("/")
-        if prefix not in (None, in_prefix) or not _lock(claim.fileno()):
+        claim_record = json.load(claim)
+        in_prefix, _, endpoint = str(claim_record["name"]).rpartition("/")
+        if prefix not in (None, in_prefix) or not _try_lock_file(claim.fileno()):
             return None
         status = os.fstat(claim.fileno())
         if status.st_nlink:
             if remove:
                 os.unlink(path)
-            description = f"the claim of a ZMQ publisher, process {said['pid']}, that is dead"
+            description = f"the claim of a ZMQ publisher, process {claim_record['pid']}, that is dead"
             return FileRemoval(endpoint, in_prefix, path, status.st_size, description)
     return None
 
 
-def _lock(file: int) -> bool:
+def _try_lock_file(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

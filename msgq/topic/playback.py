@@ -22,10 +22,10 @@ from msgq.topic.names import KIND
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
 
-RING_BYTES = 1 << 20  # what a new ring has unless it needs more
+DEFAULT_RING_BYTES = 1 << 20  # what a new ring has unless it needs more
 
 
-def ring_bytes(largest: int) -> int:
+def compute_ring_bytes(largest: int) -> int:
     """Return what a ring needs for messages of so many bytes: one may take a third; and there is its head."""
     return 3 * (largest + 64)
 
@@ -42,10 +42,10 @@ class TopicWriter(EndpointWriter):
         super().__init__(spec)
         self._target = target
         with settings.overrides(target.prefix):
-            self._check_free()
-            self.socket: PubSocket = self._connect()
+            self._check_no_publisher()
+            self.socket: PubSocket = self._connect_publisher()
 
-    def _check_free(self) -> None:
+    def _check_no_publisher(self) -> None:
         """Refuse to take an endpoint from a living publisher, which would be told at its next send, too late."""
         name, target = self.spec.endpoint, self._target
         if target.backend != "msgq" or target.take_over:
@@ -58,21 +58,25 @@ class TopicWriter(EndpointWriter):
             text = f"{publisher.name} (process {publisher.pid}) publishes it, and playing would end that"
             raise MultiplePublishersError(f"{text}; remap it, choose another prefix, or take it over", name)
 
-    def _connect(self) -> PubSocket:
-        name, target, needed = self.spec.endpoint, self._target, ring_bytes(self.spec.largest)
+    def _connect_publisher(self) -> PubSocket:
+        name, target, needed_bytes = self.spec.endpoint, self._target, compute_ring_bytes(self.spec.largest)
         socket: PubSocket = target.backend_module.PubSocket()
         context = target.backend_module.Context()
         options: dict[str, Any] = {"schema": usable_schema(self.spec.schema)}
         if self.spec.tracked and target.backend != "zmq":
             options["tracked"] = True
         try:
-            socket.connect(context, name, target.segment_size or max(RING_BYTES, needed + 4095 & ~4095), **options)
+            socket.connect(
+                context, name, target.segment_size or max(DEFAULT_RING_BYTES, needed_bytes + 4095 & ~4095), **options
+            )
         except SegmentSizeError:  # it exists; its subscribers decided
             socket.connect(context, name, **options)
-        ring_data_bytes = read(KIND, name, target.prefix).data_bytes if target.backend == "msgq" else needed
-        if ring_data_bytes < needed:
+        ring_data_bytes = read(KIND, name, target.prefix).data_bytes if target.backend == "msgq" else needed_bytes
+        if ring_data_bytes < needed_bytes:
             socket.close()
-            text = f"the ring has {ring_data_bytes} bytes, and a message of {self.spec.largest} bytes needs {needed}"
+            text = (
+                f"the ring has {ring_data_bytes} bytes, and a message of {self.spec.largest} bytes needs {needed_bytes}"
+            )
             raise SegmentSizeError(f"{text}; end those who use it and remove it, choose another prefix, or remap", name)
         return socket
 
@@ -104,12 +108,12 @@ class TopicWriter(EndpointWriter):
         self.socket.close()
 
 
-def _reserve(spec: EndpointSpec) -> None:
+def _create_large_ring(spec: EndpointSpec) -> None:
     """Create a ring that is large enough, if a default one is not: the first socket decides its size."""
-    needed = ring_bytes(spec.largest)
-    if needed > RING_BYTES:
-        socket = backends.current().PubSocket()
-        socket.connect(backends.current().Context(), spec.endpoint, needed)
+    needed_bytes = compute_ring_bytes(spec.largest)
+    if needed_bytes > DEFAULT_RING_BYTES:
+        socket = backends.current_backend().PubSocket()
+        socket.connect(backends.current_backend().Context(), spec.endpoint, needed_bytes)
         socket.close()
 
 
@@ -117,5 +121,5 @@ PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: TopicWriter(spec, target),
     is_carried_by_zmq=True,
     fit_name=lambda name: name.strip("/").replace("/", "."),
-    reserve=_reserve,
+    reserve=_create_large_ring,
 )

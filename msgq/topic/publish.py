@@ -16,12 +16,12 @@ from msgq.topic.names import KIND
 from msgq.topic.stats import describe_publisher
 
 
-class TopicTarget(PublishTarget):
+class TopicPublishTarget(PublishTarget):
     """A topic, whichever backend is chosen: its ring. An error if a living process publishes there."""
 
     def __init__(self, wanted: PublishOptions) -> None:
-        super().__init__(wanted, _schema_of_free_topic(wanted.endpoint, wanted.force))
-        backends.current()  # an error if MSGQ_BACKEND names none that is available
+        super().__init__(wanted, _read_free_topic_schema(wanted.endpoint, wanted.force))
+        backends.current_backend()  # an error if MSGQ_BACKEND names none that is available
         self._socket = PubSocket()
 
     def _open_endpoint(self) -> None:
@@ -42,7 +42,7 @@ class TopicTarget(PublishTarget):
         return asdict(self._socket.stats())
 
 
-def _schema_of_free_topic(endpoint: str, force: bool) -> Schema | None:
+def _read_free_topic_schema(endpoint: str, force: bool) -> Schema | None:
     """Return the topic's schema, and refuse when somebody publishes there."""
     try:
         existing: TopicStats = read(KIND, endpoint)
@@ -59,4 +59,4 @@ def _schema_of_free_topic(endpoint: str, force: bool) -> Schema | None:
     return existing.schema
 
 
-PUBLISH = KindPublish(TopicTarget, frozenset({"force"}))
+PUBLISH = KindPublish(TopicPublishTarget, frozenset({"force"}))

@@ -15,14 +15,14 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     """A topic. Stock publishers do not count: `byte_rate` is what goes through the ring then, a little more."""
 
     @property
-    def stock(self) -> bool:
+    def has_stock_publisher(self) -> bool:
         """Whether a stock program publishes it."""
         return self.stats.publisher_kind == "stock"
 
     @property
     def note_text(self) -> str:
         """Whether a stock program publishes it."""
-        return "stock" if self.stock else ""
+        return "stock" if self.has_stock_publisher else ""
 
     @property
     def publishers(self) -> list[str]:
@@ -39,7 +39,7 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     @property
     def live_publisher_count(self) -> int:
         """How many publish; a stock publisher is one."""
-        return super().live_publisher_count + self.stock
+        return super().live_publisher_count + self.has_stock_publisher
 
     @property
     def live_subscriber_count(self) -> int | None:
@@ -49,12 +49,14 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     @property
     def rate(self) -> float | None:
         """Messages a second; None of stock publishers."""
-        return None if self.stock else super().rate
+        return None if self.has_stock_publisher else super().rate
 
     @property
     def byte_rate(self) -> float | None:
         """Bytes a second."""
-        return self._compute_growth_rate(lambda counts: counts.position_bytes) if self.stock else super().byte_rate
+        if self.has_stock_publisher:
+            return self._compute_growth_rate(lambda counts: counts.position_bytes)
+        return super().byte_rate
 
     def _list_kind_fields(self) -> dict[str, Any]:
         return {"bytes": self.current_counts.bytes}
@@ -67,7 +69,7 @@ def describe_publisher(topic: TopicStats) -> str:
     return "stock" if topic.publisher_kind == "stock" else "-"
 
 
-def describe(row: TopicRow) -> Iterator[str]:
+def describe_topic(row: TopicRow) -> Iterator[str]:
     """Return what is known of a topic, a line each."""
     topic, file = row.stats, read_file_access(row.stats.path)
     yield f"  ring         {topic.path}, {format_bytes(topic.data_bytes)}; a message may take a third of it"
@@ -85,15 +87,15 @@ def describe(row: TopicRow) -> Iterator[str]:
 
 
 def _describe_subscriber(subscriber: SubscriberInfo) -> str:
-    lost = "an unknown number of" if subscriber.lost is None else format_count(subscriber.lost)
-    lag = "lapped" if subscriber.lag_bytes is None else f"{format_bytes(subscriber.lag_bytes)} to read"
-    counts = f"{format_count(subscriber.received)} received, {lost} lost in {subscriber.resets} laps"
-    return f"{subscriber.participant}: {counts}, {lag}"
+    lost_text = "an unknown number of" if subscriber.lost is None else format_count(subscriber.lost)
+    lag_text = "lapped" if subscriber.lag_bytes is None else f"{format_bytes(subscriber.lag_bytes)} to read"
+    counts = f"{format_count(subscriber.received)} received, {lost_text} lost in {subscriber.resets} laps"
+    return f"{subscriber.participant}: {counts}, {lag_text}"
 
 
 STATS = KindStats(
     open_watch=TopicObserver,
     compute_totals=lambda topic: EndpointTotals(topic.data_bytes, topic.messages, topic.lost),
     row_class=TopicRow,
-    describe_row=describe,
+    describe_row=describe_topic,
 )

@@ -19,8 +19,8 @@ else:
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name in backend.BACKEND_CLASSES:
-            return backend.backend_class(name)
+        if name in backend.CLASS_MODULES:
+            return backend.load_backend_class(name)
         return getattr(import_module(f"msgq.impl.workqueue.{'message' if name == 'Message' else 'options'}"), name)
 
 

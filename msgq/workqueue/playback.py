@@ -75,7 +75,7 @@ class QueueWriter(EndpointWriter):
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
         self._target = target
-        kind: type[MessageQueue] = backends.backend_class("MessageQueue", target.backend_module)
+        kind: type[MessageQueue] = backends.load_backend_class("MessageQueue", target.backend_module)
         sizes = spec.get_positive_option("max_messages"), spec.get_positive_option("max_message_size")
         # Of a new one a recorder shall see what one saw of the recorded one. Who made one that is there has decided.
         try:

@@ -26,7 +26,7 @@ from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
 def connect(name: str, role: str, endpoint: str, **options: Any) -> Any:
     """Return a connected socket of the backend `name`; `role` is "PubSocket" or "SubSocket"."""
-    module = backends.load(name)
+    module = backends.load_backend(name)
     socket = getattr(module, role)()
     socket.connect(module.Context(), endpoint, **options)
     return socket
@@ -73,7 +73,7 @@ def _blocked(name: str, sub: Any, how: str) -> Callable[[], Any]:
     """Return a call that blocks until there is a message."""
     if how == "receive":
         return lambda: sub.receive().decode()
-    poller = backends.load(name).Poller()
+    poller = backends.load_backend(name).Poller()
     poller.registerSocket(sub)
     return lambda: next(socket.receive(True).decode() for socket in poller.poll(-1))
 
@@ -108,7 +108,7 @@ def with_handler(name: str, endpoint: str, how: str, number: int) -> str:
 def under_fire(name: str, endpoint: str, how: str, timeout_ms: int) -> float:
     """Wait for a message that does not come, under a signal each millisecond; how many seconds it took."""
     sub = connect(name, "SubSocket", endpoint)
-    poller = backends.load(name).Poller()
+    poller = backends.load_backend(name).Poller()
     poller.registerSocket(sub)
     sub.setTimeout(timeout_ms)
     signal.signal(signal.SIGALRM, lambda *_: None)
@@ -387,7 +387,7 @@ def forked_reconnect(name: str, endpoint: str) -> dict[str, str]:
 
     def child() -> str:
         sub.close()
-        sub.connect(backends.load(name).Context(), endpoint)
+        sub.connect(backends.load_backend(name).Context(), endpoint)
         say("forked")
         taken = take()
         sub.close()

@@ -95,14 +95,14 @@ class Place:
 @contextlib.contextmanager
 def place_on(backend: str, name: str, prefix: str, tmp_path: Path) -> Iterator[Place]:
     """Choose a backend, and close what is opened on it."""
-    module = backends.load(backend)
-    previous = backends.choose(module)
+    module = backends.load_backend(backend)
+    previous = backends.set_backend(module)
     place = Place(module, backend, name, prefix, tmp_path)
     try:
         yield place
     finally:
         place.close()
-        backends.choose(previous)
+        backends.set_backend(previous)
 
 
 def closing(one: Any) -> tuple[Any, dict[str, Callable[[], Any]]]:

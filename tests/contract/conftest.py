@@ -40,7 +40,7 @@ class Backend:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        module = backends.load(name)
+        module = backends.load_backend(name)
         self.Context, self.Poller = module.Context, module.Poller
         self.PubSocket, self.SubSocket = module.PubSocket, module.SubSocket
         self.context = module.Context()
@@ -122,7 +122,7 @@ class Channels:
 
     def __init__(self, name: str, token: str) -> None:
         self.name, self.token = name, token
-        self.Poller: Callable[[], Any] = backends.load(name).Poller
+        self.Poller: Callable[[], Any] = backends.load_backend(name).Poller
         self.monotonic_ns = current_bus().clock.monotonic_ns if name == "fake" else time.monotonic_ns
         self.time_ns = current_bus().clock.time_ns if name == "fake" else clock.time_ns
 
@@ -160,13 +160,13 @@ class Channels:
 
 def channels_of(name: str, token: str) -> Iterator[Channels]:
     """Choose a backend while the caller goes on, and remove its channels afterwards."""
-    former = backends.choose(backends.load(name))
+    former = backends.set_backend(backends.load_backend(name))
     channels = Channels(name, token)
     try:
         yield channels
     finally:
         channels.close()
-        backends.choose(former)
+        backends.set_backend(former)
 
 
 @pytest.fixture(params=CHANNELS)
@@ -189,7 +189,7 @@ class Queues:
         self.backend, self.name = name, token
         module = import_module(MODULES[name])
         self.MessageQueue, self.Job, self.Message = module.MessageQueue, module.Job, module.Message
-        self.Poller: Callable[[], Any] = backends.load(name).Poller
+        self.Poller: Callable[[], Any] = backends.load_backend(name).Poller
         virtual = current_bus().clock
         self.monotonic = virtual.monotonic if name == "fake" else time.monotonic
         self.time_ns = virtual.time_ns if name == "fake" else clock.time_ns
@@ -241,13 +241,13 @@ def call_arguments(call: str) -> list[Any]:
 
 def queues_of(name: str, token: str) -> Iterator[Queues]:
     """Choose a backend while the caller goes on, and remove its queues afterwards."""
-    former = backends.choose(backends.load(name))
+    former = backends.set_backend(backends.load_backend(name))
     queues = Queues(name, token)
     try:
         yield queues
     finally:
         queues.close()
-        backends.choose(former)
+        backends.set_backend(former)
 
 
 @pytest.fixture(params=QUEUES)
@@ -270,7 +270,7 @@ class Records:
         self.backend, self.name = name, token
         module = import_module(record_children.MODULES[name])
         self.SeqlockVector, self.Seqlock, self.Board = module.SeqlockVector, module.Seqlock, module.Board
-        self.Poller: Callable[[], Any] = backends.load(name).Poller
+        self.Poller: Callable[[], Any] = backends.load_backend(name).Poller
         virtual = current_bus().clock
         self.monotonic = virtual.monotonic if name == "fake" else time.monotonic
         self.time_ns = virtual.time_ns if name == "fake" else clock.time_ns
@@ -315,13 +315,13 @@ class Records:
 
 def records_of(name: str, token: str) -> Iterator[Records]:
     """Choose a backend while the caller goes on, and remove its vectors and boards afterwards."""
-    former = backends.choose(backends.load(name))
+    former = backends.set_backend(backends.load_backend(name))
     records = Records(name, token)
     try:
         yield records
     finally:
         records.close()
-        backends.choose(former)
+        backends.set_backend(former)
 
 
 @pytest.fixture(params=RECORDS)

@@ -270,7 +270,7 @@ class TestReceiving:
     def test_a_poller_takes_channels_and_topics(self, channels: Channels, endpoint: str) -> None:
         from msgq.impl import backend
 
-        sockets = backend.load(channels.name)
+        sockets = backend.load_backend(channels.name)
         pub, sub = channels.pair()
         other = channels.open("2").subscriber()
         topic, reader = sockets.PubSocket(), sockets.SubSocket()

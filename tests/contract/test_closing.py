@@ -37,7 +37,7 @@ INTERNAL = (
 #: Classes there are none of in users' programs: parts of the public ones, protocols, files.
 PARTS = {
     "AsyncReceiver", "Capture", "ChannelTransport", "FrameClient", "PlayerClock", "Pollable", "PythonPoller",
-    "PyzmqPoller", "PyzmqReceiver", "Readable", "Receiver", "RecordTransport", "Replay", "Reserving",
+    "PyzmqPoller", "PyzmqReceiver", "Readable", "ReceivingSocket", "RecordTransport", "Replay", "ReservingPublisher",
     "StreamReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.

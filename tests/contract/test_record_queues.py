@@ -55,7 +55,7 @@ class Queues:
         self.backend, self.producers = kind.split("-")
         self.token = self.name = token
         self.time_ns = current_bus().clock.time_ns if self.backend == "fake" else clock.time_ns
-        self.poller = backends.load(self.backend).Poller
+        self.poller = backends.load_backend(self.backend).Poller
         self._open: list[RecordQueue] = []
 
     def open(self, dtype: Any = QUOTE, *args: Any, **options: Any) -> RecordQueue:
@@ -83,11 +83,11 @@ def queues(request: pytest.FixtureRequest, token: str, monkeypatch: pytest.Monke
     if missing := needed & KINDS[request.param]:
         pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
-    former = backends.choose(backends.load(request.param.split("-")[0]))
+    former = backends.set_backend(backends.load_backend(request.param.split("-")[0]))
     made = Queues(request.param, token)
     yield made
     made.close()
-    backends.choose(former)
+    backends.set_backend(former)
 
 
 def quotes(first: int, count: int) -> Any:

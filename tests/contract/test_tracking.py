@@ -78,12 +78,12 @@ def stage(request: pytest.FixtureRequest, token: str, monkeypatch: pytest.Monkey
     if missing := needed & BACKENDS[request.param]:
         pytest.skip(f"{request.param} does not promise: {', '.join(sorted(missing))}")
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
-    former = backends.choose(backends.load(request.param))
+    former = backends.set_backend(backends.load_backend(request.param))
     made = Stage(request.param, token)
     yield made
     assert origin.origin_time() == 0, "it is as before"
     made.close()
-    backends.choose(former)
+    backends.set_backend(former)
     for path in SHM.glob(f"msgq*{token}*"):
         path.unlink()
 

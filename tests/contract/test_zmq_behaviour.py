@@ -434,4 +434,4 @@ class TestChoice:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "zmq", None)
         with pytest.raises(BackendNotAvailableError, match=r"pip install 'msgq-bus\[zmq\]'"):
-            backends.load("zmq")
+            backends.load_backend("zmq")

@@ -586,8 +586,8 @@ def arguments(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", ["zmq", "fake"])
 @pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, core.Poller])
 def test_the_other_backends_have_the_same_methods(kind: Any, name: Any) -> None:
-    same = getattr(backend.load(name), kind.__name__)
-    assert public(same) == public(getattr(backend.load("msgq"), kind.__name__))
+    same = getattr(backend.load_backend(name), kind.__name__)
+    assert public(same) == public(getattr(backend.load_backend("msgq"), kind.__name__))
     for method_name, text in METHODS[kind].items():
         method = inspect.getattr_static(same, method_name)
         if method_name == "poll":  # which `PyzmqPoller` extends, for all backends alike

@@ -73,7 +73,7 @@ def create_at_once(endpoint: str, go: str, size: int, rounds: int) -> int:
 
 def without_descriptors(endpoint: str) -> list[Any]:
     """Connect with no descriptor left; afterwards with some."""
-    backend.current()  # whose modules are files, too
+    backend.current_backend()  # whose modules are files, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     errors: list[Any] = []
     for connect in (msgq.pub_sock, msgq.sub_sock):
@@ -108,7 +108,7 @@ def little_address_space(endpoint: str, size: int, room: int) -> list[Any]:
 
 def few_descriptors(endpoint: str) -> list[int]:
     """Connect with 0, 1, 2, ... descriptors to spare until it works; return the leaked ones of each try."""
-    backend.current()  # whose modules are files, too
+    backend.current_backend()  # whose modules are files, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     leaks = []
     for spare in range(12):
@@ -376,7 +376,7 @@ def publish_after_a_word(endpoint: str) -> None:
 def forked_fake(endpoint: str) -> dict[str, Any]:
     """The child of a fork uses what it inherited of the fake backend, then makes its own."""
     pub, sub = msgq.pub_sock(endpoint, backend="fake"), msgq.sub_sock(endpoint, backend="fake")
-    poller = backend.load("fake").Poller()
+    poller = backend.load_backend("fake").Poller()
     poller.registerSocket(sub)
     pub.send(b"the parent's")
 
@@ -411,7 +411,7 @@ def again(endpoint: str) -> list[Any]:
 
 def bridge_publisher(prefix: str, endpoint: str) -> None:
     """Publish as a bridge does, until killed."""
-    socket = backend.load("msgq").PubSocket()
+    socket = backend.load_backend("msgq").PubSocket()
     socket._for_bridge = True
     with settings.overrides(prefix):
         socket.connect(msgq.context, endpoint)

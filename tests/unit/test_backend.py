@@ -63,7 +63,7 @@ def test_the_names_are_of_the_chosen_backend(name: str, prefix: str) -> None:
 os.environ["OPENPILOT_PREFIX"] = {prefix!r}
 from msgq import Context, Poller, PubSocket, SubSocket
 from msgq.impl import backend
-module = backend.load({name!r})
+module = backend.load_backend({name!r})
 assert (Context, Poller, PubSocket, SubSocket) == (module.Context, module.Poller, module.PubSocket, module.SubSocket)
 assert msgq.ipc_pyx.PubSocket is msgq.topic.api.PubSocket is PubSocket
 assert isinstance(msgq.context, Context) and msgq.context is msgq.topic.api.context
@@ -117,11 +117,11 @@ class TestModules:
 class TestChoose:
     def test_all_modules_follow(self) -> None:
         before = msgq.PubSocket, api.PubSocket
-        former = backend.choose(fake)
+        former = backend.set_backend(fake)
         try:
             assert msgq.PubSocket is api.PubSocket is import_module("msgq.ipc_pyx").PubSocket is fake.PubSocket
         finally:
-            assert backend.choose(former) is fake
+            assert backend.set_backend(former) is fake
         assert (msgq.PubSocket, api.PubSocket) == before
 
     def test_what_was_not_chosen_before_is_not_chosen_after(self) -> None:
@@ -139,37 +139,37 @@ except ImportError:
 
     def test_a_lookup_that_another_thread_overtakes_leaves_nothing_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = {"__name__": "program"}
-        find, _ = backend.lazy(names)
-        former = backend.current()
+        find, _ = backend.make_lazy_attributes(names)
+        former = backend.current_backend()
 
         def choose_meanwhile() -> object:
-            assert backend.choose(fake) is former
+            assert backend.set_backend(fake) is former
             return former
 
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(backend, "current", choose_meanwhile)
+                patch.setattr(backend, "current_backend", choose_meanwhile)
                 assert find("PubSocket") is former.PubSocket
             assert "PubSocket" not in names
             assert find("PubSocket") is fake.PubSocket
         finally:
-            backend.choose(former)
-            backend._lazy.remove(names)
+            backend.set_backend(former)
+            backend._lazy_namespaces.remove(names)
 
     def test_a_first_use_that_another_thread_overtakes_leaves_its_choice(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        former = backend.choose(None)
+        former = backend.set_backend(None)
 
         def load_meanwhile() -> object:
-            assert backend.choose(fake) is None
+            assert backend.set_backend(fake) is None
             return former
 
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(backend, "load", load_meanwhile)
-                assert backend.current() is fake
-            assert backend.current() is fake
+                patch.setattr(backend, "load_backend", load_meanwhile)
+                assert backend.current_backend() is fake
+            assert backend.current_backend() is fake
         finally:
-            backend.choose(former)
+            backend.set_backend(former)
 
 
 def test_a_missing_library_is_one_line_of_the_command() -> None:
@@ -182,4 +182,4 @@ def test_a_missing_library_is_one_line_of_the_command() -> None:
 
 def test_unavailable_is_an_import_error_of_msgq() -> None:
     with pytest.raises(BackendNotAvailableError, match="pigeons"):
-        backend.load("pigeons")
+        backend.load_backend("pigeons")

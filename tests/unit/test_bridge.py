@@ -37,7 +37,7 @@ class Host:
         self.prefix, self._stack = prefix, stack
 
     def socket(self, backend_name: str, kind: str, *arguments: Any, for_bridge: bool = False) -> Any:
-        module = backend.load(backend_name)
+        module = backend.load_backend(backend_name)
         socket = self._stack.enter_context(getattr(module, kind)())
         if for_bridge:
             socket._for_bridge = True
@@ -328,7 +328,7 @@ class TestNoLoops:
         echo = here.socket("msgq", "PubSocket", TOPIC, for_bridge=True)
         echo.send(b"from elsewhere")
         link: Any = going.made._links[TOPIC]
-        link._known_s = 0  # as if it had been idle
+        link._publisher_checked_s = 0  # as if it had been idle
         with settings.overrides(here.prefix):
             link.forward()
         assert going.flow().messages == 0
@@ -445,7 +445,7 @@ def test_the_process_keeps_its_name(here: Host) -> None:
 def test_link_closed_twice_keeps_the_descriptor_of_another_link() -> None:
     """The kernel gives the number of a closed descriptor to the next one."""
     loop, descriptor = BridgeLoop(), os.eventfd(1)
-    closed, other = (topics.TopicOut(loop, name, {}) for name in ("closed", "other"))
+    closed, other = (topics.RingToZmqLink(loop, name, {}) for name in ("closed", "other"))
     closed._sub = other._sub = SimpleNamespace(fileno=lambda: descriptor, close=lambda: None)
     closed._register_subscriber()
     closed.close()

@@ -58,9 +58,9 @@ def test_users_and_the_dead_are_told_apart(alive: msgq.PubSocket, prefix: str) -
     pid = killed_publisher("left")
     living, unknown = cleanup.list_users(msgq.stats.topic("alive"))
     assert ([word.split()[-1] for word in living], unknown) == ([str(os.getpid())], ())
-    assert cleanup.dead(msgq.stats.topic("alive")) == []
+    assert cleanup.find_dead_participants(msgq.stats.topic("alive")) == []
     assert cleanup.list_users(msgq.stats.topic("left")) == ((), ())
-    ((role, participant),) = cleanup.dead(msgq.stats.topic("left"))
+    ((role, participant),) = cleanup.find_dead_participants(msgq.stats.topic("left"))
     assert (role, participant.pid) == ("publisher", pid)
     assert str(participant).endswith(f" {pid} (dead)")
 
@@ -69,17 +69,17 @@ def test_topics_are_cleared_unless_somebody_may_use_them(alive: msgq.PubSocket, 
     killed_publisher("left")
     stock_ring(prefix, "stock")
     names = ["alive", "left", "nobody", "stock"]
-    asked = {one.endpoint: one for one in cleanup.remove_unused(names, prefix, remove=False)}
+    asked = {one.endpoint: one for one in cleanup.remove_unused_topics(names, prefix, remove=False)}
     assert {name: (one.removed, one.forcible) for name, one in asked.items()} == {
         "alive": (False, False),
         "left": (True, False),
         "stock": (False, True),
     }
     assert there("left", prefix)
-    done = {one.endpoint: one for one in cleanup.remove_unused(names, prefix)}
+    done = {one.endpoint: one for one in cleanup.remove_unused_topics(names, prefix)}
     assert done == asked
     assert [there(name, prefix) for name in ("alive", "left", "stock")] == [True, False, True]
-    forced = {one.endpoint: one.removed for one in cleanup.remove_unused(names, prefix, force=True)}
+    forced = {one.endpoint: one.removed for one in cleanup.remove_unused_topics(names, prefix, force=True)}
     assert forced == {"alive": False, "stock": True}
     assert not there("stock", prefix)
 
@@ -87,7 +87,7 @@ def test_topics_are_cleared_unless_somebody_may_use_them(alive: msgq.PubSocket, 
 def test_a_topic_that_cannot_be_read_is_kept(prefix: str) -> None:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "short").write_bytes(bytes(100))
-    (kept,) = cleanup.remove_unused(["short"], prefix, force=True)
+    (kept,) = cleanup.remove_unused_topics(["short"], prefix, force=True)
     assert (kept.removed, kept.forcible) == (False, False)
     with pytest.raises(SegmentError) as error:
         msgq.stats.topic("short")
@@ -100,10 +100,10 @@ def test_repair_leaves_topics_that_nobody_entered_or_somebody_uses(alive: msgq.P
     killed_publisher("left")
     msgq.pub_sock("halved", 4096).close()
     os.unlink(shm_paths.ring_path("halved", prefix))
-    assert cleanup.orphans(prefix) == ["halved"]
-    found = list(cleanup.remove_dead(prefix))
+    assert cleanup.find_orphaned_sides(prefix) == ["halved"]
+    found = list(cleanup.remove_dead_topics(prefix))
     assert [(one.endpoint, one.removed) for one in found] == [("halved", True), ("left", True)]
-    assert list(cleanup.remove_dead(prefix)) == []
+    assert list(cleanup.remove_dead_topics(prefix)) == []
     assert sorted(one.endpoint for one in msgq.stats.topics()) == ["alive", "unused"]
 
 
@@ -113,16 +113,16 @@ def test_orphans_of_a_prefix_that_ended(prefix: str) -> None:
     size = os.stat(path := shm_paths.side_segment_path("topic", prefix)).st_size
     wanted = [FileRemoval("topic", prefix, path, size, "a side segment that has no ring")]
     assert prefix in cleanup.find_orphaned_prefixes()
-    assert list(cleanup.clear_orphans(prefix, remove=False)) == wanted
+    assert list(cleanup.remove_orphaned_sides(prefix, remove=False)) == wanted
     assert os.path.exists(path)
-    assert list(cleanup.clear_orphans(prefix)) == wanted
+    assert list(cleanup.remove_orphaned_sides(prefix)) == wanted
     assert not [place for place in shm_paths.topic_directories(prefix) if os.path.exists(place)]
     assert prefix not in cleanup.find_orphaned_prefixes()
 
 
 def test_modes_that_are_too_open_are_strange(alive: msgq.PubSocket, prefix: str) -> None:
-    assert cleanup.strangers(prefix) == []
+    assert cleanup.find_permission_issues(prefix) == []
     os.chmod(shm_paths.ring_path("alive", prefix), 0o622)
-    ((text, severity),) = cleanup.strangers(prefix)
+    ((text, severity),) = cleanup.find_permission_issues(prefix)
     assert "mode 622" in text
     assert severity == "warning"

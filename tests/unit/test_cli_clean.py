@@ -123,7 +123,7 @@ def test_who_still_uses_a_ring_that_was_removed_goes_on(prefix: str) -> None:
 
 def test_a_ring_that_comes_meanwhile_keeps_its_side_segment(prefix: str) -> None:
     prefix_that_ended(prefix, "topic")
-    assert cleanup.orphans(prefix) == ["topic"]
+    assert cleanup.find_orphaned_sides(prefix) == ["topic"]
     with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
         inode = os.stat(shm_paths.side_segment_path("topic", prefix)).st_ino
         assert not unlink_orphan("topic", prefix)
@@ -193,7 +193,7 @@ def test_orphans_are_cleared_beside_processes_that_connect(prefix: str) -> None:
         def remove_orphans() -> int:
             count = 0
             while not over.is_set():
-                count += len(list(cleanup.clear_orphans(prefix)))
+                count += len(list(cleanup.remove_orphaned_sides(prefix)))
             return count
 
         sweeping = Task(remove_orphans)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import msgq
 from msgq.cli.app import app
 from msgq.common import shm_paths
-from msgq.topic.leftovers import clear_claims
+from msgq.topic.leftovers import remove_dead_claims
 from tests.contract import zmq_children
 from tests.support import SHM, Child
 from tests.unit import gate_children
@@ -49,9 +49,9 @@ def test_the_claim_of_a_killed_publisher_is_found_and_removed(prefix: str, monke
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
     with Child(zmq_children.plain_claim, "left") as child:
         assert child.hear() == "published"
-        assert list(clear_claims(prefix, remove=False)) == []
+        assert list(remove_dead_claims(prefix, remove=False)) == []
         child.kill()
-    looks = clear_claims(prefix, remove=False)
+    looks = remove_dead_claims(prefix, remove=False)
     claim = next(looks)
     with open(claim.path) as file:  # a publisher that starts now may have it, however long the caller thinks it over
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from msgq import pub_sock, sub_sock
 from msgq.cli.app import app
 from msgq.stats import Participant, SubscriberInfo, TopicStats
-from msgq.topic.cleanup import users
+from msgq.topic.cleanup import find_topic_users
 from tests.support import SHM, Child, hear, say
 
 HEADER_BYTES, WRITE_UID = 384, 16
@@ -189,10 +189,10 @@ def participant(pid: int, alive: bool | None) -> Participant:
 
 def test_users_tells_the_living_from_those_that_nobody_can_judge() -> None:
     infos = tuple(SubscriberInfo(participant(pid, alive), 0, 0, 0, 0) for pid, alive in ((2, False), (3, None)))
-    living, unknown = users(topic(participant(1, True), "ours", infos, stock=2))
+    living, unknown = find_topic_users(topic(participant(1, True), "ours", infos, stock=2))
     assert living == ("process1 1",)
     assert unknown == ("process3 3 (unknown)", "2 stock subscribers")
 
 
 def test_users_of_a_topic_with_a_stock_publisher_are_unknown() -> None:
-    assert users(topic(None, "stock", (), stock=0)) == ((), ("a stock publisher",))
+    assert find_topic_users(topic(None, "stock", (), stock=0)) == ((), ("a stock publisher",))

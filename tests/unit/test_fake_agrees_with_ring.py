@@ -128,7 +128,9 @@ STEPS = ["send"] * 8 + ["burst", "many", "join", "leave"] + ["receive"] * 3 + ["
 @pytest.mark.parametrize("segment_size", [1024, 1160, 4096, 30_000])
 @pytest.mark.seeds(2, 2, 10)
 def test_a_random_program_sees_the_same_on_both(endpoint: str, seed: int, segment_size: int, more: list[str]) -> None:
-    ring, fake = (Program(backend.load(name), endpoint, segment_size, STEPS + more) for name in ("msgq", "fake"))
+    ring, fake = (
+        Program(backend.load_backend(name), endpoint, segment_size, STEPS + more) for name in ("msgq", "fake")
+    )
     rngs = random.Random(seed), random.Random(seed)
     for step in range(1000):
         assert fake.do(rngs[0]) == ring.do(rngs[1]), f"step {step}"
@@ -141,7 +143,7 @@ def test_a_random_program_sees_the_same_on_both(endpoint: str, seed: int, segmen
 @pytest.mark.parametrize("segment_size", [1024, 1168, 4096])
 def test_so_it_does_on_a_tracked_topic(endpoint: str, segment_size: int, more: list[str]) -> None:
     steps = [*STEPS, *more, "send_with_origin", "send_with_origin", "receive_tracked", "receive_tracked"]
-    ring, fake = (Program(backend.load(name), endpoint, segment_size, steps, True) for name in ("msgq", "fake"))
+    ring, fake = (Program(backend.load_backend(name), endpoint, segment_size, steps, True) for name in ("msgq", "fake"))
     rngs = random.Random(segment_size), random.Random(segment_size)
     for step in range(1000):
         assert fake.do(rngs[0]) == ring.do(rngs[1]), f"step {step}"

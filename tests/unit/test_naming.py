@@ -247,12 +247,12 @@ class TestBackendName:
             monkeypatch.delenv("MSGQ_BACKEND", raising=False)
         else:
             monkeypatch.setenv("MSGQ_BACKEND", value)
-        assert backend.load().PubSocket is msgq.PubSocket
+        assert backend.load_backend().PubSocket is msgq.PubSocket
 
     def test_an_unknown_one_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_BACKEND", "pigeons")
         with pytest.raises(BackendNotAvailableError, match="pigeons"):
-            backend.load()
+            backend.load_backend()
 
 
 def test_preallocation_is_asked_for_by_any_value(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:

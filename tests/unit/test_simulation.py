@@ -534,7 +534,7 @@ class TestRealTime:
     @pytest.mark.parametrize("backend_name", ["msgq", "zmq"])
     @pytest.mark.parametrize("kind", ["PubSocket", "SubSocket"])
     def test_a_node_that_connects_a_real_socket_is_told(self, backend_name: str, kind: str, prefix: str) -> None:
-        socket = getattr(backend.load(backend_name), kind)()  # as a class that was imported by its name before
+        socket = getattr(backend.load_backend(backend_name), kind)()  # as a class that was imported by its name before
         with Simulation() as sim:
             with pytest.raises(StateError, match=r"^'a': node 'old' connects .* msgq.SubSocket"):
                 sim.add(lambda: socket.connect(msgq.context, "a"), name="old")
@@ -544,7 +544,7 @@ class TestRealTime:
         assert not any(SHM.glob(f"msgq*{prefix}*"))
 
     def test_other_threads_and_times_may_connect_one(self, prefix: str) -> None:
-        real = backend.load("msgq").PubSocket
+        real = backend.load_backend("msgq").PubSocket
         with real() as before, real() as beside, real() as after:
             before.connect(msgq.context, "before")
             with Simulation():

@@ -26,8 +26,8 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, fork_error
 from msgq.impl.fake.socket import FakeSocket, check_can_connect
 from msgq.impl.fake.topic_state import STAMPS_BYTES, TOPIC_PUBLISHERS_MAX, PublisherClaim, TopicState, frame_bytes
-from msgq.impl.sockets.publishing import Reservation, has_enough_readers, messages_of, missing_readers_error
-from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, SendsAtOnce
+from msgq.impl.sockets.publishing import Reservation, has_enough_readers, missing_readers_error, split_messages
+from msgq.impl.sockets.pyzmq_names import NoLingerOption, StrictOptionSocket, UnqueuedSenderOptions
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -61,7 +61,7 @@ def _decide_tracking(topic: TopicState, wanted: bool | None) -> None:
         topic.stamp_bytes = STAMPS_BYTES
 
 
-class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, FakeSocket):
+class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeSocket):
     """Publishes messages on one endpoint. See the ring's core.pyi for the contract of each method.
 
     One comparison of `_active_claim` with the topic's `current_claim` finds a socket that is closed, has a reservation
@@ -212,7 +212,7 @@ class PubSocket(OptionsOnly, SendsAtOnce, NothingLingers, FakeSocket):
         self._check_can_send()
         self._check_origin_time(origin_time)
         count = 0
-        for message in messages_of(messages):
+        for message in split_messages(messages):
             self.send(message, origin_time=origin_time)
             count += 1
         return count

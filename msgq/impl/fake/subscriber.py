@@ -27,7 +27,7 @@ from msgq.impl.fake.endpoint_state import BusMessage, Inbox, fork_error
 from msgq.impl.fake.socket import check_can_connect
 from msgq.impl.fake.topic_state import TopicInbox, frame_bytes
 from msgq.impl.fake.waiting import Waitable, wait_until_ready
-from msgq.impl.sockets.pyzmq_names import NothingLingers, OptionsOnly, PyzmqReceiver
+from msgq.impl.sockets.pyzmq_names import NoLingerOption, PyzmqReceiver, StrictOptionSocket
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ def copy_into_buffer(buffer: Any, data: bytes) -> int:
     return BytesIO(data).readinto(buffer)
 
 
-class SubSocket(OptionsOnly, PyzmqReceiver, NothingLingers, Waitable):
+class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
     """Receives the messages of one endpoint. See the ring's core.pyi for the contract of each method.
 
     `_direct_queue` is the inbox's `unread_messages` while a plain receive may take from it, otherwise an empty queue.

@@ -72,7 +72,7 @@ class Waitable(AsyncReceiver, FakeSocket):
         if self._event_fd >= 0:
             os.close(self._event_fd)
             self._event_fd = -1
-        self._end_wait()
+        self._end_async_wait()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""

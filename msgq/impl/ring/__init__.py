@@ -9,12 +9,12 @@ TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    Ready = TypeVar("Ready", default=SubSocket)
+    ReadySocket = TypeVar("ReadySocket", default=SubSocket)
 else:
-    from msgq.impl.sockets.polling import Ready
+    from msgq.impl.sockets.polling import ReadySocket
 
 
-class Poller(PyzmqPoller[Ready], base.Poller):
+class Poller(PyzmqPoller[ReadySocket], base.Poller):
     """Waits for several subscribers (or other readers), and descriptors, at once.
 
     `Poller` is for type checkers one of subscribers. One that has others is annotated with what `poll` returns:

@@ -40,7 +40,7 @@ from msgq.impl.base.argument_checks import (
     check_sndtimeo, NOBLOCK as _NOBLOCK, not_tracked_error, option_error, pickle_error, timeout_ms, timeout_ns,
     tracking_mismatch_error,
 )
-from msgq.impl.sockets.pyzmq_names import again, Frame
+from msgq.impl.sockets.pyzmq_names import Frame, make_again_error
 
 include "topic.pxi"
 include "pub_connection.pxi"

@@ -378,13 +378,13 @@ cdef class SubSocket(SubConnection):
     def recv(self, int flags=0, bint copy=True):
         message = self.take_message(flags & NOBLOCK)
         if message is None:
-            raise again(self._endpoint)
+            raise make_again_error(self._endpoint)
         return message if copy else Frame(message)
 
     def recv_into(self, buffer, int flags=0):
         size = self.receive_into(buffer, flags & NOBLOCK)
         if size is None:
-            raise again(self._endpoint)
+            raise make_again_error(self._endpoint)
         return size
 
     @property

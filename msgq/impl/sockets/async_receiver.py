@@ -36,7 +36,7 @@ class AsyncReceiver:
 
         return event_loop.receive(self)
 
-    def _end_wait(self) -> None:
+    def _end_async_wait(self) -> None:
         """The socket is closed: the task that waits for it must know."""
         if self._waiting is not None:
             self._waiting(self.endpoint)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, Generic, TypeVar
 
     #: What `poll` returns a list of.
-    Ready = TypeVar("Ready")
+    ReadySocket = TypeVar("ReadySocket")
 
-    class _GenericPoller(Generic[Ready]): ...
+    class _GenericPoller(Generic[ReadySocket]): ...
 
 else:
-    Ready = "Ready"
+    ReadySocket = "ReadySocket"
 
     class _GenericPoller:
         __class_getitem__ = classmethod(GenericAlias)
@@ -53,14 +53,14 @@ class PythonPoller:
             raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
         if socket.closed:
             raise not_connected_error(socket.endpoint)
-        if not any(socket is known for known in self._sockets):
+        if not any(socket is registered for registered in self._sockets):
             self._sockets.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
         """Wait for this one no longer (compatibility: stock's name)."""
-        if not any(socket is known for known in self._sockets):
+        if not any(socket is registered for registered in self._sockets):
             raise KeyError(socket)
-        self._sockets = [known for known in self._sockets if known is not socket]
+        self._sockets = [registered for registered in self._sockets if registered is not socket]
 
     def _subscribers(self) -> list[Any]:
         return self._sockets.copy()
@@ -76,7 +76,7 @@ class PythonPoller:
         return event_loop.poll(self, timeout_ms(timeout))
 
 
-class PyzmqPoller(_GenericPoller[Ready]):
+class PyzmqPoller(_GenericPoller[ReadySocket]):
     """Adds to a backend's poller what pyzmq's has: any descriptor, flags, and pairs that make a dict.
 
     A subscriber that was registered by `register` is returned with its event, one by `registerSocket` as it is. So is
@@ -90,20 +90,20 @@ class PyzmqPoller(_GenericPoller[Ready]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._pairs: list[Any] = []  # subscribers that were registered by `register`
-        self._wrappers: list[Any] = []  # what was registered, and reads by a subscriber of its own
+        self._paired_sockets: list[Any] = []  # subscribers that were registered by `register`
+        self._wrapping_sockets: list[Any] = []  # what was registered, and reads by a subscriber of its own
         self._descriptors: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
 
     def registerSocket(self, socket: Any) -> None:
         """Wait for this one, too (compatibility: stock's name); see core.pyi."""
         super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
-        if hasattr(socket, "_reader") and not any(socket is known for known in self._wrappers):
-            self._wrappers.append(socket)
+        if hasattr(socket, "_reader") and not any(socket is registered for registered in self._wrapping_sockets):
+            self._wrapping_sockets.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
         """Wait for this one no longer (compatibility: stock's name); see core.pyi."""
         super().unregisterSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
-        self._wrappers = [known for known in self._wrappers if known is not socket]
+        self._wrapping_sockets = [registered for registered in self._wrapping_sockets if registered is not socket]
 
     def register(self, socket: Any, flags: int = POLLIN) -> None:
         """Wait for this one, too (compatibility: pyzmq's name); registering it again changes its flags.
@@ -123,8 +123,8 @@ class PyzmqPoller(_GenericPoller[Ready]):
             if flags != POLLIN:
                 raise InvalidValueError(f"flags are {flags}; a subscriber can only be polled for POLLIN")
             self.registerSocket(socket)
-            if not any(socket is known for known in self._pairs):
-                self._pairs.append(socket)
+            if not any(socket is registered for registered in self._paired_sockets):
+                self._paired_sockets.append(socket)
             return
         if hasattr(socket, "get_monitor_socket"):
             raise TypeError("the descriptor of a pyzmq socket tells of news, not of messages; use zmq.Poller for it")
@@ -143,40 +143,40 @@ class PyzmqPoller(_GenericPoller[Ready]):
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             self.unregisterSocket(socket)
-            self._pairs = [known for known in self._pairs if known is not socket]
+            self._paired_sockets = [known for known in self._paired_sockets if known is not socket]
             return
         registered = [fd for fd, (known, _) in self._descriptors.items() if known is socket or fd == socket]
         del self._descriptors[registered[0] if registered else socket]
 
-    def poll(self, timeout: float | None = None) -> list[Ready]:
+    def poll(self, timeout: float | None = None) -> list[ReadySocket]:
         """Return what is ready: see `Poller.poll`; None waits for ever, as -1 does."""
         milliseconds = WAIT_FOREVER if timeout is None else timeout
         if not self._descriptors:
             ready: list[Any] = super().poll(milliseconds)  # type: ignore[misc]  # of the backend's poller
-            return self._with_event(ready) if self._pairs or self._wrappers else ready
-        until = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+            return self._pair_with_events(ready) if self._paired_sockets or self._wrapping_sockets else ready
+        deadline = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
         while True:
-            ready = self._with_event(super().poll(0)) + self._foreign_ready(0)  # type: ignore[misc]
-            remaining_s = until - time.monotonic()
+            ready = self._pair_with_events(super().poll(0)) + self._poll_descriptors(0)  # type: ignore[misc]
+            remaining_s = deadline - time.monotonic()
             if ready or remaining_s <= 0 or self._stepped:
                 return ready
-            self._foreign_ready(None if remaining_s == math.inf else remaining_s)
+            self._poll_descriptors(None if remaining_s == math.inf else remaining_s)
 
-    def _with_event(self, ready: list[Any]) -> list[Any]:
+    def _pair_with_events(self, ready: list[Any]) -> list[Any]:
         """Return what was registered, in the way in which it was, for the subscribers that are ready."""
-        faces = {id(face._reader): face for face in self._wrappers}
-        ready = [faces.get(id(reader), reader) for reader in ready]
-        paired = [any(socket is known for known in self._pairs) for socket in ready]
+        wrappers = {id(wrapper._reader): wrapper for wrapper in self._wrapping_sockets}
+        ready = [wrappers.get(id(reader), reader) for reader in ready]
+        paired = [any(socket is known for known in self._paired_sockets) for socket in ready]
         return [(socket, POLLIN) if pair else socket for socket, pair in zip(ready, paired, strict=True)]
 
-    def _foreign_ready(self, seconds: float | None) -> list[tuple[Any, int]]:
+    def _poll_descriptors(self, seconds: float | None) -> list[tuple[Any, int]]:
         """Wait for descriptors, those of the subscribers included, and return what of the foreign ones is ready."""
         poll = select.poll()
         for fd, (_, flags) in self._descriptors.items():
             poll.register(fd, sum(native for flag, native in _SELECT_FLAGS if flags & flag))
-        with contextlib.ExitStack() as copies:
+        with contextlib.ExitStack() as exit_stack:
             for socket in self._subscribers() if seconds != 0 else ():
-                poll.register(_duplicate_descriptor(socket, copies), select.POLLIN)
+                poll.register(_duplicate_descriptor(socket, exit_stack), select.POLLIN)
             events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
         return [
             (self._descriptors[fd][0], sum(flag for flag, native in _SELECT_FLAGS if event & native) or POLLERR)
@@ -185,10 +185,10 @@ class PyzmqPoller(_GenericPoller[Ready]):
         ]
 
 
-def _duplicate_descriptor(socket: Any, copies: contextlib.ExitStack) -> int:
+def _duplicate_descriptor(socket: Any, exit_stack: contextlib.ExitStack) -> int:
     """Return a copy of a subscriber's descriptor, which no other file replaces when another thread closes it."""
     copy = os.dup(socket.fileno())
-    copies.callback(os.close, copy)
+    exit_stack.callback(os.close, copy)
     if socket.closed:
         raise not_connected_error(socket.endpoint)
     return copy

@@ -13,7 +13,11 @@ from msgq.impl.base.argument_checks import check_readers_wait
 
 
 def wait_for_readers(
-    count: Callable[[], tuple[int, int | None]], timeout: float | None, interval: float, n: int | None, endpoint: str
+    count_readers: Callable[[], tuple[int, int | None]],
+    timeout: float | None,
+    interval: float,
+    n: int | None,
+    endpoint: str,
 ) -> None:
     """Wait until subscribers are there, or up to date; see the ring's core.pyi.
 
@@ -28,7 +32,7 @@ def wait_for_readers(
     """
     check_readers_wait(timeout, interval, n, endpoint)
     deadline = None if timeout is None else time.monotonic() + timeout
-    while not has_enough_readers(*(counts := count()), n):
+    while not has_enough_readers(*(counts := count_readers()), n):
         if deadline is not None and time.monotonic() >= deadline:
             raise missing_readers_error(*counts, timeout, n, endpoint)
         time.sleep(interval)
@@ -49,7 +53,7 @@ def missing_readers_error(
     return WaitTimeoutError(text, endpoint)
 
 
-def messages_of(messages: Any) -> Iterable[Any]:
+def split_messages(messages: Any) -> Iterable[Any]:
     """Return the messages of a `send_many`: an iterable as it is, of an array its rows, as bytes.
 
     Raises
@@ -57,13 +61,13 @@ def messages_of(messages: Any) -> Iterable[Any]:
     TypeError : one message, or neither an iterable nor an array.
     BufferError : the array is not C-contiguous.
     """
-    several: Iterable[Any] = messages
+    message_iterable: Iterable[Any] = messages
     if isinstance(messages, (list, tuple, Iterator)):
-        return several
+        return message_iterable
     try:
         view = memoryview(messages)
     except TypeError:  # no buffer, so it must be an iterable
-        return several
+        return message_iterable
     except ValueError:  # NumPy exports datetimes only without their type
         view = memoryview(messages.view(f"V{messages.itemsize}"))
     if view.ndim == 0 or (view.ndim == 1 and view.itemsize == 1):
@@ -77,7 +81,7 @@ def messages_of(messages: Any) -> Iterable[Any]:
     return [data[i * size : (i + 1) * size] for i in range(count)]
 
 
-class Reserving(Protocol):
+class ReservingPublisher(Protocol):
     """A publisher whose messages can be written in place."""
 
     @property
@@ -96,7 +100,7 @@ class Reserving(Protocol):
 class Reservation:
     """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
 
-    def __init__(self, socket: Reserving, size: int, origin_time: int = 0) -> None:
+    def __init__(self, socket: ReservingPublisher, size: int, origin_time: int = 0) -> None:
         self._socket, self._size, self._origin_time = socket, size, origin_time
         self._buffer: bytearray | None = None
 

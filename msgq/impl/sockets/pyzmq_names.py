@@ -13,13 +13,13 @@ TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol, overload
 
-    class Endpoint(Protocol):
+    class NamedSocket(Protocol):
         """A socket of any backend."""
 
         @property
         def endpoint(self) -> str: ...  # noqa: D102
 
-    class Receiver(Endpoint, Protocol):
+    class ReceivingSocket(NamedSocket, Protocol):
         """A subscriber of any backend."""
 
         def receive(self, non_blocking: bool = ...) -> bytes | None:
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
             """See the ring's core.pyi."""
 
 
-def again(endpoint: str) -> Again:
+def make_again_error(endpoint: str) -> Again:
     """Return the error for a receive that found nothing. Where zmq is imported, it is a `zmq.Again` as well."""
     # A program that writes `except zmq.Again` has imported zmq; no other needs to.
     zmq_again = getattr(sys.modules.get("zmq"), "Again", None)
-    kind = Again if zmq_again is None else _again_of_both(zmq_again)
-    return kind("no message is there, or came in time", endpoint)
+    error_class = Again if zmq_again is None else _make_combined_again(zmq_again)
+    return error_class("no message is there, or came in time", endpoint)
 
 
 @functools.cache
-def _again_of_both(zmq_again: Any) -> type[Again]:
-    class BothAgain(Again, zmq_again):  # type: ignore[misc]
+def _make_combined_again(zmq_again: Any) -> type[Again]:
+    class CombinedAgain(Again, zmq_again):  # type: ignore[misc]
         """`msgq.Again` and `zmq.Again` at once."""
 
         def __init__(self, message: str, endpoint: str) -> None:
@@ -50,9 +50,9 @@ def _again_of_both(zmq_again: Any) -> type[Again]:
             self.strerror = str(Again(message, endpoint))  # this is the text, to zmq.Again
 
         def __reduce__(self) -> tuple[Any, ...]:
-            return again, (self.endpoint,)
+            return make_again_error, (self.endpoint,)
 
-    return BothAgain
+    return CombinedAgain
 
 
 class Frame(bytes):
@@ -71,7 +71,7 @@ class Frame(bytes):
         return memoryview(self)
 
 
-class OptionsOnly:
+class StrictOptionSocket:
     """A socket that is written in Python, and refuses attributes that it does not have. (The others do in Cython.)"""
 
     __slots__ = ()
@@ -83,7 +83,7 @@ class OptionsOnly:
             raise option_error(self, name, self.endpoint) from None  # type: ignore[attr-defined]  # of the socket
 
 
-class SendsAtOnce:
+class UnqueuedSenderOptions:
     """pyzmq's options of a sender whose messages have arrived when `send` returns. (The ring's has its own.)"""
 
     __slots__ = ()
@@ -97,7 +97,7 @@ class SendsAtOnce:
         return 0
 
     @sndhwm.setter
-    def sndhwm(self: Endpoint, messages: int) -> None:
+    def sndhwm(self: NamedSocket, messages: int) -> None:
         check_sndhwm(messages, self.endpoint)
 
     @property
@@ -106,11 +106,11 @@ class SendsAtOnce:
         return 0
 
     @sndtimeo.setter
-    def sndtimeo(self: Endpoint, milliseconds: int) -> None:
+    def sndtimeo(self: NamedSocket, milliseconds: int) -> None:
         check_sndtimeo(milliseconds, self.endpoint)
 
 
-class NothingLingers:
+class NoLingerOption:
     """pyzmq's `linger`, where what was sent has arrived when `send` returns. (The ring's sockets have their own.)"""
 
     __slots__ = ()
@@ -121,7 +121,7 @@ class NothingLingers:
         return 0
 
     @linger.setter
-    def linger(self: Endpoint, milliseconds: int) -> None:
+    def linger(self: NamedSocket, milliseconds: int) -> None:
         check_linger(milliseconds, self.endpoint)
 
 
@@ -133,25 +133,25 @@ class PyzmqReceiver:
     if TYPE_CHECKING:
 
         @overload
-        def recv(self: Receiver, flags: int = 0, copy: Literal[True] = True) -> bytes: ...
+        def recv(self: ReceivingSocket, flags: int = 0, copy: Literal[True] = True) -> bytes: ...
         @overload
-        def recv(self: Receiver, flags: int = 0, *, copy: Literal[False]) -> Frame: ...
+        def recv(self: ReceivingSocket, flags: int = 0, *, copy: Literal[False]) -> Frame: ...
         @overload
-        def recv(self: Receiver, flags: int = 0, copy: bool = True) -> bytes | Frame: ...
+        def recv(self: ReceivingSocket, flags: int = 0, copy: bool = True) -> bytes | Frame: ...
 
-    def recv(self: Receiver, flags: int = 0, copy: bool = True) -> bytes | Frame:
+    def recv(self: ReceivingSocket, flags: int = 0, copy: bool = True) -> bytes | Frame:
         """Return the next message, with copy=False as a `Frame` (compatibility: pyzmq's name).
 
         `Again` when there is none (flags=NOBLOCK), or none came in time.
         """
         message = self.receive(bool(flags & NOBLOCK))
         if message is None:
-            raise again(self.endpoint)
+            raise make_again_error(self.endpoint)
         return message if copy else Frame(message)
 
-    def recv_into(self: Receiver, buffer: Any, flags: int = 0) -> int:
+    def recv_into(self: ReceivingSocket, buffer: Any, flags: int = 0) -> int:
         """Do the same into memory of the caller's (compatibility: pyzmq's name), and return the message's size."""
         size = self.receive_into(buffer, bool(flags & NOBLOCK))
         if size is None:
-            raise again(self.endpoint)
+            raise make_again_error(self.endpoint)
         return size

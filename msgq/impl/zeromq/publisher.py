@@ -21,7 +21,7 @@ from msgq.impl.base.argument_checks import (
     no_tracking_error,
 )
 from msgq.impl.base.core import Context
-from msgq.impl.sockets.publishing import Reservation, messages_of, wait_for_readers
+from msgq.impl.sockets.publishing import Reservation, split_messages, wait_for_readers
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import Address, publisher_address
 from msgq.impl.zeromq.claims import Claim
@@ -269,7 +269,7 @@ class PubSocket(LingerOption, Sender):
         if origin_time:
             raise no_tracking_error(self.endpoint)
         count = 0
-        for message in messages_of(messages):
+        for message in split_messages(messages):
             self.send(message)
             count += 1
         return count

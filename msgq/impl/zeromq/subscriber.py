@@ -251,7 +251,7 @@ class SubSocket(AsyncReceiver, PyzmqReceiver, LingerOption, Receiver):
 
     def _disconnect(self) -> None:
         try:
-            self._end_wait()  # before the descriptor wakes the event loop, so the wait ends with an error
+            self._end_async_wait()  # before the descriptor wakes the event loop, so the wait ends with an error
         finally:
             if self._loop_fd is not None:
                 self._loop_fd.end()

@@ -19,7 +19,7 @@ from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.reader.totals import read_statistics
-from msgq.topic.playback import RING_BYTES, ring_bytes
+from msgq.topic.playback import DEFAULT_RING_BYTES, compute_ring_bytes
 
 _BATCH_ROWS = 16384
 _INDEX_BYTES = 32 << 20  # of message indexes that are looked into
@@ -89,9 +89,9 @@ class LogIndex:
                 continue
             present |= channels
             sizes.append(min(block.uncompressed_bytes, view.max_chunk_bytes))
-            if ring_bytes(sizes[-1]) > RING_BYTES and not channels <= known:
+            if compute_ring_bytes(sizes[-1]) > DEFAULT_RING_BYTES and not channels <= known:
                 large.append(_LargeChunk(sizes[-1], file, block, channels - known))
-        enough = max((size for size in sizes if ring_bytes(size) <= RING_BYTES), default=0)
+        enough = max((size for size in sizes if compute_ring_bytes(size) <= DEFAULT_RING_BYTES), default=0)
         for number in present:
             self._note_record_size(file, number, min(largest_payloads.get(number, enough), max(sizes)))
         return large

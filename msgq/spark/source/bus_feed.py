@@ -124,7 +124,7 @@ class ZmqFeed:
     """ZMQ sockets. What ZMQ drops, nobody here is told: sequences number what came."""
 
     def __init__(self, names: Sequence[str], prefix: str) -> None:
-        module = backend.load("zmq")
+        module = backend.load_backend("zmq")
         self._capture = Capture()
         self._poller = module.Poller()
         self._context = module.Context()

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from msgq.topic import api
-from msgq.topic.masters.topic_names import ByTopic, check_callables, in_topic, rates_of
+from msgq.topic.masters.topic_names import TopicDict, check_callables, name_topic_in_errors, parse_topic_rates
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
 class PubMaster:
@@ -37,19 +37,19 @@ class PubMaster:
         self,
         topics: Iterable[str],
         *,
-        encoders: Mapping[str, Callable[[Any], Any] | None] = _NOTHING,
-        segment_sizes: Mapping[str, int] = _NOTHING,
+        encoders: Mapping[str, Callable[[Any], Any] | None] = _EMPTY_MAPPING,
+        segment_sizes: Mapping[str, int] = _EMPTY_MAPPING,
         prefix: str | None = None,
     ) -> None:
-        names = rates_of(topics)
-        for named in (encoders, segment_sizes):
-            names.select(named)
+        names = parse_topic_rates(topics)
+        for topics_by_option in (encoders, segment_sizes):
+            names.select_topics(topics_by_option)
         check_callables(encoders, "an encoder")
         self._encoders = dict(encoders)
-        self._sockets: ByTopic[api.PubSocket] = ByTopic()
+        self._sockets: TopicDict[api.PubSocket] = TopicDict()
         try:
             for name in names:
-                with in_topic(name):
+                with name_topic_in_errors(name):
                     self._sockets[name] = api.pub_sock(name, segment_sizes.get(name, 0), prefix=prefix)
         except BaseException:
             self.close()
@@ -65,9 +65,9 @@ class PubMaster:
             either names the topic.
         """
         socket = self._sockets[topic]
-        encode = self._encoders.get(topic)
+        encoder = self._encoders.get(topic)
         try:
-            socket.send(encode(data) if encode else data)
+            socket.send(encoder(data) if encoder else data)
         except TypeError as error:  # not by in_topic, which costs
             raise TypeError(f"{topic!r}: {error}") from error
 
@@ -88,7 +88,7 @@ class PubMaster:
         WaitTimeoutError : it did not come about in time; names the topic. Also a TimeoutError.
         InvalidValueError : a negative time-out or `n`.
         """
-        for name in self._sockets.select(self._sockets if topics is None else topics):
+        for name in self._sockets.select_topics(self._sockets if topics is None else topics):
             started = time.monotonic()
             self._sockets[name].wait_for_readers(timeout, n=n)
             if timeout is not None:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 ALIVE_PERIODS = 10
-WINDOW_SECONDS = 10
+RATE_WINDOW_SECONDS = 10
 LOWEST_RATE_FACTOR, HIGHEST_RATE_FACTOR = 0.8, 1.2
 
 
@@ -35,35 +35,37 @@ class RateCheck:
 
     Attributes
     ----------
-    alive_before : it is alive while ``now < alive_before``.
-    rate_ok_until : the rate is right while ``now <= rate_ok_until``.
+    alive_until_s : it is alive while ``now < alive_before``.
+    rate_ok_until_s : the rate is right while ``now <= rate_ok_until``.
     """
 
-    __slots__ = ("_high", "_lifetime", "_low", "_windows", "alive_before", "rate_ok_until")
+    __slots__ = ("_alive_seconds", "_high", "_low", "_receipt_windows", "alive_until_s", "rate_ok_until_s")
 
     def __init__(self, rate: float, expected: float, low: float, high: float) -> None:
-        self._lifetime = ALIVE_PERIODS / rate
+        self._alive_seconds = ALIVE_PERIODS / rate
         self._low, self._high = low, high
-        intervals = round(WINDOW_SECONDS * expected)
-        self._windows: tuple[deque[float], ...] = (
+        intervals = round(RATE_WINDOW_SECONDS * expected)
+        self._receipt_windows: tuple[deque[float], ...] = (
             deque(maxlen=intervals + 1),
             deque(maxlen=max(1, intervals // 10) + 1),
         )
-        self.alive_before = self.rate_ok_until = -math.inf
+        self.alive_until_s = self.rate_ok_until_s = -math.inf
 
-    def add(self, now: float) -> None:
+    def add_receipt(self, now: float) -> None:
         """A message came at `now`, in seconds, which is not before the former one."""
-        self.alive_before = now + self._lifetime
-        self.rate_ok_until = -math.inf
-        for times in self._windows:
+        self.alive_until_s = now + self._alive_seconds
+        self.rate_ok_until_s = -math.inf
+        for times in self._receipt_windows:
             times.append(now)
             intervals, span = len(times) - 1, now - times[0]
             # Multiplied, not divided: messages that were drained together have no time between them.
             if intervals and self._low * span <= intervals <= self._high * span:
-                self.rate_ok_until = max(self.rate_ok_until, times[0] + (intervals + 1) / self._low)
+                self.rate_ok_until_s = max(self.rate_ok_until_s, times[0] + (intervals + 1) / self._low)
 
 
-def make_rate_check(rate: float, update_rate: float | None, declared: bool, waited: bool) -> RateCheck:
+def make_rate_check(
+    rate: float, update_rate: float | None, is_update_rate_declared: bool, is_waited_for: bool
+) -> RateCheck:
     """Return the check of the rate that a conflating subscriber sees.
 
     It gets at most one message an update, so of two rates the lower one is expected. Who samples, that is does not wait
@@ -74,11 +76,16 @@ def make_rate_check(rate: float, update_rate: float | None, declared: bool, wait
     ----------
     rate : Hz at which the topic is published, above 0.
     update_rate : Hz at which the subscriber looks; None: unknown, so all is expected.
-    declared : the update rate was given. Otherwise it is what the awaited topics make it at least, and looking
-        more often is no fault of this topic: its own rate sets the upper limit.
-    waited : the subscriber waits for this topic.
+    is_update_rate_declared : the update rate was given. Otherwise it is what the awaited topics make it at least, and
+        looking more often is no fault of this topic: its own rate sets the upper limit.
+    is_waited_for : the subscriber waits for this topic.
     """
     expected = rate if update_rate is None else min(rate, update_rate)
-    most = expected if declared else rate
-    beats = not waited and update_rate is not None and update_rate / 2 < rate < update_rate * 2
-    return RateCheck(rate, expected, LOWEST_RATE_FACTOR * expected / (2 if beats else 1), HIGHEST_RATE_FACTOR * most)
+    highest_rate = expected if is_update_rate_declared else rate
+    samples_near_rate = not is_waited_for and update_rate is not None and update_rate / 2 < rate < update_rate * 2
+    return RateCheck(
+        rate,
+        expected,
+        LOWEST_RATE_FACTOR * expected / (2 if samples_near_rate else 1),
+        HIGHEST_RATE_FACTOR * highest_rate,
+    )

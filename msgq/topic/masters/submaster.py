@@ -12,22 +12,28 @@ from typing import Any, Self
 from msgq.errors import EndpointClosedError, InvalidValueError
 from msgq.topic import api
 from msgq.topic.masters.rate_check import RateCheck, make_rate_check
-from msgq.topic.masters.topic_names import ByTopic, check_callables, check_rate, in_topic, rates_of
+from msgq.topic.masters.topic_names import (
+    TopicDict,
+    check_callables,
+    check_rate,
+    name_topic_in_errors,
+    parse_topic_rates,
+)
 
 _log = logging.getLogger(__name__)
 _EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
-class _Topic:
+class _TopicOptions:
     """How to take the messages of one topic. `rate_check` is None when no rate is expected."""
 
     name: str
     rate_check: RateCheck | None
-    polled: bool
+    is_polled: bool
     keep_all: bool
-    decode: Callable[[Any], Any] | None
-    validate: Callable[[Any], Any] | None
+    decoder: Callable[[Any], Any] | None
+    validator: Callable[[Any], Any] | None
 
 
 class SubMaster:
@@ -111,57 +117,65 @@ class SubMaster:
         connect: bool = True,
         prefix: str | None = None,
     ) -> None:
-        rates = rates_of(topics)
-        for named in (decoders, validators, segment_sizes):
-            rates.select(named)
+        rates = parse_topic_rates(topics)
+        for topics_by_option in (decoders, validators, segment_sizes):
+            rates.select_topics(topics_by_option)
         check_callables(decoders, "a decoder")
         check_callables(validators, "a validator")
-        waits_for, keeps = (set(rates.select(names)) for names in (rates if poll is None else poll, keep_all))
-        rate_checks = _rate_checks(rates, waits_for, keeps, frequency or None, sampled=poll is None and bool(frequency))
-        self._topics: ByTopic[_Topic] = ByTopic()
-        for name, expected in rate_checks.items():
-            decode, validate = decoders.get(name), validators.get(name)
-            self._topics[name] = _Topic(name, expected, name in waits_for, name in keeps, decode, validate)
-        self._rated_topics = [(name, expected) for name, expected in rate_checks.items() if expected is not None]
-        self._need_alive = set(rates) - set(rates.select(ignore_alive))
-        self._need_freq = self._need_alive - set(rates.select(ignore_avg_freq))
-        self._need_valid = set(rates) - set(rates.select(ignore_valid))
+        polled_topics, keep_all_topics = (
+            set(rates.select_topics(names)) for names in (rates if poll is None else poll, keep_all)
+        )
+        rate_checks = _make_rate_checks(
+            rates, polled_topics, keep_all_topics, frequency or None, sampled=poll is None and bool(frequency)
+        )
+        self._topics: TopicDict[_TopicOptions] = TopicDict()
+        for name, rate_check in rate_checks.items():
+            decoder, validator = decoders.get(name), validators.get(name)
+            self._topics[name] = _TopicOptions(
+                name, rate_check, name in polled_topics, name in keep_all_topics, decoder, validator
+            )
+        self._rated_topics = [(name, rate_check) for name, rate_check in rate_checks.items() if rate_check is not None]
+        self._topics_needing_alive = set(rates) - set(rates.select_topics(ignore_alive))
+        self._topics_needing_freq = self._topics_needing_alive - set(rates.select_topics(ignore_avg_freq))
+        self._topics_needing_valid = set(rates) - set(rates.select_topics(ignore_valid))
         self._clock = clock or (lambda: time.monotonic())  # looked up at each call: simulations patch it
-        self._now = float("-inf")
-        self._fresh: list[str] = []
+        self._last_update_s = float("-inf")
+        self._updated_topics: list[str] = []
 
         self.frame = 0
-        self.updated: dict[str, bool] = ByTopic.fromkeys(rates, False)
-        self.seen: dict[str, bool] = ByTopic.fromkeys(rates, False)
-        self.alive: dict[str, bool] = ByTopic.fromkeys(rates, False)
-        self.freq_ok: dict[str, bool] = ByTopic((name, expected is None) for name, expected in rate_checks.items())
-        self.valid: dict[str, bool] = ByTopic.fromkeys(rates, False)
-        self.recv_time: dict[str, float] = ByTopic.fromkeys(rates, 0.0)
-        self.recv_frame: dict[str, int] = ByTopic.fromkeys(rates, 0)
-        self.data: dict[str, Any] = ByTopic.fromkeys(rates)
-        self.messages: dict[str, list[Any]] = ByTopic((name, []) for name in rates)
-        self.decode_errors: dict[str, int] = ByTopic.fromkeys(rates, 0)
-        self._connect(self._topics.values() if connect else (), addr, segment_sizes, prefix)
+        self.updated: dict[str, bool] = TopicDict.fromkeys(rates, False)
+        self.seen: dict[str, bool] = TopicDict.fromkeys(rates, False)
+        self.alive: dict[str, bool] = TopicDict.fromkeys(rates, False)
+        self.freq_ok: dict[str, bool] = TopicDict(
+            (name, rate_check is None) for name, rate_check in rate_checks.items()
+        )
+        self.valid: dict[str, bool] = TopicDict.fromkeys(rates, False)
+        self.recv_time: dict[str, float] = TopicDict.fromkeys(rates, 0.0)
+        self.recv_frame: dict[str, int] = TopicDict.fromkeys(rates, 0)
+        self.data: dict[str, Any] = TopicDict.fromkeys(rates)
+        self.messages: dict[str, list[Any]] = TopicDict((name, []) for name in rates)
+        self.decode_errors: dict[str, int] = TopicDict.fromkeys(rates, 0)
+        self._connect_sockets(self._topics.values() if connect else (), addr, segment_sizes, prefix)
 
-    def _connect(
-        self, topics: Iterable[_Topic], addr: str, segment_sizes: Mapping[str, int], prefix: str | None
+    def _connect_sockets(
+        self, topics: Iterable[_TopicOptions], addr: str, segment_sizes: Mapping[str, int], prefix: str | None
     ) -> None:
-        self._sockets: ByTopic[api.SubSocket] = ByTopic()
+        self._sockets: TopicDict[api.SubSocket] = TopicDict()
         self._poller = api.Poller()
-        self._polled: dict[api.SubSocket, _Topic] = {}
-        self._drained: list[tuple[api.SubSocket, _Topic]] = []
+        self._polled_topics: dict[api.SubSocket, _TopicOptions] = {}
+        self._drained_sockets: list[tuple[api.SubSocket, _TopicOptions]] = []
         try:
             for topic in topics:
                 size = segment_sizes.get(topic.name, 0)
-                with in_topic(topic.name):
+                with name_topic_in_errors(topic.name):
                     newest = not topic.keep_all
                     socket = api.sub_sock(topic.name, None, addr, newest, segment_size=size, prefix=prefix)
                 self._sockets[topic.name] = socket
-                if topic.polled:
+                if topic.is_polled:
                     self._poller.registerSocket(socket)
-                    self._polled[socket] = topic
+                    self._polled_topics[socket] = topic
                 else:
-                    self._drained.append((socket, topic))
+                    self._drained_sockets.append((socket, topic))
         except BaseException:
             self.close()
             raise
@@ -173,7 +187,7 @@ class SubMaster:
     @property
     def lost(self) -> dict[str, int | None]:
         """Messages that were published since this was made and passed over, by topic; None where unknown."""
-        return ByTopic((name, self._sockets[name].lost if self._sockets else 0) for name in self._topics)
+        return TopicDict((name, self._sockets[name].lost if self._sockets else 0) for name in self._topics)
 
     def update(self, timeout: float = 100) -> None:
         """Wait for news of the topics in `poll`, then take all that has arrived on any topic.
@@ -195,9 +209,9 @@ class SubMaster:
         ready = self._poller.poll(timeout)
         try:
             for socket in ready:
-                _receive(socket, self._polled[socket], messages)
-            for socket, topic in self._drained:
-                _receive(socket, topic, messages)
+                _receive_topic(socket, self._polled_topics[socket], messages)
+            for socket, topic in self._drained_sockets:
+                _receive_topic(socket, topic, messages)
         finally:  # what was taken from a socket is nowhere else any more
             self.update_msgs(self._clock(), messages)
 
@@ -215,32 +229,32 @@ class SubMaster:
         UnknownTopicError : a message is of a topic that is not here. Nothing was updated.
         InvalidValueError : `now` went back. Nothing was updated.
         """
-        if not now >= self._now:
-            raise InvalidValueError(f"now={now!r} is before the former update, at {self._now!r}")
+        if not now >= self._last_update_s:
+            raise InvalidValueError(f"now={now!r} is before the former update, at {self._last_update_s!r}")
         pending: dict[str, list[Any]] = {}
         for name, message in messages:
             if self._topics[name].keep_all:
                 pending.setdefault(name, []).append(message)
             else:
                 pending[name] = [message]
-        for name in self._fresh:
+        for name in self._updated_topics:
             self.updated[name] = False
             self.messages[name] = []
-        self._fresh = list(pending)
-        self._now = now
+        self._updated_topics = list(pending)
+        self._last_update_s = now
         self.frame += 1
         for name, raw in pending.items():
             for message in raw:
-                self._take(self._topics[name], message)
-        for name, expected in self._rated_topics:
-            self.alive[name] = now < expected.alive_before
-            self.freq_ok[name] = now <= expected.rate_ok_until
+                self._store_message(self._topics[name], message)
+        for name, rate_check in self._rated_topics:
+            self.alive[name] = now < rate_check.alive_until_s
+            self.freq_ok[name] = now <= rate_check.rate_ok_until_s
 
-    def _take(self, topic: _Topic, message: Any) -> None:
+    def _store_message(self, topic: _TopicOptions, message: Any) -> None:
         name = topic.name
         try:
-            data = topic.decode(message) if topic.decode else message
-            valid = bool(topic.validate(data)) if topic.validate else True
+            data = topic.decoder(message) if topic.decoder else message
+            valid = bool(topic.validator(data)) if topic.validator else True
         except Exception as error:
             self.valid[name] = False
             self.decode_errors[name] += 1
@@ -251,24 +265,24 @@ class SubMaster:
         self.messages[name].append(data)
         self.valid[name] = valid
         self.updated[name] = self.seen[name] = True
-        self.recv_time[name] = self._now
+        self.recv_time[name] = self._last_update_s
         self.recv_frame[name] = self.frame
         if topic.rate_check:
-            topic.rate_check.add(self._now)
+            topic.rate_check.add_receipt(self._last_update_s)
         else:
             self.alive[name] = True
 
     def all_alive(self, topics: Iterable[str] | None = None) -> bool:
         """Tell whether all topics are alive, or all of those named, without the ones in `ignore_alive`."""
-        return self._all(self.alive, self._need_alive, topics)
+        return self._all_hold(self.alive, self._topics_needing_alive, topics)
 
     def all_freq_ok(self, topics: Iterable[str] | None = None) -> bool:
         """Tell the same of `freq_ok`, without the topics in `ignore_avg_freq` and in `ignore_alive`."""
-        return self._all(self.freq_ok, self._need_freq, topics)
+        return self._all_hold(self.freq_ok, self._topics_needing_freq, topics)
 
     def all_valid(self, topics: Iterable[str] | None = None) -> bool:
         """Tell the same of `valid`, without the topics in `ignore_valid`."""
-        return self._all(self.valid, self._need_valid, topics)
+        return self._all_hold(self.valid, self._topics_needing_valid, topics)
 
     def all_checks(self, topics: Iterable[str] | None = None) -> bool:
         """Tell whether all three hold.
@@ -277,13 +291,13 @@ class SubMaster:
         ------
         UnknownTopicError : this one and the three raise it when a topic is named that is not here.
         """
-        names = None if topics is None else self._topics.select(topics)
+        names = None if topics is None else self._topics.select_topics(topics)
         return self.all_alive(names) and self.all_freq_ok(names) and self.all_valid(names)
 
-    def _all(self, facts: dict[str, bool], needed: set[str], topics: Iterable[str] | None) -> bool:
+    def _all_hold(self, values: dict[str, bool], needed: set[str], topics: Iterable[str] | None) -> bool:
         if topics is None:
-            return all(facts[name] for name in needed)
-        return all(facts[name] for name in self._topics.select(topics) if name in needed)
+            return all(values[name] for name in needed)
+        return all(values[name] for name in self._topics.select_topics(topics) if name in needed)
 
     def close(self) -> None:
         """Close the sockets; what was taken stays. Closing twice does nothing."""
@@ -297,26 +311,32 @@ class SubMaster:
         self.close()
 
 
-def _rate_checks(
-    rates: ByTopic[float | None], waits_for: set[str], keeps: set[str], frequency: float | None, sampled: bool
+def _make_rate_checks(
+    rates: TopicDict[float | None],
+    polled_topics: set[str],
+    keep_all_topics: set[str],
+    frequency: float | None,
+    sampled: bool,
 ) -> dict[str, RateCheck | None]:
     """Return what is expected of each topic. `sampled`: the loop's own frequency decides, not what it waits for."""
     check_rate(frequency)
-    awaited = max((rates[name] or 0.0 for name in waits_for), default=0.0)
+    awaited = max((rates[name] or 0.0 for name in polled_topics), default=0.0)
     update_rate = frequency or awaited or None
     rate_checks: dict[str, RateCheck | None] = {}
     for name, rate in rates.items():
         if rate is None:
             rate_checks[name] = None
-        elif name in keeps:
-            rate_checks[name] = make_rate_check(rate, None, declared=False, waited=True)
+        elif name in keep_all_topics:
+            rate_checks[name] = make_rate_check(rate, None, is_update_rate_declared=False, is_waited_for=True)
         else:
-            waited = name in waits_for and not sampled
-            rate_checks[name] = make_rate_check(rate, update_rate, declared=frequency is not None, waited=waited)
+            is_waited_for = name in polled_topics and not sampled
+            rate_checks[name] = make_rate_check(
+                rate, update_rate, is_update_rate_declared=frequency is not None, is_waited_for=is_waited_for
+            )
     return rate_checks
 
 
-def _receive(socket: api.SubSocket, topic: _Topic, messages: list[tuple[str, bytes]]) -> None:
+def _receive_topic(socket: api.SubSocket, topic: _TopicOptions, messages: list[tuple[str, bytes]]) -> None:
     """Take what is there, without waiting: everything, or of a topic that conflates the newest message."""
     if topic.keep_all:
         messages.extend((topic.name, message) for message in socket.receive_many())

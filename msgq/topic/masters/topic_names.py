@@ -8,17 +8,17 @@ from typing import TypeVar
 
 from msgq.errors import InvalidValueError, UnknownTopicError
 
-RATE_MAX = 1e6  # Hz; above it somebody mistook the unit
-_T = TypeVar("_T")
+RATE_MAX_HZ = 1e6  # Hz; above it somebody mistook the unit
+_ValueT = TypeVar("_ValueT")
 
 
-class ByTopic(dict[str, _T]):
+class TopicDict(dict[str, _ValueT]):
     """Values by topic. Asking for a topic that is not there raises an error that names it and those that are."""
 
-    def __missing__(self, topic: str) -> _T:
+    def __missing__(self, topic: str) -> _ValueT:
         raise UnknownTopicError(f"not a topic of this master; there is {', '.join(map(repr, self))}", topic)
 
-    def select(self, topics: str | Iterable[str]) -> list[str]:
+    def select_topics(self, topics: str | Iterable[str]) -> list[str]:
         """Return the names as a list, when there are such topics; one name may stand alone."""
         names = [topics] if isinstance(topics, str) else list(topics)
         for name in names:
@@ -26,7 +26,7 @@ class ByTopic(dict[str, _T]):
         return names
 
 
-def rates_of(topics: Mapping[str, float | None] | Iterable[str]) -> ByTopic[float | None]:
+def parse_topic_rates(topics: Mapping[str, float | None] | Iterable[str]) -> TopicDict[float | None]:
     """Return the topics with their rates in Hz, None where none is expected. A list of names has no rates.
 
     Raises
@@ -36,14 +36,14 @@ def rates_of(topics: Mapping[str, float | None] | Iterable[str]) -> ByTopic[floa
     """
     if isinstance(topics, str | bytes):
         raise TypeError(f"topics are a dictionary or a list of names, not {topics!r}")
-    rates = ByTopic(topics if isinstance(topics, Mapping) else dict.fromkeys(topics))
+    rates = TopicDict(topics if isinstance(topics, Mapping) else dict.fromkeys(topics))
     for name, rate in rates.items():
         check_rate(rate, name)
-    return ByTopic((name, rate or None) for name, rate in rates.items())
+    return TopicDict((name, rate or None) for name, rate in rates.items())
 
 
 @contextmanager
-def in_topic(name: str) -> Iterator[None]:
+def name_topic_in_errors(name: str) -> Iterator[None]:
     """Let a TypeError name the topic whose value has the wrong type."""
     try:
         yield
@@ -60,7 +60,7 @@ def check_callables(functions: Mapping[str, object], description: str) -> None:
 
 def check_rate(rate: float | None, name: str = "") -> None:
     """Raise InvalidValueError when this cannot be a rate."""
-    with in_topic(name or "frequency"):
-        possible = rate is None or 0 <= rate <= RATE_MAX
+    with name_topic_in_errors(name or "frequency"):
+        possible = rate is None or 0 <= rate <= RATE_MAX_HZ
     if not possible:
-        raise InvalidValueError(f"a rate of {rate!r} Hz: 0 to {RATE_MAX:.0f} is possible", name)
+        raise InvalidValueError(f"a rate of {rate!r} Hz: 0 to {RATE_MAX_HZ:.0f} is possible", name)

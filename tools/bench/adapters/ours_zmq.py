@@ -25,7 +25,7 @@ class OursZmq(System):
 
         os.environ["MSGQ_ZMQ_TRANSPORT"] = "ipc"
         os.environ["MSGQ_ZMQ_HWM"] = "0" if topic.lossless else "1000"
-        self.zmq = backend.load("zmq")
+        self.zmq = backend.load_backend("zmq")
         self.context = self.zmq.Context()
 
     def version(self) -> str:
