@@ -1,6 +1,6 @@
 /* What Python lacks: atomic access to shared words, fences and futexes. Nothing here comes from msgq's headers.
 
-   docs/layout.md: a word is 64 bits, aligned, and read and written whole. The docs name the order of each access;
+   docs/internals/layout.md: a word is 64 bits, aligned, and read and written whole. The docs name the order of each access;
    here each load acquires, each store releases, and each exchange is sequentially consistent. */
 #define _GNU_SOURCE
 #include <errno.h>

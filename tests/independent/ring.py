@@ -1,4 +1,4 @@
-"""A topic's subscriber and publisher, written from docs/protocol.md and docs/layout.md alone.
+"""A topic's subscriber and publisher, written from topic-protocol.md and layout.md in docs/internals alone.
 
 A stock publisher is recognised when a subscriber receives, but its topic is not taken over, and stock subscribers are
 not signalled.
@@ -85,7 +85,7 @@ class Subscriber:
             self._join()
 
     def _join(self) -> None:
-        """Take a free or dead row (protocol.md, "Life" and "Joining")."""
+        """Take a free or dead row (topic-protocol.md, "Life" and "Joining")."""
         for index in range(SUBSCRIBER_ROWS):
             try:
                 self._lock = RowLock(self.topic.side_path, PUBLISHER_ROWS + index)
@@ -123,7 +123,7 @@ class Subscriber:
         return message
 
     def _take(self) -> Message | None:
-        """protocol.md, "Receiving"."""
+        """topic-protocol.md, "Receiving"."""
         while self.topic.newest != self.cursor:
             size = self.topic.read_size(self.cursor)
             payload = self.topic.ring.read(DATA + self.cursor.offset + 8, max(size or 0, 0))
@@ -186,7 +186,7 @@ class Publisher:
             self.topic.notify()
 
     def _start(self, tracked: bool) -> None:
-        """protocol.md, "Starting a publisher"; the numbers are those of its steps."""
+        """topic-protocol.md, "Starting a publisher"; the numbers are those of its steps."""
         former = self._ring.load(WRITE_UID)
         if not self.topic.names_publisher(former):
             raise NotImplementedError("a stock publisher")
@@ -246,7 +246,7 @@ class Publisher:
                     raise TimeoutError("a publisher is stopped in the middle of a send")
 
     def send(self, data: bytes, origin_time: int | None = None) -> None:
-        """protocol.md, "Sending"; the numbers are those of its steps."""
+        """topic-protocol.md, "Sending"; the numbers are those of its steps."""
         if self._tracked:
             now = host_time_ns()
             data = STAMPS.pack(now, origin_time if origin_time is not None else now) + data

@@ -1,4 +1,4 @@
-"""The two files of a topic, written from docs/layout.md and docs/protocol.md alone: opening, checking, reading."""
+"""The two files of a topic, written from layout.md and topic-protocol.md in docs/internals alone: opening, reading."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WAITERS, SLOTS, ONE_WAKE = 1, 2, 4
 
 
 class Position(int):
-    """A cycle in the high half, an offset in the low half (protocol.md, "Words")."""
+    """A cycle in the high half, an offset in the low half (topic-protocol.md, "Words")."""
 
     @classmethod
     def of(cls, cycle: int, offset: int) -> Position:
@@ -62,7 +62,7 @@ class Position(int):
 
 
 def is_intact(limit: Position, position: Position) -> bool:
-    """protocol.md, "Is a position still intact?"."""
+    """topic-protocol.md, "Is a position still intact?"."""
     if limit.cycle == position.cycle:
         return limit.offset >= position.offset
     return limit.cycle == (position.cycle + 1) & MASK_32 and limit.offset <= position.offset
@@ -90,7 +90,7 @@ class Topic:
         self.ring = ring
 
     def _open_ring(self, data_bytes: int) -> SharedFile | None:
-        """protocol.md, "Joining": the ring, then under its lock the side segment. None: begin again."""
+        """topic-protocol.md, "Joining": the ring, then under its lock the side segment. None: begin again."""
         try:
             ring = SharedFile.open(self.ring_path)
             is_new = False
@@ -158,7 +158,7 @@ class Topic:
         self.side.close()
         self.ring.close()
 
-    # --- Rows: layout.md, "Who a participant is" -------------------------------------------------------------------
+    # --- Rows: layout.md, "Who a participant is" ----------------------------------------------------------------------
 
     def publisher_row(self, index: int) -> int:
         return PUBLISHERS + index * ROW_BYTES
@@ -181,7 +181,7 @@ class Topic:
             if former and uid >> 32 == former >> 32 and self.ring.exchange(READ_UIDS + slot * 8, uid, 0):
                 self.ring.store(READ_VALIDS + slot * 8, 0)
 
-    # --- The ring: protocol.md, "Is a position still intact?" ------------------------------------------------------
+    # --- The ring: topic-protocol.md, "Is a position still intact?" ---------------------------------------------------
 
     @property
     def newest(self) -> Position:
@@ -236,7 +236,7 @@ class Topic:
                     raise CorruptFileError(f"the messages from {start} on do not lead to {newest}")
                 return Checkpoint(newest, sequence, start.era)
 
-    # --- The eventcount of one publisher: protocol.md, "Sleeping and waking" ---------------------------------------
+    # --- The eventcount of one publisher: topic-protocol.md, "Sleeping and waking" ------------------------------------
 
     def announce_sleeper(self) -> int:
         while True:
@@ -252,7 +252,7 @@ class Topic:
                 self.side.futex_wake(EVENTCOUNT)
                 return
 
-    # --- The schema: EDGE schema; layout.md, "A schema's spare" ----------------------------------------------------
+    # --- The schema: EDGE schema; layout.md, "A schema's spare" -------------------------------------------------------
 
     def read_schema(self) -> tuple[str, str, bytes] | None:
         """Return name, encoding and data of the schema; None: there is none."""

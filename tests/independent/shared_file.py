@@ -1,6 +1,6 @@
 """What all protocols share: mapped files, words, row locks, identities, the clock and the eventcount.
 
-Everything here follows docs/layout.md and docs/protocol.md; no code of msgq is used. Python has no atomic
+Everything here follows layout.md and topic-protocol.md in docs/internals; no code of msgq is used. Python has no atomic
 instructions, so `atomics.c` beside this module is compiled once with the machine's C compiler.
 """
 
@@ -13,6 +13,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import shlex
 import struct
 import subprocess
 import tempfile
@@ -26,7 +27,7 @@ SHM = Path("/dev/shm")
 WORD = 8
 MASK_32 = 0xFFFFFFFF
 MASK_64 = 0xFFFFFFFFFFFFFFFF
-FIRST_POLL_S = 1.0  # protocol.md, "Sleeping and waking": a sleeper looks by itself after 1 s, then three times as late
+FIRST_POLL_S = 1.0  # topic-protocol.md, "Sleeping and waking": a sleeper polls after 1 s, then three times as late
 
 _OFD_GETLK, _OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi4x")
@@ -45,7 +46,9 @@ def atomics() -> ctypes.CDLL:
     source = Path(__file__).with_name("atomics.c")
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/atomics.so"
-        subprocess.run([os.environ.get("CC", "gcc"), "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+        subprocess.run(
+            [*shlex.split(os.environ.get("CC", "gcc")), "-O1", "-shared", "-fPIC", "-o", library, source], check=True
+        )
         functions = ctypes.CDLL(library)
     for bits, kind in ((64, ctypes.c_uint64), (32, ctypes.c_uint32)):
         for verb, values in _ARGUMENTS.items():
@@ -146,9 +149,9 @@ class SharedFile:
 
 
 @contextlib.contextmanager
-def file_lock(file: SharedFile) -> Iterator[None]:
-    """Hold `flock` of a file: the lock under which participants join."""
-    fcntl.flock(file.descriptor, fcntl.LOCK_EX)
+def file_lock(file: SharedFile, wait: bool = True) -> Iterator[None]:
+    """Hold `flock` of a file: the lock under which participants join. BlockingIOError: it is held, and not to wait."""
+    fcntl.flock(file.descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     try:
         yield
     finally:
@@ -172,7 +175,7 @@ def as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-# --- Locks of rows: protocol.md, "Life" --------------------------------------------------------------------------
+# --- Locks of rows: topic-protocol.md, "Life" -------------------------------------------------------------------------
 
 
 class RowLock:
@@ -204,7 +207,7 @@ def is_byte_locked(path: Path, byte: int) -> bool:
         os.close(descriptor)
 
 
-# --- Who a participant is: layout.md ------------------------------------------------------------------------------
+# --- Who a participant is: layout.md ----------------------------------------------------------------------------------
 
 
 def write_identity(file: SharedFile, row: int, uid: int) -> None:
@@ -223,7 +226,7 @@ def random_word() -> int:
     return secrets.randbits(64) | 1
 
 
-# --- The host's clock: clock.md and layout.md ---------------------------------------------------------------------
+# --- The host's clock: clock.md and layout.md -------------------------------------------------------------------------
 
 _CLOCK_MAGIC = 0x314B434C43515347
 
@@ -248,7 +251,7 @@ def host_time_ns() -> int:
     return time.monotonic_ns() + _clock_offset_ns()
 
 
-# --- The eventcount: protocol.md, "Sleeping and waking" -----------------------------------------------------------
+# --- The eventcount: topic-protocol.md, "Sleeping and waking" ---------------------------------------------------------
 
 WAITERS, NOTIFYING, ONE_WAKE = 1, 2, 4
 
@@ -277,14 +280,15 @@ class EventCount:
     def has_waiters(self) -> bool:
         return bool(self._file.load32(self._offset) & WAITERS)
 
-    def notify(self) -> None:
-        """Wake all sleepers. The flag stands until a waker has woken: a stopped waker delays no other sleeper."""
+    def notify(self) -> bool:
+        """Wake all sleepers; whether no other waker had begun to. The flag stands until a waker has woken."""
         while (word := self._file.load32(self._offset)) & WAITERS:
             counted = (word + ONE_WAKE) & MASK_32 | NOTIFYING
             if self._file.exchange32(self._offset, word, counted):
                 self._file.futex_wake(self._offset)
                 self._file.exchange32(self._offset, counted, counted & ~(WAITERS | NOTIFYING))
-                return
+                return not word & NOTIFYING
+        return False
 
 
 class Deadline:

@@ -1,0 +1,204 @@
+"""Vectors between this library and an implementation that was written from the docs alone."""
+
+from __future__ import annotations
+
+import json
+import struct
+from functools import partial
+
+import numpy as np
+import pytest
+
+import msgq
+from tests.independent import shared_file
+from tests.independent.record import Cell, Reader, Schema, Writer, WritersError, create_vector
+from tests.support import Child, Task, hear, say, wait_asleep, wait_until
+
+WRITES = 2000
+PAIR = np.dtype([("bid", "<f8"), ("ask", "<f8")])
+CELLS = [(8, 2), (16, 2), (24, 2), (48, 2), (56, 2), (8, 4), (48, 4), (56, 4), (4096, 2), (4096, 4)]
+
+
+def schema_of(dtype: str) -> Schema:
+    return Schema("Record", "struct", json.dumps(dtype).encode())
+
+
+@pytest.mark.parametrize(("item_bytes", "copies"), CELLS)
+def test_their_reader_reads_our_cells_of_each_size(endpoint: str, item_bytes: int, copies: int) -> None:
+    ours = msgq.SeqlockVector(endpoint, f"V{item_bytes}", 3, copies=copies)
+    theirs = Reader(endpoint)
+    for number in range(1, 6):
+        ours[1] = bytes([number]) * item_bytes
+        value, written, count = theirs.read(1)
+        assert (value, count) == (bytes([number]) * item_bytes, number)
+        assert written == ours.times([1])[0]
+    assert theirs.read(0) == (bytes(item_bytes), 0, 0)
+    theirs.close()
+
+
+@pytest.mark.parametrize(("item_bytes", "copies"), [(8, 2), (56, 4)])
+def test_our_reader_opens_and_reads_their_vector(endpoint: str, item_bytes: int, copies: int) -> None:
+    create_vector(endpoint, 3, Cell(item_bytes, copies), schema_of(f"|V{item_bytes}"))
+    theirs = Writer(endpoint)
+    ours = msgq.SeqlockVector(endpoint)
+    assert (len(ours), ours.dtype) == (3, np.dtype(f"V{item_bytes}"))
+    for number in range(1, 6):
+        theirs.write(2, bytes([number]) * item_bytes)
+        assert ours[2].tobytes() == bytes([number]) * item_bytes
+        assert list(ours.counts()) == [0, 0, number]
+    theirs.close()
+
+
+def test_schema_says_the_dtype_both_ways(endpoint: str) -> None:
+    msgq.SeqlockVector(endpoint, PAIR, 2)
+    reader = Reader(endpoint)
+    schema = reader.read_schema()
+    assert schema.encoding == "struct"
+    assert np.dtype([tuple(field) for field in json.loads(schema.data)]) == PAIR
+    reader.close()
+
+
+def test_writers_of_both_sides_share_one_element(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "<u8", 2)
+    theirs, reader = Writer(endpoint), Reader(endpoint)
+    for number in range(1, 11):
+        ours[0] = 2 * number
+        theirs.write(0, struct.pack("<Q", 2 * number + 1))
+        assert reader.read(0)[0] == struct.pack("<Q", 2 * number + 1)
+        assert ours[0] == 2 * number + 1
+    assert list(ours.counts()) == [20, 0]
+    assert reader.changes() == {0: struct.pack("<Q", 21)}
+    assert reader.changes() == {}
+    theirs.close()
+    reader.close()
+
+
+def write_often(endpoint: str) -> None:
+    writer = Writer(endpoint)
+    say("ready")
+    for number in range(WRITES):
+        writer.write(0, number.to_bytes(4, "little") * 250, timeout=60)
+    say("written")
+    hear()
+    writer.close()
+
+
+def test_our_reader_sees_whole_values_while_their_writer_writes(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "V1000", 1)
+    with Child(write_often, endpoint) as child:
+        child.hear()
+
+        def last_is_read() -> bool:
+            value = ours[0].tobytes()
+            assert value == value[:4] * 250
+            return bool(value[:4] == (WRITES - 1).to_bytes(4, "little"))
+
+        wait_until(last_is_read)
+        child.hear()
+        child.say()
+        assert ours.counts()[0] == WRITES
+
+
+def read_often(endpoint: str) -> None:
+    reader = Reader(endpoint)
+    say("ready")
+    last = -1
+    while last < WRITES - 1:
+        assert reader.wait(60)
+        for value in reader.changes().values():
+            number = int.from_bytes(value[:4], "little")
+            assert value == value[:4] * 250
+            assert number > last
+            last = number
+    reader.close()
+
+
+def test_their_reader_sees_whole_values_while_our_writer_writes(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "V1000", 1)
+    with Child(read_often, endpoint) as child:
+        child.hear()
+        for number in range(WRITES):
+            ours[0] = number.to_bytes(4, "little") * 250
+        child.result()
+
+
+def wait_for_change(endpoint: str) -> list[int]:
+    shared_file.FIRST_POLL_S = 3600.0  # only a wake ends the sleep
+    reader = Reader(endpoint)
+    say("ready")
+    assert reader.wait(60)
+    return list(reader.changes())
+
+
+def test_our_writer_wakes_their_reader(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "<u8", 5)
+    with Child(wait_for_change, endpoint) as child:
+        child.hear()
+        wait_asleep(child.pid)
+        ours[3] = 1
+        assert child.result() == [3]
+
+
+def test_their_writer_wakes_our_reader(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "<u8", 5)
+    theirs = Writer(endpoint)
+    task = Task(lambda: ours.wait(timeout=60))
+    assert task.is_woken_by(partial(theirs.write, 3, bytes(8)))
+    assert task.result()
+    theirs.close()
+
+
+def test_exclusive_vector_has_one_owner_of_either_side(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "<u8", 1, exclusive=True)
+    ours[0] = 1
+    with pytest.raises(WritersError):
+        Writer(endpoint)
+    ours.close()
+    theirs = Writer(endpoint)
+    theirs.write(0, struct.pack("<Q", 2))
+    ours = msgq.SeqlockVector(endpoint)
+    with pytest.raises(msgq.errors.MultipleWritersError):
+        ours[0] = 3
+    theirs.close()
+    ours[0] = 4
+    assert list(ours.counts()) == [3]
+    ours.close()
+
+
+def hold_and_wait(endpoint: str) -> None:
+    writer = Writer(endpoint)
+    writer._hold(writer.element(0), 1)
+    say("held")
+    hear()
+
+
+def test_our_writer_takes_an_element_from_their_killed_holder(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "<u8", 1)
+    ours[0] = 1
+    with Child(hold_and_wait, endpoint) as child:
+        child.hear()
+        with pytest.raises(msgq.errors.WaitTimeoutError):
+            ours.write([0], [2], timeout=0)
+        child.kill()
+        ours[0] = 3
+    assert (ours[0], list(ours.counts())) == (3, [2])
+
+
+def test_their_writer_gives_back_what_a_dead_owner_of_its_row_held(endpoint: str) -> None:
+    msgq.SeqlockVector(endpoint, "<u8", 1)
+    with Child(hold_and_wait, endpoint) as child:
+        child.hear()
+        child.kill()
+    theirs, reader = Writer(endpoint), Reader(endpoint)
+    assert reader.file.load(reader.element(0)) == 0
+    theirs.write(0, bytes(8))
+    theirs.close()
+    reader.close()
+
+
+def test_snapshot_is_of_one_instant(endpoint: str) -> None:
+    ours = msgq.SeqlockVector(endpoint, "<i8", 3)
+    ours[:] = [50, 30, 20]
+    reader = Reader(endpoint)
+    assert [struct.unpack("<q", value)[0] for value in reader.snapshot()] == [50, 30, 20]
+    reader.close()
