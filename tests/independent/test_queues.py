@@ -1,0 +1,274 @@
+"""Work queues between this library and an implementation that was written from the docs alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+import msgq
+from tests.independent import queue_file, work_queue
+from tests.independent.work_queue import Handle, LeaseOverError, QueueFullError
+from tests.support import Child, Task, hear, say, wait_asleep
+
+COUNT = 600
+
+
+def data_of(handle: Handle, count: int) -> list[bytes]:
+    jobs = [handle.receive() for _ in range(count)]
+    return [job.data for job in jobs if job]
+
+
+def receive_ours(queue: msgq.MessageQueue) -> msgq.workqueue.Message:
+    message = queue.receive(timeout=60)
+    assert message
+    return message
+
+
+def take_ours(queue: msgq.MessageQueue, lease: float | None = None) -> msgq.workqueue.Job:
+    job = queue.take(timeout=60, lease=lease)
+    assert job
+    return job
+
+
+def test_our_messages_are_received_by_them_in_order(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint, max_messages=8, max_message_size=100) as ours:
+        theirs = Handle(endpoint)
+        for number in range(0, COUNT, 6):  # the slots are used again and again
+            for offset in range(6):
+                ours.send(b"%d" % (number + offset), priority=offset % 2)
+            expected = [b"%d" % (number + offset) for offset in (1, 3, 5, 0, 2, 4)]
+            assert data_of(theirs, 7) == expected
+        assert ours.current_messages == 0
+        theirs.close()
+
+
+def test_their_messages_are_received_by_us_in_order(endpoint: str) -> None:
+    queue_file.create_queue(endpoint, 8, 100)
+    theirs = Handle(endpoint)
+    with msgq.MessageQueue(endpoint) as ours:
+        assert (ours.max_messages, ours.max_message_size) == (8, 100)
+        for number in range(0, COUNT, 6):
+            for offset in range(6):
+                theirs.send(b"%d" % (number + offset), priority=offset % 2, origin_time=number + 1)
+            messages = ours.receive_many()
+            assert [message.data for message in messages] == [b"%d" % (number + i) for i in (1, 3, 5, 0, 2, 4)]
+            assert {message.origin_time for message in messages} == {number + 1}
+            assert [message.priority for message in messages] == [1, 1, 1, 0, 0, 0]
+    theirs.close()
+
+
+def test_full_queue_is_full_for_both(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint, max_messages=3, max_message_size=8) as ours:
+        theirs = Handle(endpoint)
+        ours.send(b"1")
+        theirs.send(b"2")
+        ours.send(b"3")
+        with pytest.raises(QueueFullError):
+            theirs.send(b"4")
+        with pytest.raises(msgq.errors.QueueFullError):
+            ours.send(b"4", timeout=0)
+        assert data_of(theirs, 1) == [b"1"]
+        ours.send(b"4")
+        assert data_of(theirs, 4) == [b"2", b"3", b"4"]
+        assert (theirs.receive(), ours.receive(timeout=0)) == (None, None)
+        counts = msgq.stats.queue(endpoint)
+        assert (counts.sent, counts.received, counts.acknowledged, counts.refused) == (4, 4, 4, 2)
+        theirs.close()
+
+
+def only_wakes() -> None:
+    work_queue.POLL_S = 3600.0  # only a wake ends a sleep
+
+
+def receive_theirs(endpoint: str, count: int) -> list[str]:
+    only_wakes()
+    handle = Handle(endpoint)
+    say("ready")
+    received = []
+    for _ in range(count):
+        job = handle.receive(60)
+        assert job
+        received.append(job.data.decode())
+    handle.close()
+    return received
+
+
+def send_theirs(endpoint: str, count: int) -> None:
+    only_wakes()
+    handle = Handle(endpoint)
+    say("ready")
+    for number in range(count):
+        handle.send(b"%d" % number, timeout=60)
+    handle.close()
+
+
+def test_our_send_wakes_their_receiver(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours, Child(receive_theirs, endpoint, 3) as child:
+        child.hear()
+        for number in range(3):
+            wait_asleep(child.pid)
+            ours.send(b"%d" % number)
+        assert child.result() == ["0", "1", "2"]
+
+
+def test_their_send_wakes_our_receiver(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        for _ in range(3):
+            task = Task(lambda: ours.receive(timeout=60))
+            assert task.is_woken_by(lambda: theirs.send(b"now"))
+            assert task.result().data == b"now"
+        theirs.close()
+
+
+def test_our_receive_wakes_their_sender_that_waits_for_room(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint, max_messages=1) as ours, Child(send_theirs, endpoint, 3) as child:
+        child.hear()
+        for number in range(2):
+            wait_asleep(child.pid)
+            assert receive_ours(ours).data == b"%d" % number
+        assert receive_ours(ours).data == b"2"
+        child.result()
+
+
+def test_their_receive_wakes_our_sender_that_waits_for_room(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint, max_messages=1) as ours:
+        theirs = Handle(endpoint)
+        ours.send(b"1")
+        task = Task(lambda: ours.send(b"2", timeout=60))
+        assert task.is_woken_by(theirs.receive)
+        task.result()
+        assert data_of(theirs, 2) == [b"2"]
+        theirs.close()
+
+
+def test_messages_pass_through_a_small_queue_from_us_to_them(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint, max_messages=2) as ours, Child(receive_theirs, endpoint, COUNT) as child:
+        child.hear()
+        for number in range(COUNT):
+            ours.send(b"%d" % number, timeout=60)
+        assert child.result() == [str(number) for number in range(COUNT)]
+
+
+def test_messages_pass_through_a_small_queue_from_them_to_us(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint, max_messages=2) as ours, Child(send_theirs, endpoint, COUNT) as child:
+        child.hear()
+        received = [receive_ours(ours).data for _ in range(COUNT)]
+        assert received == [b"%d" % number for number in range(COUNT)]
+        child.result()
+
+
+def take_and_wait(endpoint: str) -> None:
+    handle = Handle(endpoint)
+    job = handle.take()
+    assert job
+    say(job.deliveries)
+    hear()
+
+
+def test_message_that_they_took_comes_back_to_us_when_they_are_killed(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        ours.send(b"work")
+        ours.send(b"later")
+        with Child(take_and_wait, endpoint) as child:
+            assert child.hear() == 1
+            assert (ours.current_messages, ours.in_flight) == (1, 1)
+            child.kill()
+        again = receive_ours(ours)
+        while again.data != b"work":  # a receive may come before the sweep
+            again = receive_ours(ours)
+        assert again.deliveries == 2
+
+
+def take_ours_and_wait(endpoint: str) -> None:
+    job = take_ours(msgq.MessageQueue(endpoint))
+    say(job.deliveries)
+    hear()
+
+
+def test_message_that_we_took_comes_back_to_them_when_we_are_killed(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        ours.send(b"work")
+        with Child(take_ours_and_wait, endpoint) as child:
+            assert child.hear() == 1
+            assert theirs.receive() is None
+            child.kill()
+        job = theirs.receive(60)
+        assert job
+        assert (job.data, job.deliveries) == (b"work", 2)
+        theirs.close()
+
+
+def test_message_that_is_given_back_keeps_its_position(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        theirs.send(b"1")
+        ours.send(b"2")
+        job = theirs.take()
+        assert job
+        theirs.give_back(job)
+        message = receive_ours(ours)
+        assert (message.data, message.deliveries) == (b"1", 2)
+        our_job = take_ours(ours)
+        our_job.nack()
+        job = theirs.receive()
+        assert job
+        assert (job.data, job.deliveries) == (b"2", 2)
+        theirs.close()
+
+
+def test_leases_of_either_side_end_for_the_other(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        ours.send(b"work")
+        job = theirs.take(lease=0.01)
+        our_job = take_ours(ours, lease=0.01)
+        assert job
+        with pytest.raises(LeaseOverError):
+            theirs.acknowledge(job)
+        again = theirs.take(60)
+        assert again
+        assert again.deliveries == 3
+        with pytest.raises(msgq.errors.LeaseExpiredError):
+            our_job.ack()
+        theirs.acknowledge(again)
+        theirs.close()
+
+
+def notify_theirs(endpoint: str) -> bool:
+    only_wakes()
+    handle = Handle(endpoint)
+    say("ready")
+    is_notified = handle.wait_notification(60)
+    handle.close()
+    return is_notified
+
+
+def test_our_send_notifies_them_of_a_message_in_the_empty_queue(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours, Child(notify_theirs, endpoint) as child:
+        child.hear()
+        wait_asleep(child.pid)
+        ours.send(b"1")
+        assert child.result()
+
+
+def test_their_send_notifies_us_of_a_message_in_the_empty_queue(endpoint: str) -> None:
+    notified = threading.Event()
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        ours.notify(lambda _: notified.set())
+        theirs.send(b"1")
+        assert notified.wait(60)
+        theirs.close()
+
+
+def test_handle_of_theirs_is_listed_until_it_leaves(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint):
+        theirs = Handle(endpoint)
+        handles = msgq.stats.queue(endpoint).handles
+        assert [handle.participant.pid for handle in handles] == [os.getpid()] * 2
+        theirs.close()
+        assert len(msgq.stats.queue(endpoint).handles) == 1
