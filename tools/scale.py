@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from msgq.lake import aggregate_store
-from msgq.lake.aggregate_store import RANGES_TABLE, AggregateStore, aggregate_file_name
+from msgq.lake.aggregate_store import RANGES_TABLE, AggregateStore, make_aggregate_file_name
+from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
-from msgq.lake.bronze.ranges import RANGES_SCHEMA, find_overlaps
-from msgq.lake.bronze.writer import messages_table
-from msgq.lake.directory import Directory
-from msgq.lake.gold.increments import list_increments
+from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, find_overlapping_files
+from msgq.lake.gold.gold_increments import list_increments
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark.source.options import Options
 from msgq.spark.source.partitions import file_partitions
 
@@ -110,8 +110,8 @@ class Day:
 
 def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> Day:
     """Fill the tables of a lake as a day does. parts, groups, endpoints : of an ingest: files, row groups, names."""
-    lake = Directory(where)
-    messages, derived, inputs = messages_table(lake), AggregateStore(lake), IngestLog(lake)
+    lake = LakeDirectory(where)
+    messages, derived, inputs = open_messages_table(lake), AggregateStore(lake), IngestLog(lake)
     table = derived.tables[RANGES_TABLE]
     payload = pa.table({"endpoint": ["e"], "data": [b""]})
     columns = payload.schema.append(pa.field("date", pa.string())).append(pa.field("size_class", pa.string()))
@@ -121,22 +121,24 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     last = 0.0
     for entry in range(entries):
         parts_of_entry = [f"date={_DAY}/size_class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
-        files = [messages.write(path, payload) for path in parts_of_entry]
-        last = measure_time(partial(messages.commit, messages.snapshot(), columns, files))
+        files = [messages.write_file(path, payload) for path in parts_of_entry]
+        last = measure_time(partial(messages.commit_files, messages.read_snapshot(), columns, files))
         names += parts_of_entry
         new = _ranges(parts_of_entry, entry * groups, groups, endpoints, every_s)
-        file = table.write(aggregate_file_name(parts_of_entry[0]), new)
-        table.commit(table.snapshot(), RANGES_SCHEMA, [file])
-        inputs.add([IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], [])
+        file = table.write_file(make_aggregate_file_name(parts_of_entry[0]), new)
+        table.commit_files(table.read_snapshot(), RANGES_SCHEMA, [file])
+        inputs.record_inputs(
+            [IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], []
+        )
     aggregate_store._RANGES_BY_PATH.clear()  # each ingest is a new process
-    known = measure_time(IngestLog(lake).list_files)
-    ranges = measure_time(lambda: derived.ranges(names))
-    ranges_of_all = derived.ranges(names)
-    overlaps = measure_time(lambda: find_overlaps(new, ranges_of_all))
-    view = derived.snapshot(names)
+    known = measure_time(IngestLog(lake).list_ingested_files)
+    ranges = measure_time(lambda: derived.read_ranges(names))
+    ranges_of_all = derived.read_ranges(names)
+    overlaps = measure_time(lambda: find_overlapping_files(new, ranges_of_all))
+    view = derived.read_snapshot(names)
     assert view is not None
     grouped = measure_time(lambda: list_increments(view))
-    opened = measure_time(lambda: messages_table(lake).snapshot().files)  # type: ignore[union-attr]
+    opened = measure_time(lambda: open_messages_table(lake).read_snapshot().files)  # type: ignore[union-attr]
     return Day(known, ranges, overlaps, last, grouped, opened)
 
 

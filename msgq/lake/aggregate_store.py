@@ -20,29 +20,29 @@ from pyarrow.dataset import field
 from pyarrow.fs import FileType
 
 from msgq.lake.batching import pack_by_size
-from msgq.lake.bronze.ranges import RANGES_SCHEMA
-from msgq.lake.delta_table import SMALL_FILE_BYTES, ConflictError, DataFile, LakeTable, is_merged
-from msgq.lake.directory import Directory
+from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
+from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, DataFile, LakeTable, is_merged_file
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION
 
 RANGES_TABLE, HOURS_TABLE = "ranges", "hours"
-_SMALL_TABLES = (RANGES_TABLE, HOURS_TABLE)  # tables of which all rows are read, again and again
+_FULLY_READ_TABLES = (RANGES_TABLE, HOURS_TABLE)  # tables of which all rows are read, again and again
 #: The column that says of which bronze file a row is.
 BRONZE_FILE_COLUMN = pa.field("bronze_file", pa.string())
 #: Files of ranges by file system and path, as this process has read them: they never change, and each batch of a stream
 #: needs all of them.
 _RANGES_BY_PATH: dict[tuple[str, str], pa.Table] = {}
 _CACHED_RANGES_MAX = 1 << 14
-_MERGED_FILE_BYTES = 64 << 20
-_REBUILT_MARK = "~"  # follows the stem in names of files that were computed again
+_MERGED_FILE_BYTES_MAX = 64 << 20
+_REBUILT_FILE_MARK = "~"  # follows the stem in names of files that were computed again
 
 
-def aggregate_table(lake: Directory, name: str) -> LakeTable:
+def open_aggregate_table(lake: LakeDirectory, name: str) -> LakeTable:
     """Return a table of the aggregate store."""
     return LakeTable(lake, f"aggregates/{AGGREGATES_VERSION}/{name}")
 
 
-def aggregate_columns(name: str) -> pa.Schema:
+def get_aggregate_columns(name: str) -> pa.Schema:
     """Return the columns of a table of aggregates."""
     return RANGES_SCHEMA if name == RANGES_TABLE else AGGREGATE_SCHEMAS[name].append(BRONZE_FILE_COLUMN)
 
@@ -52,16 +52,16 @@ def add_bronze_file_column(rows: pa.Table, bronze_file: str) -> pa.Table:
     return rows.append_column(BRONZE_FILE_COLUMN, pa.repeat(pa.scalar(bronze_file), rows.num_rows))
 
 
-def aggregate_file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
+def make_aggregate_file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
     """Return the name of a bronze file's files in the aggregate store. is_rebuilt : a unique name."""
     return (
-        f"{aggregate_file_stem(bronze_file)}{_REBUILT_MARK}{uuid4().hex[:8]}.parquet"
+        f"{make_aggregate_file_stem(bronze_file)}{_REBUILT_FILE_MARK}{uuid4().hex[:8]}.parquet"
         if is_rebuilt
-        else f"{aggregate_file_stem(bronze_file)}.parquet"
+        else f"{make_aggregate_file_stem(bronze_file)}.parquet"
     )
 
 
-def aggregate_file_stem(bronze_file: str) -> str:
+def make_aggregate_file_stem(bronze_file: str) -> str:
     """Return how the names of a bronze file's files in the aggregate store begin."""
     return bronze_file.removesuffix(".parquet").replace("date=", "").replace("size_class=", "").replace("/", "-")
 
@@ -77,71 +77,75 @@ class AggregateSnapshot:
     paths : the files of each table, below its directory; some have rows of bronze files that are gone.
     """
 
-    lake: Directory
+    lake_directory: LakeDirectory
     bronze_files: frozenset[str]
-    ranges: pa.Table
-    paths: Mapping[str, Sequence[str]]
+    row_group_ranges: pa.Table
+    paths_by_table: Mapping[str, Sequence[str]]
 
-    def files(self, name: str, bronze_files: Collection[str] | None = None) -> list[str]:
+    def list_files(self, name: str, bronze_files: Collection[str] | None = None) -> list[str]:
         """Return the files that may have rows of these bronze files; None: of all."""
-        return _select_files(self.paths[name], self.bronze_files if bronze_files is None else bronze_files)
+        return _select_aggregate_files(
+            self.paths_by_table[name], self.bronze_files if bronze_files is None else bronze_files
+        )
 
-    def read(self, name: str, bronze_files: Collection[str] | None = None) -> pa.Table:
+    def read_rows(self, name: str, bronze_files: Collection[str] | None = None) -> pa.Table:
         """Return the rows of these bronze files, with the column `bronze_file`, in this process; None: of all."""
         wanted = self.bronze_files if bronze_files is None else bronze_files
-        table, where = aggregate_table(self.lake, name), field("bronze_file").isin(sorted(wanted))
-        return table.rows(self.files(name, wanted), aggregate_columns(name), where)
+        table, where = open_aggregate_table(self.lake_directory, name), field("bronze_file").isin(sorted(wanted))
+        return table.read_rows(self.list_files(name, wanted), get_aggregate_columns(name), where)
 
 
-def bronze_file_stem(path: str) -> str:
+def get_bronze_file_stem(path: str) -> str:
     """Return the stem of the bronze file that a file is of."""
-    return path.removesuffix(".parquet").partition(_REBUILT_MARK)[0]
+    return path.removesuffix(".parquet").partition(_REBUILT_FILE_MARK)[0]
 
 
-def _select_files(paths: Iterable[str], bronze_files: Iterable[str]) -> list[str]:
+def _select_aggregate_files(paths: Iterable[str], bronze_files: Iterable[str]) -> list[str]:
     """Return the files of a table that may have rows of bronze files: their own files, and merged files."""
-    stems = set(map(aggregate_file_stem, bronze_files))
-    return [path for path in paths if is_merged(path) or bronze_file_stem(path) in stems]
+    stems = set(map(make_aggregate_file_stem, bronze_files))
+    return [path for path in paths if is_merged_file(path) or get_bronze_file_stem(path) in stems]
 
 
 class AggregateStore:
     """The partial aggregates of a lake. For one thread at a time."""
 
-    def __init__(self, lake: Directory) -> None:
+    def __init__(self, lake: LakeDirectory) -> None:
         self._lake = lake
-        self.tables = {name: aggregate_table(lake, name) for name in (*AGGREGATE_SCHEMAS, RANGES_TABLE)}
+        self.tables = {name: open_aggregate_table(lake, name) for name in (*AGGREGATE_SCHEMAS, RANGES_TABLE)}
 
-    def ranges(self, bronze_files: Collection[str]) -> pa.Table:
+    def read_ranges(self, bronze_files: Collection[str]) -> pa.Table:
         """Return the ranges of these bronze files, as far as they are there: `RANGES_SCHEMA`."""
         table = self.tables[RANGES_TABLE]
-        snapshot = table.snapshot()
-        paths = [] if snapshot is None else _select_files(snapshot.files, bronze_files)
-        files = [self._read_ranges_file(table.path(path)) for path in paths]
+        snapshot = table.read_snapshot()
+        paths = [] if snapshot is None else _select_aggregate_files(snapshot.files_by_path, bronze_files)
+        files = [self._read_ranges_file(table.resolve_file_path(path)) for path in paths]
         ranges = pa.concat_tables([RANGES_SCHEMA.empty_table(), *files])
         return ranges.filter(pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string())))
 
-    def snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
+    def read_snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
         """Return the tables as they are, if they have all of these bronze files; else None."""
-        ranges = self.ranges(bronze_files)
+        ranges = self.read_ranges(bronze_files)
         if set(bronze_files) - set(ranges.column("bronze_file").unique().to_pylist()):
             return None
-        snapshots = {name: table.snapshot() for name, table in self.tables.items()}
-        paths = {name: [] if snapshot is None else list(snapshot.files) for name, snapshot in snapshots.items()}
+        snapshots = {name: table.read_snapshot() for name, table in self.tables.items()}
+        paths = {name: [] if snapshot is None else list(snapshot.files_by_path) for name, snapshot in snapshots.items()}
         return AggregateSnapshot(self._lake, frozenset(bronze_files), ranges, paths)
 
-    def find_missing(self, bronze_files: Collection[str]) -> set[str]:
+    def find_missing_aggregates(self, bronze_files: Collection[str]) -> set[str]:
         """Return those of these bronze files whose aggregates are not committed."""
-        return set(bronze_files) - set(self.ranges(bronze_files).column("bronze_file").unique().to_pylist())
+        return set(bronze_files) - set(self.read_ranges(bronze_files).column("bronze_file").unique().to_pylist())
 
-    def find_uncommitted(self, bronze_files: Iterable[str]) -> tuple[dict[str, list[DataFile]], list[str]]:
+    def find_uncommitted_files(self, bronze_files: Iterable[str]) -> tuple[dict[str, list[DataFile]], list[str]]:
         """Return files that workers wrote with these bronze files, by table; and bronze files without such files."""
-        names = {name: set(self._lake.list_names(table.place, FileType.File)) for name, table in self.tables.items()}
+        names = {
+            name: set(self._lake.list_entry_names(table.place, FileType.File)) for name, table in self.tables.items()
+        }
         files: dict[str, list[DataFile]] = {}
         without_files = []
         for bronze_file in bronze_files:
-            path = aggregate_file_name(bronze_file)
+            path = make_aggregate_file_name(bronze_file)
             written = [name for name in self.tables if path in names[name]] if path in names[RANGES_TABLE] else []
-            complete = {name: file for name in written if (file := self._open_file(name, path))}
+            complete = {name: file for name in written if (file := self._describe_aggregate_file(name, path))}
             if not written or len(complete) < len(written):
                 without_files.append(bronze_file)
                 continue
@@ -149,15 +153,17 @@ class AggregateStore:
                 files.setdefault(name, []).append(file)
         return files, without_files
 
-    def _open_file(self, name: str, path: str) -> DataFile | None:
+    def _describe_aggregate_file(self, name: str, path: str) -> DataFile | None:
         """Return a file of a table; None: it cannot be read, as a power failure leaves some that were not committed."""
         table = self.tables[name]
         try:
-            return table.file(path, pq.read_metadata(table.path(path), filesystem=self._lake.files))
+            return table.describe_file(
+                path, pq.read_metadata(table.resolve_file_path(path), filesystem=self._lake.files)
+            )
         except (pa.ArrowInvalid, OSError):
             return None
 
-    def add(self, files: Mapping[str, Sequence[DataFile]], bronze_files: Collection[str]) -> None:
+    def commit_files(self, files: Mapping[str, Sequence[DataFile]], bronze_files: Collection[str]) -> None:
         """Commit files that workers wrote of these bronze files, but for what is there; those of ranges last.
 
         Raises
@@ -165,23 +171,25 @@ class AggregateStore:
         RecordingError : a table cannot be written.
         """
         for name in self.tables:
-            self._add_to_table(name, files.get(name, ()), bronze_files)
+            self._commit_to_table(name, files.get(name, ()), bronze_files)
 
-    def _add_to_table(self, name: str, files: Sequence[DataFile], bronze_files: Collection[str]) -> None:
-        table, columns = self.tables[name], aggregate_columns(name)
+    def _commit_to_table(self, name: str, files: Sequence[DataFile], bronze_files: Collection[str]) -> None:
+        table, columns = self.tables[name], get_aggregate_columns(name)
         while True:
-            base = table.snapshot()  # before what follows: of whatever happens from here on, `commit` knows
-            missing = set(map(aggregate_file_stem, self.find_missing(bronze_files)))
-            present = set() if base is None else {bronze_file_stem(path) for path in base.files}
-            new = [file for file in files if (stem := bronze_file_stem(file.path)) in missing and stem not in present]
+            base = table.read_snapshot()  # before what follows: of whatever happens from here on, `commit` knows
+            missing = set(map(make_aggregate_file_stem, self.find_missing_aggregates(bronze_files)))
+            present = set() if base is None else {get_bronze_file_stem(path) for path in base.files_by_path}
+            new = [
+                file for file in files if (stem := get_bronze_file_stem(file.path)) in missing and stem not in present
+            ]
             if base is not None and not new:
                 return
-            merged, small = table.merge_small_files(base, columns) if name in _SMALL_TABLES else ([], [])
-            with suppress(ConflictError):
-                table.commit(base, columns, [*new, *merged], small)
+            merged, small = table.merge_small_files(base, columns) if name in _FULLY_READ_TABLES else ([], [])
+            with suppress(CommitConflictError):
+                table.commit_files(base, columns, [*new, *merged], small)
                 return
 
-    def compact(self, bronze_files: Callable[[], Collection[str]]) -> None:
+    def compact_tables(self, bronze_files: Callable[[], Collection[str]]) -> None:
         """Put small files together, and remove rows of removed bronze files.
 
         bronze_files : returns those that there are.
@@ -194,35 +202,39 @@ class AggregateStore:
             self._compact_table(name, bronze_files)
 
     def _compact_table(self, name: str, bronze_files: Callable[[], Collection[str]]) -> None:
-        table, columns = self.tables[name], aggregate_columns(name)
-        while (base := table.snapshot()) is not None:
+        table, columns = self.tables[name], get_aggregate_columns(name)
+        while (base := table.read_snapshot()) is not None:
             current = set(
                 bronze_files()
             )  # after the snapshot: what that has of others is of bronze files that are gone
-            stems = set(map(aggregate_file_stem, current))
-            removed = [path for path in base.files if not is_merged(path) and bronze_file_stem(path) not in stems]
+            stems = set(map(make_aggregate_file_stem, current))
+            removed = [
+                path
+                for path in base.files_by_path
+                if not is_merged_file(path) and get_bronze_file_stem(path) not in stems
+            ]
             whole = set(
-                map(aggregate_file_stem, current - self.find_missing(current))
+                map(make_aggregate_file_stem, current - self.find_missing_aggregates(current))
             )  # of others somebody may look for files by their names
             small = [
                 file
-                for file in base.files.values()
-                if bronze_file_stem(file.path) in whole and file.size < SMALL_FILE_BYTES
+                for file in base.files_by_path.values()
+                if get_bronze_file_stem(file.path) in whole and file.size_bytes < SMALL_FILE_BYTES
             ]
-            merged = [file for file in base.files.values() if is_merged(file.path)]
+            merged = [file for file in base.files_by_path.values() if is_merged_file(file.path)]
             stale = [file for file in merged if self._read_bronze_files(table, file) - current]
-            ripe = stale + [file for file in small + merged if file.size < SMALL_FILE_BYTES and file not in stale]
-            packs = pack_by_size(((file, file.size) for file in ripe), _MERGED_FILE_BYTES)
+            ripe = stale + [file for file in small + merged if file.size_bytes < SMALL_FILE_BYTES and file not in stale]
+            packs = pack_by_size(((file, file.size_bytes) for file in ripe), _MERGED_FILE_BYTES_MAX)
             groups = [[file.path for file in pack] for pack in packs if len(pack) > 1 or pack[0] in stale]
             if not removed and not groups:
                 return
-            add = [table.merge(group, columns, field("bronze_file").isin(sorted(current))) for group in groups]
-            with suppress(ConflictError):
-                table.commit(base, columns, add, [*removed, *(path for group in groups for path in group)])
+            add = [table.merge_files(group, columns, field("bronze_file").isin(sorted(current))) for group in groups]
+            with suppress(CommitConflictError):
+                table.commit_files(base, columns, add, [*removed, *(path for group in groups for path in group)])
                 return
 
     def _read_bronze_files(self, table: LakeTable, file: DataFile) -> set[str]:
-        rows = pq.read_table(table.path(file.path), columns=["bronze_file"], filesystem=self._lake.files)
+        rows = pq.read_table(table.resolve_file_path(file.path), columns=["bronze_file"], filesystem=self._lake.files)
         return set(rows.column("bronze_file").unique().to_pylist())
 
     def _read_ranges_file(self, path: str) -> pa.Table:

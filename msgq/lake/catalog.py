@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from msgq.lake.delta_table import LakeTable, has_table, list_table_paths
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 
 _SHOWN_ENDPOINTS_MAX = 3  # of a table of silver
 _INTERNAL_TABLES = ("ingested_files", "schemas", "silver_manifest")
@@ -63,19 +63,19 @@ class TableInfo:
     description: str
 
 
-def is_lake(directory: Directory) -> bool:
+def is_lake_directory(directory: LakeDirectory) -> bool:
     """Return whether a directory is a lake."""
     return has_table(directory, "messages")
 
 
-def quote_name(name: str) -> str:
+def quote_sql_name(name: str) -> str:
     """Return a name as SQL takes it, whatever is in it: in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def list_tables(directory: Directory) -> list[TableInfo]:
+def list_tables(directory: LakeDirectory) -> list[TableInfo]:
     """Return the tables of a lake: messages, what is decoded, gold, and behind them those of the lake itself."""
-    endpoints = _endpoints_by_table(directory)
+    endpoints = _group_endpoints_by_table(directory)
     tables = [info for place in list_table_paths(directory) if (info := _describe_table(directory, place, endpoints))]
     order = ("messages", "read_errors", "decode_errors", "silver", "gold", "aggregates")
 
@@ -86,27 +86,27 @@ def list_tables(directory: Directory) -> list[TableInfo]:
     return sorted(tables, key=rank)
 
 
-def _endpoints_by_table(directory: Directory) -> dict[str, list[str]]:
+def _group_endpoints_by_table(directory: LakeDirectory) -> dict[str, list[str]]:
     """Return the endpoints that have rows in each table of silver."""
-    manifest = LakeTable(directory, "silver_manifest").snapshot()
+    manifest = LakeTable(directory, "silver_manifest").read_snapshot()
     endpoints: dict[str, set[str]] = defaultdict(set)
     if manifest is not None:
-        rows = manifest.read(["table_name", "endpoint"], pc.field("endpoint").is_valid())
+        rows = manifest.read_rows(["table_name", "endpoint"], pc.field("endpoint").is_valid())
         for row in rows.group_by(["table_name", "endpoint"]).aggregate([]).to_pylist():
             endpoints[row["table_name"]].add(row["endpoint"])
     return {table: sorted(names) for table, names in endpoints.items()}
 
 
-def _describe_table(directory: Directory, place: str, endpoints: dict[str, list[str]]) -> TableInfo | None:
-    snapshot = LakeTable(directory, place).snapshot()
+def _describe_table(directory: LakeDirectory, place: str, endpoints: dict[str, list[str]]) -> TableInfo | None:
+    snapshot = LakeTable(directory, place).read_snapshot()
     if snapshot is None:
         return None
-    files = snapshot.files.values()
-    rows, size = sum(file.rows for file in files), sum(file.size for file in files)
+    files = snapshot.files_by_path.values()
+    rows, size = sum(file.row_count for file in files), sum(file.size_bytes for file in files)
     folder, directory_name = place.partition("/")[0], place.rpartition("/")[2]
     if folder == "silver":
         names = endpoints.get(directory_name, [])
-        name, description = f"silver_{names[0]}" if names else "", f"a value of a message of {_shorten_names(names)}"
+        name, description = f"silver_{names[0]}" if names else "", f"a value of a message of {_join_first_names(names)}"
     elif folder == "aggregates":
         name, description = "", "partial aggregates of a file of messages, of which gold is made"
     else:
@@ -115,6 +115,6 @@ def _describe_table(directory: Directory, place: str, endpoints: dict[str, list[
     return TableInfo(name, place, rows, len(files), size, snapshot.version, description)
 
 
-def _shorten_names(names: list[str]) -> str:
+def _join_first_names(names: list[str]) -> str:
     hidden = len(names) - _SHOWN_ENDPOINTS_MAX
     return ", ".join(names[:_SHOWN_ENDPOINTS_MAX]) + (f" and {hidden} more" if hidden > 0 else "")

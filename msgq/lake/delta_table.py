@@ -39,25 +39,31 @@ from pyarrow.dataset import dataset
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.lake.directory import FILE_URI_PREFIX, Directory
+from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory
 
-_APPLICATION_ID = "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
-_LOG_DIRECTORY = "_delta_log"
-_UNSUPPORTED_PATH = re.compile(r"\\|%[0-9A-Fa-f]{2}")  # in paths of a disk: delta-rs takes them for something else
+_TRANSACTION_APPLICATION_ID = (
+    "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
+)
+_DELTA_LOG_DIRECTORY = "_delta_log"
+_UNSUPPORTED_PATH_PATTERN = re.compile(
+    r"\\|%[0-9A-Fa-f]{2}"
+)  # in paths of a disk: delta-rs takes them for something else
 #: A file of less may be put together with others.
 SMALL_FILE_BYTES = 1 << 20
 _SMALL_FILES_MAX = 64  # that are left beside each other
-_MERGED_PREFIX = "merged-"
+_MERGED_FILE_PREFIX = "merged-"
 _ZSTD_LEVEL = 9  # of zstd: they are small, and are read more often than written
 #: What delta-rs does behind a commit may fail, which would look as if the commit had: checkpoints are made here.
-_NO_COMMIT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_CHECKPOINT_VERSIONS = 100  # versions from one checkpoint to the next
-_UNSYNCED_ENTRIES_MAX = 3  # writers in a row that have committed, and were stopped before the disk had their entries
-_SYNC_THREADS = 8  # at a time: a disk writes them together
+_NO_POST_COMMIT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_VERSIONS_PER_CHECKPOINT = 100  # versions from one checkpoint to the next
+_UNSYNCED_LOG_ENTRIES_MAX = (
+    3  # writers in a row that have committed, and were stopped before the disk had their entries
+)
+_SYNC_THREADS_MAX = 8  # at a time: a disk writes them together
 _ROW_GROUP_ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
 
 
-class ConflictError(RecordingError):
+class CommitConflictError(RecordingError):
     """Somebody else has written the table since the snapshot on which a commit rests: look again, and try again."""
 
 
@@ -74,9 +80,9 @@ class DataFile:
     """
 
     path: str
-    size: int
-    partition: Mapping[str, str | None]
-    rows: int
+    size_bytes: int
+    partition_values: Mapping[str, str | None]
+    row_count: int
 
 
 class TableSnapshot:
@@ -97,7 +103,7 @@ class TableSnapshot:
         return pa.schema(self._delta.schema().to_arrow())
 
     @cached_property
-    def files(self) -> dict[str, DataFile]:
+    def files_by_path(self) -> dict[str, DataFile]:
         """Return the files by their paths."""
         adds = pa.table(self._delta.get_add_actions(flatten=True))
         names = [name for name in adds.column_names if name.startswith("partition.")]
@@ -106,34 +112,34 @@ class TableSnapshot:
             row["path"]: DataFile(
                 row["path"],
                 row["size_bytes"],
-                {name.removeprefix("partition."): _optional_text(row[name]) for name in names},
+                {name.removeprefix("partition."): _format_optional_text(row[name]) for name in names},
                 row["num_records"] or 0,
             )
             for row in actions
         }
 
-    def dataset(self) -> ds.Dataset:
+    def open_dataset(self) -> ds.Dataset:
         """Return the rows, to be read piece by piece; also DuckDB's and Polars' way to them."""
         # Not by delta-rs' own file system, which is Python's: a thread of Arrow that gives a file back while Python is
         # ending aborts the process.
         rows: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
         return rows
 
-    def read(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
+    def read_rows(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
         """Return the rows, in this process: for small tables. where : an expression of `pyarrow.dataset.field`."""
-        return self.dataset().to_table(columns=columns, filter=where)
+        return self.open_dataset().to_table(columns=columns, filter=where)
 
     @property
     def commit_number(self) -> int:
         """Return how many commits of ours there were, what was compacted aside; -1: none."""
-        number = self._delta.transaction_version(_APPLICATION_ID)
+        number = self._delta.transaction_version(_TRANSACTION_APPLICATION_ID)
         return -1 if number is None else number
 
 
 class LakeTable:
     """A table that may not exist yet. For one thread at a time."""
 
-    def __init__(self, lake: Directory, place: str, partitions: Sequence[str] = ()) -> None:
+    def __init__(self, lake: LakeDirectory, place: str, partitions: Sequence[str] = ()) -> None:
         """Look at a table.
 
         Parameters
@@ -149,14 +155,14 @@ class LakeTable:
         self._is_local = isinstance(lake.files, LocalFileSystem)
         self._uri = f"{lake.uri}/{place}"
         if self._is_local:
-            path = lake.path(place)
-            if unsupported := _UNSUPPORTED_PATH.search(path):
+            path = lake.resolve_path(place)
+            if unsupported := _UNSUPPORTED_PATH_PATTERN.search(path):
                 raise InvalidValueError(
                     f"a lake cannot lie in {lake.root}: {unsupported[0]!r} is in its path; rename that"
                 )
             self._uri = f"{FILE_URI_PREFIX}{quote(path)}"
 
-    def snapshot(self, version: int | None = None) -> TableSnapshot | None:
+    def read_snapshot(self, version: int | None = None) -> TableSnapshot | None:
         """Return the table as it is now, or as it was in a version; None: there is none.
 
         Raises
@@ -164,94 +170,100 @@ class LakeTable:
         RecordingError : there is no such version any more, or its log cannot be read.
         """
         try:
-            return self._open_snapshot(DeltaTable(self._uri, version=version))
+            return self._wrap_delta_table(DeltaTable(self._uri, version=version))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            if self._remove_torn_entry():
-                return self.snapshot(version)
+            if self._remove_torn_log_entry():
+                return self.read_snapshot(version)
             wanted = ""
             if version is not None:
-                wanted, newest = f" in version {version}", self.snapshot()
+                wanted, newest = f" in version {version}", self.read_snapshot()
                 if newest is not None and newest.version < version:
                     raise RecordingError(
-                        f"the table {self._location} has versions until {newest.version} only"
+                        f"the table {self._table_path} has versions until {newest.version} only"
                     ) from None
-            raise RecordingError(f"cannot read the table {self._location}{wanted}: {_first_line(error)}") from None
+            raise RecordingError(
+                f"cannot read the table {self._table_path}{wanted}: {_get_first_line(error)}"
+            ) from None
 
-    def _open_snapshot(self, delta: DeltaTable) -> TableSnapshot:
-        return TableSnapshot(delta, SubTreeFileSystem(self._location, self.lake.files))
+    def _wrap_delta_table(self, delta: DeltaTable) -> TableSnapshot:
+        return TableSnapshot(delta, SubTreeFileSystem(self._table_path, self.lake.files))
 
-    def _remove_torn_entry(self) -> bool:
+    def _remove_torn_log_entry(self) -> bool:
         """Remove the newest entry of the log, if a power failure has left it empty: nobody was told that it counts."""
         with suppress(OSError):  # it is not ours
             entries = self._list_log_entries() if self._is_local else []
-            if entries and not os.path.getsize(newest := self.path(entries[-1])):
+            if entries and not os.path.getsize(newest := self.resolve_file_path(entries[-1])):
                 os.remove(newest)
                 return True
         return False
 
     def _list_log_entries(self) -> list[str]:
-        names = self.lake.list_names(f"{self.place}/{_LOG_DIRECTORY}", FileType.File)
-        return [f"{_LOG_DIRECTORY}/{name}" for name in names if name.endswith(".json")]
+        names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
+        return [f"{_DELTA_LOG_DIRECTORY}/{name}" for name in names if name.endswith(".json")]
 
     @property
-    def _location(self) -> str:
-        return self.lake.path(self.place)
+    def _table_path(self) -> str:
+        return self.lake.resolve_path(self.place)
 
-    def path(self, path: str) -> str:
+    def resolve_file_path(self, path: str) -> str:
         """Return where a file of it lies, as the lake's file system knows it."""
-        return self.lake.path(f"{self.place}/{path}")
+        return self.lake.resolve_path(f"{self.place}/{path}")
 
-    def file(self, path: str, about: pq.FileMetaData) -> DataFile:
+    def describe_file(self, path: str, about: pq.FileMetaData) -> DataFile:
         """Return a file that was written below the table's directory. about : of the file."""
-        info = self.lake.files.get_file_info(self.path(path))
+        info = self.lake.files.get_file_info(self.resolve_file_path(path))
         parted = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
         return DataFile(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows)
 
-    def write(self, path: str, rows: pa.Table) -> DataFile:
+    def write_file(self, path: str, rows: pa.Table) -> DataFile:
         """Write a file below the table's directory, which is not of the table yet."""
-        self.lake.files.create_dir(self.path(path).rpartition("/")[0])
+        self.lake.files.create_dir(self.resolve_file_path(path).rpartition("/")[0])
         about: list[pq.FileMetaData] = []
-        options = _parquet_options(rows.schema) | {"metadata_collector": about}
-        pq.write_table(rows, self.path(path), filesystem=self.lake.files, **options)
-        return self.file(path, about[0])
+        options = _choose_parquet_options(rows.schema) | {"metadata_collector": about}
+        pq.write_table(rows, self.resolve_file_path(path), filesystem=self.lake.files, **options)
+        return self.describe_file(path, about[0])
 
     def append_rows(self, rows: pa.Table) -> None:
         """Add rows that are right whoever else writes. Raises RecordingError where the table cannot be written."""
-        file = self.write(f"{uuid4().hex}.parquet", rows)
+        file = self.write_file(f"{uuid4().hex}.parquet", rows)
         while True:
-            base = self.snapshot()
+            base = self.read_snapshot()
             merged, small = self.merge_small_files(base, rows.schema)
-            with suppress(ConflictError):
-                self.commit(base, rows.schema, [file, *merged], small)
+            with suppress(CommitConflictError):
+                self.commit_files(base, rows.schema, [file, *merged], small)
                 return
 
     def merge_small_files(self, base: TableSnapshot | None, columns: pa.Schema) -> tuple[list[DataFile], list[str]]:
         """Return a file in place of small ones, and those, where a snapshot has many; for tables without partitions."""
-        small = [] if base is None else [file.path for file in base.files.values() if file.size < SMALL_FILE_BYTES]
+        small = (
+            []
+            if base is None
+            else [file.path for file in base.files_by_path.values() if file.size_bytes < SMALL_FILE_BYTES]
+        )
         if len(small) < _SMALL_FILES_MAX:
             return [], []
-        return [self.merge(small, columns)], small
+        return [self.merge_files(small, columns)], small
 
-    def merge(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> DataFile:
+    def merge_files(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> DataFile:
         """Write a file with the rows of others, which is not of the table yet. where : which rows; None: all."""
-        return self.write(f"{_MERGED_PREFIX}{uuid4().hex}.parquet", self.rows(paths, columns, where))
+        return self.write_file(f"{_MERGED_FILE_PREFIX}{uuid4().hex}.parquet", self.read_rows(paths, columns, where))
 
-    def rows(
+    def read_rows(
         self, paths: Iterable[str], columns: pa.Schema, where: Any = None, names: Sequence[str] | None = None
     ) -> pa.Table:
         """Return the rows of files below its directory, in this process.
 
         columns : that they have. where : which rows, by these; None: all. names : of the columns; None: all.
         """
-        places = [self.path(path) for path in paths]
+        places = [self.resolve_file_path(path) for path in paths]
         if not places:
             return columns.empty_table().select(names or columns.names)
         source = dataset(places, schema=columns, format="parquet", filesystem=self.lake.files)
         return source.to_table(columns=names, filter=where)
 
-    def commit(
+    def commit_files(
         self,
         base: TableSnapshot | None,
         columns: pa.Schema,
@@ -274,114 +286,124 @@ class LakeTable:
         RecordingError : the table cannot be written.
         """
         add = list(add)
-        self.sync(file.path for file in add)
-        removed = [] if base is None else list(base.files if remove is None else remove)
-        self._commit(base, columns, add, removed, remove is None)
+        self.sync_files(file.path for file in add)
+        removed = [] if base is None else list(base.files_by_path if remove is None else remove)
+        self._write_commit(base, columns, add, removed, remove is None)
         # Others may have committed before, on which this rests, and may not have come to this yet.
-        since = f"{_LOG_DIRECTORY}/{max(0, (0 if base is None else base.version) - _UNSYNCED_ENTRIES_MAX):020}.json"
-        self.sync(entry for entry in self._list_log_entries() if entry >= since)
+        since = f"{_DELTA_LOG_DIRECTORY}/{max(0, (0 if base is None else base.version) - _UNSYNCED_LOG_ENTRIES_MAX):020}.json"
+        self.sync_files(entry for entry in self._list_log_entries() if entry >= since)
 
-    def sync(self, paths: Iterable[str]) -> None:
+    def sync_files(self, paths: Iterable[str]) -> None:
         """Have the disk write files, and the names of all folders on the way, so that a power failure spares them."""
         if not self._is_local:
             return
         places = set()
         for path in paths:
-            place = self.path(path)
+            place = self.resolve_file_path(path)
             while len(place) > len(self.lake.root):
                 places.add(place)
                 place = place.rpartition("/")[0]
             places |= {place, os.path.dirname(place)}  # which has the lake's own name
-        with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+        with ThreadPoolExecutor(_SYNC_THREADS_MAX) as pool:
             list(pool.map(_sync_file, places))
 
-    def _commit(
+    def _write_commit(
         self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str], replaces_all: bool
     ) -> None:
         schema = Schema.from_arrow(columns)
         how: dict[str, Any] = {
             "commit_properties": CommitProperties(
-                app_transactions=[Transaction(_APPLICATION_ID, 0 if base is None else base.commit_number + 1)]
+                app_transactions=[
+                    Transaction(_TRANSACTION_APPLICATION_ID, 0 if base is None else base.commit_number + 1)
+                ]
             ),
-            "post_commithook_properties": _NO_COMMIT_HOOKS,
+            "post_commithook_properties": _NO_POST_COMMIT_HOOKS,
         }
         try:
             if base is None:
-                adds = list(map(_add_action, add))
+                adds = list(map(_make_add_action, add))
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
-            present = {} if replaces_all else base.files
-            actions: list[AddAction | RemoveAction] = [_add_action(file) for file in add if file.path not in present]
-            actions += [_remove_action(present[path]) for path in remove if path in present]
-            delta = base._delta if replaces_all else self._with_columns(base, schema)
+            present = {} if replaces_all else base.files_by_path
+            actions: list[AddAction | RemoveAction] = [
+                _make_add_action(file) for file in add if file.path not in present
+            ]
+            actions += [_make_remove_action(present[path]) for path in remove if path in present]
+            delta = base._delta if replaces_all else self._add_missing_columns(base, schema)
             mode = "overwrite" if replaces_all else "append"
             delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
         except (DeltaError, OSError) as error:
             self._resolve_failed_commit(base, add, remove, error)
             return
-        if (delta.version() + 1) % _CHECKPOINT_VERSIONS == 0:
+        if (delta.version() + 1) % _VERSIONS_PER_CHECKPOINT == 0:
             with suppress(DeltaError, OSError):  # the commit counts without it
-                self._checkpoint(DeltaTable(self._uri))
+                self._write_checkpoint(DeltaTable(self._uri))
 
     def _resolve_failed_commit(
         self, base: TableSnapshot | None, add: list[DataFile], remove: list[str], error: Exception
     ) -> None:
         """Say what a commit that raised has come to; nothing, if it counts: an answer may be lost on its way."""
-        now = self.snapshot()
+        now = self.read_snapshot()
         if now is None or (base is not None and now.version == base.version):
-            raise RecordingError(f"cannot write the table {self._location}: {_first_line(error)}") from None
-        if not (add and {file.path for file in add} <= set(now.files) and now.files.keys().isdisjoint(remove)):
-            raise ConflictError(f"somebody else has written the table {self._location} at the same time") from None
+            raise RecordingError(f"cannot write the table {self._table_path}: {_get_first_line(error)}") from None
+        if not (
+            add
+            and {file.path for file in add} <= set(now.files_by_path)
+            and now.files_by_path.keys().isdisjoint(remove)
+        ):
+            raise CommitConflictError(
+                f"somebody else has written the table {self._table_path} at the same time"
+            ) from None
 
-    def _checkpoint(self, delta: DeltaTable) -> None:
+    def _write_checkpoint(self, delta: DeltaTable) -> None:
         """Write all that counts into one file, so that readers need not open each entry of the log."""
         delta.create_checkpoint()
-        names = self.lake.list_names(f"{self.place}/{_LOG_DIRECTORY}", FileType.File)
+        names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
         made = (name for name in names if name.startswith((f"{delta.version():020}.checkpoint", "_last_checkpoint")))
-        self.sync(f"{_LOG_DIRECTORY}/{name}" for name in made)
+        self.sync_files(f"{_DELTA_LOG_DIRECTORY}/{name}" for name in made)
 
     def vacuum(self, retain_hours: int) -> None:
         """Remove files that no snapshot of the last hours names, and entries of the log that nobody needs.
 
         Snapshots older than that lose their files, and so do writers that have not committed files as old.
         """
-        snapshot = self.snapshot()
+        snapshot = self.read_snapshot()
         if snapshot is None:
             return
         snapshot._delta.vacuum(
             retain_hours,
             dry_run=False,
             enforce_retention_duration=False,
-            post_commithook_properties=_NO_COMMIT_HOOKS,
+            post_commithook_properties=_NO_POST_COMMIT_HOOKS,
             full=True,
         )
-        self.sync(self._list_log_entries()[-_UNSYNCED_ENTRIES_MAX:])
+        self.sync_files(self._list_log_entries()[-_UNSYNCED_LOG_ENTRIES_MAX:])
         delta = DeltaTable(self._uri)
-        self._checkpoint(delta)  # which the disk must have before the entries go
+        self._write_checkpoint(delta)  # which the disk must have before the entries go
         delta.cleanup_metadata()
 
-    def _with_columns(self, base: TableSnapshot, schema: Schema) -> DeltaTable:
+    def _add_missing_columns(self, base: TableSnapshot, schema: Schema) -> DeltaTable:
         """Return the table of a snapshot, with the columns that it does not have yet."""
         missing = [field for field in schema.fields if field.name not in base.columns.names]
         if not missing:
             return base._delta
         delta = DeltaTable(self._uri, version=base.version)
-        delta.alter.add_columns(missing, post_commithook_properties=_NO_COMMIT_HOOKS)
-        grown = self._open_snapshot(DeltaTable(self._uri))
+        delta.alter.add_columns(missing, post_commithook_properties=_NO_POST_COMMIT_HOOKS)
+        grown = self._wrap_delta_table(DeltaTable(self._uri))
         if grown.commit_number != base.commit_number:
-            raise ConflictError(f"somebody else has written the table {self._location} at the same time")
+            raise CommitConflictError(f"somebody else has written the table {self._table_path} at the same time")
         return grown._delta
 
 
-def has_table(lake: Directory, place: str) -> bool:
+def has_table(lake: LakeDirectory, place: str) -> bool:
     """Return whether there is a table in a place."""
-    return lake.has(f"{place}/{_LOG_DIRECTORY}")
+    return lake.has_entry(f"{place}/{_DELTA_LOG_DIRECTORY}")
 
 
-def list_table_paths(lake: Directory, below: str = "") -> list[str]:
+def list_table_paths(lake: LakeDirectory, below: str = "") -> list[str]:
     """Return where all tables of a lake are."""
     places = []
-    for name in lake.list_names(below, FileType.Directory):
+    for name in lake.list_entry_names(below, FileType.Directory):
         place = f"{below}/{name}".lstrip("/")
         if has_table(lake, place):
             places.append(place)
@@ -398,16 +420,16 @@ def _sync_file(place: str) -> None:
         os.close(descriptor)
 
 
-def is_merged(path: str) -> bool:
+def is_merged_file(path: str) -> bool:
     """Return whether a file has the rows of several."""
-    return path.startswith(_MERGED_PREFIX)
+    return path.startswith(_MERGED_FILE_PREFIX)
 
 
-def _first_line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _parquet_options(columns: pa.Schema) -> dict[str, Any]:
+def _choose_parquet_options(columns: pa.Schema) -> dict[str, Any]:
     """Return how a table is written small: times by their differences, what is there again and again once."""
     times = [field.name for field in columns if field.name.endswith("time")]
     lists = [leaf for field in columns if pa.types.is_list(field.type) for leaf in _list_leaf_columns(field)]
@@ -430,15 +452,17 @@ def _list_leaf_columns(column: pa.Field) -> list[str]:
     return [f"{column.name}.list.element{name}" for name in names]
 
 
-def _optional_text(value: Any) -> str | None:
+def _format_optional_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _add_action(file: DataFile) -> AddAction:
+def _make_add_action(file: DataFile) -> AddAction:
     now = time.time_ns() // 1_000_000
-    return AddAction(file.path, file.size, dict(file.partition), now, True, json.dumps({"numRecords": file.rows}))
+    return AddAction(
+        file.path, file.size_bytes, dict(file.partition_values), now, True, json.dumps({"numRecords": file.row_count})
+    )
 
 
-def _remove_action(file: DataFile) -> RemoveAction:
+def _make_remove_action(file: DataFile) -> RemoveAction:
     now = time.time_ns() // 1_000_000
-    return RemoveAction(file.path, True, now, file.size, dict(file.partition))
+    return RemoveAction(file.path, True, now, file.size_bytes, dict(file.partition_values))

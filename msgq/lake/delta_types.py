@@ -5,21 +5,21 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as kinds
 
-_UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
+_SIGNED_TYPE_BY_BITS = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
 
-def delta_type(arrow_type: pa.DataType) -> pa.DataType:
+def convert_to_delta_type(arrow_type: pa.DataType) -> pa.DataType:
     """Return the type that Spark and Delta have for the same values: signed numbers that have room, lists of any
     length, times of UTC, and nanoseconds as numbers, as times there have microseconds.
     """
     if kinds.is_struct(arrow_type):
-        return pa.struct([field.with_type(delta_type(field.type)) for field in arrow_type])
+        return pa.struct([field.with_type(convert_to_delta_type(field.type)) for field in arrow_type])
     if kinds.is_list(arrow_type) or kinds.is_fixed_size_list(arrow_type):
-        return pa.list_(delta_type(arrow_type.value_type))
+        return pa.list_(convert_to_delta_type(arrow_type.value_type))
     if kinds.is_fixed_size_binary(arrow_type):
         return pa.binary()
     if kinds.is_unsigned_integer(arrow_type):
-        return _UNSIGNED[arrow_type.bit_width]
+        return _SIGNED_TYPE_BY_BITS[arrow_type.bit_width]
     if kinds.is_duration(arrow_type) or (kinds.is_timestamp(arrow_type) and arrow_type.unit == "ns"):
         return pa.int64()
     if kinds.is_timestamp(arrow_type) and arrow_type.tz is not None:

@@ -11,38 +11,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.lake.batching import combine_batches
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 
 #: What is known of a run: its file, and the first column of the order in its first row.
-RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64())])
-_RUN_ROWS = 512 << 10
-_RUN_BYTES = 64 << 20  # of payloads
-_BATCH_BYTES = 1 << 20  # of a run in the memory of who merges; or one row
+SORTED_RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64())])
+_SORTED_RUN_ROWS = 512 << 10
+_SORTED_RUN_BYTES = 64 << 20  # of payloads
+_RUN_BATCH_BYTES = 1 << 20  # of a run in the memory of who merges; or one row
 _Row = dict[str, Any]
 
 
 def write_sorted_runs(
-    batches: Iterable[pa.RecordBatch], order: Sequence[str], lake: Directory, place: str
+    batches: Iterable[pa.RecordBatch], order: Sequence[str], lake: LakeDirectory, place: str
 ) -> Iterator[pa.RecordBatch]:
-    """Write rows with a column `data` as some runs; give their `RUN_SCHEMA`s. place : the directory for them."""
-    for rows in combine_batches(batches, _RUN_ROWS, _RUN_BYTES):
-        yield _write_run(rows, order, lake, place)
+    """Write rows with a column `data` as some runs; give their `SORTED_RUN_SCHEMA`s. place : the directory for them."""
+    for rows in combine_batches(batches, _SORTED_RUN_ROWS, _SORTED_RUN_BYTES):
+        yield _write_sorted_run(rows, order, lake, place)
 
 
-def _write_run(rows: pa.Table, order: Sequence[str], lake: Directory, place: str) -> pa.RecordBatch:
+def _write_sorted_run(rows: pa.Table, order: Sequence[str], lake: LakeDirectory, place: str) -> pa.RecordBatch:
     keys = [(name, "ascending") for name in order]
     rows = rows.take(pc.sort_indices(rows, keys))
     name = f"{uuid4().hex}.arrow"
-    lake.files.create_dir(lake.path(place))
+    lake.files.create_dir(lake.resolve_path(place))
     with (
-        lake.files.open_output_stream(lake.path(f"{place}/{name}")) as sink,
+        lake.files.open_output_stream(lake.resolve_path(f"{place}/{name}")) as sink,
         pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as run,
     ):
-        run.write_table(rows, max_chunksize=max(1, rows.num_rows * _BATCH_BYTES // max(1, rows.nbytes)))
-    return pa.RecordBatch.from_pydict({"name": [name], "first": [rows.column(order[0])[0].as_py()]}, RUN_SCHEMA)
+        run.write_table(rows, max_chunksize=max(1, rows.num_rows * _RUN_BATCH_BYTES // max(1, rows.nbytes)))
+    return pa.RecordBatch.from_pydict({"name": [name], "first": [rows.column(order[0])[0].as_py()]}, SORTED_RUN_SCHEMA)
 
 
-def merge_runs(runs: pa.Table, order: Sequence[str], lake: Directory, place: str) -> Iterator[_Row]:
+def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory, place: str) -> Iterator[_Row]:
     """Give the rows of all runs in order. Of each run that has begun a batch is in memory.
 
     order : NULL, which the first of these columns never is, comes last.
@@ -60,13 +60,13 @@ def merge_runs(runs: pa.Table, order: Sequence[str], lake: Directory, place: str
 
     while heads or waiting:
         while waiting and (not heads or waiting[-1][0] <= heads[0][0][0][1]):
-            push(_read_run(lake, f"{place}/{waiting.pop()[1]}"))
+            push(_read_sorted_run(lake, f"{place}/{waiting.pop()[1]}"))
         _, _, row, following = heappop(heads)
         yield row
         push(following)
 
 
-def _read_run(lake: Directory, path: str) -> Iterator[_Row]:
-    with lake.files.open_input_stream(lake.path(path)) as source, pa.ipc.open_stream(source) as run:
+def _read_sorted_run(lake: LakeDirectory, path: str) -> Iterator[_Row]:
+    with lake.files.open_input_stream(lake.resolve_path(path)) as source, pa.ipc.open_stream(source) as run:
         for batch in run:
             yield from batch.to_pylist()

@@ -9,7 +9,7 @@ from msgq.common.schema import Schema
 
 
 @lru_cache(maxsize=4096)
-def schema_id(schema: Schema) -> int | None:
+def compute_schema_id(schema: Schema) -> int | None:
     """Return a number that stands for a schema and its text, everywhere the same; None: it has no text."""
     if not schema.data:
         return None

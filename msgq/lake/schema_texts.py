@@ -8,21 +8,23 @@ import pyarrow as pa
 
 from msgq.common.schema import Schema, schema_of, split_encoding
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
-from msgq.lake.schema_ids import schema_id
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.schema_ids import compute_schema_id
 
 _SCHEMA_TEXTS_SCHEMA = pa.schema(
     [("schema_id", pa.int64()), ("name", pa.string()), ("encoding", pa.string()), ("data", pa.binary())]
 )
 
 
-def _schemas_table(lake: Directory) -> LakeTable:
+def _open_schemas_table(lake: LakeDirectory) -> LakeTable:
     return LakeTable(lake, "schemas")
 
 
-def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
+def write_schemas(lake: LakeDirectory, schemas: Iterable[Schema | None]) -> None:
     """Add those that are not there yet. Any number of processes may, at one time; twice there, it is the same one."""
-    numbers = {number: schema for schema in schemas if schema is not None and (number := schema_id(schema)) is not None}
+    numbers = {
+        number: schema for schema in schemas if schema is not None and (number := compute_schema_id(schema)) is not None
+    }
     if not numbers:
         return
     known = read_schema_ids(lake)
@@ -32,22 +34,22 @@ def write_schemas(lake: Directory, schemas: Iterable[Schema | None]) -> None:
         if number not in known
     ]
     if rows:
-        _schemas_table(lake).append_rows(pa.Table.from_pylist(rows, _SCHEMA_TEXTS_SCHEMA))
+        _open_schemas_table(lake).append_rows(pa.Table.from_pylist(rows, _SCHEMA_TEXTS_SCHEMA))
 
 
-def read_schema_ids(lake: Directory) -> set[int]:
+def read_schema_ids(lake: LakeDirectory) -> set[int]:
     """Return the numbers of those that are there."""
-    snapshot = _schemas_table(lake).snapshot()
-    return set() if snapshot is None else set(snapshot.read(["schema_id"]).column("schema_id").to_pylist())
+    snapshot = _open_schemas_table(lake).read_snapshot()
+    return set() if snapshot is None else set(snapshot.read_rows(["schema_id"]).column("schema_id").to_pylist())
 
 
-def read_schemas(lake: Directory) -> dict[int, Schema]:
+def read_schemas(lake: LakeDirectory) -> dict[int, Schema]:
     """Return all that are there."""
-    snapshot = _schemas_table(lake).snapshot()
+    snapshot = _open_schemas_table(lake).read_snapshot()
     if snapshot is None:
         return {}
     schemas = {}
-    for row in snapshot.read().to_pylist():
+    for row in snapshot.read_rows().to_pylist():
         encoding, written_in = split_encoding(row["encoding"])
         schemas[row["schema_id"]] = schema_of(row["name"], encoding, row["data"], written_in)
     return schemas

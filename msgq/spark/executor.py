@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from msgq.lake.bronze.duplicates import MESSAGE_KEYS_SCHEMA, read_keys, read_without_rows
-from msgq.lake.bronze.writer import UncommittedFiles, write_bronze
-from msgq.lake.directory import Directory
+from msgq.lake.bronze.bronze_writer import UncommittedFiles, write_bronze
+from msgq.lake.bronze.duplicate_messages import MESSAGE_KEYS_SCHEMA, read_message_keys, read_rows_except
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark import tables
 from msgq.spark.source.arrow_batches import spark_schema
 
@@ -43,11 +43,11 @@ class SparkExecutor:
 
         def keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number, part in unpack_tasks(batches):
-                yield from read_keys(Directory(uri), part, number, number >= len(doubtful))
+                yield from read_message_keys(LakeDirectory(uri), part, number, number >= len(doubtful))
 
         def write(duplicates: pa.Table) -> UncommittedFiles:
             part, rows = parts[duplicates["file_number"][0].as_py()], np.asarray(duplicates["row_number"])
-            return write_bronze(read_without_rows(Directory(uri), part, rows), Directory(uri))
+            return write_bronze(read_rows_except(LakeDirectory(uri), part, rows), LakeDirectory(uri))
 
         compared = task_frame(self.spark, parts).mapInArrow(keys, spark_schema(MESSAGE_KEYS_SCHEMA))
         results = run_by_key(tables.find_duplicates(compared), "file_number", write)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgq.lake.report.gold_reader import open_lake_tables
-from msgq.lake.report.page import write_report
+from msgq.lake.report.report_page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.runtime.session import session
 

@@ -25,8 +25,8 @@ from msgq.decoding.cdr_writer import encode_cdr
 from msgq.decoding.column_decoder import ColumnDecoder
 from msgq.decoding.payload_decoder import load_protobuf_class
 from msgq.decoding.rosmsg import parse_ros2_struct
-from msgq.lake.delta_types import delta_type
-from msgq.lake.silver.decoder import INPUT_COLUMNS, SilverDecoder
+from msgq.lake.delta_types import convert_to_delta_type
+from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS, SilverDecoder
 from msgq.recording import LogReader, Writer
 from tests.recording.logs import struct_schema
 
@@ -268,14 +268,14 @@ def check_types(schema: Schema, payloads: Payloads, optional: frozenset[str] = f
     assert {field.name for field in wanted} - {field.name for field in found} <= optional
     wanted = pa.struct([wanted.field(field.name) for field in found])
     assert found == wanted
-    assert columns(schema, payloads, allowed=delta_type).type == delta_type(wanted)
+    assert columns(schema, payloads, allowed=convert_to_delta_type).type == convert_to_delta_type(wanted)
     rows = len(payloads)
-    about = {name: pa.array([0] * rows) for name in INPUT_COLUMNS.names}
+    about = {name: pa.array([0] * rows) for name in SILVER_INPUT_COLUMNS.names}
     about |= {"run": ["r"] * rows, "endpoint": ["e"] * rows}
     payload = pa.array(payloads, pa.binary())
     messages = pa.table(about | {"encoding": [schema.encoding] * rows, "data": payload})
-    fields = delta_type(wanted)
-    for decoded in SilverDecoder({0: schema}).decode(messages):
+    fields = convert_to_delta_type(wanted)
+    for decoded in SilverDecoder({0: schema}).decode_messages(messages):
         assert [decoded.rows.schema.field(one.name).type for one in fields] == [one.type for one in fields]
 
 
@@ -445,7 +445,7 @@ def test_a_number_beyond_int64_changes_no_table(tmp_path: Path) -> None:
 
 def test_lakes_have_decimals_of_20_digits_for_uint64() -> None:
     data = PROTOBUF_CLASS(uint64=2**63).SerializeToString()
-    found = columns(PROTOBUF, [data], allowed=delta_type)
+    found = columns(PROTOBUF, [data], allowed=convert_to_delta_type)
     assert found.field("uint64").type == pa.decimal128(20, 0)
     assert found.field("uint64").to_pylist() == [Decimal(2**63)]
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from msgq.common import timing
 from msgq.lake.aggregate_store import AggregateStore
-from msgq.lake.bronze.writer import messages_table, write_bronze
-from msgq.lake.columns import BRONZE_COLUMNS, INGEST_COLUMNS
-from msgq.lake.directory import Directory
+from msgq.lake.bronze.bronze_writer import open_messages_table, write_bronze
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
 from tests.spark.kind_logs import RecordedMessage, of_board, of_queue, of_vector, on_channel, random_history
 from tests.unit.stage_children import record
 
@@ -121,17 +121,17 @@ def pieces(rng: random.Random, rows: Sequence[Row], count: int) -> list[list[Row
     return pieces
 
 
-def directory(path: Path) -> Directory:
-    return Directory(path)
+def directory(path: Path) -> LakeDirectory:
+    return LakeDirectory(path)
 
 
 def table(rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), INGEST_COLUMNS)
 
 
-def add(lake: Directory, rows: Iterable[Row]) -> None:
+def add(lake: LakeDirectory, rows: Iterable[Row]) -> None:
     """Add a piece to a lake, as an ingest does."""
     written = write_bronze(table(rows).to_batches(), lake)
-    messages = messages_table(lake)
-    messages.commit(messages.snapshot(), BRONZE_COLUMNS, written.bronze_files)
-    AggregateStore(lake).add(written.aggregates, [file.path for file in written.bronze_files])
+    messages = open_messages_table(lake)
+    messages.commit_files(messages.read_snapshot(), BRONZE_COLUMNS, written.bronze_files)
+    AggregateStore(lake).commit_files(written.aggregate_files, [file.path for file in written.bronze_files])

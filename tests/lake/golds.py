@@ -12,11 +12,11 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.bronze.store import Bronze
+from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
-from msgq.lake.gold.builder import TABLE_NAMES, Gold
-from msgq.lake.gold.increments import IncrementTask
+from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES, GoldBuilder
+from msgq.lake.gold.gold_increments import IncrementTask
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.metrics.checks import CheckThresholds
 from tests.lake.bronze_rows import directory
 from tests.lake.in_place import InPlaceExecutor
@@ -36,14 +36,14 @@ def here() -> Iterator[list[int]]:
         read.append(sum(rows.num_rows for rows in tables.values()))
         return tables
 
-    reading = IncrementTask.read
-    with patch.object(IncrementTask, "read", count_rows):
+    reading = IncrementTask.read_inputs
+    with patch.object(IncrementTask, "read_inputs", count_rows):
         yield read
 
 
-def gold_of(lake: Path) -> Gold:
-    directory, executor = Directory(lake), InPlaceExecutor()
-    return Gold(directory, executor, Bronze(directory, executor).aggregates)
+def gold_of(lake: Path) -> GoldBuilder:
+    directory, executor = LakeDirectory(lake), InPlaceExecutor()
+    return GoldBuilder(directory, executor, BronzeStore(directory, executor).read_aggregates)
 
 
 def build_gold(
@@ -54,18 +54,18 @@ def build_gold(
 
 
 def table(lake: Path, name: str) -> pa.Table:
-    snapshot = LakeTable(directory(lake), f"gold/{name}").snapshot()
+    snapshot = LakeTable(directory(lake), f"gold/{name}").read_snapshot()
     assert snapshot is not None
-    return snapshot.read()
+    return snapshot.read_rows()
 
 
 def tables(lake: Path) -> Rows:
     """Return all rows of all tables, in an order."""
-    return {name: sorted_rows(table(lake, name)) for name in TABLE_NAMES}
+    return {name: sorted_rows(table(lake, name)) for name in GOLD_TABLE_NAMES}
 
 
 def main(lake: str, place: str, full_refresh: str) -> None:
-    with die_at(int(place), kill, (LakeTable, "commit")):
+    with die_at(int(place), kill, (LakeTable, "commit_files")):
         if full_refresh:
             build_gold(Path(lake), 10 * NS_PER_S, CheckThresholds(lost=None, epochs=5), full_refresh=True)
         else:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgq.lake.bronze.writer import UncommittedFiles
+from msgq.lake.bronze.bronze_writer import UncommittedFiles
 
 
 class InPlaceExecutor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from msgq.lake.columns import INGEST_COLUMNS
+from msgq.lake.message_columns import INGEST_COLUMNS
 
 
 def message(endpoint: str, sequence: int, log_time: int, **columns: Any) -> dict[str, Any]:

@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import INPUT_COLUMNS, SOURCE_COLUMNS
-from msgq.lake.silver.manifest import SilverManifest
-from msgq.lake.silver.table_assignment import SilverTable, TableAssignment, silver_table
-from msgq.lake.silver.writer import decode_bronze_file
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS, SILVER_SOURCE_COLUMNS
+from msgq.lake.silver.silver_manifest import SilverManifest
+from msgq.lake.silver.silver_writer import decode_bronze_file
+from msgq.lake.silver.table_assignment import SilverTable, TableAssignment, open_silver_table
 from tests.lake import rows
 from tests.lake.kills import die_at, kill
 
-BRONZE = pa.schema([*INPUT_COLUMNS, *SOURCE_COLUMNS])
+BRONZE = pa.schema([*SILVER_INPUT_COLUMNS, *SILVER_SOURCE_COLUMNS])
 _CUT = 100_000  # rows of a row group
 
 
@@ -41,7 +41,7 @@ class Lake:
     """A lake of parts by hand."""
 
     def __init__(self, path: Path, schemas: Mapping[int, Schema] | None = None) -> None:
-        self.path, self.directory, self.schemas = path, Directory(path), schemas or {}
+        self.path, self.directory, self.schemas = path, LakeDirectory(path), schemas or {}
         self.manifest = SilverManifest(self.directory)
         self.bronze = BRONZE
         self.decoded: list[str] = []  # all parts that were, in order
@@ -68,14 +68,16 @@ class Lake:
             yield decode_bronze_file(self.directory, part, self.schemas, TableAssignment(known))
 
     def decode(self, full_refresh: bool = False, parts: Callable[[], set[str]] | None = None) -> int:
-        return self.manifest.decode(parts or self.parts, self.run, full_refresh)
+        return self.manifest.decode_bronze_files(parts or self.parts, self.run, full_refresh)
 
     def rows(self, endpoint: str) -> pa.Table:
         """Return the decoded messages of an endpoint, as all readers have to put them together."""
         tables, columns = [], pa.schema([])
-        for source in self.manifest.sources(endpoint):
-            for file in source.files:
-                rows = pq.ParquetFile(silver_table(self.directory, source.table).path(file)).read()
+        for source in self.manifest.list_endpoint_files(endpoint):
+            for file in source.file_paths:
+                rows = pq.ParquetFile(
+                    open_silver_table(self.directory, source.table_name).resolve_file_path(file)
+                ).read()
                 rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
                 tables.append(cast_table_columns(cast_table_columns(rows, source.columns), source.endpoint_columns))
             columns = find_common_columns(columns, source.endpoint_columns)
@@ -88,9 +90,9 @@ class Lake:
         """Return the rows of all tables of silver, as whoever reads them without the manifest sees them."""
         rows_by_table = {}
         for path in sorted((self.path / "silver").glob("*/_delta_log")):
-            snapshot = silver_table(self.directory, path.parent.name).snapshot()
+            snapshot = open_silver_table(self.directory, path.parent.name).read_snapshot()
             assert snapshot is not None
-            rows_by_table[path.parent.name] = snapshot.read().to_pylist()
+            rows_by_table[path.parent.name] = snapshot.read_rows().to_pylist()
         return rows_by_table
 
     def files(self) -> set[str]:
@@ -99,7 +101,7 @@ class Lake:
 
 
 def main(lake: str, place: str, full_refresh: str) -> None:
-    with die_at(int(place), kill, (LakeTable, "commit"), (Directory, "put")):
+    with die_at(int(place), kill, (LakeTable, "commit_files"), (LakeDirectory, "write_json")):
         Lake(Path(lake)).decode(full_refresh=bool(full_refresh))
 
 

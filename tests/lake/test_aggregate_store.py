@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("deltalake")
 from msgq.lake import aggregate_store
 from msgq.lake.aggregate_store import AggregateStore
-from msgq.lake.bronze import writer
-from msgq.lake.bronze.ranges import RANGES_SCHEMA
-from msgq.lake.bronze.writer import UncommittedFiles, rebuild_aggregates, write_bronze
-from msgq.lake.directory import Directory
+from msgq.lake.bronze import bronze_writer as writer
+from msgq.lake.bronze.bronze_writer import UncommittedFiles, rebuild_aggregates, write_bronze
+from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
+from msgq.lake.lake_directory import LakeDirectory
 from tests.lake.rows import batch, message
 
 COUNTS = pa.schema([("endpoint", pa.string()), ("messages", pa.int64())])
@@ -33,7 +33,7 @@ def _counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "compute_aggregates", counts)
 
 
-def write_counts(lake: Directory, *numbers: int) -> UncommittedFiles:
+def write_counts(lake: LakeDirectory, *numbers: int) -> UncommittedFiles:
     return write_bronze([batch(message("a", number, number) for number in numbers)], lake)
 
 
@@ -41,106 +41,106 @@ def names(of: UncommittedFiles) -> list[str]:
     return [file.path for file in of.bronze_files]
 
 
-def read_counts(lake: Directory, there: list[str]) -> Any:
+def read_counts(lake: LakeDirectory, there: list[str]) -> Any:
     """Return the rows of parts, and their ranges; None: not all is there."""
-    view = AggregateStore(lake).snapshot(there)
+    view = AggregateStore(lake).read_snapshot(there)
     if view is None:
         return None
-    rows = view.read("counts").to_pylist()
+    rows = view.read_rows("counts").to_pylist()
     return sorted((row["bronze_file"], row["messages"]) for row in rows), sorted(
-        view.ranges.column("bronze_file").to_pylist()
+        view.row_group_ranges.column("bronze_file").to_pylist()
     )
 
 
 def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
     """However far the one who was killed had come."""
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     one, other = write_counts(lake, 1), write_counts(lake, 2, 3)
     there = names(one) + names(other)
     tables = AggregateStore(lake)
-    tables.add(one.aggregates, names(one))
-    tables._add_to_table("counts", other.aggregates["counts"], names(other))  # and then was killed
+    tables.commit_files(one.aggregate_files, names(one))
+    tables._commit_to_table("counts", other.aggregate_files["counts"], names(other))  # and then was killed
     assert read_counts(lake, there) is None
-    assert tables.find_missing(there) == set(names(other))
+    assert tables.find_missing_aggregates(there) == set(names(other))
     for _ in range(2):
-        found, nowhere = tables.find_uncommitted(sorted(tables.find_missing(there)))
+        found, nowhere = tables.find_uncommitted_files(sorted(tables.find_missing_aggregates(there)))
         assert not nowhere
-        tables.add(found, there)
+        tables.commit_files(found, there)
         assert read_counts(lake, there) == (sorted([(there[0], 1), (there[1], 2)]), sorted(there))
 
 
 def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     made = [write_counts(lake, number) for number in range(3)]
     there = [name for one in made for name in names(one)]
-    (tmp_path / "aggregates" / "1" / "counts" / made[0].aggregates["counts"][0].path).write_bytes(b"")
-    ranges = tmp_path / "aggregates" / "1" / "ranges" / made[1].aggregates["ranges"][0].path
+    (tmp_path / "aggregates" / "1" / "counts" / made[0].aggregate_files["counts"][0].path).write_bytes(b"")
+    ranges = tmp_path / "aggregates" / "1" / "ranges" / made[1].aggregate_files["ranges"][0].path
     ranges.write_bytes(bytes(ranges.stat().st_size))
-    files, others = AggregateStore(lake).find_uncommitted(there)
+    files, others = AggregateStore(lake).find_uncommitted_files(there)
     assert others == there[:2]
-    assert [file.path for file in files["counts"]] == [made[2].aggregates["counts"][0].path]
+    assert [file.path for file in files["counts"]] == [made[2].aggregate_files["counts"][0].path]
 
 
 def test_what_two_derive_anew_counts_once(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     there = names(write_counts(lake, 1, 2))
     both = [rebuild_aggregates(lake, there[0]) for _ in range(2)]
-    AggregateStore(lake)._add_to_table("counts", both[0].aggregates["counts"], there)
+    AggregateStore(lake)._commit_to_table("counts", both[0].aggregate_files["counts"], there)
     for one in both:
-        AggregateStore(lake).add(one.aggregates, there)
+        AggregateStore(lake).commit_files(one.aggregate_files, there)
     assert read_counts(lake, there) == ([(there[0], 2)], there)
 
 
 def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     tables = AggregateStore(lake)
     every = [write_counts(lake, number) for number in range(5)]
     there = [names(one)[0] for one in every]
     for one in every:
-        tables.add(one.aggregates, names(one))
+        tables.commit_files(one.aggregate_files, names(one))
     before = read_counts(lake, there)
-    old = tables.snapshot(there)
-    tables.compact(lambda: there)
+    old = tables.read_snapshot(there)
+    tables.compact_tables(lambda: there)
     assert read_counts(lake, there) == before
     assert old is not None
-    assert len(old.read("counts")) == 5, "who has looked before sees what was there"
+    assert len(old.read_rows("counts")) == 5, "who has looked before sees what was there"
     for table in tables.tables.values():
-        snapshot = table.snapshot()
+        snapshot = table.read_snapshot()
         assert snapshot is not None
-        assert len(snapshot.files) == 1
-    tables.compact(lambda: there[1:])
+        assert len(snapshot.files_by_path) == 1
+    tables.compact_tables(lambda: there[1:])
     for table in tables.tables.values():
-        snapshot = table.snapshot()
+        snapshot = table.read_snapshot()
         assert snapshot is not None
-        assert sorted(snapshot.read(["bronze_file"]).column("bronze_file").to_pylist()) == sorted(there[1:])
+        assert sorted(snapshot.read_rows(["bronze_file"]).column("bronze_file").to_pylist()) == sorted(there[1:])
 
 
 def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
     """Who makes it whole looks for files by the names of parts."""
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     tables = AggregateStore(lake)
     every = [write_counts(lake, number) for number in range(3)]
     there = [names(one)[0] for one in every]
-    tables.add(every[0].aggregates, there[:1])
+    tables.commit_files(every[0].aggregate_files, there[:1])
     for one in every[1:]:
-        tables._add_to_table("counts", one.aggregates["counts"], names(one))  # and then was killed
-    tables.compact(lambda: there)
-    found, _ = tables.find_uncommitted(there[1:])
-    tables.add(found, there)
+        tables._commit_to_table("counts", one.aggregate_files["counts"], names(one))  # and then was killed
+    tables.compact_tables(lambda: there)
+    found, _ = tables.find_uncommitted_files(there[1:])
+    tables.commit_files(found, there)
     assert read_counts(lake, there) == (sorted((part, 1) for part in there), sorted(there))
 
 
 def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES_MAX", 4)
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     tables = AggregateStore(lake)
     there = []
     for number in range(10):
         one = write_counts(lake, number)
-        tables.add(one.aggregates, names(one))
+        tables.commit_files(one.aggregate_files, names(one))
         there += names(one)
     assert read_counts(lake, there) == (sorted((part, 1) for part in there), sorted(there))
-    snapshot = tables.tables["ranges"].snapshot()
+    snapshot = tables.tables["ranges"].read_snapshot()
     assert snapshot is not None
-    assert len(snapshot.files) <= 5
-    assert tables.ranges(there).schema == RANGES_SCHEMA
+    assert len(snapshot.files_by_path) <= 5
+    assert tables.read_ranges(there).schema == RANGES_SCHEMA

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("deltalake")
 from msgq.common.schema import Schema
 from msgq.lake.aggregate_store import AggregateStore
-from msgq.lake.bronze.writer import merge_bronze_files, messages_table, rebuild_aggregates, write_bronze
-from msgq.lake.directory import Directory
-from msgq.lake.schema_ids import schema_id
+from msgq.lake.bronze.bronze_writer import merge_bronze_files, open_messages_table, rebuild_aggregates, write_bronze
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.schema_ids import compute_schema_id
 from msgq.lake.schema_texts import read_schema_ids, read_schemas, write_schemas
 from tests.lake.rows import batch, message
 
@@ -25,8 +25,8 @@ DAY = 86_400 * 10**9
 def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_path: Path) -> None:
     sent = [message("b", 1, DAY + 5), message("a", 2, 7), message("a", 1, 3), message("a", 1, 3)]
     sent.append(message("a", 3, 9, data=bytes(64 << 10)))
-    written = write_bronze([batch(sent)], Directory(tmp_path))
-    found = {row["bronze_file"].rpartition("/")[0]: row for row in written.ranges.to_pylist()}
+    written = write_bronze([batch(sent)], LakeDirectory(tmp_path))
+    found = {row["bronze_file"].rpartition("/")[0]: row for row in written.row_group_ranges.to_pylist()}
     small, large = found["date=1970-01-01/size_class=small"], found["date=1970-01-01/size_class=large"]
     assert len(found) == 3
     assert (small["endpoint"], small["row_count"], small["has_duplicates"]) == ("a", 3, True)
@@ -36,29 +36,29 @@ def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_pat
     files = {file.path: file for file in written.bronze_files}
     assert files.keys() == {row["bronze_file"] for row in found.values()}
     file = files[small["bronze_file"]]
-    assert (file.rows, dict(file.partition)) == (3, {"date": "1970-01-01", "size_class": "small"})
-    assert file.size == (tmp_path / "messages" / file.path).stat().st_size
+    assert (file.row_count, dict(file.partition_values)) == (3, {"date": "1970-01-01", "size_class": "small"})
+    assert file.size_bytes == (tmp_path / "messages" / file.path).stat().st_size
     assert pq.ParquetFile(tmp_path / "messages" / file.path).read()["log_time"].to_pylist() == [3, 3, 7]
 
 
 def test_what_is_derived_of_a_part_again_is_the_same(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     sent = [message(name, i, 10 * i, data=bytes(i)) for name in "ba" for i in range(20)]
     written = write_bronze([batch(sent)], lake)
     (part,) = written.bronze_files
     again = rebuild_aggregates(lake, part.path)
-    assert again.ranges == written.ranges
-    for name, files in written.aggregates.items():
+    assert again.row_group_ranges == written.row_group_ranges
+    for name, files in written.aggregate_files.items():
         table = AggregateStore(lake).tables[name]
-        (one,), (other,) = files, again.aggregates[name]
+        (one,), (other,) = files, again.aggregate_files[name]
         assert one.path != other.path
-        assert pq.read_table(table.path(one.path)) == pq.read_table(table.path(other.path))
+        assert pq.read_table(table.resolve_file_path(one.path)) == pq.read_table(table.resolve_file_path(other.path))
 
 
 def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day that comes again has another part then; those that come in turns have one each."""
-    lake, days = Directory(f"file://{tmp_path}"), 9
-    monkeypatch.setattr("msgq.lake.bronze.writer._OPEN_FILES_MAX", 3)
+    lake, days = LakeDirectory(f"file://{tmp_path}"), 9
+    monkeypatch.setattr("msgq.lake.bronze.bronze_writer._OPEN_BRONZE_FILES_MAX", 3)
     there, most = len(os.listdir("/proc/self/fd")), 0
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -67,23 +67,25 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
             yield batch([message("a", number, day * DAY + number)])
             most = max(most, len(os.listdir("/proc/self/fd")) - there)
 
-    monkeypatch.setattr("msgq.lake.bronze.writer._ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr("msgq.lake.bronze.bronze_writer._ROW_GROUP_ROWS", 1)
     written = write_bronze(rows(), lake)
     assert most <= 3
     assert len(written.bronze_files) == len({file.path for file in written.bronze_files}) == days + 2
-    found = [pq.ParquetFile(messages_table(lake).path(file.path)).read() for file in written.bronze_files]
+    found = [
+        pq.ParquetFile(open_messages_table(lake).resolve_file_path(file.path)).read() for file in written.bronze_files
+    ]
     assert sorted(pa.concat_tables(found)["sequence"].to_pylist()) == list(range(days + 8))
-    assert {row["bronze_file"]: row["row_count"] for row in written.ranges.to_pylist()}.keys() == {
+    assert {row["bronze_file"]: row["row_count"] for row in written.row_group_ranges.to_pylist()}.keys() == {
         f.path for f in written.bronze_files
     }
-    assert len(written.aggregates["ranges"]) == len(written.aggregates["traffic_windows"]) == days + 2
+    assert len(written.aggregate_files["ranges"]) == len(written.aggregate_files["traffic_windows"]) == days + 2
 
 
 def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     parts = [write_bronze([batch([message("ab"[i % 2], i, i)])], lake).bronze_files[0].path for i in range(6)]
     joined = merge_bronze_files(lake, parts)
-    rows = pq.ParquetFile(messages_table(lake).path(joined.bronze_files[0].path)).read()
+    rows = pq.ParquetFile(open_messages_table(lake).resolve_file_path(joined.bronze_files[0].path)).read()
     assert rows.select(["endpoint", "sequence", "kind", "size_bytes"]).to_pylist() == [
         {"endpoint": endpoint, "sequence": i, "kind": "topic", "size_bytes": 4}
         for endpoint, numbers in (("a", (0, 2, 4)), ("b", (1, 3, 5)))
@@ -92,11 +94,11 @@ def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> N
 
 
 def test_texts_of_schemas_are_there_once_by_their_number(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     schemas = [Schema("Gps", "struct", b'"<i4"'), Schema("Imu", "jsonschema", b"{}")]
     for _ in range(2):
         write_schemas(lake, [*schemas, None, Schema("Text", "json", b""), schemas[0]])
-    assert read_schema_ids(lake) == set(map(schema_id, schemas))
+    assert read_schema_ids(lake) == set(map(compute_schema_id, schemas))
     assert {(text.name, text.encoding, text.data) for text in read_schemas(lake).values()} == {
         (schema.name, schema.encoding, schema.data) for schema in schemas
     }

@@ -13,17 +13,17 @@ pytest.importorskip("deltalake")
 pytest.importorskip("click")
 import pyarrow as pa
 
-from msgq.lake.catalog import is_lake, list_tables
+from msgq.lake.catalog import is_lake_directory, list_tables
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 from tests.command import run
 
 
 def create_table(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None:
     """Commit a table in some files, and leave one that no commit names."""
-    delta = LakeTable(Directory(lake), place)
-    found = [delta.write(f"{number}.parquet", rows) for number in range(files + 1)]
-    delta.commit(None, rows.schema, found[:-1])
+    delta = LakeTable(LakeDirectory(lake), place)
+    found = [delta.write_file(f"{number}.parquet", rows) for number in range(files + 1)]
+    delta.commit_files(None, rows.schema, found[:-1])
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def test_each_table_is_told_as_its_last_commit_left_it(lake: Path) -> None:
-    found = {info.path: info for info in list_tables(Directory(lake))}
+    found = {info.path: info for info in list_tables(LakeDirectory(lake))}
     assert list(found)[:3] == ["messages", "silver/Imu-1a2b", "gold/endpoints"]
     assert set(list(found)[3:]) == {"ingested_files", "silver_manifest", "gold/_groups", "aggregates/3/ranges"}
     messages = found["messages"]
@@ -66,6 +66,6 @@ def test_the_command_shows_them_without_spark(lake: Path, monkeypatch: pytest.Mo
 
 
 def test_what_is_no_lake_is_said(tmp_path: Path) -> None:
-    assert not is_lake(Directory(tmp_path))
+    assert not is_lake_directory(LakeDirectory(tmp_path))
     for verb in ("tables", "optimize"):
         assert "there is no lake at" in run("lake", verb, tmp_path / "no", code=1).output

@@ -17,9 +17,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
-from msgq.lake.bronze.writer import messages_table
-from msgq.lake.columns import BRONZE_COLUMNS
-from msgq.lake.gold.builder import TABLE_NAMES
+from msgq.lake.bronze.bronze_writer import open_messages_table
+from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
+from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.metrics.checks import CheckThresholds
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
@@ -102,11 +102,11 @@ def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> No
     add(directory(tmp_path), topic("a", [MIDNIGHT + i for i in range(5)]))
     add(directory(tmp_path), topic("b", [MIDNIGHT - 5 * HOUR]))
     golds.build_gold(tmp_path)
-    messages = messages_table(directory(tmp_path))
-    base = messages.snapshot()
+    messages = open_messages_table(directory(tmp_path))
+    base = messages.read_snapshot()
     assert base is not None
-    (gone,) = (path for path, file in base.files.items() if file.rows == 5)
-    messages.commit(base, BRONZE_COLUMNS, remove=[gone])
+    (gone,) = (path for path, file in base.files_by_path.items() if file.row_count == 5)
+    messages.commit_files(base, BRONZE_COLUMNS, remove=[gone])
     assert golds.build_gold(tmp_path) == 1
     assert golds.table(tmp_path, "traffic_windows").column("endpoint").to_pylist() == ["b"]
     assert golds.table(tmp_path, "endpoints").column("endpoint").to_pylist() == ["b"]
@@ -199,7 +199,7 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
     else:
         golds.build_gold(tmp_path / "done")
     new = golds.tables(tmp_path / "done")
-    changed = {name for name in TABLE_NAMES if old[name] != new[name]}
+    changed = {name for name in GOLD_TABLE_NAMES if old[name] != new[name]}
     assert len(changed) >= (2 if full_refresh else 8)
     seen, last = set(), 0
     for place in moments:
@@ -207,7 +207,7 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
         if not run_killed(lake, place, full_refresh):
             break
         found, last = golds.tables(lake), place
-        assert all(found[name] in (old[name], new[name]) for name in TABLE_NAMES), place
+        assert all(found[name] in (old[name], new[name]) for name in GOLD_TABLE_NAMES), place
         seen |= {name for name in changed if found[name] == new[name]}
         if full_refresh:
             golds.build_gold(lake, 10 * SECOND, CheckThresholds(lost=None, epochs=5), full_refresh=True)

@@ -19,13 +19,13 @@ DURATIONS = st.integers(-(1 << 62), 1 << 62) | st.integers(-100, 100) | st.integ
 
 
 def of(values: list[int]) -> pa.Array:
-    return histograms.count_durations(np.zeros(len(values), np.int64), np.array(values, np.int64), 1)
+    return histograms.build_duration_histograms(np.zeros(len(values), np.int64), np.array(values, np.int64), 1)
 
 
 @given(st.lists(DURATIONS, min_size=1, max_size=60), st.sampled_from((0.0, 0.5, 0.9, 0.99, 0.999, 1.0)))
 def test_percentiles_are_those_of_the_durations(values: list[int], rank: float) -> None:
     least, most = np.array([min(values)]), np.array([max(values)])
-    found = histograms.compute_percentile(of(values), rank, least, most).to_pylist()[0]
+    found = histograms.compute_histogram_percentile(of(values), rank, least, most).to_pylist()[0]
     known = sorted(values)[max(1, math.ceil(rank * len(values) - 1e-9)) - 1]
     assert abs(found - known) <= abs(known) * 0.03 + 0.5
     assert min(values) <= found <= max(values)
@@ -36,7 +36,9 @@ def test_percentiles_of_many(seed: int) -> None:
     values = np.random.default_rng(seed).lognormal(14, 2, 100_000).astype(np.int64)
     for rank in (0.01, 0.5, 0.9, 0.99, 0.999):
         known = np.percentile(values, 100 * rank, method="inverted_cdf")
-        found = histograms.compute_percentile(of(values.tolist()), rank, values[:1] * 0, values[:1] * 0 + values.max())
+        found = histograms.compute_histogram_percentile(
+            of(values.tolist()), rank, values[:1] * 0, values[:1] * 0 + values.max()
+        )
         assert found.to_pylist()[0] == pytest.approx(known, rel=0.03)
 
 
@@ -63,17 +65,20 @@ def test_the_formula_is_what_the_documentation_says() -> None:
 
 def test_what_has_no_durations_has_no_percentiles() -> None:
     both = pa.concat_arrays([of([]), of([7])])
-    assert histograms.compute_percentile(both, 0.5, np.array([0, 7]), np.array([0, 7])).to_pylist() == [None, 7]
-    assert histograms.compute_percentile(of([]), 0.5, np.array([0]), np.array([0])).to_pylist() == [None]
+    assert histograms.compute_histogram_percentile(both, 0.5, np.array([0, 7]), np.array([0, 7])).to_pylist() == [
+        None,
+        7,
+    ]
+    assert histograms.compute_histogram_percentile(of([]), 0.5, np.array([0]), np.array([0])).to_pylist() == [None]
 
 
 def test_the_period_is_that_of_most_of_the_time_in_each_histogram_for_itself() -> None:
     rows = [[], [0, 0, 0], [10**9], [10**6] * 50 + [10**9] * 50, [], [10**6] * 50 + [10**12] * 7, [0, 5]]
     ids = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    found = histograms.typical_intervals(
-        histograms.count_durations(ids, np.concatenate(rows).astype(np.int64), len(rows))
+    found = histograms.estimate_typical_intervals(
+        histograms.build_duration_histograms(ids, np.concatenate(rows).astype(np.int64), len(rows))
     )
     expected = [0, 0, 10**9, 10**9, 0, 10**6, 0]
     assert found.tolist() == [pytest.approx(one, rel=0.03) for one in expected]
-    assert histograms.typical_intervals(of([])[:0]).tolist() == []
-    assert histograms.typical_intervals(of([])).tolist() == [0]
+    assert histograms.estimate_typical_intervals(of([])[:0]).tolist() == []
+    assert histograms.estimate_typical_intervals(of([])).tolist() == [0]

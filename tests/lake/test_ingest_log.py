@@ -8,17 +8,17 @@ import pytest
 
 pytest.importorskip("deltalake")
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.recording.mcap_io.problem import Problem
 
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> IngestLog:
-    return IngestLog(Directory(f"file://{tmp_path}"))
+    return IngestLog(LakeDirectory(f"file://{tmp_path}"))
 
 
 def reasons(inputs: IngestLog) -> list[str]:
-    return sorted(problem.reason for problem in inputs.read_errors())
+    return sorted(problem.reason for problem in inputs.list_read_errors())
 
 
 @pytest.mark.parametrize(
@@ -27,28 +27,28 @@ def reasons(inputs: IngestLog) -> list[str]:
 def test_a_file_that_was_replaced_has_the_problems_that_it_has_now(inputs: IngestLog, second: IngestedFile) -> None:
     """By one with another time, or of another size."""
     first = IngestedFile("/a", 10, 2000)
-    inputs.add([first], [Problem("/a", 0, "bad"), Problem("/a", 1, "bad too")])
-    inputs.add([IngestedFile("/b", 1, 1)], [Problem("/b", 0, "other")])
+    inputs.record_inputs([first], [Problem("/a", 0, "bad"), Problem("/a", 1, "bad too")])
+    inputs.record_inputs([IngestedFile("/b", 1, 1)], [Problem("/b", 0, "other")])
     assert reasons(inputs) == ["bad", "bad too", "other"]
-    inputs.add([second], [Problem("/a", 1, "bad too"), Problem("/a", 5, "bad now")])
+    inputs.record_inputs([second], [Problem("/a", 1, "bad too"), Problem("/a", 5, "bad now")])
     assert reasons(inputs) == ["bad now", "bad too", "other"]
-    inputs.add([IngestedFile("/a", 12, 1)], [])
+    inputs.record_inputs([IngestedFile("/a", 12, 1)], [])
     assert reasons(inputs) == ["other"]
-    assert inputs.list_files() == {first, second, IngestedFile("/a", 12, 1), IngestedFile("/b", 1, 1)}
+    assert inputs.list_ingested_files() == {first, second, IngestedFile("/a", 12, 1), IngestedFile("/b", 1, 1)}
 
 
 def test_a_file_that_nobody_can_read_has_that_problem_until_somebody_can(inputs: IngestLog, tmp_path: Path) -> None:
-    inputs.add([IngestedFile("/a", 1, 5)], [Problem("/a", 0, "bad")])
+    inputs.record_inputs([IngestedFile("/a", 1, 5)], [Problem("/a", 0, "bad")])
     gone = [Problem("/a", 0, "cannot read", 13), Problem("/c", 0, "cannot read", 2)]
-    inputs.add([], gone)
-    assert inputs.read_errors() == gone
+    inputs.record_inputs([], gone)
+    assert inputs.list_read_errors() == gone
     files = sorted(tmp_path.rglob("*"))
-    inputs.add([], gone)
+    inputs.record_inputs([], gone)
     assert sorted(tmp_path.rglob("*")) == files, "nothing is new"
-    inputs.add([IngestedFile("/a", 2, 4)], [])
-    assert inputs.read_errors() == gone[1:]
+    inputs.record_inputs([IngestedFile("/a", 2, 4)], [])
+    assert inputs.list_read_errors() == gone[1:]
 
 
 def test_of_several_states_of_a_path_the_last_one_counts(inputs: IngestLog) -> None:
-    inputs.add([IngestedFile("/a", 1, 9), IngestedFile("/a", 1, 3)], [Problem("/a", 0, "of the last one")])
+    inputs.record_inputs([IngestedFile("/a", 1, 9), IngestedFile("/a", 1, 3)], [Problem("/a", 0, "of the last one")])
     assert reasons(inputs) == ["of the last one"]

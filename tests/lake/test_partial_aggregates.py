@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
 from msgq.common.units import NS_PER_S
-from msgq.lake.gold import increments
-from msgq.lake.gold import tables as gold
+from msgq.lake.gold import gold_increments as increments
+from msgq.lake.gold import gold_tables as gold
 from msgq.lake.metrics import hops, partial_aggregates
 from msgq.lake.metrics.checks import CheckThresholds
-from msgq.lake.metrics.dropouts import find_dropouts, message_intervals
-from msgq.lake.metrics.queues import event_hours, queue_deliveries, read_events
-from msgq.lake.metrics.time_windows import WINDOWS_SCHEMA, traffic_windows
+from msgq.lake.metrics.dropouts import compute_message_intervals, find_dropouts
+from msgq.lake.metrics.queues import compute_event_hours, compute_queue_deliveries, read_queue_events
+from msgq.lake.metrics.time_windows import TRAFFIC_WINDOWS_SCHEMA, compute_traffic_windows
 from tests.lake import plain
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, Row, pieces, row, some_rows, table
 from tests.lake.rows import in_order, sorted_rows
@@ -54,14 +54,14 @@ def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.T
     every["origins"] = pa.concat_tables([batch(part, False).select(hops.HOP_INPUT_SCHEMA.names) for part in parts])
     hours: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in gold.HOURLY_SCHEMAS.items()}
     times = {time // HOUR for part in parts for one in part for time in (one["log_time"], one["origin_time"] or 0)}
-    for hour in sorted(times | set(event_hours(every["events"]).tolist())):
+    for hour in sorted(times | set(compute_event_hours(every["events"]).tolist())):
         for run in ("r", "s"):
-            mine = {name: increments.filter_hour(name, rows, run, hour) for name, rows in every.items()}
-            for name, rows in gold.hourly_tables(mine, NS_PER_S).items():
+            mine = {name: increments.filter_increment_rows(name, rows, run, hour) for name, rows in every.items()}
+            for name, rows in gold.make_hourly_tables(mine, NS_PER_S).items():
                 assert rows.schema == gold.HOURLY_SCHEMAS[name]
                 hours[name].append(rows)
     whole = {name: pa.concat_tables(rows) for name, rows in hours.items()}
-    for name, rows in (totals := gold.run_tables(whole, NS_PER_S, CheckThresholds())).items():
+    for name, rows in (totals := gold.make_run_tables(whole, NS_PER_S, CheckThresholds())).items():
         assert rows.schema == gold.RUN_SCHEMAS[name]
     return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
 
@@ -71,7 +71,7 @@ def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.T
 def test_tables_are_what_a_person_would_find(seed: int) -> None:
     rows = some_rows(random.Random(seed))
     found = build_tables([rows])
-    counted = [name for name in WINDOWS_SCHEMA.names if name != "histogram"]
+    counted = [name for name in TRAFFIC_WINDOWS_SCHEMA.names if name != "histogram"]
     assert sorted_rows(found["traffic_windows"], *counted) == in_order(plain.windows(rows))
     assert sorted_rows(found["sequence_gaps"]) == in_order(plain.gaps(rows))
     assert sum(found["throughput"].column("messages").to_pylist()) == len(rows)
@@ -96,9 +96,9 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
     assert not totals
     edges = {tuple(row[:3]): tuple(row[3:]) for row in sorted_rows(found["hops"], *HOP)}
     assert edges == plain.hops(rows)
-    assert sorted_rows(found["queue_deliveries"]) == sorted_rows(queue_deliveries(read_events(batch(rows)))), (
-        "hours put no message asunder"
-    )
+    assert sorted_rows(found["queue_deliveries"]) == sorted_rows(
+        compute_queue_deliveries(read_queue_events(batch(rows)))
+    ), "hours put no message asunder"
     pictures = [(one["endpoint"], one["sequence"]) for one in rows if one["data"].startswith(b"\x89PNG")]
     assert sorted_rows(found["frames"], "endpoint", "sequence") == in_order(pictures)
 
@@ -122,7 +122,7 @@ def test_silences_are_those_of_each_interval(seed: int) -> None:
         for number in range(rng.choice((1, 2, 40, 600))):
             time += int(period * rng.choice(MIXED))
             rows.append(row(RecordedMessage(name, number, time, b"")))
-    found = find_dropouts(message_intervals(traffic_windows(batch(rows))))
+    found = find_dropouts(compute_message_intervals(compute_traffic_windows(batch(rows))))
     known = {one[:4] for one in plain.dropouts(rows)}
     near = {one[:4] for one in plain.dropouts(rows) if is_near(rows, one)}
     got = {one[:4] for one in sorted_rows(found)}
@@ -140,7 +140,9 @@ def endpoint(name: str, times: list[int]) -> list[Row]:
 
 
 def quiet(rows: list[Row]) -> list[tuple[int, int]]:
-    return [one[2:4] for one in sorted_rows(find_dropouts(message_intervals(traffic_windows(batch(rows)))))]
+    return [
+        one[2:4] for one in sorted_rows(find_dropouts(compute_message_intervals(compute_traffic_windows(batch(rows)))))
+    ]
 
 
 def test_an_endpoint_that_jitters_about_its_period_is_never_silent() -> None:

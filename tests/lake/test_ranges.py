@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake")
 import pyarrow as pa
 
-from msgq.lake.bronze.ranges import RANGES_SCHEMA, find_overlaps
+from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, find_overlapping_files
 
 
 def ranges(random: Any, name: Any, count: Any) -> Any:
@@ -55,6 +55,9 @@ def test_parts_that_overlap_are_those_that_meet_one_by_one() -> None:
             if any(do_meet(one, other) for other in [*new[:i], *new[i + 1 :], *known])
         }
         theirs = {one["bronze_file"] for one in known if any(do_meet(one, other) for other in new)}
-        assert find_overlaps(*(pa.Table.from_pylist(some, RANGES_SCHEMA) for some in (new, known))) == (mine, theirs)
+        assert find_overlapping_files(*(pa.Table.from_pylist(some, RANGES_SCHEMA) for some in (new, known))) == (
+            mine,
+            theirs,
+        )
         found += len(mine) + len(theirs)
     assert found > 300, "there was something to find"

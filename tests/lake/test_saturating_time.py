@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 from msgq.common import timing
 from msgq.common.queue_events import Event
 from msgq.common.units import NS_PER_S
-from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME, saturating_subtract, window_begin
-from msgq.lake.report import data
+from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME, compute_window_start, subtract_saturating
+from msgq.lake.report import report_data as data
 from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
@@ -26,14 +26,14 @@ TIMES = (MIN_TIME, -1, 0, 1, MIDNIGHT, MAX_TIME)
 def report(lake: Path) -> None:
     """Make all figures of the page that have to do with time."""
     gold = GoldReader(open_lake_tables(directory(lake).uri))
-    summary = data.read_summary(gold)
+    summary = data.read_report_summary(gold)
     begin, end = summary["begin"], summary["end"]
-    step = data.choose_step(begin, end)
+    step = data.choose_page_window_ns(begin, end)
     names = data.choose_endpoints(gold)
     assert sum(one["rate"] for one in data.read_throughput(gold, names, step, begin, end)) > 0
     data.read_losses(gold, names, step)
     data.read_latency(gold, step)
-    data.read_queue_steps(gold, ["jobs"], step)
+    data.read_queue_timelines(gold, ["jobs"], step)
 
 
 def at(number: int, log_time: int, publish_time: int | None, origin_time: int) -> Row:
@@ -92,9 +92,14 @@ def test_one_message_of_such_a_time_is_found(tmp_path: Path, name: str, time: in
 def test_windows_begin_where_64_bits_do_and_durations_end_there() -> None:
     times = np.array([MIN_TIME, MIN_TIME + 1, -1, 0, 1, MAX_TIME])
     for width in (1, NS_PER_S, HOUR):
-        assert window_begin(times, width).tolist() == [max(time // width * width, MIN_TIME) for time in times.tolist()]
-        assert window_begin(window_begin(times, width), width).tolist() == window_begin(times, width).tolist()
+        assert compute_window_start(times, width).tolist() == [
+            max(time // width * width, MIN_TIME) for time in times.tolist()
+        ]
+        assert (
+            compute_window_start(compute_window_start(times, width), width).tolist()
+            == compute_window_start(times, width).tolist()
+        )
     pairs = [(one, other) for one in times.tolist() for other in times.tolist()]
     one, other = np.array(pairs).T
-    assert saturating_subtract(one, other).tolist() == [min(max(a - b, MIN_TIME), MAX_TIME) for a, b in pairs]
-    assert saturating_subtract(times[:0], times[:0]).tolist() == []
+    assert subtract_saturating(one, other).tolist() == [min(max(a - b, MIN_TIME), MAX_TIME) for a, b in pairs]
+    assert subtract_saturating(times[:0], times[:0]).tolist() == []

@@ -18,7 +18,7 @@ pytest.importorskip("deltalake")
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import build_value_column, find_common_columns
 from msgq.errors import RecordingError
-from msgq.lake.silver.decoder import FIXED_COLUMNS
+from msgq.lake.silver.silver_decoder import SILVER_FIXED_COLUMNS
 from tests.lake.silvers import Lake, json_message, message
 from tests.recording.logs import struct_schema
 
@@ -40,10 +40,10 @@ def test_endpoints_of_one_schema_share_a_table_and_a_file(tmp_path: Path) -> Non
     (typed, loose) = sorted(lake.tables(), reverse=True)
     assert (typed.startswith("struct-Point-"), loose.startswith("json-x-")) == (True, True)
     assert [len(rows) for rows in lake.tables().values()] == [200, 200]
-    assert lake.manifest.endpoints() == robots
+    assert lake.manifest.list_endpoints() == robots
     first, second = [(i, 0.5, 7) for i in range(4)], [(4 + i, i, None) for i in range(4)]
     assert lake.values("robot007", "sequence", "x", "n") == first + second
-    assert lake.rows("robot007").schema.names == [*FIXED_COLUMNS.names, "x", "n"]
+    assert lake.rows("robot007").schema.names == [*SILVER_FIXED_COLUMNS.names, "x", "n"]
 
 
 def test_incremental_decoding_touches_new_parts_only(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_endpoints_without_a_schema_have_the_types_of_their_own_messages(tmp_pat
             found = build_value_column(values).type
             columns = find_common_columns(columns, pa.schema([] if pa.types.is_null(found) else list(found)))
         rows = lake.rows(name)
-        assert {field.name: str(field.type) for field in rows.schema if field.name not in FIXED_COLUMNS.names} == {
-            field.name: str(field.type) for field in columns
-        }
+        assert {
+            field.name: str(field.type) for field in rows.schema if field.name not in SILVER_FIXED_COLUMNS.names
+        } == {field.name: str(field.type) for field in columns}
         for row, one in zip(rows.to_pylist(), [one for values in parts for one in values], strict=True):
             for field in columns.names:
                 assert same(row[field], one.get(field)), (row, one)
@@ -180,7 +180,7 @@ def test_endpoints_that_share_no_field_do_not_make_a_file_each(tmp_path: Path) -
     assert len(lake.tables()) <= 70
     assert len(lake.files()) <= 140
     assert lake.values("e599", "sequence", "f599_0", "f599_2") == [(599, 599, 599)]
-    assert lake.rows("e599").schema.names == [*FIXED_COLUMNS.names, "f599_0", "f599_1", "f599_2"]
+    assert lake.rows("e599").schema.names == [*SILVER_FIXED_COLUMNS.names, "f599_0", "f599_1", "f599_2"]
 
 
 def test_names_that_differ_in_case_are_told_apart(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_names_that_differ_in_case_are_told_apart(tmp_path: Path) -> None:
     rows += [message("a", 2, "struct", number, schema_id=1), message("A", 3, "struct", number, schema_id=2)]
     lake.add("a", rows)
     lake.decode()
-    assert lake.manifest.endpoints() == ["A", "IMU", "a", "imu"]
+    assert lake.manifest.list_endpoints() == ["A", "IMU", "a", "imu"]
     assert lake.values("imu", "sequence", "Speed") == [(0, 1)]
     assert lake.values("IMU", "sequence", "speed") == [(1, 2)]
     assert lake.values("a", "sequence", "value") == [(2, 0.5)]
@@ -235,7 +235,7 @@ def test_what_is_no_topic_says_publisher_and_key(tmp_path: Path) -> None:
     lake.decode()
     assert lake.values("topic", "publisher", "key", "endpoint_") == [("mine", 5, "there")]
     assert lake.values("board", "publisher", "key", "key_") == [("p", "k", 6)]
-    assert lake.rows("board").schema.names == [*FIXED_COLUMNS.names, "publisher", "key", "key_"]
+    assert lake.rows("board").schema.names == [*SILVER_FIXED_COLUMNS.names, "publisher", "key", "key_"]
 
 
 def test_what_cannot_be_decoded_is_aside(tmp_path: Path) -> None:
@@ -245,10 +245,10 @@ def test_what_cannot_be_decoded_is_aside(tmp_path: Path) -> None:
     lake.add("c", [message("f", 4, "strange", b"payload")])
     assert lake.decode() == 3
     assert lake.decode() == 0  # what says no encoding is done, too
-    assert lake.manifest.endpoints() == ["e"]
+    assert lake.manifest.list_endpoints() == ["e"]
     aside = [
         row
-        for file in lake.manifest.decode_errors().files
+        for file in lake.manifest.list_decode_error_files().file_paths
         for row in pq.read_table(tmp_path / "decode_errors" / file).to_pylist()
     ]
     assert sorted((row["sequence"], row["data"]) for row in aside) == [(0, b"{broken"), (4, None)]

@@ -17,9 +17,9 @@ import pytest
 
 pytest.importorskip("deltalake")
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
-from msgq.lake.silver import manifest
-from msgq.lake.silver.manifest import SilverManifest
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.silver import silver_manifest as manifest
+from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.lake.silver.table_assignment import SilverTable
 from tests.lake.kills import Killed, die_at, raise_killed
 from tests.lake.silvers import Lake, json_message
@@ -48,10 +48,10 @@ def check(lake: Lake, parts: int = 3) -> None:
         assert [row["sequence"] for row in lake.rows(endpoint).to_pylist()] == list(range(parts))
     rows = [(row["endpoint"], row["sequence"]) for rows in lake.tables().values() for row in rows]
     assert sorted(rows) == [(endpoint, i) for endpoint in ENDPOINTS[:-1] for i in range(parts)]
-    aside = LakeTable(lake.directory, "decode_errors", ["date"]).snapshot()
+    aside = LakeTable(lake.directory, "decode_errors", ["date"]).read_snapshot()
     assert aside is not None
-    assert sorted(aside.read(["sequence"]).column("sequence").to_pylist()) == list(range(parts))
-    files = lake.manifest.decode_errors().files
+    assert sorted(aside.read_rows(["sequence"]).column("sequence").to_pylist()) == list(range(parts))
+    files = lake.manifest.list_decode_error_files().file_paths
     assert sum(pq.read_metadata(lake.path / "decode_errors" / file).num_rows for file in files) == parts
 
 
@@ -63,7 +63,10 @@ def test_whoever_dies_between_two_commits_leaves_every_row_once(
     lake = fill_lake(tmp_path)
     if full_refresh:
         lake.decode()
-    with die_at(moment, raise_killed, (LakeTable, "commit"), (Directory, "put")), pytest.raises(Killed):
+    with (
+        die_at(moment, raise_killed, (LakeTable, "commit_files"), (LakeDirectory, "write_json")),
+        pytest.raises(Killed),
+    ):
         lake.decode(full_refresh=full_refresh)
     if full_refresh:
         for endpoint in ENDPOINTS[:-1]:
@@ -157,15 +160,15 @@ def test_tables_are_those_of_the_newest_manifest_whoever_is_late(
 ) -> None:
     """Somebody who has looked at the manifest, and then sleeps while others go on, does not take their rows away."""
     lake = fill_lake(tmp_path)
-    plain = SilverManifest._apply
+    plain = SilverManifest._apply_version
 
     def late(self: SilverManifest, state: Any) -> None:
-        monkeypatch.setattr(SilverManifest, "_apply", plain)
+        monkeypatch.setattr(SilverManifest, "_apply_version", plain)
         add(lake, 3)
         Lake(tmp_path).decode()
         plain(self, state)
 
-    monkeypatch.setattr(SilverManifest, "_apply", late)
+    monkeypatch.setattr(SilverManifest, "_apply_version", late)
     lake.decode()
     check(lake, 4)
 
@@ -199,18 +202,18 @@ def test_a_manifest_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypa
     for i in range(6):
         add(lake, i)
         lake.decode()
-    snapshot = LakeTable(lake.directory, "silver_manifest").snapshot()
+    snapshot = LakeTable(lake.directory, "silver_manifest").read_snapshot()
     assert snapshot is not None
-    assert len(snapshot.files) == 2
+    assert len(snapshot.files_by_path) == 2
     check(lake, 6)
 
 
 def test_the_manifest_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
     lake = fill_lake(tmp_path, 1)
     lake.decode()
-    snapshot = LakeTable(lake.directory, "silver_manifest").snapshot()
+    snapshot = LakeTable(lake.directory, "silver_manifest").read_snapshot()
     assert snapshot is not None
-    rows = [row for row in snapshot.read().to_pylist() if row["endpoint"] is not None]
+    rows = [row for row in snapshot.read_rows().to_pylist() if row["endpoint"] is not None]
     assert {(row["endpoint"], row["table_name"].rpartition("-")[0], row["row_count"]) for row in rows} == {
         ("e0", "json-a", 1),
         ("e1", "json-b", 1),
@@ -224,22 +227,22 @@ def test_the_manifest_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> Non
 def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from msgq.lake.delta_table import ConflictError
+    from msgq.lake.delta_table import CommitConflictError
 
     def refuse(*_: Any) -> None:
-        raise ConflictError("never")
+        raise CommitConflictError("never")
 
     lake = fill_lake(tmp_path)
-    monkeypatch.setattr(LakeTable, "commit", refuse)
-    with pytest.raises(ConflictError):
+    monkeypatch.setattr(LakeTable, "commit_files", refuse)
+    with pytest.raises(CommitConflictError):
         lake.decode()
-    assert SilverManifest(lake.directory).endpoints() == []
+    assert SilverManifest(lake.directory).list_endpoints() == []
 
 
 def test_files_are_on_the_disk_before_the_manifest_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
     monkeypatch.setattr("os.fsync", lambda number: synced.add(os.readlink(f"/proc/self/fd/{number}")))
-    plain = LakeTable._commit
+    plain = LakeTable._write_commit
 
     def commit(table: LakeTable, *given: Any) -> None:
         if table.place == "silver_manifest":
@@ -248,5 +251,5 @@ def test_files_are_on_the_disk_before_the_manifest_names_them(tmp_path: Path, mo
             assert files <= synced
         plain(table, *given)
 
-    monkeypatch.setattr(LakeTable, "_commit", commit)
+    monkeypatch.setattr(LakeTable, "_write_commit", commit)
     fill_lake(tmp_path, 1).decode()

@@ -18,52 +18,52 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake import delta_table as table_module
-from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, list_table_paths
-from msgq.lake.directory import Directory
+from msgq.lake.delta_table import CommitConflictError, DataFile, LakeTable, list_table_paths
+from msgq.lake.lake_directory import LakeDirectory
 
 NUMBERS = pa.schema([("number", pa.int64())])
 
 
 def table(root: Path, place: str = "some/numbers") -> LakeTable:
-    return LakeTable(Directory(root), place)
+    return LakeTable(LakeDirectory(root), place)
 
 
 def put(into: LakeTable, *numbers: int) -> DataFile:
-    return into.write(f"{'-'.join(map(str, numbers))}.parquet", pa.table({"number": numbers}, NUMBERS))
+    return into.write_file(f"{'-'.join(map(str, numbers))}.parquet", pa.table({"number": numbers}, NUMBERS))
 
 
 def read_numbers(of: LakeTable, version: int | None = None) -> Iterable[int]:
-    snapshot = of.snapshot(version)
+    snapshot = of.read_snapshot(version)
     assert snapshot is not None
-    return sorted(snapshot.read().column("number").to_pylist())
+    return sorted(snapshot.read_rows().column("number").to_pylist())
 
 
 def test_a_commit_is_there_at_once_and_a_snapshot_stays_as_it_was(tmp_path: Path) -> None:
     numbers = table(tmp_path)
-    assert numbers.snapshot() is None
+    assert numbers.read_snapshot() is None
     assert not list(tmp_path.iterdir()), "who looks leaves nothing"
-    numbers.commit(None, NUMBERS, [put(numbers, 1, 2)])
-    before = numbers.snapshot()
-    numbers.commit(before, NUMBERS, [put(numbers, 3)], ["1-2.parquet"])
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1, 2)])
+    before = numbers.read_snapshot()
+    numbers.commit_files(before, NUMBERS, [put(numbers, 3)], ["1-2.parquet"])
     assert read_numbers(numbers) == [3]
     assert read_numbers(numbers, 0) == [1, 2]
     assert before is not None
-    assert sorted(before.read().column("number").to_pylist()) == [1, 2]
+    assert sorted(before.read_rows().column("number").to_pylist()) == [1, 2]
     with pytest.raises(RecordingError, match="some/numbers has versions until 1 only"):
-        numbers.snapshot(7)
+        numbers.read_snapshot(7)
 
 
 def test_who_is_late_is_told(tmp_path: Path) -> None:
     numbers = table(tmp_path)
-    numbers.commit(None, NUMBERS)
-    base = numbers.snapshot()
-    numbers.commit(base, NUMBERS, [put(numbers, 1)])
+    numbers.commit_files(None, NUMBERS)
+    base = numbers.read_snapshot()
+    numbers.commit_files(base, NUMBERS, [put(numbers, 1)])
     for late, remove in ((None, ()), (base, ()), (base, None)):
-        with pytest.raises(ConflictError, match="somebody else"):
-            numbers.commit(late, NUMBERS, [put(numbers, 2)], remove)
+        with pytest.raises(CommitConflictError, match="somebody else"):
+            numbers.commit_files(late, NUMBERS, [put(numbers, 2)], remove)
     more = pa.schema([*NUMBERS, ("text", pa.string())])
-    with pytest.raises(ConflictError, match="somebody else"):
-        numbers.commit(base, more, [put(numbers, 2)])
+    with pytest.raises(CommitConflictError, match="somebody else"):
+        numbers.commit_files(base, more, [put(numbers, 2)])
     assert read_numbers(numbers) == [1]
 
 
@@ -73,15 +73,15 @@ def test_what_fails_for_another_reason_is_no_conflict(tmp_path: Path) -> None:
     (tmp_path / "some" / "numbers" / "_delta_log").write_text("no directory")
     numbers = table(tmp_path)
     with pytest.raises(RecordingError, match="cannot") as error:
-        numbers.commit(None, NUMBERS)
-    assert not isinstance(error.value, ConflictError)
+        numbers.commit_files(None, NUMBERS)
+    assert not isinstance(error.value, CommitConflictError)
 
 
 @pytest.mark.parametrize("writers", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
-    monkeypatch.setattr(LakeTable, "sync", lambda *_: None)  # which is the most of it
+    monkeypatch.setattr(LakeTable, "sync_files", lambda *_: None)  # which is the most of it
 
     def append(who: int) -> None:
         mine = table(tmp_path)
@@ -95,16 +95,16 @@ def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
         thread.join()
     numbers = table(tmp_path)
     assert read_numbers(numbers) == [100 * who + number for who in range(writers) for number in range(40)]
-    snapshot = numbers.snapshot()
+    snapshot = numbers.read_snapshot()
     assert snapshot is not None
-    assert len(snapshot.files) < 70
+    assert len(snapshot.files_by_path) < 70
 
 
 @pytest.mark.parametrize("name", ["a b", "[x] {y} *?'\"", "ü#&;+~`$:,=@<>|^", "50%"])
 def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
     numbers = table(tmp_path / name)
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
-    numbers.commit(numbers.snapshot(), pa.schema([*NUMBERS, ("text", pa.string())]), [put(numbers, 2)])
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
+    numbers.commit_files(numbers.read_snapshot(), pa.schema([*NUMBERS, ("text", pa.string())]), [put(numbers, 2)])
     put(numbers, 3)
     numbers.vacuum(0)
     assert read_numbers(numbers) == [1, 2]
@@ -120,8 +120,8 @@ def test_a_path_that_would_be_taken_for_another_is_refused(tmp_path: Path, name:
 
 def test_what_is_cleaned_is_neither_named_nor_young(tmp_path: Path) -> None:
     numbers = table(tmp_path)
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
-    numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, 2)], ["1.parquet"])
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
+    numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 2)], ["1.parquet"])
     put(numbers, 3)
     numbers.vacuum(1)
     assert {path.name for path in tmp_path.rglob("?.parquet")} == {"1.parquet", "2.parquet", "3.parquet"}
@@ -141,41 +141,41 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_files_are_on_the_disk_before_they_count_and_their_commit_before_it_is_told(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = LakeTable(Directory(tmp_path / "lake"), "numbers")
+    numbers = LakeTable(LakeDirectory(tmp_path / "lake"), "numbers")
     at_commit: list[set[str]] = []
-    plain = LakeTable._commit
+    plain = LakeTable._write_commit
 
     def commit(*given: Any) -> None:
         at_commit.append({*synced})
         plain(*given)
 
-    monkeypatch.setattr(LakeTable, "_commit", commit)
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
+    monkeypatch.setattr(LakeTable, "_write_commit", commit)
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     place = tmp_path / "lake" / "numbers"
     assert at_commit == [{str(place / "1.parquet"), str(place), str(place.parent), str(tmp_path)}]
     assert {*synced} - at_commit[0] == {str(place / "_delta_log"), str(place / "_delta_log" / f"{0:020}.json")}
 
 
 def test_a_table_may_be_the_first_thing_of_a_lake(tmp_path: Path) -> None:
-    numbers = LakeTable(Directory(tmp_path / "new" / "lake"), "numbers")
-    numbers.commit(None, NUMBERS)
+    numbers = LakeTable(LakeDirectory(tmp_path / "new" / "lake"), "numbers")
+    numbers.commit_files(None, NUMBERS)
     assert read_numbers(numbers) == []
 
 
 def test_entries_of_others_on_which_ours_rests_are_on_the_disk_too(tmp_path: Path, synced: list[str]) -> None:
-    numbers = LakeTable(Directory(tmp_path), "numbers")
+    numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     for number in range(3):
-        numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, number)])
+        numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)])
     synced.clear()  # as if those who made them had been stopped before
-    numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, 3)])
+    numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 3)])
     assert {Path(place).name for place in synced} >= {f"{number:020}.json" for number in range(4)}
 
 
 def test_a_checkpoint_is_on_the_disk_before_entries_go(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = LakeTable(Directory(tmp_path), "numbers")
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
+    numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     before: list[set[str]] = []
     tidied = DeltaTable.cleanup_metadata
 
@@ -193,19 +193,19 @@ def test_a_checkpoint_is_on_the_disk_before_entries_go(
 def test_checkpoints_are_made_now_and_then_and_one_that_cannot_be_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = LakeTable(Directory(tmp_path), "numbers")
-    monkeypatch.setattr(table_module, "_CHECKPOINT_VERSIONS", 2)
+    numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
+    monkeypatch.setattr(table_module, "_VERSIONS_PER_CHECKPOINT", 2)
     log = tmp_path / "numbers" / "_delta_log"
     (log / f"{4:020}.checkpoint.parquet").mkdir(parents=True)
     for number in range(6):
-        numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, number)])
+        numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)])
     assert [path.name[:20] for path in sorted(log.glob("*.checkpoint.parquet")) if path.is_file()] == [f"{2:020}"]
     assert read_numbers(numbers) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = LakeTable(Directory(tmp_path), "numbers")
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
+    numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     plain = DeltaTable.create_write_transaction
 
     def lost(*given: Any, **more: Any) -> None:
@@ -213,31 +213,31 @@ def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytes
         raise DeltaError("no answer")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
-    numbers.commit(numbers.snapshot(), NUMBERS, [put(numbers, 2)], ["1.parquet"])
+    numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 2)], ["1.parquet"])
     assert read_numbers(numbers) == [2]
 
 
 def test_the_first_entry_of_a_log_that_a_power_failure_left_empty_is_made_again(tmp_path: Path) -> None:
-    numbers = LakeTable(Directory(tmp_path), "numbers")
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
+    numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     (tmp_path / "numbers" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
-    assert numbers.snapshot() is None
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
+    assert numbers.read_snapshot() is None
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     assert read_numbers(numbers) == [1]
 
 
 def test_a_table_begins_without_files_where_nothing_is(tmp_path: Path) -> None:
     numbers = table(tmp_path / "lake" / "deep")
-    numbers.commit(None, NUMBERS)
+    numbers.commit_files(None, NUMBERS)
     assert read_numbers(numbers) == []
 
 
 def test_no_file_that_is_read_is_pythons(tmp_path: Path) -> None:
     """A thread of Arrow gives back a file after the last row; if Python ends meanwhile, the process aborts."""
     numbers = table(tmp_path)
-    numbers.commit(None, NUMBERS, [put(numbers, 1)])
-    snapshot = numbers.snapshot()
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
+    snapshot = numbers.read_snapshot()
     assert snapshot is not None
-    files = snapshot.dataset().filesystem
+    files = snapshot.open_dataset().filesystem
     assert isinstance(files, SubTreeFileSystem)
     assert isinstance(files.base_fs, LocalFileSystem)

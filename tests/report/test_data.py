@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("deltalake")
-from msgq.lake.report import data, gold_reader
+from msgq.lake.report import gold_reader
+from msgq.lake.report import report_data as data
 from msgq.lake.report.gold_reader import GoldReader
 from tests.report.gold import BEGIN, SECOND, Tables, endpoint, histogram
 
@@ -20,7 +21,7 @@ _WIDTHS = (1, 10, 60, 600, 3600)
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every table come in several pieces."""
-    monkeypatch.setattr(gold_reader, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(gold_reader, "_READ_PIECE_ROWS", 7)
 
 
 def rates_of(random: random.Random, endpoints: int) -> list[dict[str, Any]]:
@@ -66,11 +67,11 @@ def test_a_window_is_longer_than_a_recording() -> None:
 
 def test_the_steps_of_the_page_are_few_and_fit_the_windows_of_gold() -> None:
     for seconds in (0, 1, 239, 240, 241, 86_400, 7 * 86_400, 400 * 86_400):
-        step = data.choose_step(BEGIN, BEGIN + seconds * SECOND) // SECOND
+        step = data.choose_page_window_ns(BEGIN, BEGIN + seconds * SECOND) // SECOND
         assert seconds <= 240 * step
         assert step == 1 or seconds > 240 * step / 3 or step == 3600
         assert all(width % step == 0 or step % width == 0 for width in _WIDTHS)
-    assert data.choose_step(None, None) == SECOND
+    assert data.choose_page_window_ns(None, None) == SECOND
 
 
 def test_only_the_runs_that_are_asked_for_count() -> None:
@@ -79,8 +80,8 @@ def test_only_the_runs_that_are_asked_for_count() -> None:
     found = data.read_throughput(GoldReader(tables, ["s"]), [], 3600 * SECOND, BEGIN, BEGIN)
     wanted = sum(row["messages"] for row in rows if row["run"] == "s")
     assert sum(row["rate"] for row in found) * 3600 == pytest.approx(wanted)
-    assert data.read_summary(GoldReader(tables, ["s"]))["messages"] == 5
-    assert data.read_summary(GoldReader(tables, ["r", "s"]))["runs"] == 2
+    assert data.read_report_summary(GoldReader(tables, ["s"]))["messages"] == 5
+    assert data.read_report_summary(GoldReader(tables, ["r", "s"]))["runs"] == 2
 
 
 def test_percentiles_of_many_windows_are_those_of_their_histograms_together() -> None:
@@ -151,7 +152,7 @@ def test_a_queue_is_the_sum_of_its_windows_and_waits_as_the_last_one_says() -> N
     assert (second["queue"], second["sent"], second["backlog"]) == ("j", 380, 38)
     assert first["queue_time_p50"] == pytest.approx(middle(10), abs=1)
     assert (first["processing_time_p50"], first["processing_time_max"]) == (None, None)
-    steps = data.read_queue_steps(gold, ["j"], 20 * SECOND)
+    steps = data.read_queue_timelines(gold, ["j"], 20 * SECOND)
     assert [(row["queue"], row["step"] - BEGIN, row["sent"], row["backlog"]) for row in steps] == [
         ("j", 0, 90, 18),
         ("j", 20 * SECOND, 290, 38),
@@ -192,8 +193,8 @@ def test_the_worst_checks_that_failed_are_listed() -> None:
 
 def test_where_there_are_no_tables_there_is_nothing() -> None:
     gold = GoldReader(Tables())
-    assert data.read_summary(gold)["messages"] == 0
-    assert data.read_summary(gold)["begin"] is None
+    assert data.read_report_summary(gold)["messages"] == 0
+    assert data.read_report_summary(gold)["begin"] is None
     assert (
         data.read_throughput(gold, [], SECOND, 0, 0)
         == data.read_losses(gold, [], SECOND)

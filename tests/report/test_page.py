@@ -15,9 +15,9 @@ pytest.importorskip("plotly")
 import pyarrow as pa
 
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.report.gold_reader import open_lake_tables
-from msgq.lake.report.page import write_report
+from msgq.lake.report.report_page import write_report
 from tests.report.gold import BEGIN, SECOND, Tables, endpoint
 from tests.spark.pages import sections, table
 
@@ -92,8 +92,8 @@ def test_a_lake_is_read_as_its_last_commits_left_it(tmp_path: Path, monkeypatch:
         made = pa.Table.from_pylist(rows)
         fields = [pa.field(one.name, pa.string() if one.type == pa.null() else one.type) for one in made.schema]
         made = made.cast(pa.schema(fields))
-        delta = LakeTable(Directory(tmp_path), f"gold/{name}")
-        delta.commit(None, made.schema, [delta.write(f"{number}.parquet", made) for number in range(2)][:1])
+        delta = LakeTable(LakeDirectory(tmp_path), f"gold/{name}")
+        delta.commit_files(None, made.schema, [delta.write_file(f"{number}.parquet", made) for number in range(2)][:1])
     monkeypatch.chdir(tmp_path.parent)
     for path in (tmp_path, tmp_path.name, f"file://{tmp_path}"):
         assert write_report(open_lake_tables(path), tmp_path / "report.html")["messages"] == 31

@@ -7,7 +7,7 @@ import json
 import pytest
 
 pytest.importorskip("plotly")
-from msgq.lake.report import plots
+from msgq.lake.report import report_plots as plots
 
 SECOND = 1_000_000_000
 

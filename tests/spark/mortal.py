@@ -76,8 +76,8 @@ def kill_ingests() -> None:
 
 
 def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
-    from msgq.lake import directory
-    from msgq.lake.bronze.store import Bronze
+    from msgq.lake import lake_directory as directory
+    from msgq.lake.bronze.bronze_store import BronzeStore
     from msgq.lake.delta_table import LakeTable
     from msgq.spark.lake import ingest
     from msgq.spark.lake.store import LakeStore
@@ -85,17 +85,17 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     vars(ingest).update(count_cores=lambda _: 2)
     if isinstance(until, int):
         Mortal.clock = clock = Clock(until)
-        open_path = directory.open_path
-        directory.open_path = lambda uri: (Mortal(), open_path(uri)[1])
-        commit = LakeTable.commit
+        open_path = directory.open_file_system
+        directory.open_file_system = lambda uri: (Mortal(), open_path(uri)[1])
+        commit = LakeTable.commit_files
 
         def mortal(*arguments: Any, **options: Any) -> None:
             clock.step()
             commit(*arguments, **options)
             clock.step()
 
-        LakeTable.commit = mortal
+        LakeTable.commit_files = mortal
     elif until is not None:
         signal.setitimer(signal.ITIMER_REAL, until)  # whose signal ends a process; the deadline goes
     store, executor = LakeStore(None, lake), InPlaceExecutor()  # type: ignore[arg-type]
-    ingest.ingest(store, executor, Bronze(store, executor), list(map(Path, recordings)), [], None)
+    ingest.ingest(store, executor, BronzeStore(store, executor), list(map(Path, recordings)), [], None)

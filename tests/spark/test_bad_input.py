@@ -20,7 +20,7 @@ from mcap import records
 from pyspark.errors import PythonException
 
 from msgq.errors import InvalidValueError
-from msgq.lake.columns import MESSAGE_COLUMNS
+from msgq.lake.message_columns import MESSAGE_COLUMNS
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake

@@ -21,7 +21,7 @@ from mcap import records
 from msgq import Schema
 from msgq.decoding.arrow_types import build_arrow_array, cast_array
 from msgq.errors import RecordingError
-from msgq.lake.delta_types import delta_type
+from msgq.lake.delta_types import convert_to_delta_type
 from msgq.spark import read
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.options import Options
@@ -261,7 +261,7 @@ def test_endpoint_without_messages(tmp_path: Path) -> None:
 def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark: pa.DataType) -> None:
     made = build_arrow_array(values)
     assert made.type == arrow
-    assert delta_type(arrow) == spark
+    assert convert_to_delta_type(arrow) == spark
     made = cast_array(made, spark)
     assert made.type == spark
     if values.dtype.kind not in "SmMc":

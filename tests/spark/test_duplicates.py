@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.bronze.duplicates import MESSAGE_KEYS_SCHEMA, read_keys, read_without_rows
-from msgq.lake.bronze.writer import messages_table, write_bronze
-from msgq.lake.columns import INGEST_COLUMNS
-from msgq.lake.directory import Directory
+from msgq.lake.bronze.bronze_writer import open_messages_table, write_bronze
+from msgq.lake.bronze.duplicate_messages import MESSAGE_KEYS_SCHEMA, read_message_keys, read_rows_except
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.message_columns import INGEST_COLUMNS
 from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.recording import logs
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def write_rows(lake: Directory, *rows: dict[str, Any]) -> list[str]:
+def write_rows(lake: LakeDirectory, *rows: dict[str, Any]) -> list[str]:
     """Write messages; return the parts."""
     known = [{"origin_time": None, "schema_id": None, **row} for row in rows]
     return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, INGEST_COLUMNS)], lake).bronze_files]
 
 
 def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     sizes = [1 << 20] * 40 + [12 << 20, 20 << 20] + [1 << 20] * 3
     (part,) = write_rows(lake, *(message("camera", i, i, data=bytes(size)) for i, size in enumerate(sizes)))
     file = pq.ParquetFile(tmp_path / "messages" / part)
@@ -45,18 +45,18 @@ def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:
 
 
 def test_the_keys_of_a_part_and_the_part_without_rows(tmp_path: Path) -> None:
-    lake = Directory(tmp_path)
+    lake = LakeDirectory(tmp_path)
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
     (part,) = write_rows(lake, *pictures)
-    keys = pa.Table.from_batches(read_keys(lake, part, 7, known=True), MESSAGE_KEYS_SCHEMA)
+    keys = pa.Table.from_batches(read_message_keys(lake, part, 7, known=True), MESSAGE_KEYS_SCHEMA)
     assert keys["row_number"].to_pylist() == keys["log_time"].to_pylist() == [0, 1, 2, 3, 4]
     assert keys["identity"].null_count == 5, "epochs tell them apart, so that no payload is read"
     assert (set(keys["file_number"].to_pylist()), set(keys["is_committed"].to_pylist())) == ({7}, {True})
-    kept = [row for batch in read_without_rows(lake, part, np.array([0, 2, 4])) for row in batch.to_pylist()]
+    kept = [row for batch in read_rows_except(lake, part, np.array([0, 2, 4])) for row in batch.to_pylist()]
     assert [(row["sequence"], row["data"][:1]) for row in kept] == [(1, b"\1"), (3, b"\3")]
     (part,) = write_rows(lake, *(message("a", 0, 9, epoch=0, data=data) for data in (b"x", b"y", b"x")))
     first, second, third = (
-        row["identity"] for batch in read_keys(lake, part, 0, known=False) for row in batch.to_pylist()
+        row["identity"] for batch in read_message_keys(lake, part, 0, known=False) for row in batch.to_pylist()
     )
     assert first == third != second
 
@@ -120,6 +120,7 @@ def test_a_part_whose_times_meet_those_of_others_stays_as_it_is(spark: SparkSess
     for number, sequences in enumerate(([0, 4, 8], [1, 5, 9], [5, 6])):
         sent = (logs.message(1, sequence, sequence) for sequence in sequences)
         lake.ingest([logs.write(tmp_path / f"{number}.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
-    paths = sorted(messages_table(Directory(lake.uri)).snapshot().files.values(), key=lambda file: file.rows)  # type: ignore[union-attr]
-    assert [file.rows for file in paths] == [1, 3, 3]
+    snapshot = open_messages_table(LakeDirectory(lake.uri)).read_snapshot()
+    assert snapshot is not None
+    assert sorted(file.row_count for file in snapshot.files_by_path.values()) == [1, 3, 3]
     assert len(list((tmp_path / "lake" / "messages").rglob("*.parquet"))) == 3

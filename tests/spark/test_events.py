@@ -15,7 +15,7 @@ from msgq.common.queue_events import EVENT_ENCODING, EVENT_HEAD_BYTES, SCHEMA, E
 from msgq.common.schema import Schema
 from msgq.decoding.column_decoder import ColumnDecoder
 from msgq.decoding.fixed_headers import read_fixed_headers
-from msgq.lake.report import plots
+from msgq.lake.report import report_plots as plots
 from msgq.spark.source.data_source import RecordingSource
 from tests.spark.kind_logs import BEGIN, QueueEvent, of_queue, random_history, write_kinds
 

@@ -152,7 +152,7 @@ def test_tables_of_gold_that_were_half_made_are_made_again(
     sent = (logs.message(1, i, i) for i in range(10) if i != 5)
     lake.ingest([logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
     made: list[str] = []
-    commit = LakeTable.commit
+    commit = LakeTable.commit_files
 
     def commit_and_die(table: LakeTable, *rest: Any) -> None:
         commit(table, *rest)
@@ -162,7 +162,7 @@ def test_tables_of_gold_that_were_half_made_are_made_again(
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(LakeTable, "commit", commit_and_die)
+        patch.setattr(LakeTable, "commit_files", commit_and_die)
         with pytest.raises(KeyboardInterrupt):
             lake.build_gold()
     assert lake.build_gold() == 1

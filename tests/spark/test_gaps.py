@@ -86,8 +86,8 @@ def test_a_stretch_of_messages_is_one_island() -> None:
     random.Random(1).shuffle(sent)
     names = ("run", "endpoint", "epoch", "sequence", "log_time")
     batch = pa.Table.from_pylist([dict(zip(names, one, strict=True)) for one in [*sent, *sent[:100]]])
-    assert not islands.find_islands(batch.slice(0, 0), islands.EPOCH_KEY).num_rows
-    found = islands.find_islands(batch, islands.EPOCH_KEY)
+    assert not islands.find_sequence_islands(batch.slice(0, 0), islands.EPOCH_KEY_COLUMNS).num_rows
+    found = islands.find_sequence_islands(batch, islands.EPOCH_KEY_COLUMNS)
     rows = sorted(found.select(["endpoint", "base", "low", "high"]).to_pylist(), key=lambda row: row["endpoint"])
     assert [tuple(row.values()) for row in rows] == [("a", TURN - 500, 0, 999), ("b", TURN - 500, 0, 999)]
 

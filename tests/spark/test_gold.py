@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.lake.gold.builder import TABLE_NAMES
+from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.lake import golds
@@ -22,7 +22,7 @@ FEW = ("sequence_gaps", "checks", "hops", "queue_summary")  # most others are ma
 @pytest.mark.seeds(1, 1, 2)
 @pytest.mark.parametrize(
     ("names", "count"),
-    [pytest.param(FEW, 1, id="few"), pytest.param(TABLE_NAMES, 2, id="all", marks=pytest.mark.nightly)],
+    [pytest.param(FEW, 1, id="few"), pytest.param(GOLD_TABLE_NAMES, 2, id="all", marks=pytest.mark.nightly)],
 )
 def test_a_lake_has_the_tables_that_the_functions_give(
     spark: Any, tmp_path: Path, names: tuple[str, ...], count: int, seed: int
@@ -35,7 +35,7 @@ def test_a_lake_has_the_tables_that_the_functions_give(
         lake.append(spark.createDataFrame(table(piece)))
         assert lake.build_gold() >= 1
     known = tables.gold(spark.createDataFrame(table(rows)).repartition(3))
-    assert set(known) == set(lake.table_names()) == set(TABLE_NAMES)
+    assert set(known) == set(lake.table_names()) == set(GOLD_TABLE_NAMES)
     for name in names:
         whole = known[name]
         found = golds.table(tmp_path / "lake", name).select(whole.columns)

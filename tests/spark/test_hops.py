@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 import msgq
-from msgq.lake.columns import MESSAGE_COLUMNS
+from msgq.lake.message_columns import MESSAGE_COLUMNS
 from msgq.lake.report.gold_reader import open_lake_tables
-from msgq.lake.report.page import write_report
+from msgq.lake.report.report_page import write_report
 from msgq.recording import LogReader, Recorder
 from msgq.spark.lake import Lake
 from msgq.spark.source.arrow_batches import message_rows

@@ -17,9 +17,9 @@ from mcap import records
 
 pytest.importorskip("pyspark")
 from msgq.lake.aggregate_store import AggregateStore
+from msgq.lake.bronze.bronze_writer import open_messages_table, rebuild_aggregates
 from msgq.lake.bronze.ingest_log import IngestLog
-from msgq.lake.bronze.writer import messages_table, rebuild_aggregates
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark.lake import Lake
 from tests.recording import logs
 from tests.spark.mortal import kill_ingests
@@ -41,8 +41,8 @@ def recording(path: Path, first: int, count: int = 10) -> Path:
 
 def read_messages(lake: Path) -> list[tuple[str, int]]:
     """Return what a reader finds, without Spark."""
-    snapshot = messages_table(Directory(lake)).snapshot()
-    rows = [] if snapshot is None else snapshot.read(["endpoint", "sequence"]).to_pylist()
+    snapshot = open_messages_table(LakeDirectory(lake)).read_snapshot()
+    rows = [] if snapshot is None else snapshot.read_rows(["endpoint", "sequence"]).to_pylist()
     return sorted((row["endpoint"], row["sequence"]) for row in rows)
 
 
@@ -52,23 +52,23 @@ def numbers(first: int, end: int) -> list[tuple[str, int]]:
 
 def assert_right(root: Path, expected: list[tuple[str, int]]) -> None:
     """Assert that a lake has these messages once, and of each part what derives of it, once."""
-    lake = Directory(root)
+    lake = LakeDirectory(root)
     assert read_messages(root) == expected
-    snapshot = messages_table(lake).snapshot()
+    snapshot = open_messages_table(lake).read_snapshot()
     assert snapshot is not None
     tables = AggregateStore(lake)
-    view = tables.snapshot(set(snapshot.files))
+    view = tables.read_snapshot(set(snapshot.files_by_path))
     assert view is not None, "all parts have what is derived of them"
     for name, table in tables.tables.items():
-        there = table.snapshot()
+        there = table.read_snapshot()
         assert there is not None
         wanted = [
             row
-            for part in sorted(snapshot.files)
-            for file in rebuild_aggregates(lake, part).aggregates.get(name, ())
-            for row in pq.ParquetFile(table.path(file.path)).read().to_pylist()
+            for part in sorted(snapshot.files_by_path)
+            for file in rebuild_aggregates(lake, part).aggregate_files.get(name, ())
+            for row in pq.ParquetFile(table.resolve_file_path(file.path)).read().to_pylist()
         ]
-        found = there.read().to_pylist()
+        found = there.read_rows().to_pylist()
         assert sorted(map(repr, found)) == sorted(map(repr, wanted)), f"{name} is not what its parts say"
 
 
@@ -120,7 +120,10 @@ def test_a_kill_at_any_step_costs_nothing_but_time(
         lake.ingest(new)
         assert_right(root, numbers(0, 20))
         assert len(lake.read_errors().collect()) == len({row["file"] for row in lake.read_errors().collect()}) == 2
-        assert {Path(one.path).name for one in IngestLog(Directory(lake.uri)).list_files()} == {"1.mcap", "2.mcap"}
+        assert {Path(one.path).name for one in IngestLog(LakeDirectory(lake.uri)).list_ingested_files()} == {
+            "1.mcap",
+            "2.mcap",
+        }
         again = lake.ingest([one, two])
         assert (again.messages, again.files) == (0, 0)
         shutil.rmtree(root)

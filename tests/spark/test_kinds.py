@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.queue_events import Event
 from msgq.errors import InvalidValueError
-from msgq.lake.gold.builder import TABLE_NAMES
+from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.segment_writer import encode_channel
 from msgq.spark import read, tables
@@ -271,7 +271,7 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
     lake.ingest([write_kinds(tmp_path / "0.mcap", of_queue("jobs", TOLD), other)])
     assert lake.build_gold() == 1
     assert tables_with_rows() == {"publishers", "queue_deliveries", "queue_windows", "queue_summary"}
-    assert set(lake.table_names()) == set(TABLE_NAMES)
+    assert set(lake.table_names()) == set(GOLD_TABLE_NAMES)
     missing = OF_KINDS - tables_with_rows()
     assert {name: lake.table(name).count() for name in missing} == dict.fromkeys(missing, 0)
     columns = {name: lake.table(name).columns for name in missing}

@@ -214,7 +214,7 @@ def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path
     with ThreadPoolExecutor() as threads:
         assert sorted(done.messages for done in threads.map(Lake.ingest, lakes, [[path], [path]])) == [0, 20]
     assert message_numbers(lakes[0]) == sorted(numbers(0, 10))
-    ranges = lakes[0]._bronze.aggregates().ranges.select(["endpoint", "row_count"]).to_pylist()
+    ranges = lakes[0]._bronze.read_aggregates().row_group_ranges.select(["endpoint", "row_count"]).to_pylist()
     assert sorted(map(tuple, map(dict.values, ranges))) == [("a", 10), ("b", 10)]
 
 
@@ -234,13 +234,13 @@ def test_two_writers_of_different_recordings_add_all_of_both(spark: Any, tmp_pat
 
 def meet(lake: Lake, others: threading.Barrier) -> None:
     """Let a lake wait for another one before it commits its first parts."""
-    commit = lake._bronze._commit
+    commit = lake._bronze._commit_bronze_files
 
     def wait(written: Any) -> Any:
         others.wait(DEADLINE)
         return commit(written)
 
-    lake._bronze._commit = wait  # type: ignore[method-assign]
+    lake._bronze._commit_bronze_files = wait  # type: ignore[method-assign]
 
 
 def test_a_reader_never_sees_fewer(spark: Any, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_reader_never_sees_fewer(spark: Any, tmp_path: Path) -> None:
         try:
             for index in range(1, 4):
                 ingest(index)
-            assert Lake(spark, root).optimize().after == 1
+            assert Lake(spark, root).optimize().files_after == 1
             ingest(4)
         finally:
             over.set()
@@ -285,7 +285,7 @@ def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
     }
     snapshot = lake.messages()
     done = lake.optimize()
-    assert (done.before, done.after) == (3, 1)
+    assert (done.files_before, done.files_after) == (3, 1)
     assert message_numbers(lake) == sorted(number for first in (0, 12, 24) for number in numbers(first, first + 10))
     for name, rows in before.items():
         assert sorted_rows(lake.table(name), *lake.table(name).columns) == rows

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from msgq.common.queue_events import Event
-from msgq.lake.metrics.queues import OUTCOMES_BY_EVENT
+from msgq.lake.metrics.queues import OUTCOME_BY_EVENT
 from msgq.spark import read, tables
 from tests.spark.kind_logs import (
     BEGIN,
@@ -83,7 +83,7 @@ def expected_deliveries(queue: str, told: list[QueueEvent]) -> list[tuple[Any, .
                     None if since is None or taken is None else taken - since,
                     ended,
                     ended - taken if served and ended is not None and taken is not None else None,
-                    OUTCOMES_BY_EVENT[end.event] if end else "in_flight",
+                    OUTCOME_BY_EVENT[end.event] if end else "in_flight",
                     *((by.row, by.pid, by.publisher or None) if by else (None, None, None)),
                 )
             )

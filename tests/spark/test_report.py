@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 from msgq.common.queue_events import Event
 from msgq.lake.report.gold_reader import open_lake_tables
-from msgq.lake.report.page import write_report
+from msgq.lake.report.report_page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
 from tests.spark.deadline import DEADLINE

@@ -19,8 +19,8 @@ pytest.importorskip("pyspark")
 from msgq.common.schema import Schema
 from msgq.decoding import arrow_types
 from msgq.errors import InvalidValueError
-from msgq.lake.schema_ids import schema_id
-from msgq.lake.silver.decoder import INPUT_COLUMNS, SilverDecoder
+from msgq.lake.schema_ids import compute_schema_id
+from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS, SilverDecoder
 from msgq.recording.mcap_io.recording_files import make_safe_file_name
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
@@ -127,24 +127,24 @@ def needed(*messages: Any) -> Any:
             "publish_time": i,
             "log_time": i,
             "encoding": encoding,
-            "schema_id": None if schema is None else schema_id(schema),
+            "schema_id": None if schema is None else compute_schema_id(schema),
             "data": data,
         }
         for i, (endpoint, encoding, schema, data) in enumerate(messages)
     ]
-    return pa.Table.from_pylist(rows, INPUT_COLUMNS)
+    return pa.Table.from_pylist(rows, SILVER_INPUT_COLUMNS)
 
 
 def by_number(*schemas: Schema) -> dict[int, Schema]:
     """Return schemas by the numbers that stand for them."""
-    return {number: schema for schema in schemas if (number := schema_id(schema)) is not None}
+    return {number: schema for schema in schemas if (number := compute_schema_id(schema)) is not None}
 
 
 def decode_rows(table: Any, *schemas: Any) -> Any:
     """Return the fields of each endpoint, and of those that failed the sequence, the reason and the payload."""
     found: dict[str, list[Any]] = {}
     failed = []
-    for one in SilverDecoder(by_number(*schemas)).decode(table):
+    for one in SilverDecoder(by_number(*schemas)).decode_messages(table):
         for row in one.rows.to_pylist():
             found.setdefault(row["endpoint"], []).append(row)
         failed += [(row["sequence"], row["reason"], row["data"]) for row in one.decode_errors.to_pylist()]
@@ -204,7 +204,7 @@ def test_messages_of_ros_have_columns_in_types_of_spark() -> None:
     ros1 = b"\2\0\0\0hi" + bytes(8) + b"\xff" * 8
     table = needed(("p", "cdr", POINT, point_bytes(1)), ("p", "cdr", POINT, second), ("p", "cdr", POINT, b"cut"))
     table = pa.concat_tables([table, needed(("t", "ros1", text, ros1))])
-    for one in SilverDecoder(by_number(POINT, text)).decode(table):
+    for one in SilverDecoder(by_number(POINT, text)).decode_messages(table):
         to_arrow_schema(spark_schema(one.rows.schema), timezone="UTC")  # else Spark refuses it
     found, failed = decode_rows(table, POINT, text)
     assert [{name: row[name] for name in point(0)} for row in found["p"]] == [point(1), point(2)]

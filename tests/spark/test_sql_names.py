@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame
 
-from msgq.lake.columns import MESSAGE_COLUMNS
+from msgq.lake.message_columns import MESSAGE_COLUMNS
 from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA
 from msgq.spark.tables.timestamps import _TIME_COLUMNS, _timestamp_name
 from tests.unit.test_sql_names import METHODS, NAMES

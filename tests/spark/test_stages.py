@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("plotly")
 from msgq.common import timing
-from msgq.lake.report import plots
+from msgq.lake.report import report_plots as plots
 from msgq.lake.report.gold_reader import open_lake_tables
-from msgq.lake.report.page import write_report
+from msgq.lake.report.report_page import write_report
 from msgq.monitor.hop_tree import HopTreeCollector, compute_hops
 from msgq.monitor.stage_timings import StageCollector
 from msgq.spark import tables

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import msgq
 from msgq.errors import RecordingError
-from msgq.lake.columns import MESSAGE_COLUMNS
+from msgq.lake.message_columns import MESSAGE_COLUMNS
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.source.file_stream import RecordingStreamReader

@@ -139,7 +139,7 @@ import sys
 from msgq.errors import MissingLibraryError
 for package, missing in (
     ("msgq.spark", "pyspark"), ("msgq.lake.delta_table", "pyarrow"), ("msgq.spark.lake", "deltalake"),
-    ("msgq.lake.report.page", "plotly"),
+    ("msgq.lake.report.report_page", "plotly"),
 ):
     sys.modules |= {missing: None}
     try:

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from msgq.lake import columns, schema_texts
 from msgq.lake.bronze import duplicates, ingest_log, ranges
-from msgq.lake.gold import tables as gold
+from msgq.lake.gold import gold_tables as gold
 from msgq.lake.metrics import partial_aggregates
-from msgq.lake.silver import decoder, writer
+from msgq.lake.silver import silver_decoder as decoder
+from msgq.lake.silver import silver_writer as writer
 
 #: Reserved by Spark in ANSI mode, from its page "ANSI Compliance".
 _SPARK_WORDS = (
@@ -49,7 +50,12 @@ SCHEMAS: list[pa.Schema] = [
         ranges.RANGES_SCHEMA,
         duplicates.MESSAGE_KEYS_SCHEMA,
     ),
-    *(schema_texts._SCHEMA_TEXTS_SCHEMA, writer.MANIFEST_SCHEMA, decoder.FIXED_COLUMNS, decoder.DECODE_ERRORS_SCHEMA),
+    *(
+        schema_texts._SCHEMA_TEXTS_SCHEMA,
+        writer.MANIFEST_SCHEMA,
+        decoder.SILVER_FIXED_COLUMNS,
+        decoder.DECODE_ERRORS_SCHEMA,
+    ),
     *(*gold.HOURLY_SCHEMAS.values(), *gold.RUN_SCHEMAS.values(), *partial_aggregates.AGGREGATE_SCHEMAS.values()),
 ]
 TABLES = {

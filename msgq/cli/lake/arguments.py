@@ -17,7 +17,7 @@ from msgq.cli.common.signals import call_on_interrupt
 from msgq.errors import InvalidValueError, RecordingError
 
 if TYPE_CHECKING:
-    from msgq.lake.directory import Directory
+    from msgq.lake.lake_directory import LakeDirectory
     from msgq.spark.lake import Lake
 
 _T = TypeVar("_T")
@@ -39,13 +39,13 @@ master_option = click.option(
 )
 
 
-def open_lake_directory(path: str) -> Directory:
+def open_lake_directory(path: str) -> LakeDirectory:
     """Return the directory of a lake. Raises InvalidValueError where there is none."""
-    from msgq.lake.catalog import is_lake
-    from msgq.lake.directory import Directory
+    from msgq.lake.catalog import is_lake_directory
+    from msgq.lake.lake_directory import LakeDirectory
 
-    directory = Directory(path)
-    if is_lake(directory):
+    directory = LakeDirectory(path)
+    if is_lake_directory(directory):
         return directory
     if os.path.isfile(path):
         raise InvalidValueError(f"{path} is a file, and no lake; msgq lake ingest LAKE {path} makes one of a recording")
@@ -56,12 +56,12 @@ def open_lake_directory(path: str) -> Directory:
 
 def is_recording(path: str) -> bool:
     """Return whether recordings are at a path, or what matches a pattern, and no lake."""
-    from msgq.lake.catalog import is_lake
-    from msgq.lake.directory import Directory
+    from msgq.lake.catalog import is_lake_directory
+    from msgq.lake.lake_directory import LakeDirectory
     from msgq.spark.source.options import Options
 
     with suppress(RecordingError):
-        return "://" not in path and not is_lake(Directory(path)) and bool(Options((path,)).files([]))
+        return "://" not in path and not is_lake_directory(LakeDirectory(path)) and bool(Options((path,)).files([]))
     return False
 
 

@@ -32,4 +32,4 @@ def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> 
     if as_json:
         echo_json(asdict(done))
     else:
-        echo(f"{lake}: {done.before} files of messages became {done.after}")
+        echo(f"{lake}: {done.files_before} files of messages became {done.files_after}")

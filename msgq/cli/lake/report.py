@@ -30,7 +30,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     afterwards: it takes about as much room as the recording. The page needs no network.
     """
     from msgq.lake.report.gold_reader import open_lake_tables
-    from msgq.lake.report.page import write_report
+    from msgq.lake.report.report_page import write_report
 
     if not ("://" in lake or os.path.exists(lake) or glob(lake)):
         raise click.ClickException(f"nothing is at {lake}: neither a lake nor a recording")

@@ -21,7 +21,7 @@ def command(lake: str, as_json: bool) -> None:
     The names are those for `msgq lake sql`, in backticks where SQL wants them. A table of silver may have several
     endpoints of one schema, each of which is silver_NAME. Tables without a name serve the lake itself. No Spark starts.
     """
-    from msgq.lake.catalog import list_tables, quote_name
+    from msgq.lake.catalog import list_tables, quote_sql_name
 
     tables = list_tables(arguments.open_lake_directory(lake))
     if as_json:
@@ -32,7 +32,7 @@ def command(lake: str, as_json: bool) -> None:
     for title in ("rows", "files", "size"):
         table.add_column(title, justify="right")
     for info in tables:
-        name = info.name if re.fullmatch(r"\w*", info.name) else quote_name(info.name)
+        name = info.name if re.fullmatch(r"\w*", info.name) else quote_sql_name(info.name)
         sizes = (format_count(info.row_count), format_count(info.file_count), format_bytes(info.size_bytes))
         table.add_row(name, info.description, info.path, *sizes)
     console().print(table)

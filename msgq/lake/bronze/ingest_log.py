@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.recording.mcap_io.problem import Problem
 
 #: ingest_number : of the reading; a file as it was last is that of the greatest.
@@ -33,40 +33,42 @@ class IngestedFile:
     """A file as it was when it was read. path : as text. size : bytes. mtime_ns : since the epoch."""
 
     path: str
-    size: int
+    size_bytes: int
     mtime_ns: int
 
 
 class IngestLog:
     """The tables `ingested_files` and `read_errors` of a lake, which grow only. For one thread at a time."""
 
-    def __init__(self, lake: Directory) -> None:
+    def __init__(self, lake: LakeDirectory) -> None:
         self._files, self._read_errors = LakeTable(lake, "ingested_files"), LakeTable(lake, "read_errors")
 
-    def list_files(self) -> set[IngestedFile]:
+    def list_ingested_files(self) -> set[IngestedFile]:
         """Return all files that were read."""
-        return _ingested_files(_read_rows(self._files))
+        return _parse_ingested_files(_read_table_rows(self._files))
 
-    def read_errors(self) -> list[Problem]:
+    def list_read_errors(self) -> list[Problem]:
         """Return what could not be read of the files as they were last, each once."""
         return [
             problem
-            for some in _select_current_problems(_read_rows(self._files), _read_rows(self._read_errors)).values()
+            for some in _select_current_problems(
+                _read_table_rows(self._files), _read_table_rows(self._read_errors)
+            ).values()
             for problem in some
         ]
 
-    def add(self, inputs: Collection[IngestedFile], problems: Iterable[Problem]) -> None:
+    def record_inputs(self, inputs: Collection[IngestedFile], problems: Iterable[Problem]) -> None:
         """Note files that were read, the newest of a path last, and what could not be read, of them or of others."""
-        files, errors = _read_rows(self._files), _read_rows(self._read_errors)
+        files, errors = _read_table_rows(self._files), _read_table_rows(self._read_errors)
         first = 1 + max((row["ingest_number"] for row in [*files, *errors]), default=-1)
-        known, was = _ingested_files(files), _select_current_problems(files, errors)
+        known, was = _parse_ingested_files(files), _select_current_problems(files, errors)
         new = {row: number for number, row in enumerate(inputs, first) if row not in known}
         numbers = {row.path: number for row, number in new.items()}
         new_errors: dict[str, dict[Problem, None]] = {}
         for problem in problems:
             new_errors.setdefault(problem.path, {})[problem] = None
         rows = [
-            _problem_row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
+            _make_read_error_row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
             for path, some in new_errors.items()
             if path in numbers or some.keys() != was.get(path, {}).keys()
             for problem in some
@@ -74,13 +76,13 @@ class IngestLog:
         if rows:
             self._read_errors.append_rows(pa.Table.from_pylist(rows, _READ_ERRORS_SCHEMA))
         if rows := [
-            {"path": row.path, "size_bytes": row.size, "mtime_ns": row.mtime_ns, "ingest_number": number}
+            {"path": row.path, "size_bytes": row.size_bytes, "mtime_ns": row.mtime_ns, "ingest_number": number}
             for row, number in new.items()
         ]:
             self._files.append_rows(pa.Table.from_pylist(rows, _INGESTED_FILES_SCHEMA))
 
 
-def _problem_row(problem: Problem) -> dict[str, Any]:
+def _make_read_error_row(problem: Problem) -> dict[str, Any]:
     return {
         "path": problem.path,
         "byte_offset": problem.offset,
@@ -89,12 +91,12 @@ def _problem_row(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _read_rows(table: LakeTable) -> list[dict[str, Any]]:
-    snapshot = table.snapshot()
-    return [] if snapshot is None else snapshot.read().to_pylist()
+def _read_table_rows(table: LakeTable) -> list[dict[str, Any]]:
+    snapshot = table.read_snapshot()
+    return [] if snapshot is None else snapshot.read_rows().to_pylist()
 
 
-def _ingested_files(files: list[dict[str, Any]]) -> set[IngestedFile]:
+def _parse_ingested_files(files: list[dict[str, Any]]) -> set[IngestedFile]:
     return {IngestedFile(row["path"], row["size_bytes"], row["mtime_ns"]) for row in files}
 
 

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
-from msgq.lake.metrics.saturating_time import saturating_subtract
+from msgq.lake.metrics.group_by import (
+    IntegerArray,
+    RowGroups,
+    build_typed_table,
+    get_column,
+    get_integer_column,
+    take_column_rows,
+)
+from msgq.lake.metrics.saturating_time import subtract_saturating
 
 CHECKS_SCHEMA = pa.schema(
     [
@@ -40,40 +47,45 @@ class CheckThresholds:
     negative_latency_ns: int | None = 0
 
 
-def checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) -> pa.Table:
+def compute_checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) -> pa.Table:
     """Return the checks of each endpoint: `CHECKS_SCHEMA`. Input: endpoints, latency_summary, dropouts of runs."""
     endpoints, latency = gold["endpoints"], gold["latency_summary"]
     wanted = [
-        ("lost", endpoints, integer_column(endpoints, "lost"), thresholds.lost),
-        ("epochs", endpoints, integer_column(endpoints, "epochs"), thresholds.epochs),
-        ("latency p99", latency, integer_column(latency, "p99"), thresholds.latency_p99_ns),
+        ("lost", endpoints, get_integer_column(endpoints, "lost"), thresholds.lost),
+        ("epochs", endpoints, get_integer_column(endpoints, "epochs"), thresholds.epochs),
+        ("latency p99", latency, get_integer_column(latency, "p99"), thresholds.latency_p99_ns),
         (
             "negative latency",
             latency,
-            np.maximum(saturating_subtract(np.zeros(len(latency), np.int64), integer_column(latency, "min")), 0),
+            np.maximum(subtract_saturating(np.zeros(len(latency), np.int64), get_integer_column(latency, "min")), 0),
             thresholds.negative_latency_ns,
         ),
-        ("dropout", endpoints, _longest_dropouts(endpoints, gold["dropouts"]), thresholds.dropout_ns),
+        ("dropout", endpoints, _find_longest_dropouts(endpoints, gold["dropouts"]), thresholds.dropout_ns),
     ]
     return pa.concat_tables(
-        [CHECKS_SCHEMA.empty_table(), *(_check_rows(*check[:3], check[3]) for check in wanted if check[3] is not None)]
+        [
+            CHECKS_SCHEMA.empty_table(),
+            *(_make_check_rows(*check[:3], check[3]) for check in wanted if check[3] is not None),
+        ]
     )
 
 
-def _longest_dropouts(endpoints: pa.Table, dropouts: pa.Table) -> IntegerArray:
+def _find_longest_dropouts(endpoints: pa.Table, dropouts: pa.Table) -> IntegerArray:
     """Return the longest dropout of each endpoint, ns; 0 where there is none."""
     rows = [table.select(["run", "endpoint"]) for table in (endpoints, dropouts)]
     every = pa.concat_tables(rows)
-    groups = RowGroups(*(column(every, name) for name in ("run", "endpoint")))
-    longest = groups.max(np.concatenate((np.zeros(len(endpoints), np.int64), integer_column(dropouts, "duration_ns"))))
-    return longest[groups.group_ids()[: len(endpoints)]]
+    groups = RowGroups(*(get_column(every, name) for name in ("run", "endpoint")))
+    longest = groups.max_by_group(
+        np.concatenate((np.zeros(len(endpoints), np.int64), get_integer_column(dropouts, "duration_ns")))
+    )
+    return longest[groups.compute_group_ids()[: len(endpoints)]]
 
 
-def _check_rows(name: str, table: pa.Table, value: IntegerArray, threshold: int) -> pa.Table:
+def _make_check_rows(name: str, table: pa.Table, value: IntegerArray, threshold: int) -> pa.Table:
     made = {
         "check_name": pa.repeat(pa.scalar(name), len(table)),
         "passed": value <= threshold,
         "value": value,
         "threshold": np.full(len(table), threshold),
     }
-    return build_table(CHECKS_SCHEMA, take_rows(table, ["run", "endpoint"], np.arange(len(table))) | made)
+    return build_typed_table(CHECKS_SCHEMA, take_column_rows(table, ["run", "endpoint"], np.arange(len(table))) | made)

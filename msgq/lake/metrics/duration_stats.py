@@ -13,46 +13,54 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.lake.metrics import histograms
-from msgq.lake.metrics.group_by import BooleanArray, IntegerArray, RowGroups, column, integer_column
+from msgq.lake.metrics.group_by import BooleanArray, IntegerArray, RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 
 
-def stats_columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
+def list_stats_columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
     """Return the columns of a spread. ranks : the names of percentiles that are among them."""
     numbers = [(f"{prefix}{name}", pa.int64()) for name in ("count", "min", *ranks, "max")]
     return [*numbers, (f"{prefix}histogram", histograms.HISTOGRAM_TYPE)]
 
 
-def compute_stats(
+def compute_duration_stats(
     groups: RowGroups, durations: IntegerArray, known: BooleanArray, prefix: str = ""
 ) -> dict[str, pa.Array]:
     """Return the spread of each group of rows. known : which rows have a duration."""
-    chosen = groups.sort(known)
-    histogram = histograms.count_durations(groups.sorted_ids[chosen], groups.sort(durations)[chosen], groups.count)
+    chosen = groups.sort_by_group(known)
+    histogram = histograms.build_duration_histograms(
+        groups.sorted_ids[chosen], groups.sort_by_group(durations)[chosen], groups.count
+    )
     least, most = np.where(known, durations, MAX_TIME), np.where(known, durations, MIN_TIME)
-    return _stats_columns(prefix, groups.sum(known), groups.min(least), groups.max(most), histogram)
+    return _make_stats_columns(
+        prefix, groups.sum_by_group(known), groups.min_by_group(least), groups.max_by_group(most), histogram
+    )
 
 
-def merge_stats(groups: RowGroups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
+def merge_duration_stats(groups: RowGroups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
     """Return one spread for each group of rows that have spreads."""
-    histogram = histograms.merge_histograms(groups, column(table, f"{prefix}histogram"))
-    least, most = integer_column(table, f"{prefix}min", MAX_TIME), integer_column(table, f"{prefix}max", MIN_TIME)
-    known = groups.sum(integer_column(table, f"{prefix}count"))
-    return _stats_columns(prefix, known, groups.min(least), groups.max(most), histogram)
+    histogram = histograms.merge_histograms(groups, get_column(table, f"{prefix}histogram"))
+    least, most = (
+        get_integer_column(table, f"{prefix}min", MAX_TIME),
+        get_integer_column(table, f"{prefix}max", MIN_TIME),
+    )
+    known = groups.sum_by_group(get_integer_column(table, f"{prefix}count"))
+    return _make_stats_columns(prefix, known, groups.min_by_group(least), groups.max_by_group(most), histogram)
 
 
-def compute_percentiles(
+def compute_duration_percentiles(
     spreads: Mapping[str, pa.Array], ranks: Mapping[str, float], prefix: str = ""
 ) -> dict[str, pa.Array]:
     """Return the percentiles of spreads, ns; NULL where no row has the duration. ranks : by the names of columns."""
     least, most = (np.asarray(spreads[f"{prefix}{name}"].fill_null(0), np.int64) for name in ("min", "max"))
     histogram = spreads[f"{prefix}histogram"]
     return {
-        f"{prefix}{name}": histograms.compute_percentile(histogram, rank, least, most) for name, rank in ranks.items()
+        f"{prefix}{name}": histograms.compute_histogram_percentile(histogram, rank, least, most)
+        for name, rank in ranks.items()
     }
 
 
-def _stats_columns(
+def _make_stats_columns(
     prefix: str, known: IntegerArray, least: IntegerArray, most: IntegerArray, histogram: pa.Array
 ) -> dict[str, pa.Array]:
     none = known == 0

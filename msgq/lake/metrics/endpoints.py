@@ -8,17 +8,24 @@ import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import duration_stats, histograms
-from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
-from msgq.lake.metrics.saturating_time import saturating_subtract
-from msgq.lake.metrics.time_windows import COUNT_COLUMNS, PERCENTILE_RANKS, sum_windows
+from msgq.lake.metrics.group_by import (
+    IntegerArray,
+    RowGroups,
+    build_typed_table,
+    get_column,
+    get_integer_column,
+    take_column_rows,
+)
+from msgq.lake.metrics.saturating_time import subtract_saturating
+from msgq.lake.metrics.time_windows import LATENCY_PERCENTILE_RANKS, TRAFFIC_COUNT_COLUMNS, sum_window_counts
 
 _ENDPOINT_KEY = ("run", "endpoint")
-_NEWEST_COLUMNS = ("host", "encoding", "schema", "kind")
+_NEWEST_VALUE_COLUMNS = ("host", "encoding", "schema", "kind")
 _TEXT_TYPE, _NUMBER_TYPE = pa.string(), pa.int64()
 ENDPOINTS_SCHEMA = pa.schema(
     [
         *((name, _TEXT_TYPE) for name in ("run", "host", "endpoint", "encoding", "schema")),
-        *((name, _NUMBER_TYPE) for name in COUNT_COLUMNS),
+        *((name, _NUMBER_TYPE) for name in TRAFFIC_COUNT_COLUMNS),
         ("rate", pa.float64()),
         *((name, _NUMBER_TYPE) for name in ("epochs", "lost", "sequence_gaps")),
         ("kind", _TEXT_TYPE),
@@ -28,69 +35,76 @@ ENDPOINTS_SCHEMA = pa.schema(
 PUBLISHERS_SCHEMA = pa.schema(
     [
         *((name, _TEXT_TYPE) for name in (*_ENDPOINT_KEY, "publisher")),
-        *((name, _NUMBER_TYPE) for name in COUNT_COLUMNS),
+        *((name, _NUMBER_TYPE) for name in TRAFFIC_COUNT_COLUMNS),
         ("rate", pa.float64()),
-        *((name, _NUMBER_TYPE) for name in ("count", "min", "max", *PERCENTILE_RANKS)),
+        *((name, _NUMBER_TYPE) for name in ("count", "min", "max", *LATENCY_PERCENTILE_RANKS)),
         ("histogram", histograms.HISTOGRAM_TYPE),
     ]
 )
 
 
-def endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Table:
+def compute_endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Table:
     """Return a row for each endpoint of each run: `ENDPOINTS_SCHEMA`; see `msgq.spark.tables.endpoints`.
 
     Input: windows of any width, of which the endpoint's last ones tell what is newest; and tables that have what was
     lost of whole runs: run, endpoint, lost or overwritten.
     """
-    groups = RowGroups(*(column(windows, name) for name in _ENDPOINT_KEY))
-    made = take_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_windows(groups, windows)
-    made |= take_rows(windows, _NEWEST_COLUMNS, groups.last_rows(integer_column(windows, "end_time")))
-    made["rate"] = _message_rate(made["messages"], made["start_time"], made["end_time"])
-    made |= {f"{name}s": _count_distinct(groups, column(windows, name)) for name in ("epoch", "publisher")}
-    lost, places = _sum_by_endpoint(made, gaps, "lost")
-    return build_table(
+    groups = RowGroups(*(get_column(windows, name) for name in _ENDPOINT_KEY))
+    made = take_column_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_window_counts(groups, windows)
+    made |= take_column_rows(
+        windows, _NEWEST_VALUE_COLUMNS, groups.find_last_rows(get_integer_column(windows, "end_time"))
+    )
+    made["rate"] = _compute_message_rate(made["messages"], made["start_time"], made["end_time"])
+    made |= {f"{name}s": _count_distinct_values(groups, get_column(windows, name)) for name in ("epoch", "publisher")}
+    lost, places = _sum_losses_by_endpoint(made, gaps, "lost")
+    return build_typed_table(
         ENDPOINTS_SCHEMA,
-        made | {"lost": lost, "sequence_gaps": places, "overwritten": _sum_by_endpoint(made, overwrites, "lost")[0]},
+        made
+        | {"lost": lost, "sequence_gaps": places, "overwritten": _sum_losses_by_endpoint(made, overwrites, "lost")[0]},
     )
 
 
-def publishers(windows: pa.Table) -> pa.Table:
+def compute_publishers(windows: pa.Table) -> pa.Table:
     """Return a row for each publisher of each endpoint that may have several: `PUBLISHERS_SCHEMA`. Input: windows."""
     named = windows.filter(pc.is_valid(windows.column("publisher")))
     keys = (*_ENDPOINT_KEY, "publisher")
-    groups = RowGroups(*(column(named, name) for name in keys))
+    groups = RowGroups(*(get_column(named, name) for name in keys))
     made = (
-        take_rows(named, keys, groups.first_rows)
-        | sum_windows(groups, named)
-        | duration_stats.merge_stats(groups, named)
+        take_column_rows(named, keys, groups.first_rows)
+        | sum_window_counts(groups, named)
+        | duration_stats.merge_duration_stats(groups, named)
     )
-    made["rate"] = _message_rate(made["messages"], made["start_time"], made["end_time"])
-    return build_table(PUBLISHERS_SCHEMA, made | duration_stats.compute_percentiles(made, PERCENTILE_RANKS))
+    made["rate"] = _compute_message_rate(made["messages"], made["start_time"], made["end_time"])
+    return build_typed_table(
+        PUBLISHERS_SCHEMA, made | duration_stats.compute_duration_percentiles(made, LATENCY_PERCENTILE_RANKS)
+    )
 
 
-def _count_distinct(groups: RowGroups, values: pa.Array) -> IntegerArray:
+def _count_distinct_values(groups: RowGroups, values: pa.Array) -> IntegerArray:
     """Return how many values there are in each group of rows, without NULL."""
-    place = groups.group_ids()
+    place = groups.compute_group_ids()
     each = RowGroups(place, values)
     known = np.asarray(values.take(pa.array(each.first_rows)).is_valid(), np.bool_)
     return np.bincount(place[each.first_rows[known]], minlength=groups.count)
 
 
-def _sum_by_endpoint(endpoints: dict[str, pa.Array], missing: pa.Table, name: str) -> tuple[IntegerArray, IntegerArray]:
+def _sum_losses_by_endpoint(
+    endpoints: dict[str, pa.Array], missing: pa.Table, name: str
+) -> tuple[IntegerArray, IntegerArray]:
     """Return the sum of a column of what is missing, and how many rows, for each run and endpoint that was found."""
     both = [
-        pa.concat_arrays([endpoints[key].cast(_TEXT_TYPE), column(missing, key).cast(_TEXT_TYPE)])
+        pa.concat_arrays([endpoints[key].cast(_TEXT_TYPE), get_column(missing, key).cast(_TEXT_TYPE)])
         for key in _ENDPOINT_KEY
     ]
-    places = RowGroups(*both).group_ids()
+    places = RowGroups(*both).compute_group_ids()
     own, other = places[: len(endpoints["run"])], places[len(endpoints["run"]) :]
     most = int(places.max(initial=-1)) + 1
     values = np.zeros(most, np.int64)
-    np.add.at(values, other, integer_column(missing, name))
+    np.add.at(values, other, get_integer_column(missing, name))
     return values[own], np.bincount(other, minlength=most)[own]
 
 
-def _message_rate(messages: IntegerArray, first: IntegerArray, last: IntegerArray) -> pa.Array:
+def _compute_message_rate(messages: IntegerArray, first: IntegerArray, last: IntegerArray) -> pa.Array:
     """Return messages a second; NULL of a single one."""
-    span = saturating_subtract(last, first)
+    span = subtract_saturating(last, first)
     return pa.array((messages - 1) / np.maximum(span, 1) * NS_PER_S, mask=span == 0)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 IntegerArray = np.ndarray[Any, np.dtype[np.int64]]
 BooleanArray = np.ndarray[Any, np.dtype[np.bool_]]
-_CODE_LIMIT = 1 << 62  # of numbers that stand for several values at once
+_GROUP_CODE_MAX = 1 << 62  # of numbers that stand for several values at once
 _DENSE_RANGE_MAX = 1 << 22  # integers that are no farther apart stand for themselves
 
 
@@ -28,9 +28,9 @@ class RowGroups:
 
     def __init__(self, *keys: pa.Array | pa.ChunkedArray | IntegerArray) -> None:
         """keys : columns of texts or integers, all as long; at least one."""
-        code = _encode_keys(keys)
+        code = _encode_group_keys(keys)
         self._order = np.argsort(code, kind="stable") if (np.diff(code) < 0).any() else None
-        ordered = self.sort(code)
+        ordered = self.sort_by_group(code)
         begins = np.diff(ordered, prepend=-1) != 0
         self._group_starts = np.flatnonzero(begins)
         self.count = len(self._group_starts)
@@ -38,61 +38,63 @@ class RowGroups:
         self.first_rows: IntegerArray = self._group_starts if self._order is None else self._order[self._group_starts]
         self.sorted_ids: IntegerArray = np.cumsum(begins) - 1
 
-    def sort(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def sort_by_group(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return values of rows in the order of the groups, and as they came within each of them."""
         return values if self._order is None else values[self._order]
 
-    def group_ids(self) -> IntegerArray:
+    def compute_group_ids(self) -> IntegerArray:
         """Return the group of each row, in the order of the rows."""
         ids = np.empty(len(self.sorted_ids), np.int64)
-        ids[self.sort(np.arange(len(self.sorted_ids)))] = self.sorted_ids
+        ids[self.sort_by_group(np.arange(len(self.sorted_ids)))] = self.sorted_ids
         return ids
 
-    def sum(self, values: np.ndarray[Any, Any]) -> IntegerArray:
+    def sum_by_group(self, values: np.ndarray[Any, Any]) -> IntegerArray:
         """Return the sum of each group."""
-        return self._reduce(np.add, values.astype(np.int64, copy=False))
+        return self._reduce_by_group(np.add, values.astype(np.int64, copy=False))
 
-    def min(self, values: IntegerArray) -> IntegerArray:
+    def min_by_group(self, values: IntegerArray) -> IntegerArray:
         """Return the least of each group."""
-        return self._reduce(np.minimum, values)
+        return self._reduce_by_group(np.minimum, values)
 
-    def max(self, values: IntegerArray) -> IntegerArray:
+    def max_by_group(self, values: IntegerArray) -> IntegerArray:
         """Return the greatest of each group."""
-        return self._reduce(np.maximum, values)
+        return self._reduce_by_group(np.maximum, values)
 
-    def last_rows(self, order: IntegerArray) -> IntegerArray:
+    def find_last_rows(self, order: IntegerArray) -> IntegerArray:
         """Return the number of the row of each group whose value is greatest, the last one of several."""
-        within = np.lexsort((self.sort(order), self.sorted_ids))
+        within = np.lexsort((self.sort_by_group(order), self.sorted_ids))
         last = within[self._group_starts + self.sizes - 1] if self.count else within
         return last if self._order is None else self._order[last]
 
-    def _reduce(self, how: np.ufunc, values: IntegerArray) -> IntegerArray:
-        reduced: IntegerArray = how.reduceat(self.sort(values), self._group_starts) if self.count else values[:0]
+    def _reduce_by_group(self, how: np.ufunc, values: IntegerArray) -> IntegerArray:
+        reduced: IntegerArray = (
+            how.reduceat(self.sort_by_group(values), self._group_starts) if self.count else values[:0]
+        )
         return reduced
 
 
-def column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
+def get_column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     """Return a column in one piece."""
     values: pa.Array = table.column(name)
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def integer_column(table: pa.Table | pa.RecordBatch, name: str, null: int = 0) -> IntegerArray:
+def get_integer_column(table: pa.Table | pa.RecordBatch, name: str, null: int = 0) -> IntegerArray:
     """Return a column of integers; null : what stands for NULL."""
-    values = column(table, name)
+    values = get_column(table, name)
     return np.asarray(values.fill_null(null) if values.null_count else values, np.int64)
 
 
-def take_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], rows: IntegerArray) -> dict[str, pa.Array]:
+def take_column_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], rows: IntegerArray) -> dict[str, pa.Array]:
     """Return some columns of some rows; texts are texts, whatever was said of dictionaries."""
-    columns = {name: column(table, name).take(pa.array(rows)) for name in names}
+    columns = {name: get_column(table, name).take(pa.array(rows)) for name in names}
     return {
         name: values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         for name, values in columns.items()
     }
 
 
-def build_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any, Any]]) -> pa.Table:
+def build_typed_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any, Any]]) -> pa.Table:
     """Return a table of columns, of which there may be more."""
     arrays: list[pa.Array] = [pa.array(made[name]) for name in schema.names]
     cast = [
@@ -102,14 +104,14 @@ def build_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any,
     return pa.Table.from_arrays(cast, schema=schema)
 
 
-def _encode_keys(keys: Sequence[pa.Array | pa.ChunkedArray | IntegerArray]) -> IntegerArray:
+def _encode_group_keys(keys: Sequence[pa.Array | pa.ChunkedArray | IntegerArray]) -> IntegerArray:
     """Return a number for each row: the same for the same keys, and in their order."""
     code, room = _rank_values(keys[0])
     for key in keys[1:]:
         ranks, count = _rank_values(key)
         if count == 1:
             continue
-        if room * count >= _CODE_LIMIT:
+        if room * count >= _GROUP_CODE_MAX:
             known, code = np.unique(code, return_inverse=True)
             room = len(known)
         code, room = code * count + ranks, room * count

@@ -21,10 +21,10 @@ from msgq.lake.metrics.group_by import IntegerArray, RowGroups
 HISTOGRAM_TYPE = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
 _BUCKETS_PER_OCTAVE = 16  # of a factor of 2
 _LARGEST_DURATION_NS = np.nextafter(2.0**63, 0)  # that fits into 64 bits
-_BUCKET_OFFSET = 1024  # more than there are buckets of one sign, a power of 2
+_BUCKET_ID_OFFSET = 1024  # more than there are buckets of one sign, a power of 2
 
 
-def find_buckets(durations: IntegerArray) -> IntegerArray:
+def find_duration_buckets(durations: IntegerArray) -> IntegerArray:
     """Return the bucket of each duration, ns."""
     sizes = np.abs(durations.astype(np.float64))
     with np.errstate(divide="ignore"):
@@ -32,13 +32,13 @@ def find_buckets(durations: IntegerArray) -> IntegerArray:
     return np.where(durations == 0, 0, np.sign(durations) * (1 + np.where(sizes > 0, steps, 0).astype(np.int64)))
 
 
-def bucket_centers(ids: IntegerArray) -> IntegerArray:
+def compute_bucket_centers(ids: IntegerArray) -> IntegerArray:
     """Return the duration in the middle of each bucket, ns."""
     sizes = np.exp2((np.abs(ids) - 0.5) / _BUCKETS_PER_OCTAVE)
     return np.where(ids == 0, 0, np.sign(ids) * np.minimum(np.rint(sizes), _LARGEST_DURATION_NS).astype(np.int64))
 
 
-def count_durations(
+def build_duration_histograms(
     ids: IntegerArray, durations: IntegerArray, groups: int, counts: IntegerArray | None = None
 ) -> pa.Array:
     """Return a histogram of the durations of each group.
@@ -49,14 +49,14 @@ def count_durations(
     groups : how many there are; what has no durations has a histogram without buckets.
     counts : how often each duration counts; None: once.
     """
-    return count_buckets(ids, find_buckets(durations), groups, counts)
+    return build_bucket_histograms(ids, find_duration_buckets(durations), groups, counts)
 
 
-def count_buckets(
+def build_bucket_histograms(
     ids: IntegerArray, bucket_ids: IntegerArray, groups: int, counts: IntegerArray | None = None
 ) -> pa.Array:
-    """Return a histogram of each group, as `count_durations`, of the buckets of durations."""
-    key = ids * (2 * _BUCKET_OFFSET) + bucket_ids + _BUCKET_OFFSET
+    """Return a histogram of each group, as `build_duration_histograms`, of the buckets of durations."""
+    key = ids * (2 * _BUCKET_ID_OFFSET) + bucket_ids + _BUCKET_ID_OFFSET
     order: np.ndarray[Any, Any] | None = None
     if counts is None:
         key = np.sort(key)
@@ -68,9 +68,9 @@ def count_buckets(
     if counts is not None:
         sizes = np.add.reduceat(counts[order], starts) if len(starts) else sizes
     key = key[starts]
-    offsets = np.searchsorted(key, np.arange(groups + 1) * (2 * _BUCKET_OFFSET)).astype(np.int32)
+    offsets = np.searchsorted(key, np.arange(groups + 1) * (2 * _BUCKET_ID_OFFSET)).astype(np.int32)
     values = [
-        pa.array((key % (2 * _BUCKET_OFFSET) - _BUCKET_OFFSET).astype(np.int32)),
+        pa.array((key % (2 * _BUCKET_ID_OFFSET) - _BUCKET_ID_OFFSET).astype(np.int32)),
         pa.array(sizes.astype(np.int64)),
     ]
     return pa.ListArray.from_arrays(
@@ -81,10 +81,12 @@ def count_buckets(
 def merge_histograms(groups: RowGroups, histograms: pa.Array) -> pa.Array:
     """Return one histogram for each group of rows. histograms : of each row; NULL is one without buckets."""
     bucket_ids, count, lengths = _flatten_histograms(histograms)
-    return count_buckets(np.repeat(groups.group_ids(), lengths), bucket_ids, groups.count, count)
+    return build_bucket_histograms(np.repeat(groups.compute_group_ids(), lengths), bucket_ids, groups.count, count)
 
 
-def compute_percentile(histograms: pa.Array, rank: float, least: IntegerArray, most: IntegerArray) -> pa.Array:
+def compute_histogram_percentile(
+    histograms: pa.Array, rank: float, least: IntegerArray, most: IntegerArray
+) -> pa.Array:
     """Return the duration of a rank in each histogram, ns; NULL where it has no buckets.
 
     Parameters
@@ -99,14 +101,14 @@ def compute_percentile(histograms: pa.Array, rank: float, least: IntegerArray, m
     wanted = np.maximum(1, np.ceil(rank * total - 1e-9).astype(np.int64))
     index = np.minimum(np.searchsorted(until[1:], before + wanted), max(0, len(bucket_ids) - 1))
     values = (
-        np.clip(bucket_centers(bucket_ids)[index], least, most)
+        np.clip(compute_bucket_centers(bucket_ids)[index], least, most)
         if len(bucket_ids)
         else np.zeros(len(histograms), np.int64)
     )
     return pa.array(values, mask=total == 0)
 
 
-def typical_intervals(histograms: pa.Array) -> IntegerArray:
+def estimate_typical_intervals(histograms: pa.Array) -> IntegerArray:
     """Return the interval in which the middle of the time lies that each histogram's intervals take; 0: it has none.
 
     As many of the longest do not count as the root of how many there are: some dropouts are no period, however long.
@@ -119,12 +121,12 @@ def typical_intervals(histograms: pa.Array) -> IntegerArray:
     total = np.diff(ends, prepend=0)
     last = ends - np.minimum(np.sqrt(total).astype(np.int64), np.maximum(total - 1, 0))
     kept = np.clip(last[rows] - (until - count), 0, count)
-    time = kept * bucket_centers(bucket_ids).astype(np.float64)
+    time = kept * compute_bucket_centers(bucket_ids).astype(np.float64)
     whole = np.bincount(rows, time, len(lengths))
     time /= np.maximum(whole, 1)[rows]
     index = np.searchsorted(np.cumsum(time), np.cumsum(whole > 0) - 0.5)
     return (
-        np.where(whole > 0, bucket_centers(bucket_ids)[np.minimum(index, len(bucket_ids) - 1)], 0)
+        np.where(whole > 0, compute_bucket_centers(bucket_ids)[np.minimum(index, len(bucket_ids) - 1)], 0)
         if len(bucket_ids)
         else total
     )

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from msgq.common import timing
 from msgq.lake.metrics import duration_stats
-from msgq.lake.metrics.group_by import RowGroups, build_table, column, integer_column, take_rows
-from msgq.lake.metrics.saturating_time import saturating_subtract
+from msgq.lake.metrics.group_by import RowGroups, build_typed_table, get_column, get_integer_column, take_column_rows
+from msgq.lake.metrics.saturating_time import subtract_saturating
 
 _EDGE_KEY = ("run", "parent", "endpoint")
 _EDGE_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _EDGE_KEY]
@@ -23,8 +23,8 @@ EDGES_SCHEMA = pa.schema(
     [
         *_EDGE_COLUMNS,
         ("messages", pa.int64()),
-        *duration_stats.stats_columns("hop_"),
-        *duration_stats.stats_columns("e2e_"),
+        *duration_stats.list_stats_columns("hop_"),
+        *duration_stats.list_stats_columns("e2e_"),
     ]
 )
 HOPS_SCHEMA = pa.schema(
@@ -32,7 +32,7 @@ HOPS_SCHEMA = pa.schema(
 )
 
 
-def edges(messages: pa.Table) -> pa.Table:
+def compute_edges(messages: pa.Table) -> pa.Table:
     """Return the edges of the tree of endpoints: `EDGES_SCHEMA`; see `msgq.spark.tables.hops`.
 
     Input: run, endpoint, publish_time, origin_time: all messages of each chain that there is one of.
@@ -40,8 +40,8 @@ def edges(messages: pa.Table) -> pa.Table:
     is_timing = pc.starts_with(messages.column("endpoint"), timing.TIMING_TOPIC_PREFIX)
     leads = pc.and_(pc.greater(messages.column("origin_time"), 0), pc.invert(is_timing))
     known = messages.filter(pc.and_(leads, pc.is_valid(messages.column("publish_time"))))
-    run, endpoint = (RowGroups(column(known, name)).group_ids() for name in ("run", "endpoint"))
-    published, origin = integer_column(known, "publish_time"), integer_column(known, "origin_time")
+    run, endpoint = (RowGroups(get_column(known, name)).compute_group_ids() for name in ("run", "endpoint"))
+    published, origin = get_integer_column(known, "publish_time"), get_integer_column(known, "origin_time")
     order = np.lexsort((endpoint, published, origin, run))
     run, endpoint, published, origin = run[order], endpoint[order], published[order], origin[order]
     follows = (np.diff(run, prepend=-1) == 0) & (np.diff(origin, prepend=-1) == 0)
@@ -51,26 +51,30 @@ def edges(messages: pa.Table) -> pa.Table:
     has_parent = follows[first]
     parent = np.maximum(first - 1, 0)
     groups = RowGroups(run, np.where(has_parent, endpoint[parent], -1), endpoint)
-    names = column(known, "endpoint")
+    names = get_column(known, "endpoint")
     chosen = order[groups.first_rows]
-    made = take_rows(known, ["run", "endpoint"], chosen) | {
+    made = take_column_rows(known, ["run", "endpoint"], chosen) | {
         "parent": names.take(pa.array(order[parent[groups.first_rows]], mask=~has_parent[groups.first_rows])),
         "messages": groups.sizes,
-        **duration_stats.compute_stats(groups, saturating_subtract(published, published[parent]), has_parent, "hop_"),
-        **duration_stats.compute_stats(
-            groups, saturating_subtract(published, origin), np.ones(len(order), np.bool_), "e2e_"
+        **duration_stats.compute_duration_stats(
+            groups, subtract_saturating(published, published[parent]), has_parent, "hop_"
+        ),
+        **duration_stats.compute_duration_stats(
+            groups, subtract_saturating(published, origin), np.ones(len(order), np.bool_), "e2e_"
         ),
     }
-    return build_table(EDGES_SCHEMA, made)
+    return build_typed_table(EDGES_SCHEMA, made)
 
 
-def hops(edges: pa.Table) -> pa.Table:
+def compute_hops(edges: pa.Table) -> pa.Table:
     """Return the edges of all chains, with percentiles: `HOPS_SCHEMA`. Input: `EDGES_SCHEMA` of parts of the chains."""
-    groups = RowGroups(*(column(edges, name) for name in _EDGE_KEY))
-    hop, age = (duration_stats.merge_stats(groups, edges, prefix) for prefix in ("hop_", "e2e_"))
-    made = take_rows(edges, _EDGE_KEY, groups.first_rows) | {"messages": groups.sum(integer_column(edges, "messages"))}
-    made |= duration_stats.compute_percentiles(hop, {"p50": 0.5, "p99": 0.99}, "hop_")
-    made |= duration_stats.compute_percentiles(age, {"e2e_p50": 0.5}, "e2e_") | {"hop_max": hop["hop_max"]}
-    return build_table(
+    groups = RowGroups(*(get_column(edges, name) for name in _EDGE_KEY))
+    hop, age = (duration_stats.merge_duration_stats(groups, edges, prefix) for prefix in ("hop_", "e2e_"))
+    made = take_column_rows(edges, _EDGE_KEY, groups.first_rows) | {
+        "messages": groups.sum_by_group(get_integer_column(edges, "messages"))
+    }
+    made |= duration_stats.compute_duration_percentiles(hop, {"p50": 0.5, "p99": 0.99}, "hop_")
+    made |= duration_stats.compute_duration_percentiles(age, {"e2e_p50": 0.5}, "e2e_") | {"hop_max": hop["hop_max"]}
+    return build_typed_table(
         HOPS_SCHEMA, {name.removeprefix("hop_").removeprefix("e2e_"): values for name, values in made.items()}
     )

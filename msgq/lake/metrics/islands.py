@@ -17,56 +17,56 @@ from msgq.lake.metrics.group_by import (
     BooleanArray,
     IntegerArray,
     RowGroups,
-    build_table,
-    column,
-    integer_column,
-    take_rows,
+    build_typed_table,
+    get_column,
+    get_integer_column,
+    take_column_rows,
 )
 
 _SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
-_HALF_MODULUS = 1 << 31
+_HALF_SEQUENCE_MODULUS = 1 << 31
 _MINUTE_NS = 60 * NS_PER_S  # of log_time: 2**31 messages in a minute there will not be
-EPOCH_KEY = ("run", "endpoint", "epoch")
-STATE_KEY = (*EPOCH_KEY, "key", "index")
+EPOCH_KEY_COLUMNS = ("run", "endpoint", "epoch")
+STATE_KEY_COLUMNS = (*EPOCH_KEY_COLUMNS, "key", "index")
 #: Of an island. base, base_time: the sequence of the message that came first in the same minute, or in all that was
 #: joined, and when; turned: how far from `base` that of the last minute was; low, high: the first and the last number
 #: of the block, counted from `base`; low_time, high_time: log_time of these.
 _ISLAND_COLUMNS = ("base", "base_time", "turned", "low", "low_time", "high", "high_time")
-_TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
+_KEY_COLUMN_TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
     ("epoch", "index"), pa.int64()
 )
 _GAP_COLUMNS = ("previous_sequence", "next_sequence", "lost", "from_time", "to_time")
 
 
-def islands_schema(keys: Sequence[str]) -> pa.Schema:
+def make_islands_schema(keys: Sequence[str]) -> pa.Schema:
     """Return the columns of islands."""
-    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_ISLAND_COLUMNS, pa.int64()))
+    return pa.schema({name: _KEY_COLUMN_TYPES[name] for name in keys} | dict.fromkeys(_ISLAND_COLUMNS, pa.int64()))
 
 
-def gaps_schema(keys: Sequence[str]) -> pa.Schema:
+def make_gaps_schema(keys: Sequence[str]) -> pa.Schema:
     """Return the columns of jumps."""
-    return pa.schema({name: _TYPES[name] for name in keys} | dict.fromkeys(_GAP_COLUMNS, pa.int64()))
+    return pa.schema({name: _KEY_COLUMN_TYPES[name] for name in keys} | dict.fromkeys(_GAP_COLUMNS, pa.int64()))
 
 
-def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the blocks without a jump of `sequence` in each minute of log_time of a key: `islands_schema`.
+def find_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the blocks without a jump of `sequence` in each minute of log_time of a key: `make_islands_schema`.
 
     Input: keys, sequence, log_time, of which the last two are never NULL. Fastest where they come by key and time.
     """
     if not len(rows):
-        return islands_schema(keys).empty_table()
-    times, sequences = integer_column(rows, "log_time"), integer_column(rows, "sequence")
-    groups = RowGroups(*(column(rows, name) for name in keys), times // _MINUTE_NS)
-    group, time, sequence = groups.sorted_ids, groups.sort(times), groups.sort(sequences)
+        return make_islands_schema(keys).empty_table()
+    times, sequences = get_integer_column(rows, "log_time"), get_integer_column(rows, "sequence")
+    groups = RowGroups(*(get_column(rows, name) for name in keys), times // _MINUTE_NS)
+    group, time, sequence = groups.sorted_ids, groups.sort_by_group(times), groups.sort_by_group(sequences)
     inside = np.diff(group, prepend=-1) == 0
     if (np.diff(time, prepend=0)[inside] < 0).any() or (
-        np.diff(sequence, prepend=0)[inside & _repeats_previous(time)] < 0
+        np.diff(sequence, prepend=0)[inside & _is_equal_to_previous(time)] < 0
     ).any():
         order = np.lexsort((sequence, time, group))
         time, sequence = time[order], sequence[order]
     else:
         order = None
-    unrolled = np.cumsum(np.where(inside, _sequence_steps(sequence), 0))
+    unrolled = np.cumsum(np.where(inside, _compute_sequence_steps(sequence), 0))
     starts = np.flatnonzero(~inside)
     number = unrolled - unrolled[starts][group]
     base, base_time = sequence[starts], time[starts]
@@ -86,17 +86,19 @@ def find_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         number[high],
         time[high],
     )
-    kept = take_rows(rows, keys, groups.first_rows[key_id])
-    return build_table(islands_schema(keys), kept | dict(zip(_ISLAND_COLUMNS, places, strict=True)))
+    kept = take_column_rows(rows, keys, groups.first_rows[key_id])
+    return build_typed_table(make_islands_schema(keys), kept | dict(zip(_ISLAND_COLUMNS, places, strict=True)))
 
 
-def _sequence_steps(sequence: IntegerArray) -> IntegerArray:
+def _compute_sequence_steps(sequence: IntegerArray) -> IntegerArray:
     """Return how far each sequence is from the one before it."""
-    steps: IntegerArray = ((np.diff(sequence, prepend=0) + _HALF_MODULUS) & (_SEQUENCE_MODULUS - 1)) - _HALF_MODULUS
+    steps: IntegerArray = (
+        (np.diff(sequence, prepend=0) + _HALF_SEQUENCE_MODULUS) & (_SEQUENCE_MODULUS - 1)
+    ) - _HALF_SEQUENCE_MODULUS
     return steps
 
 
-def _repeats_previous(values: IntegerArray) -> BooleanArray:
+def _is_equal_to_previous(values: IntegerArray) -> BooleanArray:
     is_same: BooleanArray = np.diff(values, prepend=values[:1] - 1) == 0
     return is_same
 
@@ -104,35 +106,39 @@ def _repeats_previous(values: IntegerArray) -> BooleanArray:
 class _SortedIslands(NamedTuple):
     """Islands of each key by their numbers, and what lies before each of them."""
 
-    groups: RowGroups
-    order: IntegerArray  # of the rows
-    first_number: IntegerArray  # of each key's first message
+    key_groups: RowGroups
+    row_order: IntegerArray  # of the rows
+    first_sequence: IntegerArray  # of each key's first message
     turned_distance: IntegerArray  # from there to the last minute's, of each key
     base_row: IntegerArray  # the row of each key in which its first message is
-    low_number: IntegerArray
-    high_number: IntegerArray
+    low_sequence: IntegerArray
+    high_sequence: IntegerArray
     farthest_row: IntegerArray  # the row, in `order`, that reaches farthest of those up to each one
-    starts_block: BooleanArray  # it does not touch what is before it
+    is_block_start: BooleanArray  # it does not touch what is before it
 
 
 def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
-    groups = RowGroups(*(column(rows, name) for name in keys))
-    place = groups.sort(np.arange(len(rows)))
-    bases, times, turns = (integer_column(rows, name)[place] for name in ("base", "base_time", "turned"))
+    groups = RowGroups(*(get_column(rows, name) for name in keys))
+    place = groups.sort_by_group(np.arange(len(rows)))
+    bases, times, turns = (get_integer_column(rows, name)[place] for name in ("base", "base_time", "turned"))
     recorded = np.lexsort((bases, times, groups.sorted_ids))
     place, bases, times, turns = place[recorded], bases[recorded], times[recorded], turns[recorded]
     inside = np.diff(groups.sorted_ids, prepend=-1) == 0
-    other = ~(inside & _repeats_previous(bases) & _repeats_previous(times))
+    other = ~(inside & _is_equal_to_previous(bases) & _is_equal_to_previous(times))
     reached = np.roll(bases + turns, 1)  # where the one before ended
-    step = ((bases - reached + _HALF_MODULUS) & (_SEQUENCE_MODULUS - 1)) - _HALF_MODULUS + np.roll(turns, 1)
+    step = (
+        ((bases - reached + _HALF_SEQUENCE_MODULUS) & (_SEQUENCE_MODULUS - 1))
+        - _HALF_SEQUENCE_MODULUS
+        + np.roll(turns, 1)
+    )
     unrolled = np.cumsum(np.where(inside & other, step, 0))
     starts = np.flatnonzero(~inside)
     shift = unrolled - unrolled[starts][groups.sorted_ids] + bases[starts][groups.sorted_ids]
     ends = np.append(starts[1:], len(place)) - 1 if len(starts) else starts
     turned = shift[ends] + turns[ends] - bases[starts]
     base = place[starts]
-    low, high = shift + integer_column(rows, "low")[place], shift + integer_column(rows, "high")[place]
-    low_time, high_time = integer_column(rows, "low_time")[place], integer_column(rows, "high_time")[place]
+    low, high = shift + get_integer_column(rows, "low")[place], shift + get_integer_column(rows, "high")[place]
+    low_time, high_time = get_integer_column(rows, "low_time")[place], get_integer_column(rows, "high_time")[place]
     order = np.lexsort((low_time, low, groups.sorted_ids))
     place, low, high, high_time = place[order], low[order], high[order], high_time[order]
     rank = np.empty(len(order), np.int64)
@@ -144,45 +150,46 @@ def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
     return _SortedIslands(groups, place, bases[starts], turned, base, low, high, until, begins)
 
 
-def join_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the islands of all that islands were made of: `islands_schema`. Input: islands."""
+def join_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the islands of all that islands were made of: `make_islands_schema`. Input: islands."""
     islands = _sort_islands(rows, keys)
-    low = np.flatnonzero(islands.starts_block)
-    high = islands.farthest_row[np.append(low[1:], len(islands.low_number)) - 1] if len(low) else low
-    key_id = islands.groups.sorted_ids[low]
+    low = np.flatnonzero(islands.is_block_start)
+    high = islands.farthest_row[np.append(low[1:], len(islands.low_sequence)) - 1] if len(low) else low
+    key_id = islands.key_groups.sorted_ids[low]
     places = [
-        islands.first_number[key_id],
-        integer_column(rows, "base_time")[islands.base_row[key_id]],
+        islands.first_sequence[key_id],
+        get_integer_column(rows, "base_time")[islands.base_row[key_id]],
         islands.turned_distance[key_id],
-        islands.low_number[low] - islands.first_number[key_id],
-        integer_column(rows, "low_time")[islands.order[low]],
-        islands.high_number[high] - islands.first_number[key_id],
-        integer_column(rows, "high_time")[islands.order[high]],
+        islands.low_sequence[low] - islands.first_sequence[key_id],
+        get_integer_column(rows, "low_time")[islands.row_order[low]],
+        islands.high_sequence[high] - islands.first_sequence[key_id],
+        get_integer_column(rows, "high_time")[islands.row_order[high]],
     ]
-    return build_table(
-        islands_schema(keys),
-        take_rows(rows, keys, islands.base_row[key_id]) | dict(zip(_ISLAND_COLUMNS, places, strict=True)),
+    return build_typed_table(
+        make_islands_schema(keys),
+        take_column_rows(rows, keys, islands.base_row[key_id]) | dict(zip(_ISLAND_COLUMNS, places, strict=True)),
     )
 
 
-def find_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return what is missing between islands: `gaps_schema`. Input: islands.
+def find_sequence_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return what is missing between islands: `make_gaps_schema`. Input: islands.
 
     previous_sequence, next_sequence : around it. lost : numbers between them. from_time, to_time : log_time around it,
     ns.
     """
     islands = _sort_islands(rows, keys)
-    jumped = islands.starts_block.copy()
-    jumped[np.flatnonzero(np.diff(islands.groups.sorted_ids, prepend=-1))] = False
+    jumped = islands.is_block_start.copy()
+    jumped[np.flatnonzero(np.diff(islands.key_groups.sorted_ids, prepend=-1))] = False
     after = np.flatnonzero(jumped)
     before = islands.farthest_row[after - 1]
     places = [
-        islands.high_number[before] & (_SEQUENCE_MODULUS - 1),
-        islands.low_number[after] & (_SEQUENCE_MODULUS - 1),
-        islands.low_number[after] - islands.high_number[before] - 1,
-        integer_column(rows, "high_time")[islands.order[before]],
-        integer_column(rows, "low_time")[islands.order[after]],
+        islands.high_sequence[before] & (_SEQUENCE_MODULUS - 1),
+        islands.low_sequence[after] & (_SEQUENCE_MODULUS - 1),
+        islands.low_sequence[after] - islands.high_sequence[before] - 1,
+        get_integer_column(rows, "high_time")[islands.row_order[before]],
+        get_integer_column(rows, "low_time")[islands.row_order[after]],
     ]
-    return build_table(
-        gaps_schema(keys), take_rows(rows, keys, islands.order[after]) | dict(zip(_GAP_COLUMNS, places, strict=True))
+    return build_typed_table(
+        make_gaps_schema(keys),
+        take_column_rows(rows, keys, islands.row_order[after]) | dict(zip(_GAP_COLUMNS, places, strict=True)),
     )

@@ -15,10 +15,17 @@ import pyarrow.compute as pc
 
 from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.metrics import islands
-from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
-from msgq.lake.metrics.queues import EVENTS_SCHEMA, event_hours, read_events
-from msgq.lake.metrics.stages import STAGE_AGGREGATES, stage_windows
-from msgq.lake.metrics.time_windows import HOUR_NS, WINDOWS_SCHEMA, keeps_values, traffic_windows
+from msgq.lake.metrics.group_by import (
+    IntegerArray,
+    RowGroups,
+    build_typed_table,
+    get_column,
+    get_integer_column,
+    take_column_rows,
+)
+from msgq.lake.metrics.queues import QUEUE_EVENTS_SCHEMA, compute_event_hours, read_queue_events
+from msgq.lake.metrics.stages import STAGE_AGGREGATES, compute_stage_windows
+from msgq.lake.metrics.time_windows import HOUR_NS, TRAFFIC_WINDOWS_SCHEMA, compute_traffic_windows, is_value_change
 
 _CHANGE_HEADER_TYPE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
 _SEQUENCE_MODULUS = 1 << 32
@@ -38,11 +45,11 @@ HOURS_SCHEMA = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour",
 AGGREGATES_VERSION = 1
 #: The tables that `compute_aggregates` makes, and their columns, without `bronze_file`.
 AGGREGATE_SCHEMAS: dict[str, pa.Schema] = {
-    "traffic_windows": WINDOWS_SCHEMA,
-    "islands": islands.islands_schema(islands.EPOCH_KEY),
-    "key_islands": islands.islands_schema(islands.STATE_KEY),
+    "traffic_windows": TRAFFIC_WINDOWS_SCHEMA,
+    "islands": islands.make_islands_schema(islands.EPOCH_KEY_COLUMNS),
+    "key_islands": islands.make_islands_schema(islands.STATE_KEY_COLUMNS),
     "stages": STAGE_AGGREGATES,
-    "events": EVENTS_SCHEMA,
+    "events": QUEUE_EVENTS_SCHEMA,
     "frames": FRAMES_SCHEMA,
     "hours": HOURS_SCHEMA,
 }
@@ -58,25 +65,25 @@ def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
         epoch and log_time, with texts as dictionaries.
     """
     made: dict[str, Callable[[pa.Table], pa.Table]] = {
-        "traffic_windows": traffic_windows,
-        "islands": epoch_islands,
-        "key_islands": state_islands,
-        "stages": stage_windows,
-        "events": read_events,
-        "frames": frames,
+        "traffic_windows": compute_traffic_windows,
+        "islands": compute_epoch_islands,
+        "key_islands": compute_state_islands,
+        "stages": compute_stage_windows,
+        "events": read_queue_events,
+        "frames": find_frames,
     }
     aggregates = {name: make(rows) for name, make in made.items()}
     return aggregates | {"hours": _find_other_hours(rows, aggregates["events"])}
 
 
-def epoch_islands(rows: pa.Table) -> pa.Table:
+def compute_epoch_islands(rows: pa.Table) -> pa.Table:
     """Return the islands of each epoch, except for state.
 
     Input: run, endpoint, epoch, sequence, log_time, kind, and where they are there lost_before and lost_after.
     """
-    is_state = keeps_values(rows)
+    is_state = is_value_change(rows)
     messages = rows.filter(pa.array(~is_state)) if is_state.any() else rows
-    return islands.find_islands(_add_boundary_losses(messages), islands.EPOCH_KEY)
+    return islands.find_sequence_islands(_add_boundary_losses(messages), islands.EPOCH_KEY_COLUMNS)
 
 
 def _add_boundary_losses(rows: pa.Table) -> pa.Table:
@@ -84,60 +91,60 @@ def _add_boundary_losses(rows: pa.Table) -> pa.Table:
 
     Of a greater number only `_BOUNDARY_LOSS_MAX` are shown: islands see no step of half a turn.
     """
-    numbered = rows.select([*islands.EPOCH_KEY, "sequence", "log_time"])
+    numbered = rows.select([*islands.EPOCH_KEY_COLUMNS, "sequence", "log_time"])
     ends = [numbered]
     for name, direction in (("lost_before", -1), ("lost_after", 1)):
-        if name in rows.column_names and column(rows, name).null_count < len(rows):
-            lost = np.minimum(integer_column(rows, name), _BOUNDARY_LOSS_MAX)
-            far = (integer_column(rows, "sequence") + direction * (lost + 1)) % _SEQUENCE_MODULUS
+        if name in rows.column_names and get_column(rows, name).null_count < len(rows):
+            lost = np.minimum(get_integer_column(rows, name), _BOUNDARY_LOSS_MAX)
+            far = (get_integer_column(rows, "sequence") + direction * (lost + 1)) % _SEQUENCE_MODULUS
             ended = numbered.set_column(numbered.schema.get_field_index("sequence"), "sequence", pa.array(far))
             ends.append(ended.filter(pa.array(lost > 0)))
     return pa.concat_tables(ends) if len(ends) > 1 else numbered
 
 
-def state_islands(rows: pa.Table) -> pa.Table:
+def compute_state_islands(rows: pa.Table) -> pa.Table:
     """Return the islands of each index of a vector, and of each key of a board.
 
     Input: run, endpoint, epoch, sequence, log_time, kind, key, data. Changes of vectors that are too short to be one
     are left out.
     """
-    is_state = keeps_values(rows)
+    is_state = is_value_change(rows)
     if not is_state.any():
         return AGGREGATE_SCHEMAS["key_islands"].empty_table()
-    state = rows.select([*islands.EPOCH_KEY, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
-    is_board = np.asarray(column(state, "key").is_valid())
+    state = rows.select([*islands.EPOCH_KEY_COLUMNS, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
+    is_board = np.asarray(get_column(state, "key").is_valid())
     whole, changes = read_fixed_headers(
-        pc.binary_slice(column(state, "data"), 0, _CHANGE_HEADER_TYPE.itemsize), _CHANGE_HEADER_TYPE
+        pc.binary_slice(get_column(state, "data"), 0, _CHANGE_HEADER_TYPE.itemsize), _CHANGE_HEADER_TYPE
     )
     index, count = np.zeros((2, len(state)), np.int64)
     index[whole], count[whole] = changes["index"], changes["count"] % _SEQUENCE_MODULUS
-    sequence = np.where(is_board, integer_column(state, "sequence"), count)
+    sequence = np.where(is_board, get_integer_column(state, "sequence"), count)
     state = state.drop_columns(["sequence", "data"])
     state = state.append_column("index", pa.array(index, mask=is_board)).append_column("sequence", pa.array(sequence))
-    return islands.find_islands(state.filter(pa.array(is_board | whole)), islands.STATE_KEY)
+    return islands.find_sequence_islands(state.filter(pa.array(is_board | whole)), islands.STATE_KEY_COLUMNS)
 
 
-def frames(rows: pa.Table) -> pa.Table:
+def find_frames(rows: pa.Table) -> pa.Table:
     """Return pointers to the messages that are pictures. Input: the columns of `FRAMES_SCHEMA`, picture for format."""
-    indexes = np.flatnonzero(np.asarray(column(rows, "picture").is_valid()))
+    indexes = np.flatnonzero(np.asarray(get_column(rows, "picture").is_valid()))
     if not len(indexes):
         return FRAMES_SCHEMA.empty_table()
-    columns = take_rows(rows, [*(name for name in FRAMES_SCHEMA.names if name != "format"), "picture"], indexes)
-    return build_table(FRAMES_SCHEMA, columns | {"format": columns["picture"]})
+    columns = take_column_rows(rows, [*(name for name in FRAMES_SCHEMA.names if name != "format"), "picture"], indexes)
+    return build_typed_table(FRAMES_SCHEMA, columns | {"format": columns["picture"]})
 
 
 def _find_other_hours(rows: pa.Table, events: pa.Table) -> pa.Table:
     tables = [HOURS_SCHEMA.empty_table()]
-    origin = column(rows, "origin_time")
-    if origin.null_count < len(origin) and (known := integer_column(rows, "origin_time") > 0).any():
+    origin = get_column(rows, "origin_time")
+    if origin.null_count < len(origin) and (known := get_integer_column(rows, "origin_time") > 0).any():
         chosen = rows.select(["run", "origin_time"]).filter(pa.array(known))
-        tables.append(_hour_rows("origins", chosen, integer_column(chosen, "origin_time") // HOUR_NS))
+        tables.append(_make_hour_rows("origins", chosen, get_integer_column(chosen, "origin_time") // HOUR_NS))
     if len(events):
-        tables.append(_hour_rows("events", events, event_hours(events)))
+        tables.append(_make_hour_rows("events", events, compute_event_hours(events)))
     return pa.concat_tables(tables)
 
 
-def _hour_rows(about: str, rows: pa.Table, hour: IntegerArray) -> pa.Table:
-    groups = RowGroups(column(rows, "run"), hour)
+def _make_hour_rows(about: str, rows: pa.Table, hour: IntegerArray) -> pa.Table:
+    groups = RowGroups(get_column(rows, "run"), hour)
     named = {"about": pa.array([about] * groups.count, pa.string()), "hour": hour[groups.first_rows]}
-    return build_table(HOURS_SCHEMA, take_rows(rows, ["run"], groups.first_rows) | named)
+    return build_typed_table(HOURS_SCHEMA, take_column_rows(rows, ["run"], groups.first_rows) | named)

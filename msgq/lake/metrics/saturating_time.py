@@ -9,13 +9,13 @@ from msgq.lake.metrics.group_by import IntegerArray
 MIN_TIME, MAX_TIME = -(1 << 63), (1 << 63) - 1
 
 
-def window_begin(times: IntegerArray, width: int | IntegerArray) -> IntegerArray:
+def compute_window_start(times: IntegerArray, width: int | IntegerArray) -> IntegerArray:
     """Return when the window of each time begins, ns; `MIN_TIME`, where that is before all times there are."""
     begin = times - times % width
     return np.where(begin > times, MIN_TIME, begin)
 
 
-def saturating_subtract(times: IntegerArray, before: IntegerArray | int) -> IntegerArray:
+def subtract_saturating(times: IntegerArray, before: IntegerArray | int) -> IntegerArray:
     """Return how long each time is after another one, ns; `MIN_TIME` or `MAX_TIME`, where that is beyond these."""
     difference = times - before
     beyond = ((times ^ before) & (times ^ difference)) < 0

@@ -10,33 +10,42 @@ from msgq.common import timing
 from msgq.common.units import NS_PER_S
 from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.metrics import duration_stats
-from msgq.lake.metrics.group_by import IntegerArray, RowGroups, build_table, column, integer_column, take_rows
-from msgq.lake.metrics.saturating_time import window_begin
-from msgq.lake.metrics.time_windows import WINDOW_TIME_COLUMNS, align_windows, choose_window_widths
+from msgq.lake.metrics.group_by import (
+    IntegerArray,
+    RowGroups,
+    build_typed_table,
+    get_column,
+    get_integer_column,
+    take_column_rows,
+)
+from msgq.lake.metrics.saturating_time import compute_window_start
+from msgq.lake.metrics.time_windows import WINDOW_TIME_COLUMNS, align_window_starts, choose_window_widths
 
-DURATION_NAMES = ("queue_time", "processing_time", "e2e_latency")
-PERCENTILE_RANKS = {"p50": 0.5, "p99": 0.99}
+STAGE_DURATION_NAMES = ("queue_time", "processing_time", "e2e_latency")
+STAGE_PERCENTILE_RANKS = {"p50": 0.5, "p99": 0.99}
 _STAGE_KEY = ("run", "stage", "endpoint")
 _TIMING_RECORD_TYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
 _COUNT_FIELDS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
 _STAGE_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _STAGE_KEY]
-_DURATION_COLUMNS = [field for name in DURATION_NAMES for field in duration_stats.stats_columns(f"{name}_")]
+_DURATION_COLUMNS = [field for name in STAGE_DURATION_NAMES for field in duration_stats.list_stats_columns(f"{name}_")]
 #: Windows of stages without percentiles, as they are merged; and with them.
 STAGE_AGGREGATES = pa.schema([*_STAGE_KEY_COLUMNS, *WINDOW_TIME_COLUMNS, *_COUNT_FIELDS, *_DURATION_COLUMNS])
 _PERCENTILE_COLUMNS = [
-    field for name in DURATION_NAMES for field in duration_stats.stats_columns(f"{name}_", PERCENTILE_RANKS)
+    field
+    for name in STAGE_DURATION_NAMES
+    for field in duration_stats.list_stats_columns(f"{name}_", STAGE_PERCENTILE_RANKS)
 ]
 STAGES_SCHEMA = pa.schema([*_STAGE_KEY_COLUMNS, *WINDOW_TIME_COLUMNS, *_COUNT_FIELDS, *_PERCENTILE_COLUMNS])
-SUMMARY_SCHEMA = pa.schema([*_STAGE_KEY_COLUMNS, *_COUNT_FIELDS, *_PERCENTILE_COLUMNS])
+STAGE_SUMMARY_SCHEMA = pa.schema([*_STAGE_KEY_COLUMNS, *_COUNT_FIELDS, *_PERCENTILE_COLUMNS])
 
 
-def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
+def compute_stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     """Return what stages said on their timing topics in each window of `width` ns of log_time: `STAGE_AGGREGATES`.
 
     Input: run, endpoint, log_time, data, of which log_time is never NULL; other topics than those of timing count for
     nothing.
     """
-    names = column(messages, "endpoint")
+    names = get_column(messages, "endpoint")
     names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
     topics = [None if name is None else timing.parse_timing_topic(name) for name in names.dictionary.to_pylist()]
     if not any(topics):
@@ -48,20 +57,20 @@ def stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     stage, endpoint = (pa.array([topic and topic[part] for topic in topics], pa.string()) for part in (0, 1))
     records = records.append_column("stage", stage.take(pa.array(codes[rows])))
     records = records.append_column("endpoint", endpoint.take(pa.array(codes[rows])))
-    window = window_begin(integer_column(records, "log_time"), width)
-    groups = RowGroups(*(column(records, name) for name in _STAGE_KEY), window)
-    whole, times = _read_timing_records(column(records, "data"))
+    window = compute_window_start(get_integer_column(records, "log_time"), width)
+    groups = RowGroups(*(get_column(records, name) for name in _STAGE_KEY), window)
+    whole, times = _read_timing_records(get_column(records, "data"))
     published, origin, received, sent = (times[name] for name in timing.TIMING_FIELDS)
     made = {
         "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
-        "messages": groups.sum(whole),
-        "malformed": groups.sum(~whole),
-        **duration_stats.compute_stats(groups, received - sent, whole & (sent > 0), "queue_time_"),
-        **duration_stats.compute_stats(groups, published - received, whole, "processing_time_"),
-        **duration_stats.compute_stats(groups, published - origin, whole & (origin > 0), "e2e_latency_"),
+        "messages": groups.sum_by_group(whole),
+        "malformed": groups.sum_by_group(~whole),
+        **duration_stats.compute_duration_stats(groups, received - sent, whole & (sent > 0), "queue_time_"),
+        **duration_stats.compute_duration_stats(groups, published - received, whole, "processing_time_"),
+        **duration_stats.compute_duration_stats(groups, published - origin, whole & (origin > 0), "e2e_latency_"),
     }
-    return build_table(STAGE_AGGREGATES, take_rows(records, _STAGE_KEY, groups.first_rows) | made)
+    return build_typed_table(STAGE_AGGREGATES, take_column_rows(records, _STAGE_KEY, groups.first_rows) | made)
 
 
 def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, IntegerArray]]:
@@ -74,57 +83,57 @@ def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtyp
     return right & possible & (times["sent"] >= 0) & (times["origin_time"] >= 0), times
 
 
-def merge_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:
+def merge_stage_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:
     """Return windows of which no two are the same: `STAGE_AGGREGATES`. width : ns, of all or of each; 0: unchanged."""
-    time, widths = align_windows(windows, width)
-    groups = RowGroups(*(column(windows, name) for name in _STAGE_KEY), time, widths)
+    time, widths = align_window_starts(windows, width)
+    groups = RowGroups(*(get_column(windows, name) for name in _STAGE_KEY), time, widths)
     made = {
         "window_start": time[groups.first_rows],
         "window_ns": widths[groups.first_rows],
-        **_sum_groups(groups, windows),
+        **_sum_window_groups(groups, windows),
     }
-    return build_table(STAGE_AGGREGATES, take_rows(windows, _STAGE_KEY, groups.first_rows) | made)
+    return build_typed_table(STAGE_AGGREGATES, take_column_rows(windows, _STAGE_KEY, groups.first_rows) | made)
 
 
-def stages(windows: pa.Table) -> pa.Table:
+def compute_stages(windows: pa.Table) -> pa.Table:
     """Return windows with percentiles: `STAGES_SCHEMA`. Input: `STAGE_AGGREGATES`, no two the same."""
-    return _add_percentiles(windows, STAGES_SCHEMA)
+    return _add_duration_percentiles(windows, STAGES_SCHEMA)
 
 
-def coarsen_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
+def coarsen_stage_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
     """Return windows as wide as they need to be: `STAGES_SCHEMA`.
 
     Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`, no two the same.
     """
     said = pc.add(windows.column("messages"), windows.column("malformed"))
     known = windows.set_column(windows.schema.get_field_index("messages"), "messages", said)
-    return stages(merge_windows(windows, choose_window_widths(known, _STAGE_KEY, at_least)))
+    return compute_stages(merge_stage_windows(windows, choose_window_widths(known, _STAGE_KEY, at_least)))
 
 
-def stage_summary(windows: pa.Table, *by: str) -> pa.Table:
+def summarize_stages(windows: pa.Table, *by: str) -> pa.Table:
     """Return the same of each run, stage, endpoint, and what else is named.
 
     Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`.
     """
     keys = (*_STAGE_KEY, *by)
-    groups = RowGroups(*(column(windows, name) for name in keys))
+    groups = RowGroups(*(get_column(windows, name) for name in keys))
     extra = [windows.schema.field(name) for name in by]
-    made = take_rows(windows, keys, groups.first_rows) | _sum_groups(groups, windows)
-    fields = list(SUMMARY_SCHEMA)
-    return _add_percentiles(made, pa.schema([*fields[: len(_STAGE_KEY)], *extra, *fields[len(_STAGE_KEY) :]]))
+    made = take_column_rows(windows, keys, groups.first_rows) | _sum_window_groups(groups, windows)
+    fields = list(STAGE_SUMMARY_SCHEMA)
+    return _add_duration_percentiles(made, pa.schema([*fields[: len(_STAGE_KEY)], *extra, *fields[len(_STAGE_KEY) :]]))
 
 
-def _sum_groups(groups: RowGroups, windows: pa.Table) -> dict[str, pa.Array | IntegerArray]:
-    counts = {name: groups.sum(integer_column(windows, name)) for name in ("messages", "malformed")}
+def _sum_window_groups(groups: RowGroups, windows: pa.Table) -> dict[str, pa.Array | IntegerArray]:
+    counts = {name: groups.sum_by_group(get_integer_column(windows, name)) for name in ("messages", "malformed")}
     return counts | {
         name: values
-        for duration in DURATION_NAMES
-        for name, values in duration_stats.merge_stats(groups, windows, f"{duration}_").items()
+        for duration in STAGE_DURATION_NAMES
+        for name, values in duration_stats.merge_duration_stats(groups, windows, f"{duration}_").items()
     }
 
 
-def _add_percentiles(made: pa.Table | dict[str, pa.Array | IntegerArray], schema: pa.Schema) -> pa.Table:
-    columns = {name: column(made, name) for name in made.column_names} if isinstance(made, pa.Table) else made
-    for name in DURATION_NAMES:
-        columns |= duration_stats.compute_percentiles(columns, PERCENTILE_RANKS, f"{name}_")
-    return build_table(schema, columns)
+def _add_duration_percentiles(made: pa.Table | dict[str, pa.Array | IntegerArray], schema: pa.Schema) -> pa.Table:
+    columns = {name: get_column(made, name) for name in made.column_names} if isinstance(made, pa.Table) else made
+    for name in STAGE_DURATION_NAMES:
+        columns |= duration_stats.compute_duration_percentiles(columns, STAGE_PERCENTILE_RANKS, f"{name}_")
+    return build_typed_table(schema, columns)

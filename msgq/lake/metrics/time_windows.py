@@ -13,22 +13,22 @@ from msgq.lake.metrics.group_by import (
     BooleanArray,
     IntegerArray,
     RowGroups,
-    build_table,
-    column,
-    integer_column,
-    take_rows,
+    build_typed_table,
+    get_column,
+    get_integer_column,
+    take_column_rows,
 )
-from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
+from msgq.lake.metrics.saturating_time import compute_window_start, subtract_saturating
 
 #: How long windows may be, ns; each is a whole number of those before, and an hour of all.
 WINDOW_WIDTHS_NS = tuple(seconds * NS_PER_S for seconds in (1, 10, 60, 600, 3600))
 HOUR_NS = WINDOW_WIDTHS_NS[-1]
-_MESSAGES_PER_WINDOW = 64  # messages that the windows of an endpoint have on average
-PERCENTILE_RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+_MESSAGES_PER_WINDOW_MIN = 64  # messages that the windows of an endpoint have on average
+LATENCY_PERCENTILE_RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 _TEXT_COLUMNS = ("host", "encoding", "schema", "kind", "publisher")
-WINDOW_KEY = ("run", "endpoint", "epoch", *_TEXT_COLUMNS)
-COUNT_COLUMNS = ("messages", "size_bytes", "max_size_bytes", "start_time", "end_time")
+TRAFFIC_WINDOW_KEY_COLUMNS = ("run", "endpoint", "epoch", *_TEXT_COLUMNS)
+TRAFFIC_COUNT_COLUMNS = ("messages", "size_bytes", "max_size_bytes", "start_time", "end_time")
 _WINDOW_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [
     *((name, pa.string()) for name in ("run", "endpoint")),
     ("epoch", pa.int64()),
@@ -36,12 +36,12 @@ _WINDOW_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [
 ]
 _ENDPOINT_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [("run", pa.string()), ("endpoint", pa.string())]
 WINDOW_TIME_COLUMNS: list[tuple[str, pa.DataType]] = [("window_start", pa.int64()), ("window_ns", pa.int64())]
-WINDOWS_SCHEMA = pa.schema(
+TRAFFIC_WINDOWS_SCHEMA = pa.schema(
     [
         *_WINDOW_KEY_COLUMNS,
         *WINDOW_TIME_COLUMNS,
-        *((name, pa.int64()) for name in COUNT_COLUMNS),
-        *duration_stats.stats_columns(),
+        *((name, pa.int64()) for name in TRAFFIC_COUNT_COLUMNS),
+        *duration_stats.list_stats_columns(),
     ]
 )
 THROUGHPUT_SCHEMA = pa.schema(
@@ -54,43 +54,45 @@ THROUGHPUT_SCHEMA = pa.schema(
     ]
 )
 _LATENCY_COLUMNS: list[tuple[str, pa.DataType]] = [
-    *((name, pa.int64()) for name in ("messages", "min", "max", *PERCENTILE_RANKS)),
+    *((name, pa.int64()) for name in ("messages", "min", "max", *LATENCY_PERCENTILE_RANKS)),
     ("histogram", histograms.HISTOGRAM_TYPE),
 ]
 LATENCY_SCHEMA = pa.schema([*_ENDPOINT_KEY_COLUMNS, *WINDOW_TIME_COLUMNS, *_LATENCY_COLUMNS])
 
 
-def traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
+def compute_traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
     """Return what came in each window of `width` ns of log_time.
 
     Input: run, endpoint, epoch, host, encoding, schema, kind, publisher, bytes, publish_time, and log_time, which is
-    never NULL. Fastest where messages come by run, endpoint, epoch and time. Output: `WINDOWS_SCHEMA`, in their
+    never NULL. Fastest where messages come by run, endpoint, epoch and time. Output: `TRAFFIC_WINDOWS_SCHEMA`, in their
     order; see `msgq.spark.tables.traffic_windows`.
     """
-    times = integer_column(messages, "log_time")
-    window = window_begin(times, width)
-    groups = RowGroups(*(column(messages, name) for name in WINDOW_KEY), window)
-    sizes = integer_column(messages, "size_bytes")
-    late = saturating_subtract(times, integer_column(messages, "publish_time"))
-    known = (late != 0) & ~keeps_values(messages)
-    if column(messages, "publish_time").null_count:
-        known &= np.asarray(column(messages, "publish_time").is_valid())
+    times = get_integer_column(messages, "log_time")
+    window = compute_window_start(times, width)
+    groups = RowGroups(*(get_column(messages, name) for name in TRAFFIC_WINDOW_KEY_COLUMNS), window)
+    sizes = get_integer_column(messages, "size_bytes")
+    late = subtract_saturating(times, get_integer_column(messages, "publish_time"))
+    known = (late != 0) & ~is_value_change(messages)
+    if get_column(messages, "publish_time").null_count:
+        known &= np.asarray(get_column(messages, "publish_time").is_valid())
     made = {
         "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
         "messages": groups.sizes,
-        "size_bytes": groups.sum(sizes),
-        "max_size_bytes": groups.max(sizes),
-        "start_time": groups.min(times),
-        "end_time": groups.max(times),
-        **duration_stats.compute_stats(groups, late, known),
+        "size_bytes": groups.sum_by_group(sizes),
+        "max_size_bytes": groups.max_by_group(sizes),
+        "start_time": groups.min_by_group(times),
+        "end_time": groups.max_by_group(times),
+        **duration_stats.compute_duration_stats(groups, late, known),
     }
-    return build_table(WINDOWS_SCHEMA, take_rows(messages, WINDOW_KEY, groups.first_rows) | made)
+    return build_typed_table(
+        TRAFFIC_WINDOWS_SCHEMA, take_column_rows(messages, TRAFFIC_WINDOW_KEY_COLUMNS, groups.first_rows) | made
+    )
 
 
-def is_of_kind(messages: pa.Table, kind: str) -> BooleanArray:
+def is_message_of_kind(messages: pa.Table, kind: str) -> BooleanArray:
     """Return which messages are of a kind."""
-    kinds = column(messages, "kind")
+    kinds = get_column(messages, "kind")
     if not pa.types.is_dictionary(kinds.type):
         kinds = kinds.dictionary_encode()
     is_one: BooleanArray = np.asarray(pc.equal(kinds.dictionary, kind).fill_null(False), np.bool_)
@@ -98,108 +100,116 @@ def is_of_kind(messages: pa.Table, kind: str) -> BooleanArray:
     return is_kind
 
 
-def keeps_values(messages: pa.Table) -> BooleanArray:
+def is_value_change(messages: pa.Table) -> BooleanArray:
     """Return which messages are changes of values, by their kind (`Kind.keeps_values`)."""
-    masks: list[BooleanArray] = [is_of_kind(messages, kind) for kind in state_kinds()]
+    masks: list[BooleanArray] = [is_message_of_kind(messages, kind) for kind in state_kinds()]
     changes: BooleanArray = np.logical_or.reduce(masks)
     return changes
 
 
-def merge_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:
+def merge_traffic_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:
     """Return windows of which no two are the same. width : ns, of all or of each; 0: as they are."""
-    time, widths = align_windows(windows, width)
-    groups = RowGroups(*(column(windows, name) for name in WINDOW_KEY), time, widths)
+    time, widths = align_window_starts(windows, width)
+    groups = RowGroups(*(get_column(windows, name) for name in TRAFFIC_WINDOW_KEY_COLUMNS), time, widths)
     made = {
         "window_start": time[groups.first_rows],
         "window_ns": widths[groups.first_rows],
-        **sum_windows(groups, windows),
+        **sum_window_counts(groups, windows),
     }
-    return build_table(
-        WINDOWS_SCHEMA,
-        take_rows(windows, WINDOW_KEY, groups.first_rows) | made | duration_stats.merge_stats(groups, windows),
+    return build_typed_table(
+        TRAFFIC_WINDOWS_SCHEMA,
+        take_column_rows(windows, TRAFFIC_WINDOW_KEY_COLUMNS, groups.first_rows)
+        | made
+        | duration_stats.merge_duration_stats(groups, windows),
     )
 
 
-def align_windows(windows: pa.Table, width: int | IntegerArray) -> tuple[IntegerArray, IntegerArray]:
-    """Return where the windows begin that are so wide, and how wide each is. width : as `merge_windows` takes it."""
-    time, widths = integer_column(windows, "window_start"), integer_column(windows, "window_ns")
+def align_window_starts(windows: pa.Table, width: int | IntegerArray) -> tuple[IntegerArray, IntegerArray]:
+    """Return where the windows begin that are so wide, and how wide each is. width : as `merge_traffic_windows` takes it."""
+    time, widths = get_integer_column(windows, "window_start"), get_integer_column(windows, "window_ns")
     if np.any(width):
         widths = np.broadcast_to(np.asarray(width, np.int64), time.shape)
-    return window_begin(time, widths), widths
+    return compute_window_start(time, widths), widths
 
 
-def sum_windows(groups: RowGroups, windows: pa.Table) -> dict[str, IntegerArray]:
+def sum_window_counts(groups: RowGroups, windows: pa.Table) -> dict[str, IntegerArray]:
     """Return what came in all windows of each group."""
     return {
-        "messages": groups.sum(integer_column(windows, "messages")),
-        "size_bytes": groups.sum(integer_column(windows, "size_bytes")),
-        "max_size_bytes": groups.max(integer_column(windows, "max_size_bytes")),
-        "start_time": groups.min(integer_column(windows, "start_time")),
-        "end_time": groups.max(integer_column(windows, "end_time")),
+        "messages": groups.sum_by_group(get_integer_column(windows, "messages")),
+        "size_bytes": groups.sum_by_group(get_integer_column(windows, "size_bytes")),
+        "max_size_bytes": groups.max_by_group(get_integer_column(windows, "max_size_bytes")),
+        "start_time": groups.min_by_group(get_integer_column(windows, "start_time")),
+        "end_time": groups.max_by_group(get_integer_column(windows, "end_time")),
     }
 
 
-def coarsen_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
+def coarsen_traffic_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
     """Return windows as wide as the endpoint needs: in each hour the least of `WINDOW_WIDTHS_NS` in which those that
     have anything have 64 messages on average, and an hour where none does.
 
     Input: windows of 1 s or more, no two of them the same. at_least : the least width, ns.
     """
-    return merge_windows(windows, choose_window_widths(windows, ("run", "endpoint"), at_least))
+    return merge_traffic_windows(windows, choose_window_widths(windows, ("run", "endpoint"), at_least))
 
 
 def choose_window_widths(rows: pa.Table, keys: tuple[str, ...], at_least: int) -> IntegerArray:
     """Return the width that each row needs, ns. Input: keys, time, messages."""
-    time, messages = integer_column(rows, "window_start"), integer_column(rows, "messages")
-    hours = RowGroups(*(column(rows, name) for name in keys), time // HOUR_NS)
-    place = hours.group_ids()
-    total, widths = hours.sum(messages), np.full(hours.count, HOUR_NS)
+    time, messages = get_integer_column(rows, "window_start"), get_integer_column(rows, "messages")
+    hours = RowGroups(*(get_column(rows, name) for name in keys), time // HOUR_NS)
+    place = hours.compute_group_ids()
+    total, widths = hours.sum_by_group(messages), np.full(hours.count, HOUR_NS)
     for width in sorted((width for width in WINDOW_WIDTHS_NS if width >= at_least), reverse=True):
         filled = RowGroups(place, time // width)
         count = np.bincount(place[filled.first_rows], minlength=hours.count)
-        widths[total >= _MESSAGES_PER_WINDOW * count] = width
+        widths[total >= _MESSAGES_PER_WINDOW_MIN * count] = width
     return widths[place]
 
 
-def throughput(windows: pa.Table) -> pa.Table:
+def compute_throughput(windows: pa.Table) -> pa.Table:
     """Return how much came of each endpoint in each window: `THROUGHPUT_SCHEMA`."""
-    groups = RowGroups(*(column(windows, name) for name in ("run", "endpoint", "window_start", "window_ns")))
+    groups = RowGroups(*(get_column(windows, name) for name in ("run", "endpoint", "window_start", "window_ns")))
     messages, widths = (
-        groups.sum(integer_column(windows, "messages")),
-        integer_column(windows, "window_ns")[groups.first_rows],
+        groups.sum_by_group(get_integer_column(windows, "messages")),
+        get_integer_column(windows, "window_ns")[groups.first_rows],
     )
     made = {
         "messages": messages,
-        "size_bytes": groups.sum(integer_column(windows, "size_bytes")),
+        "size_bytes": groups.sum_by_group(get_integer_column(windows, "size_bytes")),
         "rate": messages * (NS_PER_S / widths),
     }
-    return build_table(
+    return build_typed_table(
         THROUGHPUT_SCHEMA,
-        take_rows(windows, ["run", "endpoint", "window_start", "window_ns"], groups.first_rows) | made,
+        take_column_rows(windows, ["run", "endpoint", "window_start", "window_ns"], groups.first_rows) | made,
     )
 
 
-def latency(windows: pa.Table) -> pa.Table:
+def compute_latency(windows: pa.Table) -> pa.Table:
     """Return percentiles of the latency of each endpoint in each window, where any is known: `LATENCY_SCHEMA`."""
-    return group_latency(windows, "window_start", "window_ns")
+    return compute_grouped_latency(windows, "window_start", "window_ns")
 
 
-def group_latency(windows: pa.Table, *by: str) -> pa.Table:
+def compute_grouped_latency(windows: pa.Table, *by: str) -> pa.Table:
     """Return the same of each run, endpoint, and what else is named. Input: windows, perhaps some of one time."""
-    return _latency_percentiles(windows.filter(pc.greater(windows.column("count"), 0)), ("run", "endpoint", *by))
+    return _compute_latency_percentiles(
+        windows.filter(pc.greater(windows.column("count"), 0)), ("run", "endpoint", *by)
+    )
 
 
-def latency_summary(latency: pa.Table, *by: str) -> pa.Table:
+def summarize_latency(latency: pa.Table, *by: str) -> pa.Table:
     """Return the percentiles of each run, endpoint, and what else is named. Input: `LATENCY_SCHEMA`, perhaps with
     coarser values in run, endpoint, time. Output: run, endpoint, `by`, the columns of `LATENCY_SCHEMA` from `messages`.
     """
     known = latency.append_column("count", latency.column("messages"))
-    return _latency_percentiles(known, ("run", "endpoint", *by))
+    return _compute_latency_percentiles(known, ("run", "endpoint", *by))
 
 
-def _latency_percentiles(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    groups = RowGroups(*(column(rows, name) for name in keys))
-    spread = duration_stats.merge_stats(groups, rows)
-    made = spread | {"messages": spread["count"]} | duration_stats.compute_percentiles(spread, PERCENTILE_RANKS)
+def _compute_latency_percentiles(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    groups = RowGroups(*(get_column(rows, name) for name in keys))
+    spread = duration_stats.merge_duration_stats(groups, rows)
+    made = (
+        spread
+        | {"messages": spread["count"]}
+        | duration_stats.compute_duration_percentiles(spread, LATENCY_PERCENTILE_RANKS)
+    )
     schema = pa.schema([*(rows.schema.field(name) for name in keys), *_LATENCY_COLUMNS])
-    return build_table(schema, take_rows(rows, keys, groups.first_rows) | made)
+    return build_typed_table(schema, take_column_rows(rows, keys, groups.first_rows) | made)

@@ -14,22 +14,22 @@ import pyarrow.dataset as ds
 
 from msgq.lake.batching import combine_batches
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 
 #: Gives a table by its name, those of gold and "messages"; None: there is none.
 TableOpener = Callable[[str], "ds.Dataset | None"]
 
-_PIECE_ROWS = 1 << 17
-_PIECE_BYTES = 64 << 20
+_READ_PIECE_ROWS = 1 << 17
+_READ_PIECE_BYTES = 64 << 20
 
 
 def open_lake_tables(lake: str | os.PathLike[str]) -> TableOpener:
     """Return the tables of a lake, each as it is when it is asked for. lake : a path or URI."""
-    directory = Directory(lake)
+    directory = LakeDirectory(lake)
 
     def table(name: str) -> ds.Dataset | None:
-        snapshot = LakeTable(directory, name if name == "messages" else f"gold/{name}").snapshot()
-        return None if snapshot is None else snapshot.dataset()
+        snapshot = LakeTable(directory, name if name == "messages" else f"gold/{name}").read_snapshot()
+        return None if snapshot is None else snapshot.open_dataset()
 
     return table
 
@@ -42,12 +42,12 @@ class GoldReader:
         self._tables = tables
         self._where = ds.field("run").isin(list(runs)) if runs else None
 
-    def rows(self, name: str, columns: Sequence[str], where: Any = None) -> pa.Table:
+    def read_rows(self, name: str, columns: Sequence[str], where: Any = None) -> pa.Table:
         """Return the rows of a table that is small, or made so by `where`; none where there is no such table."""
-        pieces = list(self.pieces(name, columns, where))
-        return pa.concat_tables(pieces) if pieces else _empty_table(columns)
+        pieces = list(self.iterate_pieces(name, columns, where))
+        return pa.concat_tables(pieces) if pieces else _make_empty_table(columns)
 
-    def aggregate(
+    def aggregate_rows(
         self,
         name: str,
         columns: Sequence[str],
@@ -67,32 +67,34 @@ class GoldReader:
         """
 
         def add_up(rows: pa.Table) -> pa.Table:
-            return group_by(rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, how)
+            return aggregate_by_keys(
+                rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, how
+            )
 
         sums: list[pa.Table] = []
-        for piece in self.pieces(name, columns):
+        for piece in self.iterate_pieces(name, columns):
             sums.append(add_up(prepare(piece)))
-            if sum(part.num_rows for part in sums) > 2 * _PIECE_ROWS:
+            if sum(part.num_rows for part in sums) > 2 * _READ_PIECE_ROWS:
                 sums = [add_up(pa.concat_tables(sums))]
-        return add_up(pa.concat_tables(sums)) if sums else _empty_table([*keys, *how])
+        return add_up(pa.concat_tables(sums)) if sums else _make_empty_table([*keys, *how])
 
-    def pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
+    def iterate_pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
         """Give the rows of a table in pieces of some size; at least one, unless there is no such table."""
         table = self._tables(name)
         if table is None:
             return
         both = where if self._where is None else self._where if where is None else self._where & where
-        scanner = table.scanner(columns=list(columns), filter=both, batch_size=_PIECE_ROWS)
+        scanner = table.scanner(columns=list(columns), filter=both, batch_size=_READ_PIECE_ROWS)
         yield scanner.projected_schema.empty_table()
-        yield from combine_batches(scanner.to_batches(), _PIECE_ROWS, _PIECE_BYTES)
+        yield from combine_batches(scanner.to_batches(), _READ_PIECE_ROWS, _READ_PIECE_BYTES)
 
 
-def group_by(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
+def aggregate_by_keys(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
     """Return what rows add up to, with the same names of columns. how : of other columns, as pyarrow calls it."""
     groups = table.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
     chosen = groups.select([*keys, *(f"{name}_{function}" for name, function in how.items())])
     return chosen.rename_columns([*keys, *how])
 
 
-def _empty_table(columns: Sequence[str]) -> pa.Table:
+def _make_empty_table(columns: Sequence[str]) -> pa.Table:
     return pa.table({name: pa.nulls(0, pa.int64()) for name in columns})

@@ -27,7 +27,7 @@ def choose_pictures(gold: GoldReader) -> list[dict[str, Any]]:
     ModuleNotFoundError : there are some, and OpenCV is not installed.
     """
     how = {"first": "min", "last": "max"}
-    spans = gold.aggregate(
+    spans = gold.aggregate_rows(
         "frames",
         list(_KEY_COLUMNS),
         ["run", "endpoint"],
@@ -43,7 +43,7 @@ def choose_pictures(gold: GoldReader) -> list[dict[str, Any]]:
 
 def _choose_endpoint_pictures(gold: GoldReader, span: dict[str, Any]) -> list[dict[str, Any]]:
     is_endpoint = (ds.field("run") == span["run"]) & (ds.field("endpoint") == span["endpoint"])
-    times = pc.unique(gold.rows("frames", ["log_time"], is_endpoint)["log_time"]).sort().to_pylist()
+    times = pc.unique(gold.read_rows("frames", ["log_time"], is_endpoint)["log_time"]).sort().to_pylist()
     chosen = (
         [times[number * len(times) // _PICTURES_PER_ENDPOINT] for number in range(_PICTURES_PER_ENDPOINT)]
         if len(times) > _PICTURES_PER_ENDPOINT
@@ -51,7 +51,7 @@ def _choose_endpoint_pictures(gold: GoldReader, span: dict[str, Any]) -> list[di
     )
     days = sorted({datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in chosen})
     where = is_endpoint & ds.field("log_time").isin(chosen) & ds.field("date").cast("string").isin(days)
-    rows = gold.rows("messages", ["endpoint", "log_time", "data"], where).to_pylist()
+    rows = gold.read_rows("messages", ["endpoint", "log_time", "data"], where).to_pylist()
     by_time = {row["log_time"]: row for row in rows}  # one of those of a time
     small = ({**row, "picture": make_thumbnail(row.pop("data"))} for row in by_time.values())
     return [row for row in small if row["picture"] is not None]

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import SchemaFamily
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.silver.silver_decoder import SchemaFamily
 
 _SIMILAR_TABLES_MAX = 64  # tables of one family; from then on messages share one with whom it fits, alike or not
 _SHARED_TABLE_COLUMNS_MAX = 500  # of a table that others may join
 _LABEL_LENGTH_MAX = 60  # letters
 #: The place of what could not be decoded, which no table of silver is called.
 DECODE_ERRORS_TABLE = "decode_errors"
-_TypeMatch = Callable[[pa.DataType, pa.DataType], bool]
+_TypeComparison = Callable[[pa.DataType, pa.DataType], bool]
 
 
-def silver_table(lake: Directory, name: str) -> LakeTable:
+def open_silver_table(lake: LakeDirectory, name: str) -> LakeTable:
     """Return a table of silver, or that of what could not be decoded."""
     return LakeTable(lake, name if name == DECODE_ERRORS_TABLE else f"silver/{name}", ["date"])
 
@@ -36,7 +36,7 @@ def silver_table(lake: Directory, name: str) -> LakeTable:
 class SilverTable:
     """What is known of a table. columns : those of its files."""
 
-    family: SchemaFamily
+    schema_family: SchemaFamily
     columns: pa.Schema
 
 
@@ -50,44 +50,44 @@ class TableAssignment:
         self._tables_by_field: dict[tuple[SchemaFamily, str], list[str]] = {}  # the tables with a field
         self._assigned_tables: dict[tuple[SchemaFamily, pa.Schema], str] = {}
         for name, table in known.items():
-            self._add_columns(name, table.family, table.columns)
+            self._add_table_columns(name, table.schema_family, table.columns)
 
-    def assign(self, family: SchemaFamily, columns: pa.Schema) -> str:
+    def assign_table(self, family: SchemaFamily, columns: pa.Schema) -> str:
         """Return the table that rows with these columns go to, which has them from now on."""
         known = self._assigned_tables.get((family, columns))
         if known is None:
             known = self._find_best_table(family, columns, _contains_type)
             if known is None:
-                near = self._find_best_table(family, columns, _is_compatible)
-                columns_of = columns if near is None else self._merge_columns(near, columns)
-                known = _make_table_name(family, columns_of, is_first=not self._tables_by_family.get(family))
-                self._add_columns(known, family, columns_of)
-            self._add_columns(known, family, columns)
+                near = self._find_best_table(family, columns, _is_compatible_type)
+                columns_of = columns if near is None else self._merge_column_types(near, columns)
+                known = _make_silver_table_name(family, columns_of, is_first=not self._tables_by_family.get(family))
+                self._add_table_columns(known, family, columns_of)
+            self._add_table_columns(known, family, columns)
             self._assigned_tables[family, columns] = known
         return known
 
-    def columns(self, name: str) -> pa.Schema:
+    def get_table_columns(self, name: str) -> pa.Schema:
         """Return the columns of a table."""
         return pa.schema(list(self._columns_by_table[name].values()))
 
-    def accept(self, assigned: Iterable[tuple[str, SchemaFamily, pa.Schema]]) -> bool:
+    def accept_assignments(self, assigned: Iterable[tuple[str, SchemaFamily, pa.Schema]]) -> bool:
         """Return whether tables may have the columns of files, and let them: who assigned them knew of no others."""
         assigned = list(assigned)
-        if any(self._count_shared(name, columns, pa.DataType.equals) is None for name, _, columns in assigned):
+        if any(self._count_shared_columns(name, columns, pa.DataType.equals) is None for name, _, columns in assigned):
             return False
         for name, family, columns in assigned:
-            self._add_columns(name, family, columns)
+            self._add_table_columns(name, family, columns)
         return True
 
-    def tables(self) -> dict[str, SilverTable]:
+    def list_tables(self) -> dict[str, SilverTable]:
         """Return all tables, for others to begin with."""
         return {
-            name: SilverTable(family, self.columns(name))
+            name: SilverTable(family, self.get_table_columns(name))
             for family, names in self._tables_by_family.items()
             for name in names
         }
 
-    def _add_columns(self, name: str, family: SchemaFamily, columns: pa.Schema) -> None:
+    def _add_table_columns(self, name: str, family: SchemaFamily, columns: pa.Schema) -> None:
         if name not in self._columns_by_table:
             self._columns_by_table[name] = {}
             self._tables_by_family.setdefault(family, []).append(name)
@@ -97,19 +97,22 @@ class TableAssignment:
                 columns_by_name[field.name.lower()] = field
                 self._tables_by_field.setdefault((family, field.name.lower()), []).append(name)
 
-    def _merge_columns(self, name: str, columns: pa.Schema) -> pa.Schema:
+    def _merge_column_types(self, name: str, columns: pa.Schema) -> pa.Schema:
         """Return columns in types that hold those of a table, too."""
         columns_by_name = self._columns_by_table[name]
         return pa.schema(
             [
-                pa.field(field.name, _common_type(columns_by_name[field.name.lower()].type, field.type) or field.type)
+                pa.field(
+                    field.name,
+                    _find_common_struct_type(columns_by_name[field.name.lower()].type, field.type) or field.type,
+                )
                 if field.name.lower() in columns_by_name
                 else field
                 for field in columns
             ]
         )
 
-    def _count_shared(self, name: str, columns: pa.Schema, fits: _TypeMatch) -> int | None:
+    def _count_shared_columns(self, name: str, columns: pa.Schema, fits: _TypeComparison) -> int | None:
         """Return how many of these columns a table has; None: it has one that does not fit, or in another case."""
         columns_by_name = self._columns_by_table.get(name, {})
         shared = 0
@@ -120,19 +123,19 @@ class TableAssignment:
             shared += known is not None
         return shared
 
-    def _find_candidates(self, family: SchemaFamily, columns: pa.Schema) -> set[str]:
+    def _find_candidate_tables(self, family: SchemaFamily, columns: pa.Schema) -> set[str]:
         """Return the tables that have one of these fields, and the newest one, which may have room."""
         fields = columns.names[family.leading_column_count :]
         names = {name for field in fields for name in self._tables_by_field.get((family, field.lower()), ())}
         return {*names, self._tables_by_family[family][-1]}
 
-    def _find_best_table(self, family: SchemaFamily, columns: pa.Schema, fits: _TypeMatch) -> str | None:
+    def _find_best_table(self, family: SchemaFamily, columns: pa.Schema, fits: _TypeComparison) -> str | None:
         """Return the table of a family that has the most of these columns, the smallest of those; None: none fits."""
         names = self._tables_by_family.get(family, [])
         is_full = not family.schema and len(names) >= _SIMILAR_TABLES_MAX
         candidates: list[tuple[int, int, str]] = []
-        for name in self._find_candidates(family, columns) if is_full else names:
-            shared = self._count_shared(name, columns, fits)
+        for name in self._find_candidate_tables(family, columns) if is_full else names:
+            shared = self._count_shared_columns(name, columns, fits)
             if shared is None:
                 continue
             size = len(self._columns_by_table[name])
@@ -144,19 +147,19 @@ class TableAssignment:
         return min(candidates)[2] if candidates else None
 
 
-def _common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+def _find_common_struct_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type that holds two which differ in the fields of structs only; None: there is none."""
     if first == second:
         return first
     if pa_types.is_list(first) and pa_types.is_list(second):
-        inner = _common_type(first.value_type, second.value_type)
+        inner = _find_common_struct_type(first.value_type, second.value_type)
         return None if inner is None else pa.list_(inner)
     if not (pa_types.is_struct(first) and pa_types.is_struct(second)):
         return None
     fields = {field.name.lower(): field for field in first}
     for field in second:
         known = fields.setdefault(field.name.lower(), field)
-        held = _common_type(known.type, field.type)
+        held = _find_common_struct_type(known.type, field.type)
         if held is None or known.name != field.name:
             return None
         fields[field.name.lower()] = known.with_type(held)
@@ -164,14 +167,14 @@ def _common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
 
 
 def _contains_type(first: pa.DataType, second: pa.DataType) -> bool:
-    return bool(first == second or _common_type(first, second) == first)
+    return bool(first == second or _find_common_struct_type(first, second) == first)
 
 
-def _is_compatible(first: pa.DataType, second: pa.DataType) -> bool:
-    return _common_type(first, second) is not None
+def _is_compatible_type(first: pa.DataType, second: pa.DataType) -> bool:
+    return _find_common_struct_type(first, second) is not None
 
 
-def _make_table_name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:
+def _make_silver_table_name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:
     """Return the name of a new table: what people look for, in letters of every file system, and a number.
 
     is_first : of its family. Workers that do not know of each other call the table of a schema the same.

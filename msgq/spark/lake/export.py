@@ -14,8 +14,8 @@ from msgq.common.message_source import TOPIC, MessageSource
 from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
 from msgq.kinds import keeps_values, recorded_kind
-from msgq.lake.directory import Directory
-from msgq.lake.external_sort import RUN_SCHEMA, merge_runs, write_sorted_runs
+from msgq.lake.external_sort import SORTED_RUN_SCHEMA, merge_sorted_runs, write_sorted_runs
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.schema_texts import read_schemas
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
@@ -69,26 +69,26 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     InvalidValueError : a column is missing, or has a type or a value that a message cannot have.
     RecordingError : the file exists, or cannot be written.
     """
-    chosen, runs = _select_messages(rows), Directory(lake or path.parent)
+    chosen, runs = _select_messages(rows), LakeDirectory(lake or path.parent)
     place = f".export-{uuid4().hex}"
     order = [name for name in _ORDER_COLUMNS if name in chosen.columns]
     with Writer(path) as writer:
         channels = _ExportChannels(writer, {} if lake is None else read_schemas(runs))
         try:
             sorted_runs = chosen.mapInArrow(
-                partial(_write_sorted_runs, order, runs.uri, place), spark_schema(RUN_SCHEMA)
+                partial(_write_sorted_runs, order, runs.uri, place), spark_schema(SORTED_RUN_SCHEMA)
             ).toArrow()
-            for row in merge_runs(sorted_runs, order, runs, place):
+            for row in merge_sorted_runs(sorted_runs, order, runs, place):
                 _write_message(writer, channels, row)
         finally:
-            runs.remove(place)
+            runs.remove_directory(place)
     return writer.messages
 
 
 def _write_sorted_runs(
     order: Sequence[str], uri: str, place: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    return write_sorted_runs(batches, order, Directory(uri), place)
+    return write_sorted_runs(batches, order, LakeDirectory(uri), place)
 
 
 def _write_message(writer: Writer, channels: _ExportChannels, values: dict[str, Any]) -> None:

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from msgq.common.message_source import TOPIC
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
+from msgq.lake.bronze.bronze_store import BronzeStore
+from msgq.lake.bronze.bronze_writer import write_bronze
 from msgq.lake.bronze.ingest_log import IngestedFile
-from msgq.lake.bronze.store import Bronze
-from msgq.lake.bronze.writer import write_bronze
-from msgq.lake.columns import INGEST_COLUMNS
-from msgq.lake.directory import Directory
-from msgq.lake.executor import Executor, TaskResult, merge_results
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.lake_executor import LakeExecutor, TaskResult, merge_results
+from msgq.lake.message_columns import INGEST_COLUMNS
 from msgq.lake.schema_texts import read_schema_ids, write_schemas
 from msgq.recording.mcap_io.problem import Problem, make_printable_path
 from msgq.spark.executor import run_partitions
@@ -66,8 +66,8 @@ class IngestResult:
 
 def ingest(
     store: LakeStore,
-    executor: Executor,
-    bronze: Bronze,
+    executor: LakeExecutor,
+    bronze: BronzeStore,
     files: Sequence[Path],
     read_errors: list[Problem],
     schemas: Schemas | None,
@@ -82,24 +82,26 @@ def ingest(
     new = {path: file for path, file in inputs.items() if file not in known}
     options = Options((), schemas=schemas, cores=count_cores(store.spark))
     pieces = list(file_partitions(options, list(new), read_errors))
-    messages = bronze.add(list(new.values()), read_errors, _write_recordings(store.uri, executor, pieces, options))
-    return IngestResult(messages, len(new), len(inputs) - len(new), read_errors, bronze.version())
+    messages = bronze.commit_task_result(
+        list(new.values()), read_errors, _write_recordings(store.uri, executor, pieces, options)
+    )
+    return IngestResult(messages, len(new), len(inputs) - len(new), read_errors, bronze.read_version())
 
 
-def append(store: LakeStore, bronze: Bronze, messages: DataFrame, recordings: str | None) -> int:
+def append(store: LakeStore, bronze: BronzeStore, messages: DataFrame, recordings: str | None) -> int:
     """Add rows, the texts of their schemas from recordings; return how many are new."""
     columns, uri = _fill_columns(messages), store.uri
     bronze.complete_aggregates()
     with _translate_null_errors():
         result = merge_results(
-            run_partitions(columns, lambda batches: TaskResult(write_bronze(batches, Directory(uri))))
+            run_partitions(columns, lambda batches: TaskResult(write_bronze(batches, LakeDirectory(uri))))
         )
     if recordings is not None:
-        _store_schemas(store, result.written.ranges, recordings)
-    return bronze.add([], [], result)
+        _store_schemas(store, result.written_files.row_group_ranges, recordings)
+    return bronze.commit_task_result([], [], result)
 
 
-def _write_recordings(uri: str, executor: Executor, pieces: Sequence[Partition], options: Options) -> TaskResult:
+def _write_recordings(uri: str, executor: LakeExecutor, pieces: Sequence[Partition], options: Options) -> TaskResult:
     """Let workers read and write: the messages do not pass through Java, which doubles the speed.
 
     A task has one piece: a row group of two that do not follow each other would seem to overlap what is in between.
@@ -162,8 +164,8 @@ def _read_and_write(piece: Partition, options: Options, lake: str) -> TaskResult
     """Read pieces of files, and write them into a lake."""
     result = TaskResult()
     logs = list(piece.open_logs(options, result.read_errors))
-    result.written = write_bronze(
-        (batch for log in logs for batch in message_rows(log, _DICTIONARY_COLUMNS)), Directory(lake)
+    result.written_files = write_bronze(
+        (batch for log in logs for batch in message_rows(log, _DICTIONARY_COLUMNS)), LakeDirectory(lake)
     )
     result.schemas = {channel.schema for log in logs for channel in log.channels if channel.schema is not None}
     result.read_errors += [problem for log in logs for problem in log.problems]

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
-from msgq.lake.bronze.store import Bronze, OptimizeResult
-from msgq.lake.catalog import quote_name
-from msgq.lake.columns import BRONZE_COLUMNS, INGEST_COLUMNS
+from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
+from msgq.lake.catalog import quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
-from msgq.lake.gold.builder import TABLE_SCHEMAS, Gold
-from msgq.lake.silver.builder import build_silver
-from msgq.lake.silver.manifest import SilverManifest
+from msgq.lake.gold.gold_builder import GOLD_TABLE_SCHEMAS, GoldBuilder
+from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
+from msgq.lake.silver.silver_builder import build_silver
+from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
 from msgq.spark import tables
 from msgq.spark.executor import SparkExecutor
@@ -65,9 +65,9 @@ class Lake:
         self._store = store = LakeStore(spark, path)
         self.spark, self.uri = spark, store.uri
         self._executor = SparkExecutor(spark)
-        self._bronze = Bronze(store, self._executor, version)
+        self._bronze = BronzeStore(store, self._executor, version)
         self._silver = SilverViews(store, SilverManifest(store))
-        self._gold = Gold(store, self._executor, self._bronze.aggregates)
+        self._gold = GoldBuilder(store, self._executor, self._bronze.read_aggregates)
 
     # ---- bronze ----
 
@@ -110,13 +110,13 @@ class Lake:
         `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `size_class`: "large" from 64 KiB on, else "small",
         and timestamps.
         """
-        messages = self._store.read_files(self._bronze.table, self._bronze.paths(), spark_schema(BRONZE_COLUMNS))
+        messages = self._store.read_files(self._bronze.table, self._bronze.list_paths(), spark_schema(BRONZE_COLUMNS))
         return tables.with_timestamps(messages)
 
     def read_errors(self) -> DataFrame:
         """Return what could not be read: file, byte_offset, reason."""
         rows = pa.Table.from_batches(
-            read_error_rows(self._bronze.read_errors(), READ_ERRORS_SCHEMA), READ_ERRORS_SCHEMA
+            read_error_rows(self._bronze.list_read_errors(), READ_ERRORS_SCHEMA), READ_ERRORS_SCHEMA
         )
         return self.spark.createDataFrame(rows, spark_schema(READ_ERRORS_SCHEMA))
 
@@ -151,7 +151,7 @@ class Lake:
         full_refresh : everything again, as after an encoding's library was installed.
         """
         self._bronze.complete_aggregates()
-        return build_silver(self._store, self._executor, self._bronze.bronze_files, full_refresh)
+        return build_silver(self._store, self._executor, self._bronze.list_bronze_files, full_refresh)
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
@@ -210,19 +210,19 @@ class Lake:
         ------
         InvalidValueError : there is none of this name (yet).
         """
-        table = self._gold.table(name)
-        snapshot = None if table is None else table.snapshot()
+        table = self._gold.get_table(name)
+        snapshot = None if table is None else table.read_snapshot()
         if table is None or snapshot is None:
             names = self.table_names()
             hint = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {hint}")
-        columns = spark_schema(TABLE_SCHEMAS[name])
-        rows = self._store.read_files(table, snapshot.files, columns).select(*columns.names)
+        columns = spark_schema(GOLD_TABLE_SCHEMAS[name])
+        rows = self._store.read_files(table, snapshot.files_by_path, columns).select(*columns.names)
         return tables.with_timestamps(rows)
 
     def table_names(self) -> list[str]:
         """Return the names of the tables of gold that there are."""
-        return self._gold.table_names()
+        return self._gold.list_table_names()
 
     # ---- questions ----
 
@@ -235,7 +235,7 @@ class Lake:
         views |= {name: self.table(name) for name in self.table_names()}
         views |= {f"silver_{endpoint}": self.silver(endpoint) for endpoint in endpoints}
         for name, table in views.items():
-            table.createOrReplaceTempView(quote_name(name))
+            table.createOrReplaceTempView(quote_sql_name(name))
         return list(views)
 
     def sql(self, query: str) -> DataFrame:
@@ -266,7 +266,7 @@ class Lake:
             names = list(dict.fromkeys((*registered, *(f"silver_{endpoint}" for endpoint in self.endpoints()))))
             text = f"the lake {self.uri} has no table {name!r}"
             if name in names:
-                raise SparkError(f"{text} but in backticks: write {quote_name(name)}") from None
+                raise SparkError(f"{text} but in backticks: write {quote_sql_name(name)}") from None
             near = [f"do you mean {match}?" for match in get_close_matches(name, names, 1)]
             hidden = [f"and {len(names) - _LISTED_ENDPOINTS_MAX} more"] if len(names) > _LISTED_ENDPOINTS_MAX else []
             raise SparkError(

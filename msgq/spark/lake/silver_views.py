@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
-from msgq.lake.catalog import quote_name
-from msgq.lake.silver.manifest import EndpointFiles, SilverManifest
-from msgq.lake.silver.table_assignment import silver_table
+from msgq.lake.catalog import quote_sql_name
+from msgq.lake.silver.silver_manifest import EndpointFiles, SilverManifest
+from msgq.lake.silver.table_assignment import open_silver_table
 from msgq.spark.lake.store import LakeStore
 from msgq.spark.source.arrow_batches import spark_schema
 
@@ -30,11 +30,11 @@ class SilverViews:
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
-        return self._manifest.endpoints()
+        return self._manifest.list_endpoints()
 
     def table(self, endpoint: str) -> DataFrame | None:
         """Return the decoded messages of an endpoint; None: there are none."""
-        sources = self._manifest.sources(endpoint)
+        sources = self._manifest.list_endpoint_files(endpoint)
         if not sources:
             return None
         wanted = reduce(find_common_columns, [source.endpoint_columns for source in sources])
@@ -43,11 +43,11 @@ class SilverViews:
 
     def decode_errors(self) -> DataFrame:
         """Return what could not be decoded."""
-        return self._read_files(self._manifest.decode_errors())
+        return self._read_files(self._manifest.list_decode_error_files())
 
     def _read_files(self, source: EndpointFiles) -> DataFrame:
         columns = spark_schema(source.columns.append(_DATE_FIELD))
-        return self._store.read_files(silver_table(self._store, source.table), source.files, columns)
+        return self._store.read_files(open_silver_table(self._store, source.table_name), source.file_paths, columns)
 
     def _read_endpoint(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
         """Return the rows of an endpoint in a table, with the columns that it has in all of them, but for its name."""
@@ -67,7 +67,7 @@ class SilverViews:
 def _named_column(name: str) -> Column:
     from pyspark.sql import functions as F
 
-    return F.col(quote_name(name))
+    return F.col(quote_sql_name(name))
 
 
 def _convert_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:

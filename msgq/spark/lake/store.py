@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgq.lake.delta_table import LakeTable
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-class LakeStore(Directory):
+class LakeStore(LakeDirectory):
     """The directory of a lake, and its tables.
 
     Attributes

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.errors import InvalidValueError
-from msgq.lake.columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
-from msgq.lake.schema_ids import schema_id
+from msgq.lake.message_columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
+from msgq.lake.schema_ids import compute_schema_id
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.metadata_keys import RECORDING_METADATA
@@ -38,7 +38,7 @@ _CHANNEL_COLUMNS: dict[str, Callable[[RecordedChannel], str | int | None]] = {
     "epoch": lambda channel: channel.epoch,
     "encoding": lambda channel: channel.schema.encoding if channel.schema else "",
     "schema": lambda channel: channel.schema.name if channel.schema else None,
-    "schema_id": lambda channel: schema_id(channel.schema) if channel.schema else None,
+    "schema_id": lambda channel: compute_schema_id(channel.schema) if channel.schema else None,
     "kind": lambda channel: channel.source.kind,
     "publisher": lambda channel: channel.source.publisher or None,
     "key": lambda channel: channel.source.key or None,

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.lake.columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
+from msgq.lake.message_columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
 from msgq.recording import Problem
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.options import Options

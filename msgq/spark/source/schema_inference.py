@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from msgq.decoding.column_decoder import ColumnDecoder
 from msgq.decoding.payload_decoder import Undecoded
-from msgq.lake.delta_types import delta_type
+from msgq.lake.delta_types import convert_to_delta_type
 from msgq.recording import LogReader
 from msgq.recording.reader.arrow_batches import read_batches
 
@@ -19,7 +19,7 @@ def infer_value_type(log: LogReader) -> pa.DataType | None:
     if batch is None:
         return None
     schema = log.channels[batch.column("channel")[-1].as_py()].schema
-    decoder = ColumnDecoder(allowed=delta_type)
+    decoder = ColumnDecoder(allowed=convert_to_delta_type)
     known_type = decoder.find_value_type(schema)
     if known_type is None:
         values = [decoder.decode_payload(schema, payload) for payload in batch.column("data").to_pylist()]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from msgq.lake.batching import combine_batches
-from msgq.lake.metrics.group_by import RowGroups, column
+from msgq.lake.metrics.group_by import RowGroups, get_column
 from msgq.spark.source.arrow_batches import spark_schema
 from msgq.spark.tables.duplicates import payload_bytes
 from msgq.spark.tables.message_columns import kind_column, optional_column
@@ -67,7 +67,7 @@ def _map_whole_groups(
     pending: pa.Table | None = None
     for piece in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
         piece = piece if pending is None else pa.concat_tables([pending, piece])
-        places = RowGroups(*(column(piece, name) for name in keys)).group_ids()
+        places = RowGroups(*(get_column(piece, name) for name in keys)).compute_group_ids()
         until = int(np.argmax(places == places[-1]))  # the last ones may go on
         yield from function(piece.slice(0, until)).to_batches() if until else ()
         pending = piece.slice(until)

@@ -36,7 +36,7 @@ def checks(gold: Mapping[str, DataFrame], thresholds: CheckThresholds | None = N
 
 def _checks(every: pa.Table, thresholds: CheckThresholds) -> pa.Table:
     tables = {"endpoints": "lost", "latency_summary": "min", "dropouts": "duration_ns"}
-    return arrow.checks(
+    return arrow.compute_checks(
         {name: every.filter(every.column(name_of_value).is_valid()) for name, name_of_value in tables.items()},
         thresholds,
     )

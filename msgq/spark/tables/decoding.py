@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from msgq.common.schema import Schema
-    from msgq.lake.silver.decoder import DecodedMessages
+    from msgq.lake.silver.silver_decoder import DecodedMessages
 
 _BATCH_ROWS = 1 << 18  # that are decoded together
 _BATCH_BYTES = 64 << 20
@@ -40,13 +40,13 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from msgq.lake.silver.decoder import FIXED_COLUMNS, field_column_names
+    from msgq.lake.silver.silver_decoder import SILVER_FIXED_COLUMNS, list_field_column_names
     from msgq.spark.source.arrow_batches import spark_schema
 
     kind = to_arrow_type(_type(value))
     fields = list(kind) if pa.types.is_struct(kind) else [pa.field("value", kind)]
-    names = field_column_names(kind)
-    fixed = [field for field in FIXED_COLUMNS if field.name != "endpoint"]  # there is one only
+    names = list_field_column_names(kind)
+    fixed = [field for field in SILVER_FIXED_COLUMNS if field.name != "endpoint"]  # there is one only
     columns = pa.schema([*fixed, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
 
     def rows(batches: _Batches) -> Iterator[Any]:
@@ -69,7 +69,7 @@ def decode_errors(
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from msgq.lake.silver.decoder import DECODE_ERRORS_SCHEMA
+    from msgq.lake.silver.silver_decoder import DECODE_ERRORS_SCHEMA
     from msgq.spark.source.arrow_batches import spark_schema
 
     kind = None if value is None else to_arrow_type(_type(value))
@@ -86,17 +86,17 @@ def _type(value: DataType | str) -> DataType:
 
 
 def _select_needed(messages: DataFrame) -> DataFrame:
-    from msgq.lake.silver.decoder import INPUT_COLUMNS
+    from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS
 
     if "schema_id" not in messages.columns:
         messages = messages.withColumn("schema_id", F.lit(None).cast("long"))
-    return messages.select(*INPUT_COLUMNS.names)
+    return messages.select(*SILVER_INPUT_COLUMNS.names)
 
 
 def _decode(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) -> Iterator[DecodedMessages]:
     from msgq.lake.batching import combine_batches
-    from msgq.lake.silver.decoder import SilverDecoder
+    from msgq.lake.silver.silver_decoder import SilverDecoder
 
     decoder = SilverDecoder(schemas or {}, kind)
     for table in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
-        yield from decoder.decode(table)
+        yield from decoder.decode_messages(table)

@@ -42,7 +42,7 @@ def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None 
 
 def _endpoints(windows: pa.Table) -> pa.Table:
     none = pa.schema([("run", pa.string()), ("endpoint", pa.string()), ("lost", pa.int64())]).empty_table()
-    return arrow.endpoints(windows, none, none)
+    return arrow.compute_endpoints(windows, none, none)
 
 
 def publishers(windows: DataFrame) -> DataFrame:
@@ -55,4 +55,4 @@ def publishers(windows: DataFrame) -> DataFrame:
     ns; rate: messages a second, NULL for a single one; then of log_time - publish_time: count: messages that have it;
     min, max, p50, p90, p99, p999: ns, NULL where none has; histogram: see `msgq.lake.metrics.histograms`.
     """
-    return map_groups(windows, _ENDPOINT_KEY, arrow.publishers, arrow.PUBLISHERS_SCHEMA)
+    return map_groups(windows, _ENDPOINT_KEY, arrow.compute_publishers, arrow.PUBLISHERS_SCHEMA)

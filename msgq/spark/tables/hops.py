@@ -31,5 +31,5 @@ def hops(messages: DataFrame) -> DataFrame:
         return messages.sparkSession.createDataFrame([], spark_schema(arrow.HOPS_SCHEMA))
     leads = (F.col("origin_time") > 0) & ~F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)
     known = messages.where(leads).select("run", "endpoint", "publish_time", "origin_time").dropna()
-    edges = map_groups(known, ("run", "origin_time"), arrow.edges, arrow.EDGES_SCHEMA)
-    return map_groups(edges, ("run", "parent", "endpoint"), arrow.hops, arrow.HOPS_SCHEMA)
+    edges = map_groups(known, ("run", "origin_time"), arrow.compute_edges, arrow.EDGES_SCHEMA)
+    return map_groups(edges, ("run", "parent", "endpoint"), arrow.compute_hops, arrow.HOPS_SCHEMA)

@@ -24,7 +24,7 @@ def latency(windows: DataFrame) -> DataFrame:
     one or more; min, max, p50, p90, p99, p999: ns, negative where clocks disagree, right to 2.2 %; histogram: see
     `msgq.lake.metrics.histograms`.
     """
-    return map_groups(windows, ("run", "endpoint"), arrow.latency, arrow.LATENCY_SCHEMA)
+    return map_groups(windows, ("run", "endpoint"), arrow.compute_latency, arrow.LATENCY_SCHEMA)
 
 
 def latency_summary(latency: DataFrame, *by: str) -> DataFrame:
@@ -42,4 +42,4 @@ def latency_summary(latency: DataFrame, *by: str) -> DataFrame:
 
 
 def _summarize(latency: pa.Table, by: tuple[str, ...]) -> pa.Table:
-    return arrow.latency_summary(latency, *by)
+    return arrow.summarize_latency(latency, *by)

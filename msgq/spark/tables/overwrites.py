@@ -6,14 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import islands
-from msgq.lake.metrics.partial_aggregates import state_islands
+from msgq.lake.metrics.partial_aggregates import compute_state_islands
 from msgq.spark.tables.arrow_functions import map_groups, map_messages
 from msgq.spark.tables.message_columns import state_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_INPUT_COLUMNS = (*islands.EPOCH_KEY, "key", "sequence", "log_time", "kind", "data")
+_INPUT_COLUMNS = (*islands.EPOCH_KEY_COLUMNS, "key", "sequence", "log_time", "kind", "data")
 
 
 def overwrites(messages: DataFrame) -> DataFrame:
@@ -28,8 +28,13 @@ def overwrites(messages: DataFrame) -> DataFrame:
     to_time: log_time around it, ns.
     """
     state_rows = map_messages(
-        state_messages(messages), _INPUT_COLUMNS, state_islands, islands.islands_schema(islands.STATE_KEY)
+        state_messages(messages),
+        _INPUT_COLUMNS,
+        compute_state_islands,
+        islands.make_islands_schema(islands.STATE_KEY_COLUMNS),
     )
-    function = partial(islands.find_gaps, keys=islands.STATE_KEY)
-    jumps = map_groups(state_rows, islands.STATE_KEY, function, islands.gaps_schema(islands.STATE_KEY))
+    function = partial(islands.find_sequence_gaps, keys=islands.STATE_KEY_COLUMNS)
+    jumps = map_groups(
+        state_rows, islands.STATE_KEY_COLUMNS, function, islands.make_gaps_schema(islands.STATE_KEY_COLUMNS)
+    )
     return jumps.withColumnRenamed("lost", "overwritten")

@@ -37,10 +37,13 @@ def queue_deliveries(messages: DataFrame) -> DataFrame:
     and no end is known; "pending": never delivered; "rejected": the queue was full.
     """
     queue_messages = messages.where(kind_column(messages) == QUEUE.name)
-    events = map_messages(queue_messages, _INPUT_COLUMNS, arrow.read_events, arrow.EVENTS_SCHEMA)
+    events = map_messages(queue_messages, _INPUT_COLUMNS, arrow.read_queue_events, arrow.QUEUE_EVENTS_SCHEMA)
     # One shuffle serves the deliveries and the messages that they are of.
     return map_groups(
-        events, (*_QUEUE_KEY, "epoch", "number", "sent_time"), arrow.queue_deliveries, arrow.DELIVERIES_SCHEMA
+        events,
+        (*_QUEUE_KEY, "epoch", "number", "sent_time"),
+        arrow.compute_queue_deliveries,
+        arrow.QUEUE_DELIVERIES_SCHEMA,
     )
 
 
@@ -55,7 +58,9 @@ def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
     """
     points = partial(arrow.count_queue_events, width=window_ns)
     points_table = map_groups(work, (*_QUEUE_KEY, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)
-    return map_groups(points_table, _QUEUE_KEY, partial(arrow.queue_windows, width=window_ns), arrow.WINDOWS_SCHEMA)
+    return map_groups(
+        points_table, _QUEUE_KEY, partial(arrow.compute_queue_windows, width=window_ns), arrow.QUEUE_WINDOWS_SCHEMA
+    )
 
 
 def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
@@ -64,10 +69,10 @@ def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
     Input: what `queue_windows` gives, perhaps with a coarser run, and more columns. Output: the same columns, without
     epoch, window_start and window_ns; backlog is that of the last window.
     """
-    fields = list(arrow.SUMMARY_SCHEMA)
+    fields = list(arrow.QUEUE_SUMMARY_SCHEMA)
     schema = pa.schema([*fields[:2], *arrow_fields(queue_windows, by), *fields[2:]])
     return map_groups(queue_windows, _QUEUE_KEY, partial(_summarize, by=by), schema)
 
 
 def _summarize(windows: pa.Table, by: tuple[str, ...]) -> pa.Table:
-    return arrow.queue_summary(windows, *by)
+    return arrow.summarize_queues(windows, *by)

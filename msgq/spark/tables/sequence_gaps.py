@@ -6,13 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import islands
-from msgq.lake.metrics.partial_aggregates import epoch_islands
+from msgq.lake.metrics.partial_aggregates import compute_epoch_islands
 from msgq.spark.tables.arrow_functions import map_groups, map_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_INPUT_COLUMNS = (*islands.EPOCH_KEY, "sequence", "log_time", "kind", "lost_before", "lost_after")
+_INPUT_COLUMNS = (*islands.EPOCH_KEY_COLUMNS, "sequence", "log_time", "kind", "lost_before", "lost_after")
 
 
 def sequence_gaps(messages: DataFrame) -> DataFrame:
@@ -31,6 +31,10 @@ def sequence_gaps(messages: DataFrame) -> DataFrame:
     that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
     """
     # Each piece of messages becomes its islands, blocks without a jump, wherever it is, so that no message is moved.
-    islands_table = map_messages(messages, _INPUT_COLUMNS, epoch_islands, islands.islands_schema(islands.EPOCH_KEY))
-    function = partial(islands.find_gaps, keys=islands.EPOCH_KEY)
-    return map_groups(islands_table, islands.EPOCH_KEY, function, islands.gaps_schema(islands.EPOCH_KEY))
+    islands_table = map_messages(
+        messages, _INPUT_COLUMNS, compute_epoch_islands, islands.make_islands_schema(islands.EPOCH_KEY_COLUMNS)
+    )
+    function = partial(islands.find_sequence_gaps, keys=islands.EPOCH_KEY_COLUMNS)
+    return map_groups(
+        islands_table, islands.EPOCH_KEY_COLUMNS, function, islands.make_gaps_schema(islands.EPOCH_KEY_COLUMNS)
+    )

@@ -38,13 +38,13 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
         F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)
     )  # files know how names begin
     stage_rows = map_messages(
-        timing_messages, _INPUT_COLUMNS, partial(arrow.stage_windows, width=window_ns), arrow.STAGE_AGGREGATES
+        timing_messages, _INPUT_COLUMNS, partial(arrow.compute_stage_windows, width=window_ns), arrow.STAGE_AGGREGATES
     )
     return map_groups(stage_rows, _STAGE_KEY, _stages, arrow.STAGES_SCHEMA)
 
 
 def _stages(rows: pa.Table) -> pa.Table:
-    return arrow.stages(arrow.merge_windows(rows))
+    return arrow.compute_stages(arrow.merge_stage_windows(rows))
 
 
 def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
@@ -53,10 +53,10 @@ def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
     Input: what `stages` gives, perhaps with coarser values in run, stage, endpoint, window_start. Output: the same
     columns, without window_start and window_ns unless they are named.
     """
-    fields = list(arrow.SUMMARY_SCHEMA)
+    fields = list(arrow.STAGE_SUMMARY_SCHEMA)
     schema = pa.schema([*fields[: len(_STAGE_KEY)], *arrow_fields(stages, by), *fields[len(_STAGE_KEY) :]])
     return map_groups(stages, _STAGE_KEY, partial(_summarize, by=by), schema)
 
 
 def _summarize(stages: pa.Table, by: tuple[str, ...]) -> pa.Table:
-    return arrow.stage_summary(stages, *by)
+    return arrow.summarize_stages(stages, *by)

@@ -24,7 +24,7 @@ def throughput(windows: DataFrame) -> DataFrame:
     window_start: ns; window_ns: its length; messages; size_bytes: of payloads; rate: messages a second. A window
     without messages has no row.
     """
-    return map_groups(windows, _ENDPOINT_KEY, arrow.throughput, arrow.THROUGHPUT_SCHEMA)
+    return map_groups(windows, _ENDPOINT_KEY, arrow.compute_throughput, arrow.THROUGHPUT_SCHEMA)
 
 
 def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
@@ -43,4 +43,4 @@ def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
 
 
 def _dropouts(windows: pa.Table, dropout_ns: int) -> pa.Table:
-    return arrow_dropouts.find_dropouts(arrow_dropouts.message_intervals(windows, dropout_ns), dropout_ns)
+    return arrow_dropouts.find_dropouts(arrow_dropouts.compute_message_intervals(windows, dropout_ns), dropout_ns)

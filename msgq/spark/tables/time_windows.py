@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NS = NS_PER_S  # of the public names
-_INPUT_COLUMNS = (*arrow.WINDOW_KEY, "log_time", "publish_time", "size_bytes")
+_INPUT_COLUMNS = (*arrow.TRAFFIC_WINDOW_KEY_COLUMNS, "log_time", "publish_time", "size_bytes")
 _ENDPOINT_KEY: tuple[str, ...] = ("run", "endpoint")
 
 
@@ -30,9 +30,9 @@ def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     recorder starts.
     """
     windows = map_messages(
-        messages, _INPUT_COLUMNS, partial(arrow.traffic_windows, width=window_ns), arrow.WINDOWS_SCHEMA
+        messages, _INPUT_COLUMNS, partial(arrow.compute_traffic_windows, width=window_ns), arrow.TRAFFIC_WINDOWS_SCHEMA
     )
-    return map_groups(windows, _ENDPOINT_KEY, arrow.merge_windows, arrow.WINDOWS_SCHEMA)
+    return map_groups(windows, _ENDPOINT_KEY, arrow.merge_traffic_windows, arrow.TRAFFIC_WINDOWS_SCHEMA)
 
 
 def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -44,9 +44,9 @@ def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
     anything have 64 messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a
     message.
     """
-    keys, function, schema = _ENDPOINT_KEY, arrow.coarsen_windows, arrow.WINDOWS_SCHEMA
+    keys, function, schema = _ENDPOINT_KEY, arrow.coarsen_traffic_windows, arrow.TRAFFIC_WINDOWS_SCHEMA
     if "stage" in windows.columns:
-        keys, function, schema = ("run", "stage", "endpoint"), stages.coarsen_windows, stages.STAGES_SCHEMA
+        keys, function, schema = ("run", "stage", "endpoint"), stages.coarsen_stage_windows, stages.STAGES_SCHEMA
     elif "queue" in windows.columns:
-        keys, function, schema = ("run", "queue"), queues.coarsen_windows, queues.WINDOWS_SCHEMA
+        keys, function, schema = ("run", "queue"), queues.coarsen_queue_windows, queues.QUEUE_WINDOWS_SCHEMA
     return map_groups(windows, keys, partial(function, at_least=window_ns), schema)

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.lake.metrics import histograms
-from msgq.lake.metrics.group_by import RowGroups, integer_column
+from msgq.lake.metrics.group_by import RowGroups, get_integer_column
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
-from msgq.lake.metrics.time_windows import PERCENTILE_RANKS
+from msgq.lake.metrics.time_windows import LATENCY_PERCENTILE_RANKS
 from msgq.lake.report.gold_reader import GoldReader
 
 #: By the values of the keys: p50, p90, p99, p999, ns. What has no duration is not in it.
 PercentilesByKey = dict[tuple[Any, ...], dict[str, int]]
 
 
-def percentiles(
+def compute_key_percentiles(
     gold: GoldReader,
     name: str,
     columns: Sequence[str],
@@ -34,20 +34,20 @@ def percentiles(
     columns : of the table, of which `prepare` makes the keys; it leaves the histograms as they are.
     histogram : the column that has them, as `msgq.lake.metrics.histograms` says.
     """
-    counts_by_bucket = gold.aggregate(
+    counts_by_bucket = gold.aggregate_rows(
         name,
         [*columns, histogram],
         [*keys, "bucket"],
         {"count": "sum"},
-        lambda piece: _explode_histograms(prepare(piece), keys, histogram),
+        lambda piece: _explode_histogram_buckets(prepare(piece), keys, histogram),
     )
     groups = RowGroups(*(counts_by_bucket[key] for key in keys))
-    buckets, counts = integer_column(counts_by_bucket, "bucket"), integer_column(counts_by_bucket, "count")
-    every = histograms.count_buckets(groups.group_ids(), buckets, groups.count, counts)
+    buckets, counts = get_integer_column(counts_by_bucket, "bucket"), get_integer_column(counts_by_bucket, "count")
+    every = histograms.build_bucket_histograms(groups.compute_group_ids(), buckets, groups.count, counts)
     least, most = np.full(groups.count, MIN_TIME), np.full(groups.count, MAX_TIME)
     ranks = {
-        title: histograms.compute_percentile(every, rank, least, most).to_pylist()
-        for title, rank in PERCENTILE_RANKS.items()
+        title: histograms.compute_histogram_percentile(every, rank, least, most).to_pylist()
+        for title, rank in LATENCY_PERCENTILE_RANKS.items()
     }
     key_values = zip(
         *(counts_by_bucket[key].take(pa.array(groups.first_rows)).to_pylist() for key in keys), strict=True
@@ -57,7 +57,7 @@ def percentiles(
     }
 
 
-def _explode_histograms(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
+def _explode_histogram_buckets(rows: pa.Table, keys: Sequence[str], histogram: str) -> pa.Table:
     """Return a row for each bucket of each row."""
     column = rows[histogram].combine_chunks()
     parents, flat = pc.list_parent_indices(column), pc.list_flatten(column)

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 _Rows = Sequence[dict[str, Any]]
-_LINE_MODE = "lines+markers"  # a single window is seen, too
+_PLOTLY_LINE_MODE = "lines+markers"  # a single window is seen, too
 
 
 def plot_throughput(rows: _Rows) -> str | None:
@@ -28,10 +28,10 @@ def plot_latency(rows: _Rows) -> str | None:
     """Draw percentiles over time: window_start in ns, p50, p90, p99, max in ns."""
     if not rows:
         return None
-    times = [_utc_datetime(row["window_start"]) for row in rows]
+    times = [_convert_to_utc_datetime(row["window_start"]) for row in rows]
     names = ("p50", "p90", "p99", "max")
     lines = [go.Scatter(x=times, y=[row[name] / 1e3 for row in rows], name=name) for name in names]
-    return _figure_json(lines, yaxis={"title": "us from published to recorded", "type": "log"})
+    return _serialize_figure(lines, yaxis={"title": "us from published to recorded", "type": "log"})
 
 
 def plot_distribution(rows: _Rows) -> str | None:
@@ -41,7 +41,7 @@ def plot_distribution(rows: _Rows) -> str | None:
     names = ("min", "p50", "p90", "p99", "p999", "max")
     share = [0.0, 50.0, 90.0, 99.0, 99.9, 100.0]
     lines = [go.Scatter(x=[row[name] / 1e3 for name in names], y=share, name=row["endpoint"]) for row in rows]
-    return _figure_json(
+    return _serialize_figure(
         lines, xaxis={"title": "us from published to recorded", "type": "log"}, yaxis={"title": "% of messages within"}
     )
 
@@ -58,7 +58,7 @@ def plot_hops(rows: _Rows) -> str | None:
         "value": [row["messages"] for row in edges],
         "label": [f"p50 {row['p50'] / 1e3:,.0f} us, p99 {row['p99'] / 1e3:,.0f} us" for row in edges],
     }
-    return _figure_json([go.Sankey(node={"label": names}, link=link)])
+    return _serialize_figure([go.Sankey(node={"label": names}, link=link)])
 
 
 def plot_stages(rows: _Rows) -> str | None:
@@ -68,12 +68,14 @@ def plot_stages(rows: _Rows) -> str | None:
     names = [f"{row['stage']}: {row['endpoint']}" for row in rows]
     bars = [
         go.Bar(
-            x=names, y=[_microseconds(row[f"{name}_{title}"]) for row in rows], name=f"{name.replace('_', ' ')} {title}"
+            x=names,
+            y=[_convert_to_microseconds(row[f"{name}_{title}"]) for row in rows],
+            name=f"{name.replace('_', ' ')} {title}",
         )
         for name in ("queue_time", "processing_time", "e2e_latency")
         for title in ("p50", "p99")
     ]
-    return _figure_json(bars, yaxis={"title": "us", "type": "log"})
+    return _serialize_figure(bars, yaxis={"title": "us", "type": "log"})
 
 
 def plot_queue_times(rows: _Rows) -> str | None:
@@ -83,14 +85,14 @@ def plot_queue_times(rows: _Rows) -> str | None:
     lines = [
         go.Scatter(
             x=times,
-            y=[_microseconds(row[name]) for row in windows],
+            y=[_convert_to_microseconds(row[name]) for row in windows],
             name=f"{queue} {name.replace('_', ' ')}",
-            mode=_LINE_MODE,
+            mode=_PLOTLY_LINE_MODE,
         )
         for queue, windows, times in _group_by_queue(rows)
         for name in ("queue_time_p50", "queue_time_p99", "processing_time_p50", "processing_time_p99")
     ]
-    return _figure_json(lines, yaxis={"title": "us", "type": "log"})
+    return _serialize_figure(lines, yaxis={"title": "us", "type": "log"})
 
 
 def plot_backlogs(rows: _Rows) -> str | None:
@@ -98,19 +100,21 @@ def plot_backlogs(rows: _Rows) -> str | None:
     if not rows:
         return None
     lines = [
-        go.Scatter(x=times, y=[row["backlog"] for row in windows], name=queue, mode=_LINE_MODE, line={"shape": "hv"})
+        go.Scatter(
+            x=times, y=[row["backlog"] for row in windows], name=queue, mode=_PLOTLY_LINE_MODE, line={"shape": "hv"}
+        )
         for queue, windows, times in _group_by_queue(rows)
     ]
-    return _figure_json(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})
+    return _serialize_figure(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})
 
 
 def _group_by_queue(rows: _Rows) -> Iterator[tuple[str, _Rows, list[datetime]]]:
     for queue in dict.fromkeys(row["queue"] for row in rows):
         windows = [row for row in rows if row["queue"] == queue]
-        yield queue, windows, [_utc_datetime(row["step"]) for row in windows]
+        yield queue, windows, [_convert_to_utc_datetime(row["step"]) for row in windows]
 
 
-def _microseconds(duration_ns: int | None) -> float | None:
+def _convert_to_microseconds(duration_ns: int | None) -> float | None:
     return None if duration_ns is None else duration_ns / 1e3
 
 
@@ -120,15 +124,17 @@ def _plot_by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout:
     traces: dict[str, tuple[list[datetime], list[float]]] = {}
     for row in rows:
         times, values = traces.setdefault(row["endpoint"], ([], []))
-        times.append(_utc_datetime(row["window_start"]))
+        times.append(_convert_to_utc_datetime(row["window_start"]))
         values.append(row[value])
-    return _figure_json([trace(*columns, name) for name, columns in traces.items()], yaxis={"title": title}, **layout)
+    return _serialize_figure(
+        [trace(*columns, name) for name, columns in traces.items()], yaxis={"title": title}, **layout
+    )
 
 
-def _utc_datetime(time: int) -> datetime:
+def _convert_to_utc_datetime(time: int) -> datetime:
     return datetime.fromtimestamp(time / 1e9, UTC)
 
 
-def _figure_json(traces: Sequence[Any], **layout: Any) -> str:
+def _serialize_figure(traces: Sequence[Any], **layout: Any) -> str:
     text: str = go.Figure(traces, {"template": "none", "height": 420, "showlegend": True, **layout}).to_json()
     return text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from msgq.common.schema import Schema
-from msgq.lake.bronze.writer import UncommittedFiles
+from msgq.lake.bronze.bronze_writer import UncommittedFiles
 from msgq.recording.mcap_io.problem import Problem
 
 _Task = TypeVar("_Task")
@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 class TaskResult:
     """What a task has done: what it wrote, what it could not read, and the schemas that it met."""
 
-    written: UncommittedFiles = field(default_factory=UncommittedFiles)
+    written_files: UncommittedFiles = field(default_factory=UncommittedFiles)
     read_errors: list[Problem] = field(default_factory=list)
     schemas: set[Schema] = field(default_factory=set)
 
@@ -27,13 +27,13 @@ def merge_results(results: Iterable[TaskResult]) -> TaskResult:
     """Return the results of several tasks as one."""
     merged = TaskResult()
     for result in results:
-        merged.written.add(result.written)
+        merged.written_files.add_files(result.written_files)
         merged.read_errors += result.read_errors
         merged.schemas |= result.schemas
     return merged
 
 
-class Executor(Protocol):
+class LakeExecutor(Protocol):
     """Runs functions on workers. Tasks, functions and results are pickled."""
 
     def run_tasks(self, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:

@@ -16,12 +16,12 @@ from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.decoding.column_type import VALUE_DEFINED_COLUMN_TYPE, ColumnType
 from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS, SELF_DESCRIBING_ENCODINGS
 from msgq.kinds import all_kinds
-from msgq.lake.delta_types import delta_type
+from msgq.lake.delta_types import convert_to_delta_type
 
 _BATCH_ROWS = 65536
 _BATCH_BYTES = 16 << 20  # of payloads that are decoded at once
 #: What each row of silver begins with.
-FIXED_COLUMNS = pa.schema(
+SILVER_FIXED_COLUMNS = pa.schema(
     [
         ("run", pa.string()),
         ("endpoint", pa.string()),
@@ -32,30 +32,35 @@ FIXED_COLUMNS = pa.schema(
         ("element_index", pa.int32()),
     ]
 )
-_MESSAGE_COLUMNS = FIXED_COLUMNS.names[:-1]
+_MESSAGE_COLUMNS = SILVER_FIXED_COLUMNS.names[:-1]
 #: Messages that could not be decoded.
 DECODE_ERRORS_SCHEMA = pa.schema(
     [
-        *(FIXED_COLUMNS.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
+        *(SILVER_FIXED_COLUMNS.field(name) for name in ("run", "endpoint", "epoch", "sequence", "log_time")),
         ("reason", pa.string()),
         ("data", pa.binary()),
     ]
 )
 #: What is needed of messages.
-INPUT_COLUMNS = pa.schema(
+SILVER_INPUT_COLUMNS = pa.schema(
     [
-        *(FIXED_COLUMNS.field(name) for name in _MESSAGE_COLUMNS),
+        *(SILVER_FIXED_COLUMNS.field(name) for name in _MESSAGE_COLUMNS),
         ("encoding", pa.string()),
         ("data", pa.binary()),
         ("schema_id", pa.int64()),
     ]
 )
 #: What is asked of messages that have it. Rows of other kinds than topics say publisher and key, too.
-SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
-_SOURCE_NAMES = ("publisher", "key")
-_MAX_EXACT_INTEGER = 1 << 53  # up to here double has all whole numbers
+SILVER_SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
+_SOURCE_COLUMN_NAMES = ("publisher", "key")
+_FLOAT64_EXACT_INTEGER_MAX = 1 << 53  # up to here double has all whole numbers
 _KINDS_WITHOUT_SENDERS = pa.array([kind.name for kind in all_kinds() if not kind.names_senders])
-_RESERVED_NAMES = (*FIXED_COLUMNS.names, "publish_timestamp", "log_timestamp", "date")  # no field has such a name
+_RESERVED_COLUMN_NAMES = (
+    *SILVER_FIXED_COLUMNS.names,
+    "publish_timestamp",
+    "log_timestamp",
+    "date",
+)  # no field has such a name
 
 
 class SchemaFamily(NamedTuple):
@@ -75,7 +80,7 @@ class SchemaFamily(NamedTuple):
     @property
     def leading_column_count(self) -> int:
         """How many columns rows have before their fields."""
-        return len(FIXED_COLUMNS) + (len(_SOURCE_NAMES) if self.has_source else 0)
+        return len(SILVER_FIXED_COLUMNS) + (len(_SOURCE_COLUMN_NAMES) if self.has_source else 0)
 
 
 class DecodedMessages(NamedTuple):
@@ -84,7 +89,7 @@ class DecodedMessages(NamedTuple):
     Attributes
     ----------
     family : theirs.
-    rows : `FIXED_COLUMNS`, publisher and key of what is no topic, and the fields of what was decoded. Each endpoint in
+    rows : `SILVER_FIXED_COLUMNS`, publisher and key of what is no topic, and the fields of what was decoded. Each endpoint in
     it has
         all of the columns.
     fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they
@@ -92,9 +97,9 @@ class DecodedMessages(NamedTuple):
     decode_errors : `DECODE_ERRORS_SCHEMA`.
     """
 
-    family: SchemaFamily
+    schema_family: SchemaFamily
     rows: pa.Table
-    fields: pa.Schema
+    value_fields: pa.Schema
     decode_errors: pa.Table
 
 
@@ -104,12 +109,12 @@ class SilverDecoder:
     def __init__(self, schemas: Mapping[int, Schema], value: pa.DataType | None = None) -> None:
         """Know what is needed. schemas : by `schema_id`. value : what messages say; None: whatever they are."""
         self._schemas, self._is_typed = schemas, value is not None
-        self._decoder = ColumnDecoder(value, delta_type)
+        self._decoder = ColumnDecoder(value, convert_to_delta_type)
 
-    def decode(self, messages: pa.Table) -> Iterator[DecodedMessages]:
-        """Give the decoded messages, of `INPUT_COLUMNS`. Messages without an encoding are left out.
+    def decode_messages(self, messages: pa.Table) -> Iterator[DecodedMessages]:
+        """Give the decoded messages, of `SILVER_INPUT_COLUMNS`. Messages without an encoding are left out.
 
-        Messages without `SOURCE_COLUMNS` are topics.
+        Messages without `SILVER_SOURCE_COLUMNS` are topics.
         """
         for group, is_topic in _group_by_schema(messages):
             encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()
@@ -118,16 +123,16 @@ class SilverDecoder:
             schema = self._schemas.get(number) if number is not None else None
             family = SchemaFamily(encoding, "" if schema is None else schema.name, not is_topic)
             if encoding not in DECODABLE_ENCODINGS:
-                yield _reject_messages(family, group, f"nothing here decodes {encoding!r}")
+                yield _make_decode_errors(family, group, f"nothing here decodes {encoding!r}")
             elif schema is None and encoding not in SELF_DESCRIBING_ENCODINGS:
-                yield _reject_messages(
+                yield _make_decode_errors(
                     family, group, f"{encoding} needs the text of its schema, which is not in the lake"
                 )
             else:
-                for piece in _split_by_size(group):
+                for piece in _split_by_payload_size(group):
                     known_schema = schema or Schema("message", encoding)
                     for values in self._decode_values(known_schema, piece):
-                        yield _build_rows(family, piece, values, self._find_integer_type(known_schema))
+                        yield _build_decoded_messages(family, piece, values, self._find_integer_type(known_schema))
 
     def _find_integer_type(self, schema: Schema) -> ColumnType | None:
         """Return the type from a schema by which integers are converted; None: they keep their type."""
@@ -146,15 +151,15 @@ class SilverDecoder:
     ) -> Iterator[DecodedValues]:
         """Give the values of messages that say themselves what they are, which no other endpoint's may change."""
         by_type: dict[pa.DataType, list[DecodedValues]] = {}
-        for begin, end in _find_runs(_encode_columns(messages, ("endpoint",))):
+        for begin, end in _find_equal_runs(_encode_column_groups(messages, ("endpoint",))):
             for values in self._decoder.decode_values(schema, data.slice(begin, end - begin)):
                 rows = np.arange(begin, end) if values.message_rows is None else values.message_rows + begin
                 by_type.setdefault(values.value_column.type, []).append(replace(values, message_rows=rows))
         for parts in by_type.values():
-            yield _concatenate_values(parts)
+            yield _concatenate_decoded_values(parts)
 
 
-def _concatenate_values(parts: list[DecodedValues]) -> DecodedValues:
+def _concatenate_decoded_values(parts: list[DecodedValues]) -> DecodedValues:
     """Return values of one type, none of which has an element, together."""
     if len(parts) == 1:
         return parts[0]
@@ -177,16 +182,16 @@ def _group_by_schema(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
     kind = messages.column("kind") if "kind" in messages.column_names else pa.nulls(messages.num_rows, pa.string())
     is_topic = pc.or_kleene(pc.is_null(kind), pc.is_in(kind.cast(pa.string()), _KINDS_WITHOUT_SENDERS))
     messages = messages.append_column("is_topic", is_topic)
-    code = _encode_columns(messages, ("is_topic", "encoding", "schema_id", "endpoint"))
+    code = _encode_column_groups(messages, ("is_topic", "encoding", "schema_id", "endpoint"))
     order = np.argsort(code, kind="stable")
     if (np.diff(order) < 0).any():
         messages = messages.take(pa.array(order)).combine_chunks()
-    for begin, end in _find_runs(_encode_columns(messages, ("is_topic", "encoding", "schema_id"))):
+    for begin, end in _find_equal_runs(_encode_column_groups(messages, ("is_topic", "encoding", "schema_id"))):
         group = messages.slice(begin, end - begin)
         yield group, group.column("is_topic")[0].as_py()
 
 
-def _encode_columns(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _encode_column_groups(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return a number for each row, which is the same where these columns are, and grows by the first one first."""
     code = np.zeros(messages.num_rows, np.int64)
     for name in names:
@@ -198,30 +203,30 @@ def _encode_columns(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tupl
     return code
 
 
-def _find_runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
+def _find_equal_runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
     """Give where each run of one number begins and ends."""
     borders = (np.flatnonzero(np.diff(code)) + 1).tolist()
     return zip([0, *borders], [*borders, len(code)], strict=True)
 
 
-def _split_by_size(group: pa.Table) -> Iterator[pa.Table]:
+def _split_by_payload_size(group: pa.Table) -> Iterator[pa.Table]:
     """Give messages so many at once that they do not take too much memory."""
     step = min(_BATCH_ROWS, max(1, _BATCH_BYTES * len(group) // max(1, group.column("data").nbytes)))
     for first in range(0, len(group), step):
         yield group.slice(first, step)
 
 
-def _reject_messages(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
+def _make_decode_errors(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
     """Keep aside what nothing here could decode; the payloads are in bronze."""
     count = len(group)
-    columns = [_cast_fixed(group.column(name), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
+    columns = [_cast_fixed_column(group.column(name), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
     decode_errors = pa.table(
         [*columns, pa.array([reason] * count), pa.nulls(count, pa.binary())], schema=DECODE_ERRORS_SCHEMA
     )
-    return DecodedMessages(family, FIXED_COLUMNS.empty_table(), pa.schema([]), decode_errors)
+    return DecodedMessages(family, SILVER_FIXED_COLUMNS.empty_table(), pa.schema([]), decode_errors)
 
 
-def _build_rows(
+def _build_decoded_messages(
     family: SchemaFamily, group: pa.Table, values: DecodedValues, said: ColumnType | None
 ) -> DecodedMessages:
     """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
@@ -232,22 +237,24 @@ def _build_rows(
     reasons, payloads = values.failure_reasons, values.failed_payloads
     if reasons is not None and payloads is not None and reasons.null_count < len(reasons):
         failed = reasons.is_valid()
-        columns = [_cast_fixed(group.column(name).filter(failed), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
+        columns = [
+            _cast_fixed_column(group.column(name).filter(failed), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]
+        ]
         failures = [reasons.filter(failed), payloads.filter(failed)]
         decode_errors = pa.table([*columns, *failures], schema=DECODE_ERRORS_SCHEMA)
         good = reasons.is_null()
         group, value = group.filter(good), value.filter(good)
         element = None  # those of several elements have no reason
     element = np.zeros(len(group), np.int32) if element is None else element.astype(np.int32)
-    sources = _SOURCE_NAMES if family.has_source else ()
-    names, arrays = field_column_names(value.type, sources), split_value_columns(value)
+    sources = _SOURCE_COLUMN_NAMES if family.has_source else ()
+    names, arrays = list_field_column_names(value.type, sources), split_value_columns(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
     if said is not None:
         arrays = split_value_columns(_convert_integers(value, said))
-    columns = [*(_cast_fixed(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
+    columns = [*(_cast_fixed_column(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return DecodedMessages(
-        family, pa.table([*columns, *arrays], [*FIXED_COLUMNS.names, *sources, *names]), fields, decode_errors
+        family, pa.table([*columns, *arrays], [*SILVER_FIXED_COLUMNS.names, *sources, *names]), fields, decode_errors
     )
 
 
@@ -257,7 +264,10 @@ def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
         return array
     if pa.types.is_int64(array.type):
         least, most = pc.min_max(array).values()
-        is_exact = least.as_py() is None or -_MAX_EXACT_INTEGER <= least.as_py() <= most.as_py() <= _MAX_EXACT_INTEGER
+        is_exact = (
+            least.as_py() is None
+            or -_FLOAT64_EXACT_INTEGER_MAX <= least.as_py() <= most.as_py() <= _FLOAT64_EXACT_INTEGER_MAX
+        )
         return array.cast(pa.float64()) if is_exact else array
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
@@ -274,10 +284,10 @@ def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
     return array
 
 
-def _cast_fixed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    return column.cast(FIXED_COLUMNS.field(name).type)
+def _cast_fixed_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    return column.cast(SILVER_FIXED_COLUMNS.field(name).type)
 
 
-def field_column_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
+def list_field_column_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
     """Return the names of the columns that a value becomes. sources : that are there already."""
-    return list_value_column_names(value, (*_RESERVED_NAMES, *sources))
+    return list_value_column_names(value, (*_RESERVED_COLUMN_NAMES, *sources))

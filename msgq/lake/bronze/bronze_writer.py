@@ -21,29 +21,29 @@ from msgq.common.units import NS_PER_DAY
 from msgq.lake.aggregate_store import (
     RANGES_TABLE,
     add_bronze_file_column,
-    aggregate_file_name,
-    aggregate_file_stem,
-    aggregate_table,
-    bronze_file_stem,
+    get_bronze_file_stem,
+    make_aggregate_file_name,
+    make_aggregate_file_stem,
+    open_aggregate_table,
 )
 from msgq.lake.batching import combine_batches
-from msgq.lake.bronze.ranges import RANGES_SCHEMA, order_rows, row_group_ranges
-from msgq.lake.columns import INGEST_COLUMNS
+from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, compute_row_group_ranges, sort_rows_by_range
 from msgq.lake.delta_table import DataFile, LakeTable
-from msgq.lake.directory import Directory
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.message_columns import INGEST_COLUMNS
 from msgq.lake.metrics.images import detect_pictures
 from msgq.lake.metrics.partial_aggregates import compute_aggregates
 
 _LARGE_PAYLOAD_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _ROW_GROUP_ROWS = 512 << 10
 _ROW_GROUP_BYTES = 64 << 20  # of payloads
-_OPEN_FILES_MAX = 200  # bronze files at a time
+_OPEN_BRONZE_FILES_MAX = 200  # bronze files at a time
 _LARGE_ROW_GROUP_BYTES = 8 << 20  # of large ones, with one more: who reads a few pictures has a row group in memory
 _DICTIONARY_ENCODED_COLUMNS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
 _DELTA_ENCODED_COLUMNS = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
 
 
-def messages_table(lake: Directory) -> LakeTable:
+def open_messages_table(lake: LakeDirectory) -> LakeTable:
     """Return the table of all messages of a lake."""
     return LakeTable(lake, "messages", ["date", "size_class"])
 
@@ -60,32 +60,35 @@ class UncommittedFiles:
     """
 
     bronze_files: list[DataFile] = field(default_factory=list)
-    aggregates: dict[str, list[DataFile]] = field(default_factory=dict)
-    ranges: pa.Table = field(default_factory=RANGES_SCHEMA.empty_table)
+    aggregate_files: dict[str, list[DataFile]] = field(default_factory=dict)
+    row_group_ranges: pa.Table = field(default_factory=RANGES_SCHEMA.empty_table)
 
-    def add(self, other: UncommittedFiles) -> None:
+    def add_files(self, other: UncommittedFiles) -> None:
         """Take over what another one has."""
         self.bronze_files += other.bronze_files
-        for name, files in other.aggregates.items():
-            self.aggregates.setdefault(name, []).extend(files)
-        self.ranges = pa.concat_tables([self.ranges, other.ranges])
+        for name, files in other.aggregate_files.items():
+            self.aggregate_files.setdefault(name, []).extend(files)
+        self.row_group_ranges = pa.concat_tables([self.row_group_ranges, other.row_group_ranges])
 
-    def split(self, bronze_files: set[str]) -> tuple[UncommittedFiles, UncommittedFiles]:
+    def split_by_bronze_files(self, bronze_files: set[str]) -> tuple[UncommittedFiles, UncommittedFiles]:
         """Return what is of these bronze files, and the rest."""
-        stems = set(map(aggregate_file_stem, bronze_files))
-        chosen = pc.is_in(self.ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string()))
+        stems = set(map(make_aggregate_file_stem, bronze_files))
+        chosen = pc.is_in(self.row_group_ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string()))
         halves = []
-        for is_chosen, ranges in ((True, self.ranges.filter(chosen)), (False, self.ranges.filter(pc.invert(chosen)))):
+        for is_chosen, ranges in (
+            (True, self.row_group_ranges.filter(chosen)),
+            (False, self.row_group_ranges.filter(pc.invert(chosen))),
+        ):
             files = [file for file in self.bronze_files if (file.path in bronze_files) == is_chosen]
             aggregates = {
-                name: [file for file in files if (bronze_file_stem(file.path) in stems) == is_chosen]
-                for name, files in self.aggregates.items()
+                name: [file for file in files if (get_bronze_file_stem(file.path) in stems) == is_chosen]
+                for name, files in self.aggregate_files.items()
             }
             halves.append(UncommittedFiles(files, aggregates, ranges))
         return halves[0], halves[1]
 
 
-def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> UncommittedFiles:
+def write_bronze(batches: Iterable[pa.RecordBatch], lake: LakeDirectory) -> UncommittedFiles:
     """Write messages into new bronze files, and their aggregates.
 
     batches : with the columns `INGEST_COLUMNS`.
@@ -93,30 +96,30 @@ def write_bronze(batches: Iterable[pa.RecordBatch], lake: Directory) -> Uncommit
     writers = _PartitionWriters(lake)
     try:
         for table in combine_batches(batches, _ROW_GROUP_ROWS, _ROW_GROUP_BYTES):
-            writers.write(table)
+            writers.write_rows(table)
     finally:
         writers.close()
     return writers.written
 
 
-def rebuild_aggregates(lake: Directory, bronze_file: str) -> UncommittedFiles:
+def rebuild_aggregates(lake: LakeDirectory, bronze_file: str) -> UncommittedFiles:
     """Write the aggregates of an existing bronze file, in files of new names: others may do the same at one time."""
     aggregates = _AggregateWriter(lake, bronze_file, is_rebuilt=True)
-    with pq.ParquetFile(messages_table(lake).path(bronze_file), filesystem=lake.files) as file:
+    with pq.ParquetFile(open_messages_table(lake).resolve_file_path(bronze_file), filesystem=lake.files) as file:
         for group in range(file.num_row_groups):
-            table = _encode_texts(file.read_row_group(group))
-            order, starts, repeats = order_rows(table)
-            aggregates.add(table.take(pa.array(order)), starts, repeats)
-    return aggregates.finish()
+            table = _dictionary_encode_texts(file.read_row_group(group))
+            order, starts, repeats = sort_rows_by_range(table)
+            aggregates.add_row_group(table.take(pa.array(order)), starts, repeats)
+    return aggregates.write_files()
 
 
-def merge_bronze_files(lake: Directory, bronze_files: Sequence[str]) -> UncommittedFiles:
+def merge_bronze_files(lake: LakeDirectory, bronze_files: Sequence[str]) -> UncommittedFiles:
     """Write new bronze files with the messages of others, in their order."""
-    table = messages_table(lake)
+    table = open_messages_table(lake)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for bronze_file in bronze_files:
-            with pq.ParquetFile(table.path(bronze_file), filesystem=lake.files) as file:
+            with pq.ParquetFile(table.resolve_file_path(bronze_file), filesystem=lake.files) as file:
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group, INGEST_COLUMNS.names).to_batches()
 
@@ -126,15 +129,15 @@ def merge_bronze_files(lake: Directory, bronze_files: Sequence[str]) -> Uncommit
 class _PartitionWriters:
     """An open bronze file for each date and class, of those that came last."""
 
-    def __init__(self, lake: Directory) -> None:
-        self._lake, self._table = lake, messages_table(lake)
+    def __init__(self, lake: LakeDirectory) -> None:
+        self._lake, self._table = lake, open_messages_table(lake)
         self._open_files: dict[str, _OpenBronzeFile] = {}
         self._file_metadata: list[pq.FileMetaData] = []
         self.written = UncommittedFiles()
 
-    def write(self, table: pa.Table) -> None:
+    def write_rows(self, table: pa.Table) -> None:
         """Write a table into the bronze files of its dates and classes, as one row group; large payloads as several."""
-        table = _encode_texts(table)
+        table = _dictionary_encode_texts(table)
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
         for name, column in (
             ("size_bytes", sizes),
@@ -147,23 +150,23 @@ class _PartitionWriters:
             for kind, chosen in (("small", ~large & (day == date)), ("large", large & (day == date))):
                 if chosen.any():
                     rows = table if chosen.all() else table.filter(pa.array(chosen))
-                    self._write_file(rows, f"date={np.datetime64(date, 'D')}/size_class={kind}")
+                    self._write_partition(rows, f"date={np.datetime64(date, 'D')}/size_class={kind}")
 
-    def _write_file(self, table: pa.Table, folder: str) -> None:
-        order, starts, repeats = order_rows(table)
+    def _write_partition(self, table: pa.Table, folder: str) -> None:
+        order, starts, repeats = sort_rows_by_range(table)
         table = table.take(pa.array(order))
         file = self._open_files.pop(folder, None) or self._open_bronze_file(
             f"{folder}/{uuid4().hex}.parquet", table.schema
         )
         self._open_files[folder] = file  # as the last one
         for rows in _split_row_groups(table):
-            file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-        file.aggregates.add(table, starts, repeats)
+            file.parquet_writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        file.aggregate_writer.add_row_group(table, starts, repeats)
 
     def _open_bronze_file(self, bronze_file: str, columns: pa.Schema) -> _OpenBronzeFile:
-        while len(self._open_files) >= _OPEN_FILES_MAX:
+        while len(self._open_files) >= _OPEN_BRONZE_FILES_MAX:
             self._close_bronze_file(next(iter(self._open_files)))
-        path = self._table.path(bronze_file)
+        path = self._table.resolve_file_path(bronze_file)
         self._lake.files.create_dir(path.rpartition("/")[0])
         writer = pq.ParquetWriter(
             path,
@@ -181,9 +184,9 @@ class _PartitionWriters:
 
     def _close_bronze_file(self, folder: str) -> None:
         file = self._open_files.pop(folder)
-        file.writer.close()
-        self.written.add(UncommittedFiles([self._table.file(file.bronze_file, self._file_metadata[-1])]))
-        self.written.add(file.aggregates.finish())
+        file.parquet_writer.close()
+        self.written.add_files(UncommittedFiles([self._table.describe_file(file.bronze_file, self._file_metadata[-1])]))
+        self.written.add_files(file.aggregate_writer.write_files())
 
     def close(self) -> None:
         """Complete the bronze files."""
@@ -194,34 +197,36 @@ class _PartitionWriters:
 class _AggregateWriter:
     """Writes the aggregates of a bronze file: a file of each table in which it has rows."""
 
-    def __init__(self, lake: Directory, bronze_file: str, is_rebuilt: bool = False) -> None:
-        self._lake, self._bronze_file, self._name = lake, bronze_file, aggregate_file_name(bronze_file, is_rebuilt)
+    def __init__(self, lake: LakeDirectory, bronze_file: str, is_rebuilt: bool = False) -> None:
+        self._lake, self._bronze_file, self._name = lake, bronze_file, make_aggregate_file_name(bronze_file, is_rebuilt)
         self._ranges: list[pa.RecordBatch] = []
         self._rows: dict[str, list[pa.Table]] = {}
 
-    def add(self, rows: pa.Table, starts: np.ndarray, repeats: np.ndarray) -> None:
+    def add_row_group(self, rows: pa.Table, starts: np.ndarray, repeats: np.ndarray) -> None:
         """Derive of a row group."""
-        self._ranges.append(row_group_ranges(rows, self._bronze_file, starts, repeats))
+        self._ranges.append(compute_row_group_ranges(rows, self._bronze_file, starts, repeats))
         for name, aggregates in compute_aggregates(rows).items():
             if aggregates.num_rows:
                 self._rows.setdefault(name, []).append(add_bronze_file_column(aggregates, self._bronze_file))
 
-    def finish(self) -> UncommittedFiles:
+    def write_files(self) -> UncommittedFiles:
         """Write the files; the ranges last, for they say that the others are whole."""
-        files = {name: [self._write_file(name, rows)] for name, rows in self._rows.items()}
+        files = {name: [self._write_aggregate_file(name, rows)] for name, rows in self._rows.items()}
         ranges = pa.Table.from_batches(self._ranges, RANGES_SCHEMA)
-        return UncommittedFiles([], files | {RANGES_TABLE: [self._write_file(RANGES_TABLE, [ranges])]}, ranges)
+        return UncommittedFiles(
+            [], files | {RANGES_TABLE: [self._write_aggregate_file(RANGES_TABLE, [ranges])]}, ranges
+        )
 
-    def _write_file(self, name: str, rows: Sequence[pa.Table]) -> DataFile:
-        return aggregate_table(self._lake, name).write(self._name, pa.concat_tables(rows))
+    def _write_aggregate_file(self, name: str, rows: Sequence[pa.Table]) -> DataFile:
+        return open_aggregate_table(self._lake, name).write_file(self._name, pa.concat_tables(rows))
 
 
 class _OpenBronzeFile(NamedTuple):
     """A bronze file that is being written."""
 
     bronze_file: str
-    writer: pq.ParquetWriter
-    aggregates: _AggregateWriter
+    parquet_writer: pq.ParquetWriter
+    aggregate_writer: _AggregateWriter
 
 
 def _split_row_groups(table: pa.Table) -> Iterator[pa.Table]:
@@ -236,7 +241,7 @@ def _split_row_groups(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, end - start)
 
 
-def _encode_texts(table: pa.Table) -> pa.Table:
+def _dictionary_encode_texts(table: pa.Table) -> pa.Table:
     """Return the texts as dictionaries, and each column in one piece."""
     for name in _DICTIONARY_ENCODED_COLUMNS:
         index = table.schema.get_field_index(name)

@@ -21,17 +21,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.decoding.arrow_types import find_common_columns
-from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, TableSnapshot, has_table, list_table_paths
-from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import DECODE_ERRORS_SCHEMA, SchemaFamily
-from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, SilverTable, TableAssignment, silver_table
-from msgq.lake.silver.writer import MANIFEST_SCHEMA
+from msgq.lake.delta_table import CommitConflictError, DataFile, LakeTable, TableSnapshot, has_table, list_table_paths
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.silver.silver_decoder import DECODE_ERRORS_SCHEMA, SchemaFamily
+from msgq.lake.silver.silver_writer import MANIFEST_SCHEMA
+from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, SilverTable, TableAssignment, open_silver_table
 
 _MANIFEST_FILES_MAX = 64  # of the manifest, until they become one
 _DATE_FIELD = pa.field("date", pa.date32())
 _APPLIED_VERSION_PATH = "silver/_synced.json"
 #: Decodes bronze files, knowing what tables there are, and gives the manifest of each.
-DecodeFunction = Callable[[Sequence[str], Mapping[str, SilverTable]], Iterable[pa.Table]]
+BronzeDecodeFunction = Callable[[Sequence[str], Mapping[str, SilverTable]], Iterable[pa.Table]]
 
 
 class EndpointFiles(NamedTuple):
@@ -45,8 +45,8 @@ class EndpointFiles(NamedTuple):
     fields. endpoint_columns : the same in the types that they have in this endpoint, to which they can be cast.
     """
 
-    table: str
-    files: list[str]
+    table_name: str
+    file_paths: list[str]
     columns: pa.Schema
     endpoint_columns: pa.Schema
 
@@ -58,35 +58,35 @@ class _ManifestVersion:
     snapshot: TableSnapshot | None
 
     @cached_property
-    def files(self) -> pa.Table:
+    def file_rows(self) -> pa.Table:
         """The rows of files."""
-        return self.read(pc.field("endpoint").is_null())
+        return self.read_rows(pc.field("endpoint").is_null())
 
-    def read(self, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    def read_rows(self, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
         if self.snapshot is None:
             return MANIFEST_SCHEMA.empty_table().select(columns or MANIFEST_SCHEMA.names)
-        return self.snapshot.read(columns, where).select(columns or MANIFEST_SCHEMA.names)
+        return self.snapshot.read_rows(columns, where).select(columns or MANIFEST_SCHEMA.names)
 
     @property
     def version(self) -> int:
         return -1 if self.snapshot is None else self.snapshot.version
 
     @cached_property
-    def bronze_files(self) -> set[str]:
+    def decoded_bronze_files(self) -> set[str]:
         """The bronze files that are decoded."""
-        return set(self.files.column("bronze_file").to_pylist())
+        return set(self.file_rows.column("bronze_file").to_pylist())
 
     @cached_property
-    def tables(self) -> dict[str, SilverTable]:
+    def silver_tables(self) -> dict[str, SilverTable]:
         """What is known of each table of silver."""
         tables: dict[str, SilverTable] = {}
         seen: set[tuple[str, bytes]] = set()
-        for row in self.files.to_pylist():
+        for row in self.file_rows.to_pylist():
             name, text = row["table_name"], row["column_types"]
             if name in (None, DECODE_ERRORS_TABLE) or (name, text) in seen:
                 continue
             seen.add((name, text))
-            family, columns = _describe_file(row)
+            family, columns = _read_file_family(row)
             tables[name] = SilverTable(
                 family, find_common_columns(tables[name].columns, columns) if name in tables else columns
             )
@@ -96,22 +96,22 @@ class _ManifestVersion:
 class SilverManifest:
     """What is decoded. For any number of writers and readers; of this object, one thread at a time."""
 
-    def __init__(self, lake: Directory) -> None:
+    def __init__(self, lake: LakeDirectory) -> None:
         """Look at a lake that may not exist yet."""
         self._lake = lake
         self._table = LakeTable(lake, "silver_manifest")
 
     # ---- reading ----
 
-    def endpoints(self) -> list[str]:
+    def list_endpoints(self) -> list[str]:
         """Return the endpoints of which something is decoded, sorted."""
         wanted = pc.field("endpoint").is_valid() & (pc.field("table_name") != DECODE_ERRORS_TABLE)
-        return sorted(self._read_version().read(wanted, ["endpoint"]).column("endpoint").unique().to_pylist())
+        return sorted(self._read_version().read_rows(wanted, ["endpoint"]).column("endpoint").unique().to_pylist())
 
-    def sources(self, endpoint: str) -> list[EndpointFiles]:
+    def list_endpoint_files(self, endpoint: str) -> list[EndpointFiles]:
         """Return where the decoded messages of an endpoint are."""
         state = self._read_version()
-        rows = state.read((pc.field("endpoint") == endpoint) & (pc.field("table_name") != DECODE_ERRORS_TABLE))
+        rows = state.read_rows((pc.field("endpoint") == endpoint) & (pc.field("table_name") != DECODE_ERRORS_TABLE))
         files: dict[str, dict[str, None]] = {}
         fields: dict[str, pa.Schema] = {}
         for row in rows.sort_by("file").to_pylist():
@@ -119,18 +119,20 @@ class SilverManifest:
             files.setdefault(name, {})[row["file"]] = None
             fields[name] = find_common_columns(fields[name], columns) if name in fields else columns
         return [
-            EndpointFiles(name, list(columns), *_select_columns(state.tables[name], fields[name]))
+            EndpointFiles(name, list(columns), *_select_endpoint_columns(state.silver_tables[name], fields[name]))
             for name, columns in files.items()
         ]
 
-    def decode_errors(self) -> EndpointFiles:
+    def list_decode_error_files(self) -> EndpointFiles:
         """Return where that is which could not be decoded."""
-        files = self._read_version().files.filter(pc.field("table_name") == DECODE_ERRORS_TABLE).column("file")
+        files = self._read_version().file_rows.filter(pc.field("table_name") == DECODE_ERRORS_TABLE).column("file")
         return EndpointFiles(DECODE_ERRORS_TABLE, sorted(files.to_pylist()), DECODE_ERRORS_SCHEMA, DECODE_ERRORS_SCHEMA)
 
     # ---- writing ----
 
-    def decode(self, bronze_files: Callable[[], set[str]], run: DecodeFunction, full_refresh: bool = False) -> int:
+    def decode_bronze_files(
+        self, bronze_files: Callable[[], set[str]], run: BronzeDecodeFunction, full_refresh: bool = False
+    ) -> int:
         """Decode the bronze files that are not decoded, forget those that are gone; return how many were decoded.
 
         Parameters
@@ -143,49 +145,55 @@ class SilverManifest:
         while True:
             state = self._read_version()
             present = bronze_files()
-            wanted = present if full_refresh else present - state.bronze_files
+            wanted = present if full_refresh else present - state.decoded_bronze_files
             made = {bronze_file: rows for bronze_file, rows in made.items() if bronze_file in wanted}
-            made = _decode_missing(wanted, made, TableAssignment({} if full_refresh else state.tables), run)
-            removed = state.bronze_files - present
+            made = _decode_missing_files(
+                wanted, made, TableAssignment({} if full_refresh else state.silver_tables), run
+            )
+            removed = state.decoded_bronze_files - present
             if not made and not removed:
                 break
             try:
-                self._commit(state, made, removed)
-            except ConflictError:
+                self._commit_manifest(state, made, removed)
+            except CommitConflictError:
                 if self._read_version().version == state.version:
                     raise
                 continue
             break
-        self.apply()
+        self.apply_to_tables()
         return len(made)
 
-    def apply(self) -> None:
+    def apply_to_tables(self) -> None:
         """Make the tables what the manifest says: whoever was to do it may have been killed."""
-        while (state := self._read_version()).version != self._lake.get(_APPLIED_VERSION_PATH, -1):
-            self._apply(state)
-            self._lake.put(_APPLIED_VERSION_PATH, state.version)
+        while (state := self._read_version()).version != self._lake.read_json(_APPLIED_VERSION_PATH, -1):
+            self._apply_version(state)
+            self._lake.write_json(_APPLIED_VERSION_PATH, state.version)
 
     def _read_version(self) -> _ManifestVersion:
-        return _ManifestVersion(self._table.snapshot())
+        return _ManifestVersion(self._table.read_snapshot())
 
-    def _commit(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
+    def _commit_manifest(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
         """Replace the rows of bronze files; remove those of removed bronze files."""
         base, rows = state.snapshot, list(made.values())
-        away = removed | (state.bronze_files & set(made))
-        whole = base is not None and (bool(away) or len(base.files) >= _MANIFEST_FILES_MAX)
+        away = removed | (state.decoded_bronze_files & set(made))
+        whole = base is not None and (bool(away) or len(base.files_by_path) >= _MANIFEST_FILES_MAX)
         if whole:
-            kept = state.read(None)
+            kept = state.read_rows(None)
             rows.insert(
                 0, kept.filter(pc.invert(pc.is_in(kept.column("bronze_file"), pa.array(sorted(away), pa.string()))))
             )
         for name, files in _list_files_by_table(made.values()):
-            silver_table(self._lake, name).sync(files)  # they count by the manifest, before their tables have them
-        file = self._table.write(f"{uuid4().hex}.parquet", pa.concat_tables(rows))
-        self._table.commit(base, MANIFEST_SCHEMA, [file], None if whole else ())
+            open_silver_table(self._lake, name).sync_files(
+                files
+            )  # they count by the manifest, before their tables have them
+        file = self._table.write_file(f"{uuid4().hex}.parquet", pa.concat_tables(rows))
+        self._table.commit_files(base, MANIFEST_SCHEMA, [file], None if whole else ())
 
-    def _apply(self, state: _ManifestVersion) -> None:
+    def _apply_version(self, state: _ManifestVersion) -> None:
         wanted: dict[str, list[dict[str, Any]]] = {}
-        for row in state.files.select(["table_name", "file", "row_count", "size_bytes", "column_types"]).to_pylist():
+        for row in state.file_rows.select(
+            ["table_name", "file", "row_count", "size_bytes", "column_types"]
+        ).to_pylist():
             if row["table_name"] is not None:
                 wanted.setdefault(row["table_name"], []).append(row)
         names = [place.removeprefix("silver/") for place in list_table_paths(self._lake, "silver")]
@@ -195,18 +203,18 @@ class SilverManifest:
 
     def _apply_table(self, name: str, rows: list[dict[str, Any]], state: _ManifestVersion) -> None:
         """Change a table in one commit, unless there is nothing to change."""
-        table = silver_table(self._lake, name)
-        base = table.snapshot()
-        present = {} if base is None else base.files
+        table = open_silver_table(self._lake, name)
+        base = table.read_snapshot()
+        present = {} if base is None else base.files_by_path
         files = {row["file"]: row for row in rows}
-        add = [_data_file(row) for path, row in files.items() if path not in present]
+        add = [_make_data_file(row) for path, row in files.items() if path not in present]
         remove = [path for path in present if path not in files]
         if not add and not remove:
             return
         columns = (
             DECODE_ERRORS_SCHEMA
             if name == DECODE_ERRORS_TABLE
-            else state.tables[name].columns
+            else state.silver_tables[name].columns
             if add
             else pa.schema([])
         )
@@ -215,14 +223,14 @@ class SilverManifest:
             before = base.columns.remove(base.columns.get_field_index(_DATE_FIELD.name))
             columns = pa.schema([*before, *(field for field in columns if field.name not in before.names)])
         try:
-            table.commit(base, columns.append(_DATE_FIELD), add, None if is_anew else remove)
-        except ConflictError:  # somebody else does the same; who finds the manifest changed begins again
-            now = table.snapshot()
+            table.commit_files(base, columns.append(_DATE_FIELD), add, None if is_anew else remove)
+        except CommitConflictError:  # somebody else does the same; who finds the manifest changed begins again
+            now = table.read_snapshot()
             if now is None or (base is not None and now.version == base.version):
                 raise
 
 
-def _describe_file(row: Mapping[str, Any]) -> tuple[SchemaFamily, pa.Schema]:
+def _read_file_family(row: Mapping[str, Any]) -> tuple[SchemaFamily, pa.Schema]:
     """Return the family and the columns of a file."""
     return SchemaFamily(row["encoding"], row["schema"], row["has_source"]), _deserialize_columns(row)
 
@@ -231,19 +239,19 @@ def _deserialize_columns(row: Mapping[str, Any]) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(row["column_types"]))
 
 
-def _data_file(row: Mapping[str, Any]) -> DataFile:
+def _make_data_file(row: Mapping[str, Any]) -> DataFile:
     date = row["file"].partition("/")[0].removeprefix(f"{_DATE_FIELD.name}=")
     return DataFile(row["file"], row["size_bytes"], {_DATE_FIELD.name: date}, row["row_count"])
 
 
-def _select_columns(table: SilverTable, fields: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
+def _select_endpoint_columns(table: SilverTable, fields: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
     """Return those columns of a table that an endpoint with these fields has, and the same in its own types."""
-    first = list(table.columns)[: table.family.leading_column_count]
+    first = list(table.columns)[: table.schema_family.leading_column_count]
     return pa.schema([*first, *(table.columns.field(name) for name in fields.names)]), pa.schema([*first, *fields])
 
 
-def _decode_missing(
-    wanted: set[str], made: dict[str, pa.Table], tables: TableAssignment, run: DecodeFunction
+def _decode_missing_files(
+    wanted: set[str], made: dict[str, pa.Table], tables: TableAssignment, run: BronzeDecodeFunction
 ) -> dict[str, pa.Table]:
     """Return the manifests of all wanted bronze files.
 
@@ -252,7 +260,7 @@ def _decode_missing(
     """
     fitting = {bronze_file: rows for bronze_file, rows in made.items() if _accept_files(rows, tables)}
     while todo := sorted(wanted - set(fitting)):
-        for rows in run(todo, tables.tables()):
+        for rows in run(todo, tables.list_tables()):
             if _accept_files(rows, tables):
                 fitting[rows.column("bronze_file")[0].as_py()] = rows
     return fitting
@@ -269,6 +277,6 @@ def _accept_files(rows: pa.Table, tables: TableAssignment) -> bool:
     files = rows.filter(
         pc.and_(pc.is_null(rows.column("endpoint")), pc.is_valid(rows.column("table_name")))
     ).to_pylist()
-    return tables.accept(
-        (row["table_name"], *_describe_file(row)) for row in files if row["table_name"] != DECODE_ERRORS_TABLE
+    return tables.accept_assignments(
+        (row["table_name"], *_read_file_family(row)) for row in files if row["table_name"] != DECODE_ERRORS_TABLE
     )

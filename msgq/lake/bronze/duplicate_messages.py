@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from msgq.lake.bronze.writer import messages_table
-from msgq.lake.directory import Directory
+from msgq.lake.bronze.bronze_writer import open_messages_table
+from msgq.lake.lake_directory import LakeDirectory
 
 #: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
 MESSAGE_KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
@@ -32,20 +32,20 @@ MESSAGE_KEYS_SCHEMA = pa.schema(
 _IDENTITY_BYTES = 16
 
 
-def read_keys(lake: Directory, path: str, bronze_file: int, known: bool) -> Iterator[pa.RecordBatch]:
+def read_message_keys(lake: LakeDirectory, path: str, bronze_file: int, known: bool) -> Iterator[pa.RecordBatch]:
     """Give what has to be compared of a bronze file: `MESSAGE_KEYS_SCHEMA`.
 
     Payloads are read only where files number nothing.
 
     bronze_file, known : `file_number`, and `is_committed`.
     """
-    with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
+    with pq.ParquetFile(open_messages_table(lake).resolve_file_path(path), filesystem=lake.files) as file:
         row = 0
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group, list(MESSAGE_KEY))
             identity = pa.nulls(rows.num_rows, pa.binary())
             if (np.asarray(rows.column("epoch"), np.int64) == 0).any():
-                identity = _message_identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
+                identity = _hash_message_identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
             rows = rows.append_column("identity", identity)
             rows = rows.append_column("is_committed", pa.repeat(pa.scalar(known), rows.num_rows))
             rows = rows.append_column("file_number", pa.repeat(pa.scalar(bronze_file), rows.num_rows))
@@ -54,7 +54,7 @@ def read_keys(lake: Directory, path: str, bronze_file: int, known: bool) -> Iter
             yield from rows.select(MESSAGE_KEYS_SCHEMA.names).cast(MESSAGE_KEYS_SCHEMA).to_batches()
 
 
-def _message_identities(rows: pa.Table) -> pa.Array:
+def _hash_message_identities(rows: pa.Table) -> pa.Array:
     digests = []
     columns = (rows.column(name).to_pylist() for name in ("epoch", "publish_time"))
     for epoch, published, data in zip(*columns, rows.column("data"), strict=True):
@@ -65,9 +65,9 @@ def _message_identities(rows: pa.Table) -> pa.Array:
     return pa.array(digests, pa.binary())
 
 
-def read_without_rows(lake: Directory, path: str, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+def read_rows_except(lake: LakeDirectory, path: str, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Give the messages of a bronze file, but for some rows. rows : their numbers."""
-    with pq.ParquetFile(messages_table(lake).path(path), filesystem=lake.files) as file:
+    with pq.ParquetFile(open_messages_table(lake).resolve_file_path(path), filesystem=lake.files) as file:
         left_out = np.zeros(file.metadata.num_rows, np.bool_)
         left_out[rows] = True
         row = 0

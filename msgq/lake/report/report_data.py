@@ -13,27 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.metrics.queues import COUNT_COLUMNS as QUEUE_COUNTS
-from msgq.lake.metrics.queues import DURATION_NAMES as QUEUE_DURATIONS
-from msgq.lake.metrics.saturating_time import saturating_subtract, window_begin
-from msgq.lake.metrics.stages import DURATION_NAMES
-from msgq.lake.report.gold_reader import GoldReader, group_by
-from msgq.lake.report.percentiles import PercentilesByKey, percentiles
+from msgq.lake.metrics.queues import QUEUE_COUNT_COLUMNS as QUEUE_COUNTS
+from msgq.lake.metrics.queues import QUEUE_DURATION_NAMES as QUEUE_DURATIONS
+from msgq.lake.metrics.saturating_time import compute_window_start, subtract_saturating
+from msgq.lake.metrics.stages import STAGE_DURATION_NAMES
+from msgq.lake.report.gold_reader import GoldReader, aggregate_by_keys
+from msgq.lake.report.histogram_percentiles import PercentilesByKey, compute_key_percentiles
 
 ReportRows = list[dict[str, Any]]
 
-SHOWN_ROWS_MAX = 40  # endpoints with a line of their own
-LISTED_ROWS_MAX = 1000  # endpoints in the table
+PLOTTED_ENDPOINTS_MAX = 40  # endpoints with a line of their own
+LISTED_ENDPOINTS_MAX = 1000  # endpoints in the table
 _PAGE_WINDOWS_MAX = 240
-_OTHERS_LABEL = "(others)"
+_OTHER_ENDPOINTS_LABEL = "(others)"
 #: Seconds of the page's windows: the windows of gold (1, 10, 60, 600, 3600 s) are parts of these, or these of them.
-_STEP_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+_PAGE_WINDOW_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
 
-def read_summary(gold: GoldReader) -> dict[str, Any]:
+def read_report_summary(gold: GoldReader) -> dict[str, Any]:
     """Return the figures of the page: runs, endpoints, messages, lost, begin and end (ns, or None), checks, failed."""
-    endpoints = gold.rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
-    passed = gold.rows("checks", ["passed"])["passed"].to_pylist()
+    endpoints = gold.read_rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
+    passed = gold.read_rows("checks", ["passed"])["passed"].to_pylist()
     return {
         "runs": pc.count_distinct(endpoints["run"]).as_py(),
         "endpoints": pc.count_distinct(endpoints["endpoint"]).as_py(),
@@ -48,33 +48,35 @@ def read_summary(gold: GoldReader) -> dict[str, Any]:
 
 def choose_endpoints(gold: GoldReader) -> list[str]:
     """Return the endpoints with a line of their own: those that lost most, then those with most messages."""
-    endpoints = gold.aggregate(
+    endpoints = gold.aggregate_rows(
         "endpoints", ["endpoint", "lost", "messages"], ["endpoint"], {"lost": "sum", "messages": "sum"}
     )
-    names: list[str] = _select_first_rows(endpoints, SHOWN_ROWS_MAX, "-lost", "-messages", "endpoint")[
+    names: list[str] = _select_first_rows(endpoints, PLOTTED_ENDPOINTS_MAX, "-lost", "-messages", "endpoint")[
         "endpoint"
     ].to_pylist()
     return names
 
 
-def choose_step(begin: int | None, end: int | None) -> int:
+def choose_page_window_ns(begin: int | None, end: int | None) -> int:
     """Return how long a window of the page is, so that there are not too many between two times: ns."""
     seconds = -(-((end or 0) - (begin or 0)) // (_PAGE_WINDOWS_MAX * NS_PER_S))
-    hours = -(-seconds // _STEP_SECONDS[-1])
-    return next((width for width in _STEP_SECONDS if width >= seconds), hours * _STEP_SECONDS[-1]) * NS_PER_S
+    hours = -(-seconds // _PAGE_WINDOW_SECONDS[-1])
+    return (
+        next((width for width in _PAGE_WINDOW_SECONDS if width >= seconds), hours * _PAGE_WINDOW_SECONDS[-1]) * NS_PER_S
+    )
 
 
 def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, end: int) -> ReportRows:
     """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _align_times(_merge_other_endpoints(piece, names), "window_start", step)
+        return _align_to_page_windows(_merge_other_endpoints(piece, names), "window_start", step)
 
     keys = ["endpoint", "window_start", "window_ns"]
-    windows = gold.aggregate("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
+    windows = gold.aggregate_rows("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
     time, width = windows["window_start"].to_numpy(), windows["window_ns"].to_numpy()
     first = np.maximum(time, begin) // step
-    last = np.maximum(np.minimum(saturating_subtract(time, 1 - np.maximum(width, 1)), end) // step, first)
+    last = np.maximum(np.minimum(subtract_saturating(time, 1 - np.maximum(width, 1)), end) // step, first)
     last = np.where(width > step, last, first)
     parts = last - first + 1
     rows = np.repeat(np.arange(len(parts)), parts)
@@ -82,20 +84,22 @@ def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: in
     spread = pa.table(
         {
             "endpoint": windows["endpoint"].take(pa.array(rows)),
-            "window_start": window_begin(np.maximum(time, begin), step)[rows] + part * step,
+            "window_start": compute_window_start(np.maximum(time, begin), step)[rows] + part * step,
             "rate": windows["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
         }
     )
-    return _sort_rows(group_by(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start")
+    return _sort_rows(
+        aggregate_by_keys(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start"
+    )
 
 
 def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
     """Return lost messages: endpoint, time, lost. They are where the first one came after a gap."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _align_times(_merge_other_endpoints(piece, names), "to_time", step)
+        return _align_to_page_windows(_merge_other_endpoints(piece, names), "to_time", step)
 
-    gaps = gold.aggregate(
+    gaps = gold.aggregate_rows(
         "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare
     )
     return _sort_rows(gaps.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
@@ -105,10 +109,10 @@ def read_latency(gold: GoldReader, step: int) -> ReportRows:
     """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return _align_times(piece, "window_start", step)
+        return _align_to_page_windows(piece, "window_start", step)
 
-    windows = gold.aggregate("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
-    known = percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
+    windows = gold.aggregate_rows("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
+    known = compute_key_percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
     return [
         row | _cap_percentiles(known[row["window_start"],], row["max"]) for row in _sort_rows(windows, "window_start")
     ]
@@ -118,46 +122,51 @@ def read_endpoint_latency(gold: GoldReader, names: Sequence[str]) -> ReportRows:
     """Return the latency of each endpoint of some: endpoint, min, p50, p90, p99, p999, max, ns."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        return piece.filter(_is_in_names(piece["endpoint"], names))
+        return piece.filter(_is_name_selected(piece["endpoint"], names))
 
     how = {"min": "min", "max": "max"}
-    totals = gold.aggregate("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
-    known = percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
+    totals = gold.aggregate_rows("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
+    known = compute_key_percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
     return [row | _cap_percentiles(known[row["endpoint"],], row["max"]) for row in _sort_rows(totals, "endpoint")]
 
 
 def read_hops(gold: GoldReader) -> ReportRows:
     """Return the edges with most messages: parent, endpoint, messages, p50, p99 (of the worst run), ns."""
     how = {"messages": "sum", "p50": "max", "p99": "max"}
-    edges = gold.aggregate("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how)
-    return _to_rows(_select_first_rows(edges, SHOWN_ROWS_MAX, "-messages", "parent", "endpoint"))
+    edges = gold.aggregate_rows("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how)
+    return _convert_to_rows(_select_first_rows(edges, PLOTTED_ENDPOINTS_MAX, "-messages", "parent", "endpoint"))
 
 
 def read_stages(gold: GoldReader) -> ReportRows:
     """Return the stages that worked longest, of all runs together: stage, endpoint, counts, queue_time_p50 ..."""
     keys = ["stage", "endpoint"]
-    how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in DURATION_NAMES}
-    rows = gold.aggregate("stage_summary", [*keys, *how], keys, how).to_pylist()
-    known = {name: percentiles(gold, "stage_summary", keys, keys, f"{name}_histogram") for name in DURATION_NAMES}
-    stage_rows = [_add_percentiles(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows]
+    how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in STAGE_DURATION_NAMES}
+    rows = gold.aggregate_rows("stage_summary", [*keys, *how], keys, how).to_pylist()
+    known = {
+        name: compute_key_percentiles(gold, "stage_summary", keys, keys, f"{name}_histogram")
+        for name in STAGE_DURATION_NAMES
+    }
+    stage_rows = [
+        _add_row_percentiles(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows
+    ]
     stage_rows.sort(
         key=lambda row: (-(row["processing_time_p50"] or 0) * row["messages"], row["stage"], row["endpoint"])
     )
-    return stage_rows[:SHOWN_ROWS_MAX]
+    return stage_rows[:PLOTTED_ENDPOINTS_MAX]
 
 
 def read_queues(gold: GoldReader) -> ReportRows:
     """Return the queues with most messages, of all runs together: queue, counts, backlog, queue_time_p50 ..."""
     rows = _sum_queue_windows(gold, ["queue"])
-    return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:SHOWN_ROWS_MAX]
+    return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:PLOTTED_ENDPOINTS_MAX]
 
 
-def read_queue_steps(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
+def read_queue_timelines(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
     """Return what became of the messages of some queues in the windows of the page: queue, step, and as `queues`."""
 
     def prepare(piece: pa.Table) -> pa.Table:
-        chosen = piece.filter(_is_in_names(piece["queue"], names))
-        return _align_times(chosen.append_column("step", chosen["window_start"]), "step", step)
+        chosen = piece.filter(_is_name_selected(piece["queue"], names))
+        return _align_to_page_windows(chosen.append_column("step", chosen["window_start"]), "step", step)
 
     return sorted(_sum_queue_windows(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
 
@@ -168,22 +177,22 @@ def _sum_queue_windows(
     """Return the windows of queues by some keys. The backlog is that of the last one."""
     columns = ["queue", "window_start", "epoch"]
     how = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
-    rows = gold.aggregate("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
+    rows = gold.aggregate_rows("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
     known = {
-        name: percentiles(gold, "queue_windows", columns, keys, f"{name}_histogram", prepare=prepare)
+        name: compute_key_percentiles(gold, "queue_windows", columns, keys, f"{name}_histogram", prepare=prepare)
         for name in QUEUE_DURATIONS
     }
     how = dict.fromkeys(("window_start", "epoch", "backlog"), "last")
-    last = gold.aggregate(
+    last = gold.aggregate_rows(
         "queue_windows", [*columns, "backlog"], keys, how, prepare, order=("window_start", "epoch")
     ).to_pylist()
     backlogs = {tuple(row[key] for key in keys): row["backlog"] for row in last}
     shown = (*keys, *QUEUE_COUNTS, "backlog")
     full = [row | {"backlog": backlogs[tuple(row[key] for key in keys)]} for row in rows]
-    return [_add_percentiles(row, keys, shown, known) for row in full]
+    return [_add_row_percentiles(row, keys, shown, known) for row in full]
 
 
-def _add_percentiles(
+def _add_row_percentiles(
     row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, PercentilesByKey]
 ) -> dict[str, Any]:
     """Return some columns of a row, and behind them p50, p99 and the maximum of each duration; None: it has none."""
@@ -203,14 +212,14 @@ def _cap_percentiles(ranks: dict[str, int], most: int) -> dict[str, int]:
 
 def read_checks(gold: GoldReader, most: int) -> tuple[ReportRows, ReportRows]:
     """Return how many endpoints there are of each check, and how many failed; and the worst of those that failed."""
-    checks = gold.rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
+    checks = gold.read_rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
     if not checks.num_rows:
         return [], []
     failed = pc.invert(checks["passed"])
     counted = checks.append_column("endpoints", pa.array(np.ones(len(checks), np.int64))).append_column(
         "failed", pc.cast(failed, pa.int64())
     )
-    kinds = group_by(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
+    kinds = aggregate_by_keys(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
     worst = _select_first_rows(checks.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
     return _sort_rows(kinds, "check_name"), worst.to_pylist()
 
@@ -219,20 +228,24 @@ def read_endpoints(gold: GoldReader) -> ReportRows:
     """Return the endpoints of each run, those first that lost most."""
     counts = ("messages", "lost", "overwritten", "rate", "size_bytes", "max_size_bytes", "epochs", "publishers")
     columns = ("endpoint", "kind", *counts, "schema", "encoding", "run")
-    return _to_rows(
-        _select_first_rows(gold.rows("endpoints", columns), LISTED_ROWS_MAX, "-lost", "-messages", "endpoint", "run")
+    return _convert_to_rows(
+        _select_first_rows(
+            gold.read_rows("endpoints", columns), LISTED_ENDPOINTS_MAX, "-lost", "-messages", "endpoint", "run"
+        )
     )
 
 
 def read_publishers(gold: GoldReader) -> ReportRows:
     """Return those who publish where others do, too, of each run."""
     columns = ("endpoint", "publisher", "messages", "rate", "size_bytes", "max_size_bytes", "p50", "p99", "max", "run")
-    return _to_rows(
-        _select_first_rows(gold.rows("publishers", columns), LISTED_ROWS_MAX, "-messages", "endpoint", "publisher")
+    return _convert_to_rows(
+        _select_first_rows(
+            gold.read_rows("publishers", columns), LISTED_ENDPOINTS_MAX, "-messages", "endpoint", "publisher"
+        )
     )
 
 
-def _is_in_names(column: pa.ChunkedArray, names: Sequence[str]) -> Any:
+def _is_name_selected(column: pa.ChunkedArray, names: Sequence[str]) -> Any:
     return pc.is_in(column, value_set=pa.array(names, column.type))
 
 
@@ -242,21 +255,21 @@ def _merge_other_endpoints(piece: pa.Table, names: Sequence[str]) -> pa.Table:
     return piece.set_column(
         piece.schema.get_field_index("endpoint"),
         "endpoint",
-        pc.if_else(_is_in_names(column, names), column, _OTHERS_LABEL),
+        pc.if_else(_is_name_selected(column, names), column, _OTHER_ENDPOINTS_LABEL),
     )
 
 
-def _align_times(piece: pa.Table, time: str, step: int) -> pa.Table:
+def _align_to_page_windows(piece: pa.Table, time: str, step: int) -> pa.Table:
     """Return rows whose time is that of the page."""
     column = piece[time].to_numpy()
-    return piece.set_column(piece.schema.get_field_index(time), time, pa.array(window_begin(column, step)))
+    return piece.set_column(piece.schema.get_field_index(time), time, pa.array(compute_window_start(column, step)))
 
 
 def _sort_rows(table: pa.Table, *by: str) -> ReportRows:
-    return _to_rows(_select_first_rows(table, len(table), *by))
+    return _convert_to_rows(_select_first_rows(table, len(table), *by))
 
 
-def _to_rows(table: pa.Table) -> ReportRows:
+def _convert_to_rows(table: pa.Table) -> ReportRows:
     rows: ReportRows = table.to_pylist()
     return rows
 

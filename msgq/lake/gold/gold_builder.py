@@ -22,43 +22,45 @@ import pyarrow as pa
 
 from msgq.errors import InvalidValueError
 from msgq.lake.aggregate_store import AggregateSnapshot
-from msgq.lake.delta_table import ConflictError, DataFile, LakeTable, TableSnapshot
-from msgq.lake.directory import Directory
-from msgq.lake.executor import Executor
-from msgq.lake.gold.increments import IncrementTask, list_increment_tasks, list_increments
-from msgq.lake.gold.tables import HOURLY_SCHEMAS, RUN_SCHEMAS, hourly_tables, run_tables
+from msgq.lake.delta_table import CommitConflictError, DataFile, LakeTable, TableSnapshot
+from msgq.lake.gold.gold_increments import IncrementTask, list_increment_tasks, list_increments
+from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS, make_hourly_tables, make_run_tables
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.lake_executor import LakeExecutor
 from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.time_windows import HOUR_NS
 
-_GROUPS_SCHEMA = pa.schema([("run", pa.string()), ("hour", pa.int64()), ("state", pa.string())])
+_INCREMENT_STATES_SCHEMA = pa.schema([("run", pa.string()), ("hour", pa.int64()), ("state", pa.string())])
 #: The columns of all tables, without those of their partitions.
-TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS
+GOLD_TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS
 #: The tables that there are for everybody.
-TABLE_NAMES = tuple(name for name in TABLE_SCHEMAS if not name.startswith("_"))
+GOLD_TABLE_NAMES = tuple(name for name in GOLD_TABLE_SCHEMAS if not name.startswith("_"))
 _INTERMEDIATE_TABLES = tuple(name for name in HOURLY_SCHEMAS if name.startswith("_"))
-_TASKS_MAX = 64  # of a job, at most
+_TASKS_PER_JOB_MAX = 64  # of a job, at most
 
 _WorkItem = TypeVar("_WorkItem")
 _FilesByTable = dict[str, list[DataFile]]
 _SnapshotsByTable = dict[str, TableSnapshot | None]
 
 
-class Gold:
+class GoldBuilder:
     """The tables of gold of a lake. For any number of writers and readers, in one thread each."""
 
-    def __init__(self, lake: Directory, executor: Executor, aggregates: Callable[[], AggregateSnapshot]) -> None:
+    def __init__(
+        self, lake: LakeDirectory, executor: LakeExecutor, aggregates: Callable[[], AggregateSnapshot]
+    ) -> None:
         """aggregates : returns those of all messages."""
         self._lake, self._executor, self._aggregates = lake, executor, aggregates
-        self._tables = {name: _gold_table(lake, name) for name in TABLE_SCHEMAS}
+        self._tables = {name: _open_gold_table(lake, name) for name in GOLD_TABLE_SCHEMAS}
         self._groups = LakeTable(lake, "gold/_groups")
 
-    def table_names(self) -> list[str]:
+    def list_table_names(self) -> list[str]:
         """Return the tables that there are."""
-        return [] if self._groups.snapshot() is None else list(TABLE_NAMES)
+        return [] if self._groups.read_snapshot() is None else list(GOLD_TABLE_NAMES)
 
-    def table(self, name: str) -> LakeTable | None:
+    def get_table(self, name: str) -> LakeTable | None:
         """Return a table, which may not exist yet; None: there is none of this name."""
-        return self._tables[name] if name in TABLE_NAMES else None
+        return self._tables[name] if name in GOLD_TABLE_NAMES else None
 
     def build_gold(self, window_ns: int, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
         """Make the rows again of those groups whose bronze files changed; return of how many runs.
@@ -75,125 +77,144 @@ class Gold:
         while True:
             try:
                 return self._build_gold(window_ns, thresholds or CheckThresholds(), full_refresh)
-            except ConflictError:  # somebody else has made the same, or is about to
+            except CommitConflictError:  # somebody else has made the same, or is about to
                 continue
 
     def _build_gold(self, window_ns: int, thresholds: CheckThresholds, full_refresh: bool) -> int:
-        was = self._groups.snapshot()
-        base = self._take_snapshots()
+        was = self._groups.read_snapshot()
+        base = self._read_table_snapshots()
         view = self._aggregates()
         groups = list_increments(view)
-        known = {} if was is None else {(run, hour): state for run, hour, state in _read_groups(was)}
-        changed = [key for key, group in groups.items() if full_refresh or known.get(key) != group.state]
+        known = {} if was is None else {(run, hour): state for run, hour, state in _read_increment_states(was)}
+        changed = [key for key, group in groups.items() if full_refresh or known.get(key) != group.input_fingerprint]
         removed = [key for key in known if key not in groups]
         if was is not None and not changed and not removed:
             return 0
-        stale = {(_run_id(run), str(hour)) for run, hour in [*changed, *removed]}
+        stale = {(_hash_run_id(run), str(hour)) for run, hour in [*changed, *removed]}
         runs = {run for run, _ in [*changed, *removed]}
-        new = self._make_files(
-            list_increment_tasks(view, [groups[key] for key in changed]), _hourly_table_maker(self._lake.uri, window_ns)
+        new = self._run_table_makers(
+            list_increment_tasks(view, [groups[key] for key in changed]),
+            _make_hourly_table_maker(self._lake.uri, window_ns),
         )
         kept = {name: _find_unchanged_files(base[name], stale) for name in _INTERMEDIATE_TABLES}
         work = [
             (run, {name: _list_run_files(run, kept[name], new.get(name, ())) for name in _INTERMEDIATE_TABLES})
             for run in sorted(runs)
         ]
-        new |= self._make_files(work, _run_table_maker(self._lake.uri, window_ns, thresholds))
+        new |= self._run_table_makers(work, _make_run_table_maker(self._lake.uri, window_ns, thresholds))
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda name: self._commit_table(name, base[name], new.get(name, []), stale), TABLE_SCHEMAS))
+            list(
+                pool.map(
+                    lambda name: self._commit_gold_table(name, base[name], new.get(name, []), stale), GOLD_TABLE_SCHEMAS
+                )
+            )
         state = pa.Table.from_pylist(
-            [{"run": run, "hour": hour, "state": group.state} for (run, hour), group in groups.items()], _GROUPS_SCHEMA
+            [{"run": run, "hour": hour, "state": group.input_fingerprint} for (run, hour), group in groups.items()],
+            _INCREMENT_STATES_SCHEMA,
         )
-        self._groups.commit(was, _GROUPS_SCHEMA, [self._groups.write(f"{uuid4().hex}.parquet", state)], None)
+        self._groups.commit_files(
+            was, _INCREMENT_STATES_SCHEMA, [self._groups.write_file(f"{uuid4().hex}.parquet", state)], None
+        )
         return len(runs)
 
-    def _take_snapshots(self) -> _SnapshotsByTable:
+    def _read_table_snapshots(self) -> _SnapshotsByTable:
         with ThreadPoolExecutor(4) as pool:
-            return dict(zip(self._tables, pool.map(LakeTable.snapshot, self._tables.values()), strict=True))
+            return dict(zip(self._tables, pool.map(LakeTable.read_snapshot, self._tables.values()), strict=True))
 
-    def _make_files(self, work: Sequence[_WorkItem], make: Callable[[_WorkItem], _FilesByTable]) -> _FilesByTable:
+    def _run_table_makers(self, work: Sequence[_WorkItem], make: Callable[[_WorkItem], _FilesByTable]) -> _FilesByTable:
         """Let workers make files of each of these; return all."""
-        shares = [work[first::_TASKS_MAX] for first in range(min(len(work), _TASKS_MAX))]
+        shares = [work[first::_TASKS_PER_JOB_MAX] for first in range(min(len(work), _TASKS_PER_JOB_MAX))]
         files_by_table: _FilesByTable = defaultdict(list)
         for made in self._executor.run_tasks(shares, lambda share: list(map(make, share))):
             for name, files in (item for result in made for item in result.items()):
                 files_by_table[name] += files
         return files_by_table
 
-    def _commit_table(
+    def _commit_gold_table(
         self, name: str, base: TableSnapshot | None, new: list[DataFile], stale: set[tuple[str, str]]
     ) -> None:
         """Put files in place of those of the groups, or of the runs, that were made anew."""
         runs = {run_id for run_id, _ in stale}
         old = [
             path
-            for path, file in ({} if base is None else base.files).items()
-            if (_group_key(file) in stale if name in HOURLY_SCHEMAS else file.partition["run_id"] in runs)
+            for path, file in ({} if base is None else base.files_by_path).items()
+            if (
+                _get_increment_key(file) in stale if name in HOURLY_SCHEMAS else file.partition_values["run_id"] in runs
+            )
         ]
         if base is None or new or old:
-            self._tables[name].commit(base, _table_columns(name), new, old)
+            self._tables[name].commit_files(base, _get_gold_table_columns(name), new, old)
 
 
-def _table_columns(name: str) -> pa.Schema:
+def _get_gold_table_columns(name: str) -> pa.Schema:
     """Return the columns of a table, those of its partitions among them."""
-    columns = TABLE_SCHEMAS[name].append(pa.field("run_id", pa.string()))
+    columns = GOLD_TABLE_SCHEMAS[name].append(pa.field("run_id", pa.string()))
     return columns.append(pa.field("hour", pa.int64())) if name in HOURLY_SCHEMAS else columns
 
 
-def _gold_table(lake: Directory, name: str) -> LakeTable:
+def _open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:
     return LakeTable(lake, f"gold/{name}", ["run_id", "hour"] if name in HOURLY_SCHEMAS else ["run_id"])
 
 
-def _run_id(run: str) -> str:
+def _hash_run_id(run: str) -> str:
     return hashlib.sha256(run.encode()).hexdigest()[:16]
 
 
-def _read_groups(snapshot: TableSnapshot) -> Iterator[tuple[Any, ...]]:
-    table = snapshot.read(_GROUPS_SCHEMA.names)
-    return zip(*(table.column(name).to_pylist() for name in _GROUPS_SCHEMA.names), strict=True)
+def _read_increment_states(snapshot: TableSnapshot) -> Iterator[tuple[Any, ...]]:
+    table = snapshot.read_rows(_INCREMENT_STATES_SCHEMA.names)
+    return zip(*(table.column(name).to_pylist() for name in _INCREMENT_STATES_SCHEMA.names), strict=True)
 
 
-def _group_key(file: DataFile) -> tuple[str, str]:
-    return str(file.partition["run_id"]), str(file.partition["hour"])
+def _get_increment_key(file: DataFile) -> tuple[str, str]:
+    return str(file.partition_values["run_id"]), str(file.partition_values["hour"])
 
 
 def _find_unchanged_files(base: TableSnapshot | None, stale: set[tuple[str, str]]) -> list[DataFile]:
     """Return the files of those groups that stay as they are."""
-    return [] if base is None else [file for file in base.files.values() if _group_key(file) not in stale]
+    return (
+        [] if base is None else [file for file in base.files_by_path.values() if _get_increment_key(file) not in stale]
+    )
 
 
 def _list_run_files(run: str, *files: Iterable[DataFile]) -> list[str]:
-    return [file.path for some in files for file in some if file.partition["run_id"] == _run_id(run)]
+    return [file.path for some in files for file in some if file.partition_values["run_id"] == _hash_run_id(run)]
 
 
-def _hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:
+def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:
     """Return what makes the tables of a group, on a worker."""
 
     def make(task: IncrementTask) -> _FilesByTable:
-        lake = Directory(uri)
-        group = task.group
-        return _write_tables(
-            lake, hourly_tables(task.read(lake), window_ns), f"run_id={_run_id(group.run)}/hour={group.hour}"
+        lake = LakeDirectory(uri)
+        group = task.increment
+        return _write_gold_files(
+            lake,
+            make_hourly_tables(task.read_inputs(lake), window_ns),
+            f"run_id={_hash_run_id(group.run)}/hour={group.hour_number}",
         )
 
     return make
 
 
-def _run_table_maker(
+def _make_run_table_maker(
     uri: str, window_ns: int, thresholds: CheckThresholds
 ) -> Callable[[tuple[str, dict[str, list[str]]]], _FilesByTable]:
     """Return what makes the tables of a run, on a worker."""
 
     def make(work: tuple[str, dict[str, list[str]]]) -> _FilesByTable:
-        lake, (run, files) = Directory(uri), work
+        lake, (run, files) = LakeDirectory(uri), work
         aggregates = {
-            name: _gold_table(lake, name).rows(sorted(paths), HOURLY_SCHEMAS[name]) for name, paths in files.items()
+            name: _open_gold_table(lake, name).read_rows(sorted(paths), HOURLY_SCHEMAS[name])
+            for name, paths in files.items()
         }
-        return _write_tables(lake, run_tables(aggregates, window_ns, thresholds), f"run_id={_run_id(run)}")
+        return _write_gold_files(
+            lake, make_run_tables(aggregates, window_ns, thresholds), f"run_id={_hash_run_id(run)}"
+        )
 
     return make
 
 
-def _write_tables(lake: Directory, made: dict[str, pa.Table], place: str) -> _FilesByTable:
+def _write_gold_files(lake: LakeDirectory, made: dict[str, pa.Table], place: str) -> _FilesByTable:
     name = f"{place}/{uuid4().hex}.parquet"
-    return {table: [_gold_table(lake, table).write(name, rows)] for table, rows in made.items() if rows.num_rows}
+    return {
+        table: [_open_gold_table(lake, table).write_file(name, rows)] for table, rows in made.items() if rows.num_rows
+    }

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.lake.metrics.group_by import BooleanArray, IntegerArray, RowGroups, column, integer_column
+from msgq.lake.metrics.group_by import BooleanArray, IntegerArray, RowGroups, get_column, get_integer_column
 
 #: A row for each run, endpoint, epoch and schema of each row group.
 RANGES_SCHEMA = pa.schema(
@@ -30,27 +30,29 @@ RANGES_SCHEMA = pa.schema(
 )
 
 
-def order_rows(table: pa.Table) -> tuple[IntegerArray, IntegerArray, BooleanArray]:
+def sort_rows_by_range(table: pa.Table) -> tuple[IntegerArray, IntegerArray, BooleanArray]:
     """Return the rows in order, where each group begins in that, and whether a group has a message twice."""
     groups = RowGroups(
-        *(column(table, name) for name in ("run", "endpoint")), *_integer_columns(table, "epoch", "schema_id")
+        *(get_column(table, name) for name in ("run", "endpoint")), *_get_integer_columns(table, "epoch", "schema_id")
     )
-    times, sequences = _integer_columns(table, "log_time", "sequence")
-    order = groups.sort(np.arange(len(times)))
+    times, sequences = _get_integer_columns(table, "log_time", "sequence")
+    order = groups.sort_by_group(np.arange(len(times)))
     same_group = np.diff(groups.sorted_ids) == 0
     if (same_group & (times[order][1:] <= times[order][:-1])).any():  # seldom: each endpoint's messages come in order
-        order = np.lexsort((sequences, times, groups.group_ids()))
+        order = np.lexsort((sequences, times, groups.compute_group_ids()))
     twice = same_group & (np.diff(times[order]) == 0) & (np.diff(sequences[order]) == 0)
     starts = np.flatnonzero(np.diff(groups.sorted_ids, prepend=-1))
     return order, starts, np.logical_or.reduceat(np.append(twice, False), starts)
 
 
-def _integer_columns(table: pa.Table, *names: str) -> list[IntegerArray]:
-    return [integer_column(table, name) for name in names]
+def _get_integer_columns(table: pa.Table, *names: str) -> list[IntegerArray]:
+    return [get_integer_column(table, name) for name in names]
 
 
-def row_group_ranges(table: pa.Table, bronze_file: str, starts: IntegerArray, repeats: BooleanArray) -> pa.RecordBatch:
-    """Return the ranges of a row group of a bronze file: of rows in order, as `order_rows` has found them."""
+def compute_row_group_ranges(
+    table: pa.Table, bronze_file: str, starts: IntegerArray, repeats: BooleanArray
+) -> pa.RecordBatch:
+    """Return the ranges of a row group of a bronze file: of rows in order, as `sort_rows_by_range` has found them."""
     sequences = np.asarray(table.column("sequence"), np.int64)
     times = np.asarray(table.column("log_time"), np.int64)
     ends = np.append(starts[1:], len(times))
@@ -69,7 +71,7 @@ def row_group_ranges(table: pa.Table, bronze_file: str, starts: IntegerArray, re
     return pa.RecordBatch.from_arrays(arrays, schema=RANGES_SCHEMA)
 
 
-def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
+def find_overlapping_files(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
     """Return the new bronze files that may have a message of another file, and the known files that may have it.
 
     Both tables: `RANGES_SCHEMA`. Bronze files whose times meet are told apart by their sequences, so that segments that
@@ -82,7 +84,7 @@ def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
         known = known.filter(reach)
     new_files: set[str] = {
         bronze_file
-        for bronze_file, twice in zip(*_column_lists(new, "bronze_file", "has_duplicates"), strict=True)
+        for bronze_file, twice in zip(*_convert_columns_to_lists(new, "bronze_file", "has_duplicates"), strict=True)
         if twice
     }
     known_bronze_files: set[str] = set()
@@ -100,10 +102,10 @@ def find_overlaps(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
 class _SequenceRange(NamedTuple):
     bronze_file: str
     is_new: bool
-    first: int
-    last: int
-    begin: int
-    end: int
+    first_sequence: int
+    last_sequence: int
+    start_time: int
+    end_time: int
 
 
 def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_SequenceRange]]:
@@ -119,7 +121,9 @@ def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Sequen
     names = ("bronze_file", "new", "first_sequence", "last_sequence", "start_time", "end_time")
     cluster: list[_SequenceRange] = []
     before, until = None, 0
-    for *key, bronze_file, is_new, first, last, begin, end in zip(*_column_lists(every, *keys, *names), strict=True):
+    for *key, bronze_file, is_new, first, last, begin, end in zip(
+        *_convert_columns_to_lists(every, *keys, *names), strict=True
+    ):
         if key != before or begin > until:
             if len(cluster) > 1:
                 yield cluster
@@ -135,12 +139,14 @@ def _count_overlaps(ranges: list[_SequenceRange], other_ranges: list[_SequenceRa
 
     Those that begin before its end, but for those that end before its begin: so in each of the two, hence four counts.
     """
-    until, upto = [item.end for item in ranges], [item.last for item in ranges]
-    before, below = [item.begin - 1 for item in ranges], [item.first - 1 for item in ranges]
-    begun = _count_dominated_points([(item.begin, item.first) for item in other_ranges], until, upto)
-    begun_below = _count_dominated_points([(item.begin, item.last) for item in other_ranges], until, below)
-    ended = _count_dominated_points([(item.end, item.first) for item in other_ranges], before, upto)
-    ended_below = _count_dominated_points([(item.end, item.last) for item in other_ranges], before, below)
+    until, upto = [item.end_time for item in ranges], [item.last_sequence for item in ranges]
+    before, below = [item.start_time - 1 for item in ranges], [item.first_sequence - 1 for item in ranges]
+    begun = _count_dominated_points([(item.start_time, item.first_sequence) for item in other_ranges], until, upto)
+    begun_below = _count_dominated_points(
+        [(item.start_time, item.last_sequence) for item in other_ranges], until, below
+    )
+    ended = _count_dominated_points([(item.end_time, item.first_sequence) for item in other_ranges], before, upto)
+    ended_below = _count_dominated_points([(item.end_time, item.last_sequence) for item in other_ranges], before, below)
     return [a - b - c + d for a, b, c, d in zip(begun, begun_below, ended, ended_below, strict=True)]
 
 
@@ -156,5 +162,5 @@ def _count_dominated_points(points: list[tuple[int, int]], x: list[int], y: list
     return counts
 
 
-def _column_lists(table: pa.Table, *names: str) -> Iterator[list[Any]]:
+def _convert_columns_to_lists(table: pa.Table, *names: str) -> Iterator[list[Any]]:
     return (table.column(name).to_pylist() for name in names)

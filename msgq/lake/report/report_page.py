@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from msgq.common.units import NS_PER_S
-from msgq.lake.report import data, plots
+from msgq.lake.report import report_data as data
+from msgq.lake.report import report_plots as plots
 from msgq.lake.report.gold_reader import GoldReader, TableOpener
 from msgq.lake.report.thumbnails import choose_pictures
 
@@ -32,9 +33,9 @@ def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> d
     runs : only these; none: all.
     """
     gold = GoldReader(tables, runs)
-    summary = data.read_summary(gold)
+    summary = data.read_report_summary(gold)
     span = summary["begin"] or 0, summary["end"] or 0
-    shown, step = data.choose_endpoints(gold), data.choose_step(*span)
+    shown, step = data.choose_endpoints(gold), data.choose_page_window_ns(*span)
     drawn = [
         ("Messages a second", plots.plot_throughput(data.read_throughput(gold, shown, step, *span))),
         ("Losses", plots.plot_losses(data.read_losses(gold, shown, step))),
@@ -42,10 +43,13 @@ def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> d
         ("Latency of each endpoint", plots.plot_distribution(data.read_endpoint_latency(gold, shown))),
         ("Hops", plots.plot_hops(data.read_hops(gold))),
     ]
-    parts = [_page_header(summary), _checks_section(gold)]
-    parts += [_html_section(title, _html_plot(figure)) for title, figure in drawn]
-    parts += [_stages_section(gold), _queues_section(gold, step), _pictures_section(gold)]
-    parts += [_publishers_section(gold), _html_section("Endpoints", _html_table(data.read_endpoints(gold)))]
+    parts = [_format_page_header(summary), _format_checks_section(gold)]
+    parts += [_format_html_section(title, _format_html_plot(figure)) for title, figure in drawn]
+    parts += [_format_stages_section(gold), _format_queues_section(gold, step), _format_pictures_section(gold)]
+    parts += [
+        _format_publishers_section(gold),
+        _format_html_section("Endpoints", _format_html_table(data.read_endpoints(gold))),
+    ]
     path.write_text(_fill_page("\n".join(parts)), encoding="utf-8")
     return summary
 
@@ -56,41 +60,48 @@ def _fill_page(body: str) -> str:
     return template.replace("{{plotly}}", script).replace("{{body}}", body)
 
 
-def _html_section(title: str, *parts: str) -> str:
+def _format_html_section(title: str, *parts: str) -> str:
     return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}</section>"
 
 
-def _html_plot(figure: str | None) -> str:
+def _format_html_plot(figure: str | None) -> str:
     if figure is None:
         return "<p>There is nothing to show.</p>"
     script = figure.replace("</", "<\\/")
     return f'<div class="plot"><script type="application/json">{script}</script></div>'
 
 
-def _stages_section(gold: GoldReader) -> str:
+def _format_stages_section(gold: GoldReader) -> str:
     """Return the section of stages; nothing where there are none."""
     rows = data.read_stages(gold)
-    return _html_section("Stages", _html_plot(plots.plot_stages(rows)), _html_table(rows)) if rows else ""
+    return (
+        _format_html_section("Stages", _format_html_plot(plots.plot_stages(rows)), _format_html_table(rows))
+        if rows
+        else ""
+    )
 
 
-def _queues_section(gold: GoldReader, step: int) -> str:
+def _format_queues_section(gold: GoldReader, step: int) -> str:
     """Return the section of work queues; nothing where there are none."""
     rows = data.read_queues(gold)
     if not rows:
         return ""
-    steps = data.read_queue_steps(gold, [row["queue"] for row in rows[:_PLOTTED_QUEUES_MAX]], step)
-    return _html_section(
-        "Queues", _html_plot(plots.plot_queue_times(steps)), _html_plot(plots.plot_backlogs(steps)), _html_table(rows)
+    steps = data.read_queue_timelines(gold, [row["queue"] for row in rows[:_PLOTTED_QUEUES_MAX]], step)
+    return _format_html_section(
+        "Queues",
+        _format_html_plot(plots.plot_queue_times(steps)),
+        _format_html_plot(plots.plot_backlogs(steps)),
+        _format_html_table(rows),
     )
 
 
-def _publishers_section(gold: GoldReader) -> str:
+def _format_publishers_section(gold: GoldReader) -> str:
     """Return the section of those who publish where others do, too; nothing where there are none."""
     rows = data.read_publishers(gold)
-    return _html_section("Publishers", _html_table(rows)) if rows else ""
+    return _format_html_section("Publishers", _format_html_table(rows)) if rows else ""
 
 
-def _page_header(summary: dict[str, Any]) -> str:
+def _format_page_header(summary: dict[str, Any]) -> str:
     begin = _format_time(summary["begin"])
     items = {
         "runs": summary["runs"],
@@ -104,18 +115,18 @@ def _page_header(summary: dict[str, Any]) -> str:
     return f'<header><h1>msgq</h1><p>{begin} to {end}</p><div class="tiles">{shown}</div></header>'
 
 
-def _checks_section(gold: GoldReader) -> str:
+def _format_checks_section(gold: GoldReader) -> str:
     kinds, failed = data.read_checks(gold, _LISTED_CHECKS_MAX)
     sums = [{**row, "": "failed" if row["failed"] else "passed"} for row in kinds]
-    return f"<section><h2>Checks</h2>{_html_table(sums)}{_html_table(failed)}</section>"
+    return f"<section><h2>Checks</h2>{_format_html_table(sums)}{_format_html_table(failed)}</section>"
 
 
-def _pictures_section(gold: GoldReader) -> str:
+def _format_pictures_section(gold: GoldReader) -> str:
     """Return the section of pictures; nothing where there are none."""
     try:
         images = choose_pictures(gold)
     except ModuleNotFoundError:
-        return _html_section("Pictures", "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>")
+        return _format_html_section("Pictures", "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>")
     shown = [
         f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(row["picture"]).decode()}">'
         f"<figcaption>{html.escape(row['endpoint'])}<br>{_format_time(row['log_time'])}</figcaption></figure>"
@@ -124,7 +135,7 @@ def _pictures_section(gold: GoldReader) -> str:
     return f'<section><h2>Pictures</h2><div class="pictures">{"".join(shown)}</div></section>' if shown else ""
 
 
-def _html_table(rows: Sequence[dict[str, Any]]) -> str:
+def _format_html_table(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])

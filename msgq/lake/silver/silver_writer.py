@@ -15,10 +15,10 @@ from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS
 from msgq.errors import RecordingError
-from msgq.lake.bronze.writer import messages_table
-from msgq.lake.directory import Directory
-from msgq.lake.silver.decoder import INPUT_COLUMNS, SOURCE_COLUMNS, SchemaFamily, SilverDecoder
-from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, TableAssignment, silver_table
+from msgq.lake.bronze.bronze_writer import open_messages_table
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS, SILVER_SOURCE_COLUMNS, SchemaFamily, SilverDecoder
+from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, TableAssignment, open_silver_table
 
 _BUFFERED_ROWS_MAX = 1 << 18  # of a table
 _BUFFERED_BYTES_MAX = 64 << 20
@@ -47,7 +47,7 @@ MANIFEST_SCHEMA = pa.schema(
 
 
 def decode_bronze_file(
-    lake: Directory, bronze_file: str, schemas: Mapping[int, Schema], tables: TableAssignment
+    lake: LakeDirectory, bronze_file: str, schemas: Mapping[int, Schema], tables: TableAssignment
 ) -> pa.Table:
     """Write the rows of a bronze file into new files; return their `MANIFEST_SCHEMA`. A commit of it makes them count.
 
@@ -62,28 +62,28 @@ def decode_bronze_file(
     RecordingError : the bronze file cannot be read.
     """
     decoder, files = SilverDecoder(schemas), _SilverWriter(lake, bronze_file, tables)
-    path = messages_table(lake).path(bronze_file)
+    path = open_messages_table(lake).resolve_file_path(bronze_file)
     try:
         with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_DICTIONARY_ENCODED_COLUMNS) as source:
             for number in range(source.num_row_groups):
-                for decoded in decoder.decode(_read_row_group(source, number)):
+                for decoded in decoder.decode_messages(_read_bronze_row_group(source, number)):
                     if decoded.rows.num_rows:
-                        name = tables.assign(decoded.family, decoded.rows.schema)
-                        files.add(name, decoded.family, decoded.rows, decoded.fields)
+                        name = tables.assign_table(decoded.schema_family, decoded.rows.schema)
+                        files.add_rows(name, decoded.schema_family, decoded.rows, decoded.value_fields)
                     if decoded.decode_errors.num_rows:
-                        files.add(DECODE_ERRORS_TABLE, None, decoded.decode_errors, pa.schema([]))
-            files.finish()
+                        files.add_rows(DECODE_ERRORS_TABLE, None, decoded.decode_errors, pa.schema([]))
+            files.flush_buffers()
     except (OSError, pa.ArrowException) as error:
         raise RecordingError(f"cannot decode the bronze file {path}: {error}") from error
     finally:
         files.close()
-    return files.manifest_rows()
+    return files.build_manifest_rows()
 
 
-def _read_row_group(source: pq.ParquetFile, number: int) -> pa.Table:
+def _read_bronze_row_group(source: pq.ParquetFile, number: int) -> pa.Table:
     """Read a row group; the payloads only if something here decodes some of them."""
     about = source.read_row_group(
-        number, [name for name in (*INPUT_COLUMNS.names, *SOURCE_COLUMNS.names) if name != "data"]
+        number, [name for name in (*SILVER_INPUT_COLUMNS.names, *SILVER_SOURCE_COLUMNS.names) if name != "data"]
     )
     if set(about.column("encoding").unique().to_pylist()) & DECODABLE_ENCODINGS:
         return about.append_column("data", source.read_row_group(number, ["data"]).column("data"))
@@ -108,7 +108,7 @@ class _TableBuffer:
         self.files: list[_OpenSilverFile] = []
         self.fields: dict[str, pa.Schema] = {}  # of each endpoint
 
-    def add(self, rows: pa.Table, fields: pa.Schema) -> None:
+    def add_rows(self, rows: pa.Table, fields: pa.Schema) -> None:
         """Let rows wait, and note which fields their endpoints have."""
         self.waiting.append(rows)
         self.count += rows.num_rows
@@ -131,54 +131,56 @@ class _TableBuffer:
 class _SilverWriter:
     """The files that are made of a bronze file. What waits, and how many are open, is bounded."""
 
-    def __init__(self, lake: Directory, bronze_file: str, tables: TableAssignment) -> None:
+    def __init__(self, lake: LakeDirectory, bronze_file: str, tables: TableAssignment) -> None:
         self._lake, self._bronze_file, self._assignment = lake, bronze_file, tables
         self._tables: dict[str, _TableBuffer] = {}
         self._open_files: dict[str, _OpenSilverFile] = {}
         self._buffered_bytes = 0
 
-    def add(self, name: str, family: SchemaFamily | None, rows: pa.Table, fields: pa.Schema) -> None:
+    def add_rows(self, name: str, family: SchemaFamily | None, rows: pa.Table, fields: pa.Schema) -> None:
         """Add rows to a table. family : None: they are what could not be decoded."""
         table = self._tables.setdefault(name, _TableBuffer(family))
         before = table.size
-        table.add(rows, fields)
+        table.add_rows(rows, fields)
         self._buffered_bytes += table.size - before
         if table.count >= _BUFFERED_ROWS_MAX or table.size >= _BUFFERED_BYTES_MAX:
-            self._write_table(name)
+            self._flush_table_buffer(name)
         while self._buffered_bytes > _TOTAL_BUFFERED_BYTES_MAX:
-            self._write_table(max(self._tables, key=lambda name: self._tables[name].size))
+            self._flush_table_buffer(max(self._tables, key=lambda name: self._tables[name].size))
 
-    def _write_table(self, name: str) -> None:
+    def _flush_table_buffer(self, name: str) -> None:
         table = self._tables[name]
         size = table.size
         self._buffered_bytes -= size
         rows = table.pop_rows()
-        columns = rows.schema if table.family is None else self._assignment.columns(name)
+        columns = rows.schema if table.family is None else self._assignment.get_table_columns(name)
         file = self._open_files.get(name)
         if file is not None and file.columns != columns:
             self._open_files.pop(name).writer.close()
             file = None
-        file = file or self._open_file(name, columns)
+        file = file or self._open_silver_file(name, columns)
         group = min(_ROW_GROUP_ROWS, max(1, _ROW_GROUP_BYTES * rows.num_rows // max(1, size)))
         file.writer.write_table(cast_table_columns(rows, columns), row_group_size=group)
         for count in pc.value_counts(rows.column("endpoint")).to_pylist():
             file.rows[count["values"]] = file.rows.get(count["values"], 0) + count["counts"]
 
-    def _open_file(self, name: str, columns: pa.Schema) -> _OpenSilverFile:
+    def _open_silver_file(self, name: str, columns: pa.Schema) -> _OpenSilverFile:
         if len(self._open_files) >= _OPEN_FILES_MAX:
             self._open_files.pop(next(iter(self._open_files))).writer.close()
         date, kind, stem = self._bronze_file.removesuffix(".parquet").split("/")
         path = f"{date}/{stem}-{kind.removeprefix('size_class=')}-{uuid4().hex[:12]}.parquet"
-        where = silver_table(self._lake, name).path(path)
+        where = open_silver_table(self._lake, name).resolve_file_path(path)
         self._lake.files.create_dir(where.rpartition("/")[0])
-        file = self._open_files[name] = _OpenSilverFile(path, columns, _open_parquet_writer(where, columns, self._lake))
+        file = self._open_files[name] = _OpenSilverFile(
+            path, columns, _open_silver_parquet_writer(where, columns, self._lake)
+        )
         self._tables[name].files.append(file)
         return file
 
-    def finish(self) -> None:
+    def flush_buffers(self) -> None:
         """Write what waits."""
         for name in [name for name, table in self._tables.items() if table.waiting]:
-            self._write_table(name)
+            self._flush_table_buffer(name)
 
     def close(self) -> None:
         """Complete all files."""
@@ -186,7 +188,7 @@ class _SilverWriter:
             file.writer.close()
         self._open_files.clear()
 
-    def manifest_rows(self) -> pa.Table:
+    def build_manifest_rows(self) -> pa.Table:
         """Return what was written."""
         rows: list[dict[str, Any]] = []
         for name, table in self._tables.items():
@@ -194,7 +196,9 @@ class _SilverWriter:
                 family = table.family or SchemaFamily("", "", False)
                 about: dict[str, Any] = {"bronze_file": self._bronze_file, "table_name": name, "file": file.path}
                 about |= {"encoding": family.encoding, "schema": family.schema, "has_source": family.has_source}
-                size = self._lake.files.get_file_info(silver_table(self._lake, name).path(file.path)).size
+                size = self._lake.files.get_file_info(
+                    open_silver_table(self._lake, name).resolve_file_path(file.path)
+                ).size
                 totals = {
                     "row_count": sum(file.rows.values()),
                     "size_bytes": size,
@@ -213,7 +217,7 @@ def _serialize_columns(columns: pa.Schema) -> bytes:
     return bytes(columns.serialize())
 
 
-def _open_parquet_writer(where: str, columns: pa.Schema, lake: Directory) -> pq.ParquetWriter:
+def _open_silver_parquet_writer(where: str, columns: pa.Schema, lake: LakeDirectory) -> pq.ParquetWriter:
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
     return pq.ParquetWriter(
         where,

@@ -1,0 +1,241 @@
+"""Bronze in a lake: each message once.
+
+    LAKE/messages/date=.../size_class=.../*.parquet, a Delta table
+
+Workers write bronze files where they belong; messages that are there already are left out; one commit adds the rest.
+The aggregates of the bronze files follow. After a kill in between, the next writer completes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.errors import RecordingError
+from msgq.lake.aggregate_store import AggregateSnapshot, AggregateStore
+from msgq.lake.batching import pack_by_size
+from msgq.lake.bronze.bronze_writer import UncommittedFiles, merge_bronze_files, open_messages_table, rebuild_aggregates
+from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
+from msgq.lake.bronze.row_group_ranges import find_overlapping_files
+from msgq.lake.delta_table import CommitConflictError, DataFile, TableSnapshot
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.lake_executor import LakeExecutor, TaskResult
+from msgq.lake.message_columns import BRONZE_COLUMNS
+from msgq.lake.schema_texts import write_schemas
+from msgq.recording.mcap_io.problem import Problem
+
+_MERGED_BRONZE_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
+_SMALL_BRONZE_FILE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeResult:
+    """What became of the files of messages. before, after : how many there were, and are now."""
+
+    files_before: int
+    files_after: int
+
+
+class BronzeStore:
+    """The messages of a lake. For any number of writers and readers, in one thread each."""
+
+    def __init__(self, lake: LakeDirectory, executor: LakeExecutor, version: int | None = None) -> None:
+        """version : of the table of messages, to be read as it was then; None: as it is."""
+        self.table = open_messages_table(lake)
+        self._lake, self._executor, self._version = lake, executor, version
+        self._aggregates, self._ingest_log = AggregateStore(lake), IngestLog(lake)
+
+    # ---- reading ----
+
+    def list_paths(self) -> list[str]:
+        """Return the bronze files to read. Raises RecordingError if the version is not there any more."""
+        now = self.table.read_snapshot()
+        if self._version is not None:
+            return self._list_version_paths(now, self._version)
+        return [] if now is None else list(now.files_by_path)
+
+    def _list_version_paths(self, now: TableSnapshot | None, version: int) -> list[str]:
+        """Return the bronze files of a version, which may have been removed since."""
+        then = self.table.read_snapshot(version) if now is not None else None
+        if now is None or then is None:
+            raise RecordingError(f"the lake {self._lake.uri} has no version {version}: it has no messages yet")
+        if removed := [
+            path
+            for path in then.files_by_path
+            if path not in now.files_by_path and not self._lake.has_entry(f"messages/{path}")
+        ]:
+            text = f"the messages of version {version} of the lake {self._lake.uri} are not there any more"
+            raise RecordingError(f"{text}: {len(removed)} files were put together with others, and removed")
+        return list(then.files_by_path)
+
+    def list_bronze_files(self) -> set[str]:
+        """Return the files of the table of messages as it is now, by their paths in it."""
+        snapshot = self.table.read_snapshot()
+        return set() if snapshot is None else set(snapshot.files_by_path)
+
+    def read_aggregates(self) -> AggregateSnapshot:
+        """Return the aggregates of all messages as they are now; complete them first.
+
+        Raises
+        ------
+        RecordingError : a table cannot be written.
+        """
+        while True:
+            self.complete_aggregates()
+            base = self.table.read_snapshot()
+            view = self._aggregates.read_snapshot(set() if base is None else set(base.files_by_path))
+            now = self.table.read_snapshot()
+            if view is not None and base is not None and now is not None and base.version == now.version:
+                return view
+
+    def read_version(self) -> int:
+        """Return the number of the last commit of messages; -1: there is none."""
+        snapshot = self.table.read_snapshot()
+        return -1 if snapshot is None else snapshot.version
+
+    def list_read_errors(self) -> list[Problem]:
+        """Return what could not be read of the files as they were last, each once."""
+        return self._ingest_log.list_read_errors()
+
+    def list_ingested_files(self) -> set[IngestedFile]:
+        """Return all files that were read."""
+        return self._ingest_log.list_ingested_files()
+
+    # ---- writing ----
+
+    def complete_aggregates(self) -> None:
+        """Commit missing aggregates of bronze files; create the lake if there is none.
+
+        Raises
+        ------
+        RecordingError : a table cannot be written.
+        """
+        base = self.table.read_snapshot()
+        if base is None:
+            with suppress(CommitConflictError):  # another process has just created the table
+                self.table.commit_files(None, BRONZE_COLUMNS)
+            base = self.table.read_snapshot()
+        self._commit_missing_aggregates(set() if base is None else set(base.files_by_path))
+
+    def optimize(self) -> OptimizeResult:
+        """Put small bronze files together, and their aggregates.
+
+        Raises
+        ------
+        RecordingError : a table cannot be written.
+        """
+        view, now = self.read_aggregates(), self.table.read_snapshot()
+        files = () if now is None else now.files_by_path.values()
+        groups = _group_small_files(
+            (file for file in files if file.path in view.bronze_files), view.row_group_ranges
+        )  # others are newer
+        uri = self._lake.uri
+        merged = self._executor.run_tasks(
+            groups, lambda bronze_files: merge_bronze_files(LakeDirectory(uri), bronze_files)
+        )
+        for group, written in zip(groups, merged, strict=True):
+            self._replace_bronze_files(group, written)
+        self._aggregates.compact_tables(self.list_bronze_files)
+        return OptimizeResult(len(view.bronze_files), len(self.list_bronze_files()))
+
+    def _replace_bronze_files(self, bronze_files: list[str], written: UncommittedFiles) -> None:
+        """Commit bronze files in place of others, unless somebody else has taken one of those away."""
+        while (base := self.table.read_snapshot()) is not None and set(bronze_files) <= set(base.files_by_path):
+            with suppress(CommitConflictError):
+                self.table.commit_files(base, BRONZE_COLUMNS, written.bronze_files, bronze_files)
+                self._aggregates.commit_files(written.aggregate_files, [file.path for file in written.bronze_files])
+                return
+        self._remove_uncommitted_files(written)
+
+    def _commit_missing_aggregates(self, bronze_files: set[str]) -> None:
+        """Commit missing aggregates of bronze files: those that workers left, or computed again."""
+        if not (missing := self._aggregates.find_missing_aggregates(bronze_files)):
+            return
+        files, without_files = self._aggregates.find_uncommitted_files(sorted(missing))
+        written = UncommittedFiles(aggregate_files=files)
+        if without_files:
+            uri = self._lake.uri
+            for rebuilt in self._executor.run_tasks(
+                without_files, lambda bronze_file: rebuild_aggregates(LakeDirectory(uri), bronze_file)
+            ):
+                written.add_files(rebuilt)
+        self._aggregates.commit_files(written.aggregate_files, missing)
+
+    def commit_task_result(self, inputs: Sequence[IngestedFile], read_errors: list[Problem], result: TaskResult) -> int:
+        """Commit what workers have found, but for messages that are there; return how many were added."""
+        write_schemas(self._lake, result.schemas)
+        read_errors += [problem for problem in dict.fromkeys(result.read_errors) if problem not in read_errors]
+        written = self._commit_bronze_files(result.written_files)
+        self._aggregates.commit_files(written.aggregate_files, [file.path for file in written.bronze_files])
+        unread = {problem.path for problem in read_errors if problem.errno}  # the next ingest tries again
+        self._ingest_log.record_inputs([file for file in inputs if file.path not in unread], read_errors)
+        return sum(file.row_count for file in written.bronze_files)
+
+    def _commit_bronze_files(self, written: UncommittedFiles) -> UncommittedFiles:
+        """Commit bronze files, but for messages that are there; return what was committed.
+
+        Where somebody else commits meanwhile, only what is new since then is compared.
+        """
+        compared: set[str] = set()
+        while True:
+            base = self.table.read_snapshot()
+            present = set() if base is None else set(base.files_by_path)
+            self._commit_missing_aggregates(present)
+            written = self._drop_duplicate_messages(written, present - compared)
+            compared = present
+            if not written.bronze_files:
+                return written
+            try:
+                self.table.commit_files(base, BRONZE_COLUMNS, written.bronze_files)
+                return written
+            except CommitConflictError:
+                continue
+
+    def _drop_duplicate_messages(self, written: UncommittedFiles, known: set[str]) -> UncommittedFiles:
+        """Return what is new, having written the bronze files anew that may have what is there already.
+
+        Recordings seldom overlap; only those bronze files that do are compared message by message.
+        """
+        ranges = self._aggregates.read_ranges(known)
+        runs = written.row_group_ranges.column("run").unique()
+        doubtful, met = find_overlapping_files(
+            written.row_group_ranges, ranges.filter(pc.is_in(ranges.column("run"), runs))
+        )
+        if not doubtful:
+            return written
+        rewritten = self._executor.rewrite_duplicates(self._lake.uri, sorted(doubtful), sorted(met))
+        dropped, kept = written.split_by_bronze_files(set(rewritten))
+        self._remove_uncommitted_files(dropped)
+        for files in rewritten.values():
+            kept.add_files(files)
+        return kept
+
+    def _remove_uncommitted_files(self, written: UncommittedFiles) -> None:
+        """Remove files that were not committed, and never will be."""
+        for table, files in [
+            (self.table, written.bronze_files),
+            *((self._aggregates.tables[name], files) for name, files in written.aggregate_files.items()),
+        ]:
+            now = table.read_snapshot()
+            for file in files:
+                if now is None or file.path not in now.files_by_path:  # it is so, whatever came before
+                    self._lake.files.delete_file(table.resolve_file_path(file.path))
+
+
+def _group_small_files(files: Iterable[DataFile], ranges: pa.Table) -> list[list[str]]:
+    """Return the bronze files to put together: small ones of one date and class, in the order of their times."""
+    times = ranges.group_by("bronze_file").aggregate([("start_time", "min")])
+    first = dict(zip(times["bronze_file"].to_pylist(), times["start_time_min"].to_pylist(), strict=True))
+    folders: dict[str, list[DataFile]] = {}
+    for file in files:
+        if file.size_bytes < _SMALL_BRONZE_FILE_BYTES:
+            folders.setdefault(file.path.rpartition("/")[0], []).append(file)
+    groups: list[list[str]] = []
+    for members in folders.values():
+        members.sort(key=lambda file: (first[file.path], file.path))
+        groups += pack_by_size(((file.path, file.size_bytes) for file in members), _MERGED_BRONZE_FILE_BYTES)
+    return [group for group in groups if len(group) > 1]
