@@ -290,7 +290,8 @@ class LakeTable:
         removed = [] if base is None else list(base.files_by_path if remove is None else remove)
         self._write_commit(base, columns, add, removed, remove is None)
         # Others may have committed before, on which this rests, and may not have come to this yet.
-        since = f"{_DELTA_LOG_DIRECTORY}/{max(0, (0 if base is None else base.version) - _UNSYNCED_LOG_ENTRIES_MAX):020}.json"
+        version = 0 if base is None else max(0, base.version - _UNSYNCED_LOG_ENTRIES_MAX)
+        since = f"{_DELTA_LOG_DIRECTORY}/{version:020}.json"
         self.sync_files(entry for entry in self._list_log_entries() if entry >= since)
 
     def sync_files(self, paths: Iterable[str]) -> None:

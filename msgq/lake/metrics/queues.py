@@ -316,7 +316,10 @@ def coarsen_queue_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Tab
 
 
 def summarize_queues(windows: pa.Table, *by: str) -> pa.Table:
-    """Return the same of each run, queue, and what else is named: `QUEUE_SUMMARY_SCHEMA`. Input: `QUEUE_WINDOWS_SCHEMA`."""
+    """Return `QUEUE_SUMMARY_SCHEMA` by run, queue and further columns.
+
+    Input: `QUEUE_WINDOWS_SCHEMA`.
+    """
     keys = ("run", "queue", *by)
     groups = RowGroups(*(get_column(windows, name) for name in keys))
     newest = RowGroups(

@@ -125,7 +125,10 @@ def merge_traffic_windows(windows: pa.Table, width: int | IntegerArray = 0) -> p
 
 
 def align_window_starts(windows: pa.Table, width: int | IntegerArray) -> tuple[IntegerArray, IntegerArray]:
-    """Return where the windows begin that are so wide, and how wide each is. width : as `merge_traffic_windows` takes it."""
+    """Return the start and the length of each window after it is widened.
+
+    width : as of `merge_traffic_windows`.
+    """
     time, widths = get_integer_column(windows, "window_start"), get_integer_column(windows, "window_ns")
     if np.any(width):
         widths = np.broadcast_to(np.asarray(width, np.int64), time.shape)

@@ -89,7 +89,7 @@ class DecodedMessages(NamedTuple):
     Attributes
     ----------
     family : theirs.
-    rows : `SILVER_FIXED_COLUMNS`, publisher and key of what is no topic, and the fields of what was decoded. Each endpoint in
+    rows : `SILVER_FIXED_COLUMNS`, publisher and key except for topics, and fields of decoded values. Each endpoint in
     it has
         all of the columns.
     fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def find_duplicates(keys: DataFrame) -> DataFrame:
     """Return which rows to leave out, so that each message is there once.
 
-    Input: `msgq.lake.bronze.duplicate_messages.MESSAGE_KEYS_SCHEMA`. Output: file_number, row_number, of rows that are not
+    Input: `MESSAGE_KEYS_SCHEMA` of msgq.lake.bronze. Output: file_number, row_number, of rows that are not
     committed and whose message another row has: a committed one, or an earlier one in the order of file_number and
     row_number. Shuffles by `MESSAGE_KEY`; no payload is moved.
     """
