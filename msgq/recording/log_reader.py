@@ -26,11 +26,11 @@ from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
-from msgq.recording.reader.column_batches import MessageBatch, read_in_log_order
+from msgq.recording.reader.column_batches import MessageBatch, read_batches_by_log_time
 from msgq.recording.reader.log_view import HOST_CLOCK, LogView
 from msgq.recording.reader.message import EndpointInfo, Message
 from msgq.recording.reader.message_builder import build_messages
-from msgq.recording.reader.time_order import BlockMessages, MergeBuffer
+from msgq.recording.reader.time_order import BlockMergeBuffer, BlockMessages
 from msgq.recording.reader.totals import EndpointTotals, find_stored_statistics, read_message_counts
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 16384
 _MESSAGE_BATCH_ROWS = 1024  # messages that are made at once: their memory stays in the cache
-_OVERLAP_BLOCKS = 4  # largest chunks whose messages may wait at the same time
+_OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the same time
 
 
 class LogReader:
@@ -54,7 +54,7 @@ class LogReader:
     ----------
     files : the files, in the order given.
     problems : what was skipped so far: the first 1000, and where more was.
-    view : the files, and what of them is wanted; for those who read chunk by chunk.
+    log_view : the files, and what of them is wanted; for those who read chunk by chunk.
     """
 
     def __init__(
@@ -95,25 +95,25 @@ class LogReader:
             raise InvalidValueError("a log needs a file or a directory")
         selection = SelectedEndpoints(endpoints, exclude or ())
         options: Any = {"clock": clock, "schemas": schemas}
-        self._set_view(LogView(_list_files(paths), selection, start, end, span, max_chunk_bytes, **options))
+        self._set_log_view(LogView(_list_log_files(paths), selection, start, end, span, max_chunk_bytes, **options))
 
-    def _set_view(self, view: LogView) -> None:
-        self.view, self.files, self.problems = view, view.files, view.problems
+    def _set_log_view(self, view: LogView) -> None:
+        self.log_view, self.files, self.problems = view, view.files, view.problems
 
     @property
     def channels(self) -> Sequence[RecordedChannel]:
         """What was found so far of what messages have in common; the column "channel" of batches counts in here."""
-        return self.view.channels
+        return self.log_view.channels
 
     @property
     def missing_endpoints(self) -> list[str]:
         """The names of endpoints that were asked for, and of which nothing was found so far."""
-        return self.view.missing_endpoints()
+        return self.log_view.find_missing_endpoints()
 
     @property
     def size(self) -> int:
         """Bytes of all that may have to be read, before compression, as the files say."""
-        return sum(block.uncompressed_bytes for _, block in self.view.blocks())
+        return sum(block.uncompressed_bytes for _, block in self.log_view.iter_wanted_blocks())
 
     def split(self, size: int) -> list[LogReader]:
         """Return readers of pieces of this log, in its order, each of at least one chunk.
@@ -124,7 +124,7 @@ class LogReader:
         ----------
         size : of a piece, in bytes before compression.
         """
-        return [self._copy_with_view(piece) for piece in self.view.split(size)]
+        return [self._copy_with_view(piece) for piece in self.log_view.split_by_size(size)]
 
     def between(self, start: int | None = None, end: int | None = None) -> LogReader:
         """Return this log within a narrower time; it costs nothing. One thread at a time for both.
@@ -133,21 +133,21 @@ class LogReader:
         ----------
         start, end : only messages with start <= log_time < end, ns since the epoch; None leaves it as it is.
         """
-        return self._copy_with_view(self.view.between(start, end))
+        return self._copy_with_view(self.log_view.select_time_range(start, end))
 
     def full_history(self, *kinds: str) -> LogReader:
         """Return all that the files have of the endpoints of these kinds, of those that were chosen, whenever it was.
 
         It is for kinds that have a state, which what came before left. It opens the files anew.
         """
-        return self._copy_with_view(self.view.full_history(*kinds))
+        return self._copy_with_view(self.log_view.select_full_history(*kinds))
 
     def _copy_with_view(self, view: LogView) -> LogReader:
         """Return a reader of some of this log."""
         reader = copy(self)
         for known in ("endpoints", "start_time", "end_time"):
             reader.__dict__.pop(known, None)  # they are of the whole
-        reader._set_view(view)
+        reader._set_log_view(view)
         return reader
 
     # Beside the messages
@@ -160,48 +160,52 @@ class LogReader:
     @property
     def metadata(self) -> list[Metadata]:
         """All metadata of the files, in their order, those that msgq writes included."""
-        return list(iter_metadata(self.view))
+        return list(iter_metadata(self.log_view))
 
     @property
     def attachments(self) -> list[Attachment]:
         """The attachments of the files, in their order, of the log's time."""
-        return list(iter_attachments(self.view))
+        return list(iter_attachments(self.log_view))
 
     # Message by message
 
     def __iter__(self) -> Iterator[Message]:
         """Give the messages in the order of log_time, those of one time in the order of the files."""
-        return chain.from_iterable(self._iter_runs())
+        return chain.from_iterable(self._iter_message_lists())
 
-    def _iter_runs(self) -> Iterator[Iterable[Message]]:
+    def _iter_message_lists(self) -> Iterator[Iterable[Message]]:
         """Give the messages, many at a time."""
         columns = ScanColumns(_BATCH_ROWS)
-        blocks = sorted(self.view.blocks(), key=lambda pair: pair[1].start_time)
-        buffer = MergeBuffer(_OVERLAP_BLOCKS * self.view.max_chunk_bytes)
+        blocks = sorted(self.log_view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time)
+        buffer = BlockMergeBuffer(_OVERLAPPING_BLOCKS_MAX * self.log_view.max_chunk_bytes)
         for number, (file, block) in enumerate(blocks):
-            yield buffer.pop_before(block.start_time)
-            rows = self._read_messages(file, block, columns)
+            yield buffer.pop_before_time(block.start_time)
+            rows = self._read_block_messages(file, block, columns)
             following = blocks[number + 1][1].start_time if number + 1 < len(blocks) else TIME_MAX
             if rows is None:
                 continue
             if not buffer and rows.last_time <= following:
                 yield from self._build_messages(rows)
-            elif not buffer.add(number, chain.from_iterable(self._build_messages(rows)), rows.size):
-                limit = f"{buffer.max_bytes} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
-                self.view.report(Problem(str(file.path), block.offset, f"a chunk was skipped: more than {limit}"))
-        yield buffer.pop_before(TIME_MAX + 1)
+            elif not buffer.add_block(number, chain.from_iterable(self._build_messages(rows)), rows.memory_bytes):
+                limit = (
+                    f"{buffer.max_memory_bytes} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
+                )
+                self.log_view.report_problem(
+                    Problem(str(file.path), block.offset, f"a chunk was skipped: more than {limit}")
+                )
+        yield buffer.pop_before_time(TIME_MAX + 1)
 
-    def _read_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> BlockMessages | None:
+    def _read_block_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> BlockMessages | None:
         """Return the messages of a block in the order of log_time; None: there are none."""
-        scans = self.view.scan_block(file, block, columns)
-        parts = [BlockMessages.copy_from(content, columns) for content in scans if columns.rows]
-        return BlockMessages.merge(parts) if parts else None
+        scans = self.log_view.scan_block(file, block, columns)
+        parts = [BlockMessages.copy_columns(content, columns) for content in scans if columns.row_count]
+        return BlockMessages.merge_scans(parts) if parts else None
 
     def _build_messages(self, rows: BlockMessages) -> Iterator[list[Message]]:
         """Make messages, not all at once: a chunk may have millions."""
-        channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.view.channels]
-        for begin in range(0, rows.rows, _MESSAGE_BATCH_ROWS):
-            yield build_messages(rows, begin, min(begin + _MESSAGE_BATCH_ROWS, rows.rows), channels)
+        channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.log_view.channels]
+        for begin in range(0, rows.row_count, _MESSAGE_BATCH_ROWS):
+            yield build_messages(rows, begin, min(begin + _MESSAGE_BATCH_ROWS, rows.row_count), channels)
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Give the messages as iteration does, each with its value by the schema of its endpoint.
@@ -226,13 +230,13 @@ class LogReader:
             losses next to the message that no gap in the sequences shows, null: none).
         rows : at most so many a batch; large payloads make smaller ones.
         """
-        with _require_package():
-            from msgq.recording.reader.arrow_batches import read_batches
-        return read_batches(self.view, columns, rows)
+        with _explain_missing_package():
+            from msgq.recording.reader.arrow_batches import read_arrow_batches
+        return read_arrow_batches(self.log_view, columns, rows)
 
     def iter_batches(self) -> Iterator[MessageBatch]:
         """Give the messages in the order of log_time, those of one time in the order of the files, as columns."""
-        return read_in_log_order(self.view)
+        return read_batches_by_log_time(self.log_view)
 
     def decoded_batches(self, endpoint: str, rows: int = 65536) -> Iterator[DecodedBatch]:
         """Give the messages of an endpoint as tables with a column for each field, in the order of the files.
@@ -244,9 +248,9 @@ class LogReader:
         ----------
         rows : at most so many messages a batch; large payloads make smaller ones.
         """
-        with _require_package():
-            from msgq.recording.export.decoded_tables import decode_batches
-        return (batch for _, batch in decode_batches(self.view.select_endpoint(endpoint), rows))
+        with _explain_missing_package():
+            from msgq.recording.export.decoded_tables import decode_message_batches
+        return (batch for _, batch in decode_message_batches(self.log_view.select_endpoint(endpoint), rows))
 
     def to_arrow(self, endpoint: str) -> pyarrow.Table:
         """Return the messages of an endpoint as one table with a column for each field, in the order of the files.
@@ -259,21 +263,21 @@ class LogReader:
         ------
         RecordingError : there are no messages of it.
         """
-        with _require_package():
-            from msgq.recording.export.decoded_tables import read_table
-        return read_table(self.view, endpoint)
+        with _explain_missing_package():
+            from msgq.recording.export.decoded_tables import read_endpoint_table
+        return read_endpoint_table(self.log_view, endpoint)
 
     def to_pandas(self, endpoint: str) -> pandas.DataFrame:
         """Return the same for pandas, with a column for each field of structs: `pose.position.x`. Needs pandas, too."""
         rows = self.to_arrow(endpoint)
-        with _require_package("pandas"):
+        with _explain_missing_package("pandas"):
             from msgq.recording.export.to_pandas import build_pandas_frame
         return build_pandas_frame(rows)
 
     def to_polars(self, endpoint: str) -> polars.DataFrame:
         """Return the same for Polars, with structs as they are. Needs polars, too."""
         rows = self.to_arrow(endpoint)
-        with _require_package("polars"):
+        with _explain_missing_package("polars"):
             import polars
         return polars.DataFrame(rows)
 
@@ -290,9 +294,9 @@ class LogReader:
         ------
         RecordingError : it exists, or cannot be written; a file is wanted, and there is not one endpoint.
         """
-        with _require_package():
+        with _explain_missing_package():
             from msgq.recording.export.parquet import write_parquet
-        return write_parquet(self.view, Path(output))
+        return write_parquet(self.log_view, Path(output))
 
     def to_numpy(self, endpoint: str) -> np.ndarray[Any, Any]:
         """Return the messages of an endpoint with a "struct" schema as one array, in the order of the files.
@@ -301,14 +305,14 @@ class LogReader:
         ------
         RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
         """
-        only = self.view.select_endpoint(endpoint)
+        only = self.log_view.select_endpoint(endpoint)
         columns, ends = ScanColumns(_BATCH_ROWS), np.empty(_BATCH_ROWS, np.int32)
         pieces, sizes = [np.empty(0, np.uint8)], {0}
-        for content in only.scan_all(columns):
-            piece = np.empty(columns.payload_bytes(0), np.uint8)
-            columns.gather(content, 0, piece, 0, ends)
+        for content in only.scan_all_files(columns):
+            piece = np.empty(columns.count_payload_bytes(0), np.uint8)
+            columns.copy_payloads(content, 0, piece, 0, ends)
             pieces.append(piece)
-            sizes.update(np.unique(columns.length[: columns.rows]).tolist())
+            sizes.update(np.unique(columns.length[: columns.row_count]).tolist())
         dtype = _find_common_dtype(
             endpoint, [channel for channel in only.channels if not channel.boundary_losses.unrecorded_messages]
         )
@@ -326,22 +330,22 @@ class LogReader:
 
     def summarize(self, scan: bool = False) -> dict[str, EndpointInfo]:
         """Return the totals by endpoint name. scan : read all messages, which also finds damage."""
-        totals = EndpointTotals(self.view)
+        totals = EndpointTotals(self.log_view)
         for file in self.files:
-            totals.add(file, scan)
-        return totals.infos()
+            totals.add_file(file, scan)
+        return totals.build_endpoint_infos()
 
     @property
     def has_statistics(self) -> bool:
         """Whether the files say all of `endpoints`, as ours do where no time is chosen; then nothing is read for it,
         and no damage found.
         """
-        return all(find_stored_statistics(self.view, file) is not None for file in self.files)
+        return all(find_stored_statistics(self.log_view, file) is not None for file in self.files)
 
     @property
     def counts(self) -> dict[str, int] | None:
         """How many messages there are of each endpoint, as the files say; None: one does not, or a time is chosen."""
-        return read_message_counts(self.view)
+        return read_message_counts(self.log_view)
 
     @property
     def messages(self) -> int:
@@ -359,16 +363,16 @@ class LogReader:
         """log_time of the last message, ns since the epoch; None when there is none. Reads little."""
         columns = ScanColumns(_BATCH_ROWS)
         last = -1
-        for file, block in sorted(self.view.blocks(), key=lambda pair: pair[1].end_time, reverse=True):
+        for file, block in sorted(self.log_view.iter_wanted_blocks(), key=lambda pair: pair[1].end_time, reverse=True):
             if block.end_time < last:
                 break
-            for _ in self.view.scan_block(file, block, columns):
-                last = max(last, int(columns.log_time[: columns.rows].max(initial=-1)))
+            for _ in self.log_view.scan_block(file, block, columns):
+                last = max(last, int(columns.log_time[: columns.row_count].max(initial=-1)))
         return None if last < 0 else last
 
 
 @contextmanager
-def _require_package(package: str = "msgq-bus[arrow]") -> Iterator[None]:
+def _explain_missing_package(package: str = "msgq-bus[arrow]") -> Iterator[None]:
     """Say what is to be installed where an import fails."""
     try:
         yield
@@ -393,7 +397,7 @@ def _find_common_dtype(endpoint: str, channels: Sequence[RecordedChannel]) -> np
         raise RecordingError(str(error), endpoint) from None
 
 
-def _list_files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
+def _list_log_files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
     files = []
     for path in map(Path, paths):
         segments = recording_files.find_segment_files(path)

@@ -62,7 +62,7 @@ def test_level_survives_hostile_bytes_for_long(level: Any, seed: int, prefix: st
 
 LENGTH = "value->length = length;"
 PLACED = "mq_queue_layout(parts, queue, messages, size)"
-CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_LOG_MESSAGE_HEADER + size <= chunk->room;"
+CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->room;"
 
 
 @pytest.mark.nightly
@@ -102,8 +102,8 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_LOG_MESSAG
             ".not_truncated = {.value = not_truncated.value}",
         ),
         ("core", "HEADERS", "base/schema.h", " && *bytes <= room - offset", ""),
-        ("logs", "LOG_HEADERS", "mcap_io/scan.h", "if (size - at < MQ_SCAN_RECORD_HEAD)", "if (0)"),
-        ("logs", "LOG_HEADERS", "mcap_io/scan.h", "|| length < MQ_SCAN_MESSAGE_HEAD", ""),
+        ("logs", "LOG_HEADERS", "mcap_io/scan.h", "if (size - at < MQ_SCAN_RECORD_HEAD_BYTES)", "if (0)"),
+        ("logs", "LOG_HEADERS", "mcap_io/scan.h", "|| length < MQ_SCAN_MESSAGE_HEAD_BYTES", ""),
         (
             "messages",
             "MESSAGE_HEADERS",

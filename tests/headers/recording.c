@@ -9,9 +9,11 @@ enum { ROOM = 200 };
 
 /* ---- tallies ---- */
 
-static mq_tally tally, other;
+static mq_channel_tally tally, other;
 
-static void add(int64_t time, uint32_t sequence, int64_t bytes) { mq_tally_add(&tally, &tally, time, sequence, bytes); }
+static void add(int64_t time, uint32_t sequence, int64_t bytes) {
+    mq_tally_add_message(&tally, &tally, time, sequence, bytes);
+}
 
 TEST(tally_counts_gaps_and_no_steps_back) {
     memset(&tally, 0, sizeof tally);
@@ -21,7 +23,7 @@ TEST(tally_counts_gaps_and_no_steps_back) {
     add(7, 11, 5);
     CHECK(tally.lost == 2);
     add(4, 9, 5);
-    CHECK(tally.lost == 2 && tally.following == 12);
+    CHECK(tally.lost == 2 && tally.next_sequence == 12);
     CHECK(tally.messages == 4 && tally.bytes == 40 && tally.largest == 20);
     CHECK(tally.first_time == 4 && tally.last_time == 7 && tally.first_sequence == 7);
 }
@@ -35,29 +37,31 @@ TEST(tally_counts_a_gap_across_the_wrap_of_numbers) {
 
 TEST(tally_of_a_numbering_has_the_losses_of_all_its_channels) {
     memset(&tally, 0, sizeof tally), memset(&other, 0, sizeof other);
-    mq_tally_add(&tally, &tally, 1, 0, 1);
-    mq_tally_add(&other, &tally, 2, 3, 1);
+    mq_tally_add_message(&tally, &tally, 1, 0, 1);
+    mq_tally_add_message(&other, &tally, 2, 3, 1);
     CHECK(tally.lost == 2 && other.lost == 0 && tally.messages == 1 && other.messages == 1);
 }
 
 /* ---- chunks that are written ---- */
 
 static uint8_t bytes[ROOM];
-static mq_log_entry entries[4];
+static mq_log_chunk_entry entries[4];
 static mq_log_chunk chunk;
 
 static void begin(void) {
     memset(bytes, 0, sizeof bytes);
-    chunk = (mq_log_chunk){.bytes = bytes, .room = ROOM, .enough = 150, .entries = entries, .entries_room = 4};
+    chunk = (mq_log_chunk){
+        .buffer = bytes, .capacity_bytes = ROOM, .target_bytes = 150, .entries = entries, .entry_capacity = 4};
 }
 
 TEST(chunk_fits_messages_up_to_its_room) {
     begin();
-    CHECK(mq_log_chunk_fits(&chunk, ROOM - MQ_LOG_MESSAGE_HEADER));
-    CHECK(!mq_log_chunk_fits(&chunk, ROOM - MQ_LOG_MESSAGE_HEADER + 1) && !mq_log_chunk_fits(&chunk, UINT64_MAX));
+    CHECK(mq_log_chunk_has_room(&chunk, ROOM - MQ_LOG_MESSAGE_HEADER_BYTES));
+    CHECK(!mq_log_chunk_has_room(&chunk, ROOM - MQ_LOG_MESSAGE_HEADER_BYTES + 1) &&
+          !mq_log_chunk_has_room(&chunk, UINT64_MAX));
     for (unsigned i = 0; i < 4; i++)
-        CHECK(mq_log_chunk_append(&chunk, 1, i, 1, 1, 0, "ab", 2));
-    CHECK(!mq_log_chunk_fits(&chunk, 0)); /* no entry is left */
+        CHECK(mq_log_chunk_append_message(&chunk, 1, i, 1, 1, 0, "ab", 2));
+    CHECK(!mq_log_chunk_has_room(&chunk, 0)); /* no entry is left */
 }
 
 static mq_scan_filter all;
@@ -70,23 +74,24 @@ static const mq_scan_columns columns = {found.code,         found.sequence, foun
                                         found.publish_time, found.offset,   found.length};
 
 static int scan(int64_t size, int64_t rows, int64_t *position, int64_t *row) {
-    return mq_scan_messages(bytes, size, &all, &columns, rows, position, row);
+    return mq_scan_chunk_messages(bytes, size, &all, &columns, rows, position, row);
 }
 
 /* Three messages, of the channels 1, 2 and 1, in a chunk. */
 static void write_three(void) {
     begin();
-    CHECK(mq_log_chunk_append(&chunk, 1, 10, 100, 99, 98, "one", 3));
-    CHECK(mq_log_chunk_append(&chunk, 2, 20, 200, 199, 0, "second", 6));
-    CHECK(mq_log_chunk_append(&chunk, 1, 11, 300, 299, 0, "", 0));
-    codes[0] = MQ_CODE_UNKNOWN, codes[1] = 5, codes[2] = 6;
-    all = (mq_scan_filter){.codes = codes, .channels = 3, .start = 0, .end = INT64_MAX};
+    CHECK(mq_log_chunk_append_message(&chunk, 1, 10, 100, 99, 98, "one", 3));
+    CHECK(mq_log_chunk_append_message(&chunk, 2, 20, 200, 199, 0, "second", 6));
+    CHECK(mq_log_chunk_append_message(&chunk, 1, 11, 300, 299, 0, "", 0));
+    codes[0] = MQ_CHANNEL_CODE_UNKNOWN, codes[1] = 5, codes[2] = 6;
+    all = (mq_scan_filter){.channel_codes = codes, .channel_count = 3, .start_time = 0, .end_time = INT64_MAX};
 }
 
 TEST(scan_finds_the_messages_that_were_appended) {
     int64_t position = 0, row = 0;
     write_three();
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_END && row == 3 && position == (int64_t)chunk.used);
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_END_OF_BYTES && row == 3 &&
+          position == (int64_t)chunk.used_bytes);
     CHECK(found.code[0] == 5 && found.code[1] == 6 && found.sequence[2] == 11);
     CHECK(found.log_time[1] == 200 && found.publish_time[1] == 199 && found.length[1] == 6 && found.length[2] == 0);
     CHECK(!memcmp(bytes + found.offset[1], "second", 6));
@@ -95,40 +100,41 @@ TEST(scan_finds_the_messages_that_were_appended) {
 TEST(scan_selects_times_from_start_to_before_end) {
     int64_t position = 0, row = 0;
     write_three();
-    all.start = 200, all.end = 300;
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_END && row == 1 && found.log_time[0] == 200);
+    all.start_time = 200, all.end_time = 300;
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_END_OF_BYTES && row == 1 &&
+          found.log_time[0] == 200);
 }
 
 TEST(scan_stops_at_a_record_that_goes_beyond_the_end) {
     write_three();
-    for (int64_t size = 1; size < (int64_t)chunk.used; size++) {
+    for (int64_t size = 1; size < (int64_t)chunk.used_bytes; size++) {
         int64_t position = 0, row = 0;
         int why = scan(size, 4, &position, &row);
-        bool whole = size == MQ_LOG_MESSAGE_HEADER + 3 || size == 2 * MQ_LOG_MESSAGE_HEADER + 9;
-        CHECK(why == (whole ? MQ_SCAN_END : MQ_SCAN_TRUNCATED) && position <= size);
+        bool whole = size == MQ_LOG_MESSAGE_HEADER_BYTES + 3 || size == 2 * MQ_LOG_MESSAGE_HEADER_BYTES + 9;
+        CHECK(why == (whole ? MQ_SCAN_END_OF_BYTES : MQ_SCAN_TRUNCATED_RECORD) && position <= size);
     }
 }
 
 TEST(scan_stops_when_its_columns_are_full_and_goes_on) {
     int64_t position = 0, row = 0;
     write_three();
-    CHECK(scan((int64_t)chunk.used, 2, &position, &row) == MQ_SCAN_FULL && row == 2);
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_END && row == 3);
+    CHECK(scan((int64_t)chunk.used_bytes, 2, &position, &row) == MQ_SCAN_COLUMNS_FULL && row == 2);
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_END_OF_BYTES && row == 3);
 }
 
 TEST(scan_stops_at_channels_and_times_that_only_the_caller_can_judge) {
     int64_t position = 0, row = 0;
     write_three();
-    codes[2] = MQ_CODE_UNKNOWN;
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_RECORD && row == 1);
-    codes[2] = MQ_CODE_UNWANTED;
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_END && row == 2);
-    all.channels = 2, position = row = 0; /* the third is beyond */
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_RECORD && row == 1);
+    codes[2] = MQ_CHANNEL_CODE_UNKNOWN;
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_OTHER_RECORD && row == 1);
+    codes[2] = MQ_CHANNEL_CODE_UNWANTED;
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_END_OF_BYTES && row == 2);
+    all.channel_count = 2, position = row = 0; /* the third is beyond */
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_OTHER_RECORD && row == 1);
     write_three();
     position = row = 0;
     bytes[15 + 7] = 0x80; /* a time before 1970 */
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_RECORD && row == 0);
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_OTHER_RECORD && row == 0);
 }
 
 TEST(gather_copies_payloads_within_the_bytes_alone) {
@@ -136,31 +142,31 @@ TEST(gather_copies_payloads_within_the_bytes_alone) {
     uint8_t data[32];
     int32_t ends[4];
     write_three();
-    CHECK(scan((int64_t)chunk.used, 4, &position, &row) == MQ_SCAN_END);
-    CHECK(mq_scan_payload_bytes(&columns, 0, 3) == 9);
-    CHECK(mq_scan_copy_payloads(bytes, (int64_t)chunk.used, &columns, 0, 3, data, 1, ends) == 10);
+    CHECK(scan((int64_t)chunk.used_bytes, 4, &position, &row) == MQ_SCAN_END_OF_BYTES);
+    CHECK(mq_scan_sum_payload_bytes(&columns, 0, 3) == 9);
+    CHECK(mq_scan_copy_payloads(bytes, (int64_t)chunk.used_bytes, &columns, 0, 3, data, 1, ends) == 10);
     CHECK(!memcmp(data + 1, "onesecond", 9) && ends[0] == 4 && ends[1] == 10 && ends[2] == 10);
     CHECK(mq_scan_copy_payloads(bytes, found.offset[1] + 5, &columns, 0, 2, data, 0, ends) == -1);
 }
 
 TEST(index_of_a_channel_has_an_entry_for_each_message) {
     uint32_t counts[3] = {0};
-    uint8_t first[2 * MQ_LOG_INDEX_ENTRY], second[MQ_LOG_INDEX_ENTRY], *places[] = {NULL, first, second};
+    uint8_t first[2 * MQ_LOG_INDEX_ENTRY_BYTES], second[MQ_LOG_INDEX_ENTRY_BYTES], *places[] = {NULL, first, second};
     uint64_t values[4];
     write_three();
     CHECK(mq_log_chunk_count_by_channel(&chunk, counts) == 3 && counts[1] == 2 && counts[2] == 1);
     mq_log_chunk_write_index(&chunk, 1000, places);
     memcpy(values, first, sizeof first);
     CHECK(values[0] == 100 && values[1] == 1000 && values[2] == 300);
-    CHECK(values[3] == 1000 + 2 * MQ_LOG_MESSAGE_HEADER + 9 && places[1] == first + sizeof first);
+    CHECK(values[3] == 1000 + 2 * MQ_LOG_MESSAGE_HEADER_BYTES + 9 && places[1] == first + sizeof first);
 }
 
 TEST(counts_of_a_chunk_are_those_of_its_messages) {
-    mq_tally tallies[3];
+    mq_channel_tally tallies[3];
     static const uint16_t numberings[] = {0, 1, 1};
     memset(tallies, 0, sizeof tallies);
     write_three();
-    CHECK(mq_log_chunk_append(&chunk, 1, 12, 400, 399, 0, "last", 4));
+    CHECK(mq_log_chunk_append_message(&chunk, 1, 12, 400, 399, 0, "last", 4));
     mq_log_chunk_update_tallies(&chunk, tallies, numberings);
     CHECK(tallies[1].messages == 3 && tallies[1].bytes == 7 && tallies[2].bytes == 6 && tallies[2].largest == 6);
     CHECK(tallies[1].lost == 9 && tallies[2].lost == 0);
@@ -168,17 +174,18 @@ TEST(counts_of_a_chunk_are_those_of_its_messages) {
 
 TEST(rows_are_taken_in_until_the_chunk_is_full) {
     uint8_t content[200] = {0};
-    const mq_log_content contents[] = {{content, sizeof content}};
-    mq_log_row rows[] = {{.length = 60}, {.offset = 140, .length = 60}, {.length = 1}, {.offset = 141, .length = 60}};
+    const mq_log_payload_buffer contents[] = {{content, sizeof content}};
+    mq_log_message_row rows[] = {
+        {.length = 60}, {.offset = 140, .length = 60}, {.length = 1}, {.offset = 141, .length = 60}};
     begin();
-    chunk.enough = MQ_LOG_MESSAGE_HEADER + 60;
+    chunk.target_bytes = MQ_LOG_MESSAGE_HEADER_BYTES + 60;
     CHECK(mq_log_chunk_append_rows(&chunk, rows, 0, 4, contents, 1) == 1); /* it has enough */
     begin();
     CHECK(mq_log_chunk_append_rows(&chunk, rows, 3, 4, contents, 1) == -1); /* beyond its content */
-    rows[3] = (mq_log_row){.content = 1};
+    rows[3] = (mq_log_message_row){.content_index = 1};
     CHECK(mq_log_chunk_append_rows(&chunk, rows, 3, 4, contents, 1) == -1);
-    rows[3] = (mq_log_row){.length = ROOM - MQ_LOG_MESSAGE_HEADER};
-    CHECK(mq_log_chunk_append(&chunk, 1, 1, 1, 1, 0, "", 0));
+    rows[3] = (mq_log_message_row){.length = ROOM - MQ_LOG_MESSAGE_HEADER_BYTES};
+    CHECK(mq_log_chunk_append_message(&chunk, 1, 1, 1, 1, 0, "", 0));
     CHECK(mq_log_chunk_append_rows(&chunk, rows, 3, 4, contents, 1) == 3); /* it does not fit */
 }
 

@@ -62,11 +62,11 @@ def frames() -> None:
 def main(log: str, output: str, seed: int, drop: float) -> None:
     """Replay a log into the program, and write what it sent."""
     from msgq.recording import LogReader, replay
-    from msgq.recording.player.replay import write_sent
+    from msgq.recording.player.replay import write_sent_messages
     from msgq.simulation import Faults
 
     faults = Faults(drop=drop, delay=drop, reorder=drop, restart=drop / 4)
-    write_sent(replay(LogReader(log), all_kinds, frames, seed=seed, faults=faults), Path(output))
+    write_sent_messages(replay(LogReader(log), all_kinds, frames, seed=seed, faults=faults), Path(output))
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def record(bus: Bus, path: Path, holding: threading.Lock, limits: RecordingLimit
     for count in (0, 10):
         bus.send(count)
         wait_until_accounted(recorder, bus)
-    bus.middle = recorder._capture.now()
+    bus.middle = recorder._capture.read_host_clock_ns()
     for count in (10, BURST, 10):
         with holding:
             bus.send(count)

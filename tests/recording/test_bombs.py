@@ -261,7 +261,7 @@ def test_attachments_are_indexed_without_reading_them(tmp_path: Path) -> None:
 
 
 def test_a_comparison_keeps_what_has_no_partner_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing_module, "_WAITING_BYTES_MAX", MIB)
+    monkeypatch.setattr(comparing_module, "_UNMATCHED_BYTES_MAX", MIB)
     logs = []
     for name in ("a", "b"):
         parts = chunk(channel(1, name), *(message(1, i, i) for i in range(4000)))

@@ -22,7 +22,7 @@ def run(capture: Capture) -> tuple[bool, int]:
     """Run until somebody interrupts; return whether the chunk was full, and how many messages it holds."""
     chunk = ChunkBuffer(1 << 20, 1 << 10)
     begin = time.monotonic()
-    full = capture.run(chunk, 2 * DEADLINE)
+    full = capture.capture_messages(chunk, 2 * DEADLINE)
     assert time.monotonic() - begin < DEADLINE
     return full, len(chunk)
 
@@ -30,36 +30,36 @@ def run(capture: Capture) -> tuple[bool, int]:
 def test_another_thread_ends_a_run(capture: Capture) -> None:
     running = Task(run, capture)
     running.wait_asleep()
-    capture.interrupt()
+    capture.interrupt_capture()
     assert running.result() == (False, 0)
 
 
 def test_what_was_published_before_is_taken(capture: Capture) -> None:
     pub = msgq.pub_sock("e")
-    capture.add(open_source("e"))
+    capture.add_source(open_source("e"))
     for _ in range(20):
         running = Task(run, capture)
         pub.send(b"x")
-        capture.interrupt()
+        capture.interrupt_capture()
         assert running.result() == (False, 1)
 
 
 def test_an_interrupt_before_a_run_ends_it(capture: Capture) -> None:
-    capture.interrupt()
-    capture.interrupt()
+    capture.interrupt_capture()
+    capture.interrupt_capture()
     assert run(capture) == (False, 0)
     chunk = ChunkBuffer(1 << 20, 1 << 10)
     begin = time.monotonic()
-    assert not capture.run(chunk, 0.01)
+    assert not capture.capture_messages(chunk, 0.01)
     assert time.monotonic() - begin >= 0.01  # both were for the one before
 
 
 def test_a_run_among_many_messages_is_interrupted(capture: Capture) -> None:
     pub = msgq.pub_sock("busy", segment_size=4096)
-    capture.add(open_source("busy"))
+    capture.add_source(open_source("busy"))
     chunk = ChunkBuffer(64 << 20, 1 << 10)
-    running = Task(capture.run, chunk, 2 * DEADLINE)
+    running = Task(capture.capture_messages, chunk, 2 * DEADLINE)
     while running.is_alive():
         pub.send_many([b"%64d" % number for number in range(100)])
-        capture.interrupt()
+        capture.interrupt_capture()
     assert running.result() is False

@@ -15,7 +15,7 @@ from msgq import errors
 from msgq.recording import LogReader
 from msgq.recording.player import schedule
 from msgq.recording.player.ring_sender import RingSender, order_publish_times
-from msgq.recording.player.schedule import MAX_PUBLISH_SKEW_NS, order_batches
+from msgq.recording.player.schedule import MAX_PUBLISH_SKEW_NS, iter_batches_by_time
 from msgq.recording.reader import column_batches
 from msgq.recording.reader.column_batches import MessageBatch
 from msgq.recording.reader.message import Message
@@ -29,12 +29,12 @@ def rows(log: LogReader, given: Iterator[MessageBatch]) -> list[tuple[int, str, 
     """Return of each message time, endpoint, data, log_time, publish_time."""
     found = []
     for batch in given:
-        assert (np.diff(batch.time) >= 0).all()
+        assert (np.diff(batch.order_time) >= 0).all()
         for row in range(len(batch)):
             begin = batch.offset[row]
-            data = batch.contents[batch.content[row]][begin : begin + batch.length[row]]
+            data = batch.contents[batch.content_index[row]][begin : begin + batch.length[row]]
             times = int(batch.log_time[row]), int(batch.publish_time[row])
-            found.append((int(batch.time[row]), log.channels[batch.code[row]].endpoint, data, *times))
+            found.append((int(batch.order_time[row]), log.channels[batch.channel_code[row]].endpoint, data, *times))
     return found
 
 
@@ -87,13 +87,13 @@ def test_chunks_that_overlap_are_put_in_one_order(tmp_path: Path, seed: int) -> 
 @pytest.mark.parametrize(("seed", "spread_ns"), [(0, NS // 3), (1, NS), (2, 3 * NS), (3, 1)])
 def test_the_order_of_publishing_is_that_of_messages_one_by_one(tmp_path: Path, seed: int, spread_ns: int) -> None:
     log = disordered(tmp_path / "log", seed, spread_ns)
-    assert [row[:3] for row in rows(log, order_batches(log, "publish_time"))] == in_published_order(log)
+    assert [row[:3] for row in rows(log, iter_batches_by_time(log, "publish_time"))] == in_published_order(log)
 
 
 def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i * NS // 10, bytes(100)) for i in range(1000)))
     log = LogReader(path)
-    given = list(order_batches(log, "publish_time"))
+    given = list(iter_batches_by_time(log, "publish_time"))
     assert len(given) > 20
     assert sum(map(len, given)) == 1000
     assert all(len(batch.contents) <= 2 for batch in given)
@@ -101,22 +101,22 @@ def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
 
 def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failure would mean: a file whose messages all have one time, or a fast one, is held in memory as a whole."""
-    monkeypatch.setattr(schedule, "_WAITING_BYTES", 20_000)
+    monkeypatch.setattr(schedule, "_UNORDERED_BYTES_MAX", 20_000)
     held = []
-    added = column_batches.BatchMergeBuffer.add
+    added = column_batches.BatchMergeBuffer.add_batch
 
     def add(self: Any, batch: MessageBatch) -> None:
         added(self, batch)
-        held.append(self.size)
+        held.append(self.memory_bytes)
 
-    monkeypatch.setattr(column_batches.BatchMergeBuffer, "add", add)
+    monkeypatch.setattr(column_batches.BatchMergeBuffer, "add_batch", add)
     for number, (of_log, early, late) in enumerate([(100, 7, 0), (3000, 1, 0), (3000, 7, 0), (1, 7, 0), (1, 0, 500)]):
         held.clear()
         times = (BEGIN + i // of_log for i in range(3000))
         sent = (i % 5 * early // 5 - (i % 5 == 4) * late for i in range(3000))
         messages = ((f"e{i % 5}", t, bytes(200), t + s) for i, (t, s) in enumerate(zip(times, sent, strict=True)))
         log = LogReader(write_log(tmp_path / f"{number}.mcap", *messages))
-        found = rows(log, order_batches(log, "publish_time"))
+        found = rows(log, iter_batches_by_time(log, "publish_time"))
         assert len(found) == 3000
         assert all(before[0] <= after[0] for before, after in pairwise(found))
         assert max(held) < 60_000
@@ -126,13 +126,13 @@ def test_timed_message_published_before_an_earlier_burst_gets_the_time_of_that_b
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second message leaves because of its size, the third one at the end of the log."""
-    monkeypatch.setattr(schedule, "_WAITING_BYTES", 8000)
+    monkeypatch.setattr(schedule, "_UNORDERED_BYTES_MAX", 8000)
     sent = [("a", 5, 10_000, 5), ("b", 6, 10_000, 3), ("c", 7, 100, 4)]  # endpoint, log_time, bytes, publish_time
     messages = ((name, BEGIN + time, bytes(size), BEGIN + published) for name, time, size, published in sent)
     log = LogReader(write_log(tmp_path / "a.mcap", *messages))
     found = [
         (time - BEGIN, name, published - BEGIN)
-        for time, name, _, _, published in rows(log, order_batches(log, "publish_time"))
+        for time, name, _, _, published in rows(log, iter_batches_by_time(log, "publish_time"))
     ]
     assert found == [(5, "a", 5), (5, "b", 3), (5, "c", 4)]
 
@@ -162,23 +162,27 @@ def test_published_checks_what_it_is_given() -> None:
         order_publish_times(times, times, codes, np.ones(1, np.int32), latest, 10)
 
 
-@pytest.mark.parametrize(("name", "value"), [("content", 1), ("offset", 3), ("offset", -1), ("length", 5), ("code", 1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("content_index", 1), ("offset", 3), ("offset", -1), ("length", 5), ("channel_code", 1)]
+)
 def test_direct_sends_nothing_from_beyond_the_bytes(prefix: str, name: str, value: int) -> None:
     import msgq
 
-    columns = {name: np.zeros(1, np.int64) for name in ("time", "log_time", "publish_time", "origin_time", "offset")}
-    columns |= {"content": np.zeros(1, np.int32), "code": np.zeros(1, np.int32), "length": np.array([2])}
+    columns = {
+        name: np.zeros(1, np.int64) for name in ("order_time", "log_time", "publish_time", "origin_time", "offset")
+    }
+    columns |= {"content_index": np.zeros(1, np.int32), "channel_code": np.zeros(1, np.int32), "length": np.array([2])}
     batch, ages = MessageBatch((b"abcd",), **columns), np.zeros(1, np.int64)
     direct = RingSender()
     subscriber = msgq.sub_sock("e")
     with msgq.pub_sock("e") as socket:
-        direct.add(socket)
-        assert direct.send(batch, ages, 0, 1, 100) == 1
-        assert (direct.messages, direct.bytes) == (1, 2)
+        direct.add_socket(socket)
+        assert direct.send_rows(batch, ages, 0, 1, 100) == 1
+        assert (direct.sent_messages, direct.sent_bytes) == (1, 2)
         columns[name][0] = value
         with pytest.raises(errors.InvalidValueError):
-            direct.send(batch, ages, 0, 1, 100)
+            direct.send_rows(batch, ages, 0, 1, 100)
         for begin, end in ((-1, 1), (1, 0), (0, 2)):
             with pytest.raises(errors.InvalidValueError):
-                direct.send(batch, ages, begin, end, 100)
+                direct.send_rows(batch, ages, begin, end, 100)
     assert msgq.drain_sock_raw(subscriber) == [b"ab"]

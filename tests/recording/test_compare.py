@@ -15,7 +15,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.recording import LogReader, Tolerance, compare, replay
-from msgq.recording.comparison.value_diff import find_difference
+from msgq.recording.comparison.value_diff import find_value_difference
 from msgq.simulation import Simulation
 from tests.recording.logs import write_log
 
@@ -159,15 +159,15 @@ def exact(_path: str) -> Tolerance:
     ],
 )
 def test_values(a: Any, b: Any, path: str | None) -> None:
-    found = find_difference(a, b, exact)
+    found = find_value_difference(a, b, exact)
     assert (found and found[0]) == path
 
 
 def test_protobuf_defaults_are_numbers_too() -> None:
     wrappers = pytest.importorskip("google.protobuf.wrappers_pb2")
     one, other = wrappers.DoubleValue(), wrappers.DoubleValue(value=1e-9)
-    assert find_difference(one, other, exact) == ("value", 0.0, 1e-9)
-    assert find_difference(one, other, lambda _: Tolerance(1e-6)) is None
+    assert find_value_difference(one, other, exact) == ("value", 0.0, 1e-9)
+    assert find_value_difference(one, other, lambda _: Tolerance(1e-6)) is None
 
 
 def test_struct_with_tolerance(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mcap.opcode import Opcode
 
 from msgq.recording import LogReader, examine, recover, reindex
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD_STRUCT
-from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.merge.log_copy import write_merged_log
 from tests.recording.conformance import DATA, Variant, variants, write_files
 
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("conformance")]  # one process writes the files
@@ -107,7 +107,7 @@ def test_nothing_is_wrong_with_them(folder: Path) -> None:
 
 
 def copied(path: Path, output: Path) -> None:
-    write_mcap([LogReader(path)], output, "none")
+    write_merged_log([LogReader(path)], output, "none")
 
 
 def recovered(path: Path, output: Path) -> None:

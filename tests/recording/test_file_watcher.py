@@ -28,13 +28,13 @@ def arrivals(folder: Path) -> FileWatcher:
 
 
 def taken(arrivals: FileWatcher) -> list[FileArrival]:
-    found, look = arrivals.poll()
+    found, look = arrivals.poll_arrivals()
     assert not look
     return found
 
 
 def to_be_looked(arrivals: FileWatcher) -> bool:
-    return arrivals.poll()[1]
+    return arrivals.poll_arrivals()[1]
 
 
 def told(arrivals: FileWatcher) -> list[str]:
@@ -63,7 +63,7 @@ def test_a_file_is_open_when_it_is_told(arrivals: FileWatcher, folder: Path) -> 
     (arrival,) = taken(arrivals)
     (folder / "a_1").unlink()
     assert os.pread(arrival.fd, 9, 0) == b"text"
-    assert (arrival.inode, arrival.gone) == (os.fstat(arrival.fd).st_ino, False)
+    assert (arrival.inode, arrival.is_gone) == (os.fstat(arrival.fd).st_ino, False)
     assert not os.get_inheritable(arrival.fd)
     fd = arrival.fd
     del arrival
@@ -75,29 +75,29 @@ def test_one_that_is_gone_is_told_as_gone(arrivals: FileWatcher, folder: Path) -
     (folder / "a_1").touch()
     (folder / "a_1").unlink()
     (arrival,) = taken(arrivals)
-    assert (arrival.name, arrival.fd, arrival.inode, arrival.gone) == ("a_1", -1, None, True)
+    assert (arrival.name, arrival.fd, arrival.inode, arrival.is_gone) == ("a_1", -1, None, True)
 
 
 def test_a_symbolic_link_is_not_followed(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").symlink_to("/etc/passwd")
     (arrival,) = taken(arrivals)
-    assert (arrival.fd, arrival.gone) == (-1, False)
+    assert (arrival.fd, arrival.is_gone) == (-1, False)
 
 
 def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: FileWatcher, folder: Path) -> None:
     """As the second part of a run does that maps a pool just after a file came."""
     capture = Capture()
-    capture.watch(arrivals)
+    capture.set_file_watcher(arrivals)
     (folder / "a_1").touch()
     for _ in range(2):
-        assert Task(capture.run, ChunkBuffer(1024, 1024), 2 * DEADLINE).result() is False
+        assert Task(capture.capture_messages, ChunkBuffer(1024, 1024), 2 * DEADLINE).result() is False
     assert told(arrivals) == [f"{folder}/a_1"]
 
 
 def test_a_run_opens_what_comes_and_ends(arrivals: FileWatcher, folder: Path) -> None:
     capture = Capture()
-    capture.watch(arrivals)
-    running = Task(capture.run, ChunkBuffer(1024, 1024), 2 * DEADLINE)
+    capture.set_file_watcher(arrivals)
+    running = Task(capture.capture_messages, ChunkBuffer(1024, 1024), 2 * DEADLINE)
     running.wait_asleep()
     (folder / "b_1").touch()  # which nobody wants to know
     running.wait_asleep()
@@ -108,9 +108,9 @@ def test_a_run_opens_what_comes_and_ends(arrivals: FileWatcher, folder: Path) ->
     (folder / "a_1").unlink()
     (arrival,) = taken(arrivals)
     assert arrival.fd >= 0
-    capture.watch(None)
+    capture.set_file_watcher(None)
     (folder / "a_2").touch()
-    assert not capture.run(ChunkBuffer(1024, 1024), 0.01)
+    assert not capture.capture_messages(ChunkBuffer(1024, 1024), 0.01)
 
 
 def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path) -> None:
@@ -177,7 +177,7 @@ def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: FileWatcher, 
         assert len(more) <= 256
         found += more
     assert found == [f"{folder}/a_{number}" for number in range(1000)]
-    assert not arrivals.overflowed
+    assert not arrivals.has_overflowed
 
 
 def test_what_has_come_is_told_with_the_directory_that_has(folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_has_come_is_told_with_the_directory_that_has(folder: Path) -> None
     arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").write_text("text")
     later.mkdir()
-    (arrival,), look = arrivals.poll()
+    (arrival,), look = arrivals.poll_arrivals()
     assert look
     assert os.pread(arrival.fd, 9, 0) == b"text"
 
@@ -198,7 +198,7 @@ def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: FileWatcher,
     assert len(os.listdir("/proc/self/fd")) == before + 64
     assert [arrival.name for arrival in found] == [f"a_{number}" for number in range(200)]
     assert [arrival.fd >= 0 for arrival in found] == [True] * 64 + [False] * 136
-    assert not any(arrival.gone for arrival in found)
+    assert not any(arrival.is_gone for arrival in found)
 
 
 @pytest.mark.ci
@@ -212,7 +212,7 @@ def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: FileWatcher, f
         one.rename(other)
         other.rename(one)
     assert to_be_looked(arrivals)
-    assert arrivals.overflowed
+    assert arrivals.has_overflowed
     (folder / "a_1").touch()
     assert told(arrivals) == [f"{folder}/a_1"]
 
@@ -232,7 +232,7 @@ def test_a_file_for_which_no_descriptor_is_left_is_not_taken_for_gone(arrivals: 
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limit[1]))
         (arrival,) = taken(arrivals)
-        assert (arrival.fd, arrival.gone) == (-1, False)
+        assert (arrival.fd, arrival.is_gone) == (-1, False)
 
     assert in_fork(starved) == 0
 
@@ -241,11 +241,11 @@ def test_nothing_is_left_open(folder: Path) -> None:
     before = os.listdir("/proc/self/fd")
     arrivals = FileWatcher([(str(folder), "a_"), (str(folder), "b_"), (str(folder / "none"), "")], str(folder.parent))
     (folder / "a_1").touch()
-    found = arrivals.poll()
+    found = arrivals.poll_arrivals()
     (folder / "b_1").touch()
     capture = Capture()
-    capture.watch(arrivals)
-    capture.run(ChunkBuffer(1024, 1024), 10)
+    capture.set_file_watcher(arrivals)
+    capture.capture_messages(ChunkBuffer(1024, 1024), 10)
     del found, arrivals, capture
     assert os.listdir("/proc/self/fd") == before
 

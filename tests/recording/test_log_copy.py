@@ -24,7 +24,7 @@ from msgq.recording import Writer as OurWriter
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.merge import merge
-from msgq.recording.merge.log_copy import write_mcap, write_pieces
+from msgq.recording.merge.log_copy import write_merged_log, write_time_slices
 from msgq.recording.reader.totals import find_stored_statistics
 from tests.recording.logs import channel, chunk, encode, head, message, write
 
@@ -177,7 +177,7 @@ def chunk_bytes(path: Path) -> list[bytes]:
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4", "none"])
 def test_a_copy_has_all(source: Path, tmp_path: Path, compression: str | None) -> None:
     log = LogReader(source)
-    assert write_mcap([log], tmp_path / "copy.mcap", compression) == COUNT
+    assert write_merged_log([log], tmp_path / "copy.mcap", compression) == COUNT
     assert told(tmp_path / "copy.mcap") == told(source)
     assert log.problems == []
     assert LogReader(tmp_path / "copy.mcap").problems == []
@@ -189,7 +189,7 @@ def test_a_copy_has_all(source: Path, tmp_path: Path, compression: str | None) -
 
 def test_some_endpoints(source: Path, tmp_path: Path) -> None:
     wanted = ["/a/0", "/a/3"]
-    assert write_mcap([LogReader(source, endpoints=wanted)], tmp_path / "copy.mcap") == 180
+    assert write_merged_log([LogReader(source, endpoints=wanted)], tmp_path / "copy.mcap") == 180
     before, after = told(source), told(tmp_path / "copy.mcap")
     assert after.messages == [one for one in before.messages if one[4] in wanted]
     assert after.channels == {one for one in before.channels if one[0] in wanted}
@@ -203,7 +203,7 @@ def test_some_endpoints_of_a_recording(tmp_path: Path) -> None:
         numbers = [writer.channel(name, metadata={"n": name}) for name in "ab"]
         for n in range(200):
             writer.write(numbers[n // 50 % 2], bytes(100), n)
-    assert write_mcap([LogReader(tmp_path / "a.mcap", endpoints=["b"])], tmp_path / "copy.mcap") == 100
+    assert write_merged_log([LogReader(tmp_path / "a.mcap", endpoints=["b"])], tmp_path / "copy.mcap") == 100
     found = told(tmp_path / "copy.mcap")
     assert [one[0] for one in found.messages] == [*range(50, 100), *range(150, 200)]
     assert {name for name, *_ in found.channels} == {"b"}
@@ -213,7 +213,7 @@ def test_some_endpoints_of_a_recording(tmp_path: Path) -> None:
 
 def test_some_time(source: Path, tmp_path: Path) -> None:
     start, end = BEGIN + 101_000_000, BEGIN + 333_000_000
-    assert write_mcap([LogReader(source, start=start, end=end)], tmp_path / "copy.mcap") == 232
+    assert write_merged_log([LogReader(source, start=start, end=end)], tmp_path / "copy.mcap") == 232
     before, after = told(source), told(tmp_path / "copy.mcap")
     assert after.messages == [one for one in before.messages if start <= one[0] < end]
     assert (after.channels, after.schemas, after.metadata) == (before.channels, before.schemas, before.metadata)
@@ -223,7 +223,7 @@ def test_some_time(source: Path, tmp_path: Path) -> None:
 
 
 def test_pieces_together_have_all(source: Path, tmp_path: Path) -> None:
-    pieces = [told(path) for path, _ in write_pieces(LogReader(source), tmp_path / "pieces", 150_000_000)]
+    pieces = [told(path) for path, _ in write_time_slices(LogReader(source), tmp_path / "pieces", 150_000_000)]
     whole = told(source)
     assert [len(one.messages) for one in pieces] == [150, 150, 100]
     assert [message for one in pieces for message in one.messages] == whole.messages
@@ -238,7 +238,7 @@ def test_merged(source: Path, style: Style, tmp_path: Path) -> None:
     other = write_style(
         tmp_path / "other.mcap", style, BEGIN + 200_000_500, "/a/{0}" if not style.metadata else "/b/{0}"
     )
-    assert write_mcap([LogReader(source), LogReader(other)], tmp_path / "copy.mcap") == 2 * COUNT
+    assert write_merged_log([LogReader(source), LogReader(other)], tmp_path / "copy.mcap") == 2 * COUNT
     one, two, both = told(source), told(other), told(tmp_path / "copy.mcap")
     assert both.messages == sorted(one.messages + two.messages, key=lambda found: found[0])
     assert (both.profile, both.channels) == (one.profile, one.channels | two.channels)
@@ -261,8 +261,8 @@ def test_files_without_chunks_or_indexes(style: Style, options: dict[str, Any], 
     if "index_types" in options:
         options = {"index_types": IndexType.NONE}
     source = write_style(tmp_path / "source.mcap", style, **options)
-    assert write_mcap([LogReader(source)], tmp_path / "copy.mcap") == COUNT
-    assert write_mcap([LogReader(source, endpoints=["/a/1"])], tmp_path / "some.mcap") == 120
+    assert write_merged_log([LogReader(source)], tmp_path / "copy.mcap") == COUNT
+    assert write_merged_log([LogReader(source, endpoints=["/a/1"])], tmp_path / "some.mcap") == 120
     before = told(source, "repeat_channels" not in options)
     assert told(tmp_path / "copy.mcap") == before
     assert told(tmp_path / "some.mcap").messages == [one for one in before.messages if one[4] == "/a/1"]
@@ -270,7 +270,7 @@ def test_files_without_chunks_or_indexes(style: Style, options: dict[str, Any], 
 
 def test_profiles_that_differ_are_none(tmp_path: Path) -> None:
     logs = [LogReader(write_style(tmp_path / f"{name}.mcap", STYLES[name])) for name in ("ros1", "ros2")]
-    write_mcap(logs, tmp_path / "copy.mcap")
+    write_merged_log(logs, tmp_path / "copy.mcap")
     assert told(tmp_path / "copy.mcap").profile == ""
 
 
@@ -288,7 +288,7 @@ def test_ids_that_mean_something_else_in_another_file_get_others(tmp_path: Path)
         )
         for i in range(2)
     ]
-    assert write_mcap([LogReader(*paths)], tmp_path / "copy.mcap") == 4
+    assert write_merged_log([LogReader(*paths)], tmp_path / "copy.mcap") == 4
     both = told(tmp_path / "copy.mcap")
     assert [(one[0], one[4]) for one in both.messages] == [(1, "a"), (5, "c"), (11, "b"), (15, "d")]
     assert [one[7][0] if one[7] else None for one in both.messages] == ["one", None, "two", None]
@@ -302,7 +302,7 @@ def test_segments_with_the_same_ids_are_copied_as_they_are(tmp_path: Path) -> No
             number = writer.channel("a", metadata=COUNTED)
             for n in range(100 * i, 100 * i + 100):
                 writer.write(number, b"x" * 100, n, sequence=n)
-    write_mcap([LogReader(*paths)], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(*paths)], tmp_path / "copy.mcap")
     assert LogReader(tmp_path / "copy.mcap").endpoints["a"].lost == 0
     assert chunk_bytes(tmp_path / "copy.mcap") == chunk_bytes(paths[0]) + chunk_bytes(paths[1])
 
@@ -318,7 +318,7 @@ def test_channels_that_differ_by_their_ids_alone_stay_two(tmp_path: Path) -> Non
         tmp_path / "a.mcap",
         chunk(channel(1, "a"), channel(2, "a"), channel(3, "b"), message(1, 5, 1), message(2, 9, 2), message(3, 0, 3)),
     )
-    write_mcap([LogReader(source, endpoints=["a"])], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(source, endpoints=["a"])], tmp_path / "copy.mcap")
     with (tmp_path / "copy.mcap").open("rb") as file:
         found = [(one.id, sent.sequence) for _, one, sent in make_reader(file).iter_messages()]
     assert found == [(1, 5), (2, 9)]
@@ -332,7 +332,7 @@ def test_epochs_of_several_runs_in_one_log_stay_apart(tmp_path: Path) -> None:
             head(run) + chunk(channel(1, "a"), message(1, 10 * i, 2 * i), message(1, 10 * i + 2, 2 * i + 1))
         )
         paths.append(path)
-    write_mcap([LogReader(*paths)], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(*paths)], tmp_path / "copy.mcap")
     info = LogReader(tmp_path / "copy.mcap").endpoints["a"]
     assert (info.lost, info.epochs) == (2, 2)
     found = told(tmp_path / "copy.mcap")
@@ -353,10 +353,10 @@ def test_a_copy_knows_what_its_sources_say_of_their_channels(tmp_path: Path) -> 
             writer.write(numbers[2], b"b", first + 499)
     for wanted in (None, ["a"]):
         source = LogReader(*paths, endpoints=wanted)
-        write_mcap([source], tmp_path / f"{wanted}.mcap")
+        write_merged_log([source], tmp_path / f"{wanted}.mcap")
         assert set(chunk_bytes(paths[1])) & set(chunk_bytes(tmp_path / f"{wanted}.mcap"))
         copy = LogReader(tmp_path / f"{wanted}.mcap")
-        assert find_stored_statistics(copy.view, copy.files[0]) is not None
+        assert find_stored_statistics(copy.log_view, copy.files[0]) is not None
         assert copy.endpoints == source.endpoints
         assert copy.endpoints["a"].lost == 20
 
@@ -367,7 +367,7 @@ def test_a_copy_of_a_time_says_what_it_knows(tmp_path: Path) -> None:
         number = writer.channel("a", metadata=COUNTED)
         for n in range(500):
             writer.write(number, bytes(10), n)
-    write_mcap([LogReader(path, start=5)], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(path, start=5)], tmp_path / "copy.mcap")
     text = LogReader(tmp_path / "copy.mcap").files[0].metadata[metadata_keys.STATISTICS_METADATA]["1"]
     assert json.loads(text) == {"messages": 495, "first_time": 5, "last_time": 499}
     assert LogReader(tmp_path / "copy.mcap").endpoints["a"].lost == 0
@@ -375,7 +375,7 @@ def test_a_copy_of_a_time_says_what_it_knows(tmp_path: Path) -> None:
 
 def test_what_a_recording_says_of_itself_is_said_of_its_copy(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)))
-    write_mcap([LogReader(path)], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(path)], tmp_path / "copy.mcap")
     assert LogReader(tmp_path / "copy.mcap").files[0].metadata["msgq.recording"] == {"run": "ab" * 16}
     assert LogReader(tmp_path / "copy.mcap").channels[0].run_id == "ab" * 16
 
@@ -390,12 +390,12 @@ def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) 
         number = writer.channel("a", metadata=COUNTED)
         for n in range(500):
             writer.write(number, bytes(10), n)
-    write_mcap([LogReader(path, start=17)], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(path, start=17)], tmp_path / "copy.mcap")
     source, copy = (LogReader(one, clock="wall") for one in (path, tmp_path / "copy.mcap"))
     assert [sent.log_time for sent in copy] == [sent.log_time for sent in source][17:]
     assert (copy.start_time, copy.end_time) == (1017, 5499)
     with pytest.raises(InvalidValueError, match="clock='host'"):
-        write_mcap([source], tmp_path / "wall.mcap")
+        write_merged_log([source], tmp_path / "wall.mcap")
 
 
 # What is wrong in a file
@@ -407,9 +407,9 @@ def test_nothing_that_is_selected_makes_a_file_without_messages(tmp_path: Path) 
         pass
     chosen = [LogReader(path, endpoints=["b"]), LogReader(path, start=11), LogReader(tmp_path / "none.mcap")]
     for number, log in enumerate(chosen):
-        assert write_mcap([log], tmp_path / f"{number}.mcap") == 0
+        assert write_merged_log([log], tmp_path / f"{number}.mcap") == 0
         assert list(LogReader(tmp_path / f"{number}.mcap")) == []
-        assert sum(count for _, count in write_pieces(log, tmp_path / f"pieces{number}", 5)) == 0
+        assert sum(count for _, count in write_time_slices(log, tmp_path / f"pieces{number}", 5)) == 0
     assert chosen[0].missing_endpoints == ["b"]
 
 
@@ -419,7 +419,7 @@ def test_origins_of_several_logs_stay_apart(tmp_path: Path) -> None:
             one = writer.channel("t", metadata={"tracked": "1"})
             for i in range(4):
                 writer.write(one, b"x", 10 * i + number, sequence=i, origin_time=500 + 1000 * number)
-    write_mcap([LogReader(tmp_path / "a.mcap"), LogReader(tmp_path / "b.mcap")], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(tmp_path / "a.mcap"), LogReader(tmp_path / "b.mcap")], tmp_path / "copy.mcap")
     assert [found.origin_time for found in LogReader(tmp_path / "copy.mcap")] == [500, 1500] * 4
 
 
@@ -428,9 +428,9 @@ def test_a_damaged_chunk_is_skipped_and_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 10)), wrong, chunk(message(1, 2, 30)))
     for log in (LogReader(path), LogReader(path)):
         if (tmp_path / "copy.mcap").exists():
-            written = list(write_pieces(log, tmp_path / "pieces", 5))
+            written = list(write_time_slices(log, tmp_path / "pieces", 5))
         else:
-            written = [(tmp_path / "copy.mcap", write_mcap([log], tmp_path / "copy.mcap"))]
+            written = [(tmp_path / "copy.mcap", write_merged_log([log], tmp_path / "copy.mcap"))]
         assert sum(count for _, count in written) == 2
         assert [sent.log_time for file, _ in written for sent in LogReader(file)] == [10, 30]
         assert ["CRC" in problem.reason for problem in log.problems] == [True]
@@ -450,7 +450,7 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
     bad = encode(records.MessageIndex(channel_id=of, records=entries))
     one, two = chunk(channel(1, "a"), message(1, 0, 10)), chunk(channel(1, "a"), message(1, 1, 20))
     path = write(tmp_path / "a.mcap", one + bad, two + index(1, 20))
-    assert write_mcap([LogReader(path)], tmp_path / "copy.mcap") == 2
+    assert write_merged_log([LogReader(path)], tmp_path / "copy.mcap") == 2
     assert [sent.log_time for sent in LogReader(tmp_path / "copy.mcap")] == [10, 20]
     with (tmp_path / "copy.mcap").open("rb") as file:
         found = make_reader(file).get_summary()
@@ -467,7 +467,7 @@ def test_an_attachment_whose_lengths_contradict_each_other_is_skipped_and_said(t
     )
     path = write(tmp_path / "a.mcap", bad, good, chunk(channel(1, "a"), message(1, 0, 10)))
     log = LogReader(path)
-    write_mcap([log], tmp_path / "copy.mcap")
+    write_merged_log([log], tmp_path / "copy.mcap")
     assert told(tmp_path / "copy.mcap").attachments == [("n", "m", 1, 0, b"abc")]
     assert ["contradict" in problem.reason for problem in log.problems] == [True]
 
@@ -479,7 +479,7 @@ def test_what_overlaps_beyond_the_memory_is_copied_out_of_order(
     monkeypatch.setattr(merge, "_PENDING_BLOCKS_MAX", 3)
     parts = [chunk(channel(1, "a"), message(1, i, i), message(1, 100 + i, 1000 + i)) for i in range(20)]
     log = LogReader(write(tmp_path / "a.mcap", *parts))
-    assert write_mcap([log], tmp_path / "copy.mcap") == 40
+    assert write_merged_log([log], tmp_path / "copy.mcap") == 40
     assert sorted(sent.sequence for sent in LogReader(tmp_path / "copy.mcap")) == [*range(20), *range(100, 120)]
     assert log.problems == []
 
@@ -493,7 +493,7 @@ def test_what_is_written_nothing_is_left_of_after_an_error(tmp_path: Path, monke
 
     monkeypatch.setattr(merge.LogMerger, "__iter__", fails)
     with pytest.raises(KeyboardInterrupt):
-        write_mcap([LogReader(path)], tmp_path / "copy.mcap")
+        write_merged_log([LogReader(path)], tmp_path / "copy.mcap")
     assert [file.name for file in tmp_path.iterdir()] == ["a.mcap"]
 
 
@@ -519,7 +519,7 @@ def test_ros_readers_read_copies(tmp_path: Path) -> None:
     for name in ("ros1", "ros2"):
         source = write_style(tmp_path / f"{name}.mcap", STYLES[name])
         copies.append(tmp_path / f"{name}-copy.mcap")
-        write_mcap([LogReader(source, endpoints=["/a/0", "/a/2"])], copies[-1], "lz4")
+        write_merged_log([LogReader(source, endpoints=["/a/0", "/a/2"])], copies[-1], "lz4")
     ran = subprocess.run(
         [sys.executable, "-c", ROS_READERS, *map(str, copies)], capture_output=True, text=True, timeout=60, check=True
     )

@@ -55,7 +55,7 @@ def test_it_is_what_reading_all_tells(tmp_path: Path, kind: str) -> None:
         assert found.keys() == part.endpoints.keys() or (kind == "no index" and found.keys() >= part.endpoints.keys())
         for name, info in part.endpoints.items():
             assert (found[name].schema, found[name].tracked, found[name].kind) == (info.schema, info.tracked, info.kind)
-            assert found[name].largest >= info.largest
+            assert found[name].largest_payload_bytes >= info.largest
 
 
 def test_a_player_begins_at_once(prefix: str, tmp_path: Path, read: list[int]) -> None:
@@ -63,24 +63,24 @@ def test_a_player_begins_at_once(prefix: str, tmp_path: Path, read: list[int]) -
     messages = ((f"e{i % 3}", BEGIN + i * NS // 10, bytes(500)) for i in range(5000))
     path = write_log(tmp_path / "a.mcap", *messages)
     with Player(path):
-        assert len(LogReader(path).view.files[0].blocks) > 500
+        assert len(LogReader(path).log_view.files[0].blocks) > 500
         assert len(read) < 15
 
 
 def test_large_chunks_tell_by_their_indexes_how_large_messages_are(tmp_path: Path, read: list[int]) -> None:
     found = LogIndex(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
-    assert 119 <= found["small"].largest < 150  # a record of a channel may be between two messages
-    assert 400_019 <= found["large"].largest < 400_050
+    assert 119 <= found["small"].largest_payload_bytes < 150  # a record of a channel may be between two messages
+    assert 400_019 <= found["large"].largest_payload_bytes < 400_050
     assert not read
 
 
 def test_of_too_many_large_chunks_the_smaller_ones_are_not_looked_into(
     tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_index, "_INDEX_BYTES", 1)
+    monkeypatch.setattr(log_index, "_INDEX_BYTES_MAX", 1)
     found = LogIndex(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
-    assert found["large"].largest >= 400_019
-    assert 400_000 < found["small"].largest < 410_000
+    assert found["large"].largest_payload_bytes >= 400_019
+    assert 400_000 < found["small"].largest_payload_bytes < 410_000
     assert not read
 
 
@@ -91,7 +91,7 @@ def test_figures_of_a_file_tell_it(tmp_path: Path, read: list[int]) -> None:
             writer.write(large, bytes(100_000), BEGIN + i)
             writer.write(small, bytes(i), BEGIN + i)
     found = LogIndex(LogReader(tmp_path / "a.mcap")).endpoints
-    assert {name: one.largest for name, one in found.items()} == {"small": 99, "large": 100_000}
+    assert {name: one.largest_payload_bytes for name, one in found.items()} == {"small": 99, "large": 100_000}
     assert not read
 
 
@@ -125,7 +125,7 @@ def test_messages_that_are_compressed_one_by_one(tmp_path: Path) -> None:
         for i in range(3):
             writer.add_message(topic, BEGIN + i, zstandard.compress(bytes(1_000_000 + i)), BEGIN + i)
         writer.finish()
-    assert LogIndex(LogReader(path)).endpoints["/points"].largest == 1_000_002
+    assert LogIndex(LogReader(path)).endpoints["/points"].largest_payload_bytes == 1_000_002
 
 
 def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_path: Path) -> None:

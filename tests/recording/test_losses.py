@@ -22,7 +22,7 @@ import msgq
 from msgq import errors
 from msgq.recording import LogReader, Recorder
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor
-from msgq.recording.merge.log_copy import write_mcap, write_pieces
+from msgq.recording.merge.log_copy import write_merged_log, write_time_slices
 from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.recording.repair.recover import recover, reindex
 from tests.command import run
@@ -65,7 +65,7 @@ def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
     later = count_losses(*(one for one in segments if (LogReader(one).start_time or 0) > bus.middle))
     assert later.keys() >= bus.published.keys()
     assert all((losses[name] or 0) - (lost or 0) > FEWEST for name, lost in later.items() if name in bus.published)
-    pieces = [piece for piece, _ in write_pieces(LogReader(path), tmp_path / "pieces", 20_000_000)]
+    pieces = [piece for piece, _ in write_time_slices(LogReader(path), tmp_path / "pieces", 20_000_000)]
     assert len(pieces) > 1
     assert count_losses(tmp_path / "pieces") == losses
 
@@ -75,13 +75,13 @@ def test_losses_before_the_first_message_are_kept_by_copies(bus: Bus, holding: t
     record(bus, path, holding)
     losses = count_losses(path)
     copies = {name: tmp_path / f"{name}.mcap" for name in ("all", "one", "twice", "later")}
-    write_mcap([LogReader(path)], copies["all"])
+    write_merged_log([LogReader(path)], copies["all"])
     assert count_losses(copies["all"]) == shown(copies["all"]) == losses
-    write_mcap([LogReader(path, endpoints=["channel/channel"])], copies["one"])
+    write_merged_log([LogReader(path, endpoints=["channel/channel"])], copies["one"])
     assert count_losses(copies["one"]) == {"channel/channel": losses["channel/channel"]}
-    write_mcap([LogReader(path), LogReader(path)], copies["twice"])
+    write_merged_log([LogReader(path), LogReader(path)], copies["twice"])
     assert count_losses(copies["twice"]) == {name: 2 * (lost or 0) for name, lost in losses.items()}
-    write_mcap([LogReader(path, start=bus.middle)], copies["later"])
+    write_merged_log([LogReader(path, start=bus.middle)], copies["later"])
     later = count_losses(path, start=bus.middle)
     assert count_losses(copies["later"]) == shown(copies["later"], "--scan") == later
     assert all(FEWEST < (lost or 0) < (losses[name] or 0) - FEWEST for name, lost in later.items())
@@ -163,20 +163,20 @@ def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginnin
     assert {endpoint: lost for endpoint, lost in shown(path).items() if lost} == {"lost": 5000}
     assert count_losses(path, start=2000) == count_losses(path, endpoints=["e"]) == rest
     assert count_losses(path, path) == whole
-    pieces = [piece for piece, _ in write_pieces(LogReader(path), tmp_path / "pieces", 1000)]
+    pieces = [piece for piece, _ in write_time_slices(LogReader(path), tmp_path / "pieces", 1000)]
     assert [count_losses(piece) for piece in pieces] == [whole, rest, rest]
-    write_mcap([*map(LogReader, pieces)], tmp_path / "again.mcap")
-    write_mcap([LogReader(path, start=2000)], tmp_path / "later.mcap")
+    write_merged_log([*map(LogReader, pieces)], tmp_path / "again.mcap")
+    write_merged_log([LogReader(path, start=2000)], tmp_path / "later.mcap")
     assert count_losses(tmp_path / "again.mcap")["lost"] == 5000
     assert count_losses(tmp_path / "later.mcap") == rest
 
 
 def test_losses_of_an_endpoint_without_a_recorded_message_add_up_in_copies(tmp_path: Path) -> None:
     one, other = lacking(tmp_path / "a.mcap", 5000), lacking(tmp_path / "b.mcap", 70, "e")
-    write_mcap([LogReader(one), LogReader(one)], tmp_path / "twice.mcap")
+    write_merged_log([LogReader(one), LogReader(one)], tmp_path / "twice.mcap")
     assert count_losses(tmp_path / "twice.mcap")["lost"] == 10_000
     assert count_losses(other) == {"e": 0}  # there are messages with this numbering
-    write_mcap([LogReader(one), LogReader(lacking(tmp_path / "c.mcap", 70, "other"))], tmp_path / "both.mcap")
+    write_merged_log([LogReader(one), LogReader(lacking(tmp_path / "c.mcap", 70, "other"))], tmp_path / "both.mcap")
     assert count_losses(tmp_path / "both.mcap") == {"e": 0, "lost": 5000, "other": 70}
 
 

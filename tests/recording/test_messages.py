@@ -22,7 +22,7 @@ CHANNELS = [("a", 1, None, TOPIC), ("b", 2, Schema("B", "json"), MessageSource("
 
 def found(**others: Any) -> BlockMessages:
     rows: dict[str, Any] = {
-        "code": np.array([0, 1, 0], np.int32),
+        "channel_code": np.array([0, 1, 0], np.int32),
         "sequence": np.array([7, 2**32 - 1, 9]),
         "log_time": np.array([1, 2, 2**63 - 2]),
         "publish_time": np.array([0, 1, 2]),
@@ -48,15 +48,21 @@ def test_they_are_what_make_makes() -> None:
         )[0].data
         == b""
     )
-    assert not any(gc.is_tracked_dtype(one) for one in made)
+    assert not any(gc.is_tracked(one) for one in made)
 
 
 @pytest.mark.parametrize(
     ("what", "values"),
-    [("code", [2, 0, 0]), ("code", [-1, 0, 0]), ("length", [6, 0, 0]), ("length", [-1, 0, 0]), ("offset", [3, 0, 0])],
+    [
+        ("channel_code", [2, 0, 0]),
+        ("channel_code", [-1, 0, 0]),
+        ("length", [6, 0, 0]),
+        ("length", [-1, 0, 0]),
+        ("offset", [3, 0, 0]),
+    ],
 )
 def test_bytes_that_are_not_there(what: str, values: list[int]) -> None:
-    wrong = found(**{what: np.array(values, np.int32 if what == "code" else np.int64)})
+    wrong = found(**{what: np.array(values, np.int32 if what == "channel_code" else np.int64)})
     with pytest.raises(InvalidValueError):
         build_messages(wrong, 0, 1, CHANNELS)
 

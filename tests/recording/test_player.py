@@ -380,7 +380,7 @@ def test_a_forked_child_leaves_the_player_alone(prefix: str, tmp_path: Path) -> 
     path = numbered(tmp_path / "a.mcap", 4, NS // 100, "e")
     with Player(path, start_paused=True) as player:
         task = Task(player.run)
-        wait_until(lambda: player._running)
+        wait_until(lambda: player._is_running)
         assert in_fork(player.close) == 0
         player.resume()
         assert task.result().messages == 4
@@ -512,7 +512,7 @@ def test_who_asks_for_a_pause_comes_to_its_turn(tmp_path: Path, monkeypatch: Any
             count += 1
             if count == 1000:
                 asked.append(Task(player.pause))
-                wait_until(lambda: player._asking)
+                wait_until(lambda: player._waiting_callers)
 
     monkeypatch.setattr(fake, "PubSocket", Asking)
     path = write_log(tmp_path / "a.mcap", *((token, BEGIN + i, b"") for i in range(100_000)))
@@ -545,7 +545,8 @@ def test_what_does_not_fit_is_counted_and_the_rest_is_played(prefix: str, tmp_pa
     sizes = [10, 500_000, 20, 500_000, 30]
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(size)) for i, size in enumerate(sizes)))
     monkeypatch.setattr(
-        "msgq.recording.player.log_index.LogIndex._note_record_size", lambda self, *_: self._largest.update({0: 1})
+        "msgq.recording.player.log_index.LogIndex._raise_largest_payload",
+        lambda self, *_: self._largest_payloads.update({0: 1}),
     )
     sub = msgq.sub_sock("e")
     done = Player(path).run()

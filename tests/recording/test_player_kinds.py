@@ -359,7 +359,7 @@ def test_the_fake_backend_has_them_all(log: Any) -> None:
 
     quotes: Any = current_bus().records[get_prefix(), "quotes"]
     assert quotes.counts[:4].tolist() == [3, 3, 2, 2]
-    assert current_bus().channels[get_prefix(), "lidar"].messages == 10
+    assert current_bus().channels[get_prefix(), "lidar"].published_count == 10
 
 
 def test_readers_are_waited_for_where_they_must_be_in_time(log: Any) -> None:

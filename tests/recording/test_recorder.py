@@ -317,7 +317,7 @@ def test_max_total_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
 def write_payload(output: RollingWriter, number: int) -> None:
     """Append a chunk with one message of 100 kB, uncompressed."""
     chunk = ChunkBuffer(1 << 10, 100_000)
-    assert chunk.append(1, number, BEGIN + number, BEGIN + number, b"%100000d" % number)
+    assert chunk.append_message(1, number, BEGIN + number, BEGIN + number, b"%100000d" % number)
     output.write(chunk, {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}, dict)
 
 

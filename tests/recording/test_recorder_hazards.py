@@ -192,11 +192,11 @@ def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
         with msgq.pub_sock("e") as successor:
             successor.send(b"y")
             sources.rescan()
-            capture.run(chunk, 0)
+            capture.capture_messages(chunk, 0)
             pub.send(b"x")  # it has not noticed
             sources.handle_changes()
             assert len(sources.all) == 2
-            capture.run(chunk, 0)
+            capture.capture_messages(chunk, 0)
     sources.handle_changes()
     assert (len(chunk), sources.losses(), len(sources.all)) == (12, {"e": 0}, 1)
 
@@ -212,7 +212,7 @@ def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> Non
         sources.rejoin()
         pub.send(b"wanted")
         sources.rescan()
-        capture.run(chunk, 0)
+        capture.capture_messages(chunk, 0)
         assert (len(chunk), sources.losses()) == (1, {"e": 0})
 
 
@@ -295,7 +295,7 @@ def test_log_time_of_a_frame_is_the_time_of_its_receipt(camera: Any, tmp_path: P
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
     wait_until(lambda: recorder._receivers[0][0]._waiting)
-    before_fetch = recorder._capture.now()
+    before_fetch = recorder._capture.read_host_clock_ns()
     recorder.stop()
     (recorded,) = LogReader(tmp_path / "log")
     assert recorded.publish_time <= recorded.log_time < before_fetch

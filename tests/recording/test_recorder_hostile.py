@@ -108,12 +108,12 @@ def test_a_message_larger_than_any_room_is_passed_over(prefix: str) -> None:
         at = file.read(1 << 16).index((5).to_bytes(8, "little"), 4096)
     scribble(path, at, (1 << 39).to_bytes(8, "little"))
     capture, chunk = Capture(), ChunkBuffer(1 << 16, 0)
-    capture.add(open_source("channel/c", prefix, whole=True))
-    assert not capture.run(chunk, 0)
-    assert (capture.count_skipped(0), capture.needed_bytes, len(chunk)) == (1, 0, 0)
+    capture.add_source(open_source("channel/c", prefix, whole=True))
+    assert not capture.capture_messages(chunk, 0)
+    assert (capture.count_skipped_messages(0), capture.needed_bytes, len(chunk)) == (1, 0, 0)
     publisher.send(b"x")
-    capture.run(chunk, 0)
-    assert (capture.count_skipped(0), len(chunk)) == (1, 1)
+    capture.capture_messages(chunk, 0)
+    assert (capture.count_skipped_messages(0), len(chunk)) == (1, 1)
 
 
 def test_a_directory_that_cannot_be_listed(start: Any, prefix: str) -> None:

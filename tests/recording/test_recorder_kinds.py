@@ -15,7 +15,7 @@ import msgq
 from msgq import errors
 from msgq.common import naming, queue_events, shm_paths
 from msgq.recording import LogReader
-from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.merge.log_copy import write_merged_log
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.recording.repair.recover import recover
@@ -311,7 +311,7 @@ def test_segments_and_copies_have_all_that_messages_came_from(start: Any, tmp_pa
     log = LogReader(tmp_path / "log")
     assert {name: info.messages for name, info in log.endpoints.items()} == dict.fromkeys(EVERYTHING, 30)
     copy = tmp_path / "copy.mcap"
-    write_mcap([log, LogReader(tmp_path / "log")], copy)
+    write_merged_log([log, LogReader(tmp_path / "log")], copy)
     merged = LogReader(copy)
     assert {name: info.messages for name, info in merged.endpoints.items()} == dict.fromkeys(EVERYTHING, 60)
     assert {message.source for message in merged} == {message.source for message in log}

@@ -96,7 +96,7 @@ def taken(recorder: Recorder, count: int) -> None:
     """Wait until so many messages are recorded; runs that are under way end for that."""
 
     def seen() -> bool:
-        recorder._capture.interrupt()
+        recorder._capture.interrupt_capture()
         return recorder.stats().messages >= count
 
     wait_until(seen, f"{count} messages are recorded", interval=0.01)
@@ -320,7 +320,7 @@ def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
     prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class NoMore:
-        def poll(self) -> None:
+        def poll_arrivals(self) -> None:
             raise OSError(28, "No space left on device")
 
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)

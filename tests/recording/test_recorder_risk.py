@@ -19,7 +19,7 @@ from mcap.stream_reader import StreamReader
 import msgq
 from msgq import errors
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.core import RECORD_HEADER, ChunkBuffer
+from msgq.recording.mcap_io.core import MESSAGE_RECORD_HEADER_BYTES, ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.recorder import Recorder
@@ -29,7 +29,7 @@ from tests.support import LONGER, Child, Task, say, wait_until
 CHUNK_BYTES = 16 << 10
 QUEUE = 128 << 10
 SIZE = 200
-RECORD = RECORD_HEADER + SIZE
+RECORD = MESSAGE_RECORD_HEADER_BYTES + SIZE
 
 
 # ---- kills ----
@@ -98,7 +98,7 @@ def test_kill_9_costs_what_was_at_risk_and_no_more(prefix: str, tmp_path: Path, 
 
 def chunk_of(size: int) -> ChunkBuffer:
     chunk = ChunkBuffer(1024, size)
-    assert chunk.append(1, 0, 1, 1, bytes(size - RECORD_HEADER))
+    assert chunk.append_message(1, 0, 1, 1, bytes(size - MESSAGE_RECORD_HEADER_BYTES))
     return chunk
 
 
@@ -131,10 +131,10 @@ def test_a_chunk_that_is_filled_is_at_risk() -> None:
     queue = ChunkQueue(10_000, 1024, None)
     chunk = queue.next_chunk(5000)
     assert queue.at_risk_bytes == 0
-    chunk.append(1, 0, 1, 1, bytes(4000))
-    assert (queue.waiting_bytes, queue.at_risk_bytes) == (0, 4000 + RECORD_HEADER)
+    chunk.append_message(1, 0, 1, 1, bytes(4000))
+    assert (queue.waiting_bytes, queue.at_risk_bytes) == (0, 4000 + MESSAGE_RECORD_HEADER_BYTES)
     queue.put(chunk)
-    assert (queue.waiting_bytes, queue.at_risk_bytes) == (4000 + RECORD_HEADER,) * 2
+    assert (queue.waiting_bytes, queue.at_risk_bytes) == (4000 + MESSAGE_RECORD_HEADER_BYTES,) * 2
 
 
 def test_what_is_in_memory_is_at_risk_and_waits_for_nobody() -> None:
@@ -186,7 +186,7 @@ def test_chunks_are_written_uncompressed_while_the_compressor_is_behind(
         for number in range(7):  # one with the compressor, the others behind it
             pub.send(b"%1000d" % number)
             wait_until(lambda number=number: recorder.stats().messages > number)  # type: ignore[misc]
-        assert recorder.stats().at_risk_bytes == 7 * (1000 + RECORD_HEADER)
+        assert recorder.stats().at_risk_bytes == 7 * (1000 + MESSAGE_RECORD_HEADER_BYTES)
         compressing()
         wait_until(lambda: not recorder.stats().waiting_bytes)
     # When the second chunk's turn comes, five wait behind it: more than half of 10,000 bytes.

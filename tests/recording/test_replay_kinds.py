@@ -15,7 +15,7 @@ import pytest
 
 import msgq
 from msgq.recording import LogReader, Player, compare, playback_messages, replay
-from msgq.recording.player.replay import write_sent
+from msgq.recording.player.replay import write_sent_messages
 from msgq.simulation import Faults, Simulation
 from tests.command import run
 from tests.recording.all_kinds import BEGIN, MS, Log, fill_with_frames, write
@@ -85,7 +85,7 @@ def test_processes_write_the_same_log(path: Path, tmp_path: Path, faults: float)
 
 def test_what_was_sent_is_a_log_that_can_be_played(path: Path, tmp_path: Path, prefix: str) -> None:
     sent = replay(LogReader(path), all_kinds, frames)
-    write_sent(sent, tmp_path / "sent.mcap")
+    write_sent_messages(sent, tmp_path / "sent.mcap")
     log = LogReader(tmp_path / "sent.mcap")
     assert {name: info.kind for name, info in log.endpoints.items()} == {
         "channel/out": "channel",

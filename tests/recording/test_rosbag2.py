@@ -18,7 +18,7 @@ from mcap.writer import Writer
 
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader
-from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.merge.log_copy import write_merged_log
 from msgq.recording.player.log_index import LogIndex
 from msgq.recording.repair.recover import recover
 from tests.recording.logs import by_library, write_foreign
@@ -164,7 +164,7 @@ def test_payloads_are_bounded_and_damaged_ones_are_listed(tmp_path: Path) -> Non
 
 def test_copies_have_payloads_as_they_were_before(tmp_path: Path) -> None:
     """Others would need a metadata.yaml that says how to read them."""
-    write_mcap([LogReader(write_bag(tmp_path / "a.mcap", packed=True))], tmp_path / "b.mcap")
+    write_merged_log([LogReader(write_bag(tmp_path / "a.mcap", packed=True))], tmp_path / "b.mcap")
     data = [data for topic, data, _ in by_library(tmp_path / "b.mcap") if topic != "/blob"]
     assert data == [payload(n) for n in range(COUNT) if n % 3 < 2]
 
@@ -177,7 +177,7 @@ def test_a_player_knows_how_large_payloads_were_before(tmp_path: Path) -> None:
         writer.start("ros2")
         writer.add_message(writer.register_channel("/a", "cdr", 0), 1, compress(large), 1)
         writer.finish()
-    assert LogIndex(LogReader(path)).endpoints["/a"].largest >= len(large)
+    assert LogIndex(LogReader(path)).endpoints["/a"].largest_payload_bytes >= len(large)
 
 
 def test_attachments_of_a_compressed_file_can_be_read(tmp_path: Path) -> None:

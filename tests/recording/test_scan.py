@@ -26,28 +26,28 @@ def test_crc_is_zlibs() -> None:
 def filled() -> tuple[ScanColumns, bytes]:
     data = encode(*(message(i, i, 10 * i, b"x" * i) for i in range(4)))
     columns = ScanColumns(10)
-    columns.scan(data, 0, CODES, 0, 1000)
-    assert columns.rows == 4
+    columns.scan_messages(data, 0, CODES, 0, 1000)
+    assert columns.row_count == 4
     return columns, data
 
 
 def test_gathers_within_bounds_only() -> None:
     columns, data = filled()
     into, ends = np.zeros(6, np.uint8), np.zeros(4, np.int32)
-    assert columns.gather(data, 0, into, 0, ends) == 6
+    assert columns.copy_payloads(data, 0, into, 0, ends) == 6
     assert ends.tolist() == [0, 1, 3, 6]
     for wrong in (
-        lambda: columns.gather(data, 0, into[:5], 0, ends),
-        lambda: columns.gather(data, 0, into, 1, ends),
-        lambda: columns.gather(data, 0, into, 0, ends[:3]),
-        lambda: columns.gather(data, 5, into, 0, ends),
-        lambda: columns.gather(data, -1, into, 0, ends),
-        lambda: columns.gather(data[:-1], 0, into, 0, ends),
-        lambda: columns.scan(data, -1, CODES, 0, 1),
-        lambda: columns.scan(data, len(data) + 1, CODES, 0, 1),
-        lambda: columns.count(np.zeros(0, TALLY_DTYPE), 0, np.zeros(9, np.int32)),
-        lambda: columns.count(np.zeros(9, TALLY_DTYPE), 0, np.zeros(0, np.int32)),
-        lambda: columns.count(np.zeros(9, TALLY_DTYPE), 0, np.full(9, 9, np.int32)),
+        lambda: columns.copy_payloads(data, 0, into[:5], 0, ends),
+        lambda: columns.copy_payloads(data, 0, into, 1, ends),
+        lambda: columns.copy_payloads(data, 0, into, 0, ends[:3]),
+        lambda: columns.copy_payloads(data, 5, into, 0, ends),
+        lambda: columns.copy_payloads(data, -1, into, 0, ends),
+        lambda: columns.copy_payloads(data[:-1], 0, into, 0, ends),
+        lambda: columns.scan_messages(data, -1, CODES, 0, 1),
+        lambda: columns.scan_messages(data, len(data) + 1, CODES, 0, 1),
+        lambda: columns.update_tallies(np.zeros(0, TALLY_DTYPE), 0, np.zeros(9, np.int32)),
+        lambda: columns.update_tallies(np.zeros(9, TALLY_DTYPE), 0, np.zeros(0, np.int32)),
+        lambda: columns.update_tallies(np.zeros(9, TALLY_DTYPE), 0, np.full(9, 9, np.int32)),
         lambda: ScanColumns(0),
     ):
         with pytest.raises(InvalidValueError):

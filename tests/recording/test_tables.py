@@ -276,7 +276,7 @@ def test_parquet_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(parquet._ParquetFile, "finish", fail)
+    monkeypatch.setattr(parquet._ParquetFile, "merge_pieces", fail)
     with pytest.raises(RecordingError, match="No space left"):
         log.to_parquet(tmp_path / "tables")
     assert [path.name for path in tmp_path.iterdir()] == ["a.mcap"]

@@ -20,7 +20,7 @@ from msgq.recording.mcap_io import metadata_keys, origins
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD_STRUCT
-from msgq.recording.merge.log_copy import write_mcap, write_pieces
+from msgq.recording.merge.log_copy import write_merged_log, write_time_slices
 from msgq.recording.repair.recover import recover
 from tests.recording.logs import channel, chunk, message, write
 
@@ -106,12 +106,12 @@ def test_batches_and_pieces_have_them(log: Any) -> None:
 
 
 def _merged(path: Path, out: Path) -> LogReader:
-    write_mcap([LogReader(path, endpoints=["plain"]), LogReader(path, endpoints=["tracked"])], out)
+    write_merged_log([LogReader(path, endpoints=["plain"]), LogReader(path, endpoints=["tracked"])], out)
     return LogReader(out)
 
 
 def _filtered(path: Path, out: Path) -> LogReader:
-    write_mcap([LogReader(path, endpoints=["tracked"])], out, "none")
+    write_merged_log([LogReader(path, endpoints=["tracked"])], out, "none")
     return LogReader(out)
 
 
@@ -119,7 +119,7 @@ def _pieces(path: Path, out: Path) -> LogReader:
     log = LogReader(path)
     assert log.start_time is not None
     assert log.end_time is not None
-    assert len(list(write_pieces(log, out, (log.end_time - log.start_time) // 3, "zstd"))) > 1
+    assert len(list(write_time_slices(log, out, (log.end_time - log.start_time) // 3, "zstd"))) > 1
     return LogReader(out)
 
 
@@ -152,7 +152,7 @@ def test_an_invalid_record_costs_the_origins_only(tmp_path: Path) -> None:
 def test_hostile_records(tmp_path: Path) -> None:
     """Places where there is nothing, channels that are not there, sizes that are cut: only what it says is lost."""
     columns = ScanColumns(4)
-    columns.code[:], columns.sequence[:], columns.offset[:] = [0, 0, 1, 0], [7, 8, 7, 9], [131, 231, 331, 431]
+    columns.channel_code[:], columns.sequence[:], columns.offset[:] = [0, 0, 1, 0], [7, 8, 7, 9], [131, 231, 331, 431]
     rows = struct.pack("<QqQqQq", 300, 5, 100, 99, 2**64 - 1, 1)
     good = RECORD_HEAD_STRUCT.pack(origins.ORIGINS_OPCODE, 8 + len(rows)) + b"msgqorat" + rows
     assert origins.MessageOrigins(good).find_origin_times(columns, slice(0, 4)).tolist() == [99, 0, 5, 0]

@@ -13,7 +13,7 @@ from mcap.reader import make_reader
 
 from msgq.recording import LogReader, examine, recover
 from msgq.recording.mcap_io.record_structs import ExtensibleChannel, ExtensibleSchema
-from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.merge.log_copy import write_merged_log
 from tests.command import run
 from tests.recording import raw_mcap
 from tests.recording.logs import channel, chunk, write
@@ -212,7 +212,7 @@ def test_copy_bounds_unknown_records_within_chunks(tmp_path: Path) -> None:
     for number, chunks in enumerate((large, many)):
         path, copy = write(tmp_path / f"{number}.mcap", *chunks), tmp_path / f"copy{number}.mcap"
         log = LogReader(path)
-        write_mcap([log], copy, "lz4")  # so that no chunk is copied whole
+        write_merged_log([log], copy, "lz4")  # so that no chunk is copied whole
         assert copy.stat().st_size < 33 << 20
         assert ["are all that is copied" in problem.reason for problem in log.problems] == [True]
         assert LogReader(copy).messages == 2 * len(chunks)
@@ -231,7 +231,7 @@ def test_unknown_records_survive_where_chunks_begin_alike(tmp_path: Path) -> Non
     begin = [channel(1, "a"), record(RESERVED, b"one"), channel(2, "b"), record(FIRST_PRIVATE_OPCODE, b"two")]
     parts = [chunk(*begin, sent(1, i, 2 * i), sent(2, i, 2 * i + 1)) for i in range(3)]
     path = write(tmp_path / "a.mcap", *parts)
-    write_mcap([LogReader(path, endpoints=["a"])], tmp_path / "b.mcap", "none")
+    write_merged_log([LogReader(path, endpoints=["a"])], tmp_path / "b.mcap", "none")
     found = [one.body for one in records(tmp_path / "b.mcap") if one.opcode > raw_mcap.DATA_END]
     assert found == [b"one", b"two"] * 3
 
@@ -241,5 +241,5 @@ def test_damage_that_a_recovery_passed_over_is_left_out_of_copies(tmp_path: Path
     path.write_bytes(RawFile().bytes().replace(b'"n": 1', b'"n": 7', 1))
     whole = recover(path).output
     assert any(one.body.startswith(b"msgqgone") for one in records(Path(whole)))
-    write_mcap([LogReader(whole)], tmp_path / "b.mcap")
+    write_merged_log([LogReader(whole)], tmp_path / "b.mcap")
     assert all(one.opcode <= raw_mcap.DATA_END for one in records(tmp_path / "b.mcap"))

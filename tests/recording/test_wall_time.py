@@ -26,7 +26,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter, encode_channel
 from msgq.recording.mcap_io.wall_time import WallTimeConverter
-from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.merge.log_copy import write_merged_log
 from msgq.recording.reader.message import Message
 from msgq.recording.recorder import wall_clock
 from msgq.recording.recorder.recorder import Recorder
@@ -61,7 +61,7 @@ def write_segment(path: Path, ahead: int, *parts: tuple[int, int] | list[int], e
             continue
         chunk = ChunkBuffer(1 << 16, 100)
         for time in part:
-            assert chunk.append(1, sequence, time, time - 30, time.to_bytes(8, "little"), time - 50)
+            assert chunk.append_message(1, sequence, time, time - 30, time.to_bytes(8, "little"), time - 50)
             sequence += 1
         segment.write_chunk(chunk, described)
     segment.close({}) if ends else segment.close_without_summary()
@@ -135,7 +135,7 @@ def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
 
 def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10], [BEGIN + 20], ends=False)
-    (*_, (_, last)) = LogReader(path).view.blocks()
+    (*_, (_, last)) = LogReader(path).log_view.iter_wanted_blocks()
     assert times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
     whole = LogReader(path, clock="wall", span=(0, path.stat().st_size))
     assert times(whole) == [(10, 10), (20, 20), (HOUR, 0)]
@@ -270,7 +270,7 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
     for ages in ([2 * HOUR], [2 * HOUR - 1, HOUR + 1, HOUR - 1]):
         chunk = ChunkBuffer(1 << 16, 100)
         for age in ages:
-            assert chunk.append(1, 0, now - age, now - age, b"x")
+            assert chunk.append_message(1, 0, now - age, now - age, b"x")
         output.write(chunk, described, dict)
     output.close({})
     found = LogReader(tmp_path / "log", clock="wall")
@@ -296,9 +296,9 @@ def test_a_copy_keeps_what_was_noted(tmp_path: Path) -> None:
     again = write_segment(tmp_path / "log/000001.mcap", 0, [BEGIN + 20], (BEGIN + 25, 7), [BEGIN + 30])
     expected = [(10, 10), (20, 20), (37, 30), (HOUR, 0)]
     assert times(LogReader(tmp_path / "log", clock="wall")) == expected
-    write_mcap([LogReader(tmp_path / "log")], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(tmp_path / "log")], tmp_path / "copy.mcap")
     assert times(LogReader(tmp_path / "copy.mcap", clock="wall")) == expected
-    write_mcap([LogReader(again, start=BEGIN + 25)], tmp_path / "part.mcap")
+    write_merged_log([LogReader(again, start=BEGIN + 25)], tmp_path / "part.mcap")
     assert times(LogReader(tmp_path / "part.mcap", clock="wall")) == [(37, 30)]
 
 
@@ -306,7 +306,7 @@ def test_a_copy_of_several_runs_keeps_the_hosts_clocks(tmp_path: Path, monkeypat
     one = step_back(tmp_path, "one")
     monkeypatch.setitem(RUN, "run", "b" * 32)
     other = write_segment(tmp_path / "other.mcap", 7, [BEGIN + 100])
-    write_mcap([LogReader(one), LogReader(other)], tmp_path / "copy.mcap")
+    write_merged_log([LogReader(one), LogReader(other)], tmp_path / "copy.mcap")
     log = LogReader(tmp_path / "copy.mcap", clock="wall")
     assert times(log) == [(time, time) for time in (0, 10, 20, 30, 40, 100)]
     assert not log.problems
@@ -314,7 +314,7 @@ def test_a_copy_of_several_runs_keeps_the_hosts_clocks(tmp_path: Path, monkeypat
 
 def test_files_are_not_written_by_the_wall_clock(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidValueError, match="host"):
-        write_mcap([LogReader(step_back(tmp_path), clock="wall")], tmp_path / "copy.mcap")
+        write_merged_log([LogReader(step_back(tmp_path), clock="wall")], tmp_path / "copy.mcap")
 
 
 # ---- the command ----

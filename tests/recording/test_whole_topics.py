@@ -23,11 +23,11 @@ SIZE = 4096  # of the ring
 def taken(source: Source) -> tuple[int, int | None]:
     """Return how many messages a source gives, and how many it has lost."""
     capture, chunk = Capture(), ChunkBuffer(1 << 20, 1 << 10)
-    capture.add(source)
-    while capture.sources_with_new_schema():
+    capture.add_source(source)
+    while capture.list_sources_with_new_schema():
         assert source.schema is None
-        capture.describe(0)
-    capture.run(chunk, 0)
+        capture.accept_schema(0)
+    capture.capture_messages(chunk, 0)
     return len(chunk), source.lost
 
 

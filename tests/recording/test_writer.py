@@ -21,7 +21,7 @@ import msgq
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording import LogReader, Recorder, Writer
 from msgq.recording.mcap_io import log_writer, metadata_keys
-from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.merge.log_copy import write_merged_log
 from tests.support import wait_until
 
 COUNTED = {"epoch": "1", "sequence": "published"}
@@ -446,14 +446,14 @@ def test_more_channels_than_one_call_of_the_system_writes(tmp_path: Path) -> Non
     with Writer(tmp_path / "a.mcap") as writer:
         for number in range(1500):
             writer.channel(f"e{number}")
-    assert write_mcap([LogReader(tmp_path / "a.mcap")], tmp_path / "b.mcap") == 0
+    assert write_merged_log([LogReader(tmp_path / "a.mcap")], tmp_path / "b.mcap") == 0
     for name in "ab":
         found = [one for one in all_records(tmp_path / f"{name}.mcap") if isinstance(one, records.Channel)]
         assert {one.topic for one in found} == {f"e{number}" for number in range(1500)}
 
 
 def test_no_more_channels_than_mcap_can_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_writer, "CHANNEL_IDS", 10)  # of 65536
+    monkeypatch.setattr(log_writer, "CHANNEL_ID_COUNT", 10)  # of 65536
     with Writer(tmp_path / "a.mcap") as writer:
         assert [writer.channel("a") for _ in range(9)] == list(range(1, 10))
         with pytest.raises(RecordingError, match="9 channels are all"):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.errors import RecordingError
 from msgq.recording import LogReader, Recorder
-from msgq.recording.merge.log_copy import write_pieces
+from msgq.recording.merge.log_copy import write_time_slices
 from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake
@@ -61,7 +61,7 @@ def test_a_lake_counts_losses_at_the_ends_of_a_recording(
     assert count_losses(tmp_path / "copy.mcap") == losses
     log: Any = LogReader(path)
     third = (log.end_time - log.start_time) // 3 + 1
-    assert len(list(write_pieces(log, tmp_path / "pieces", third))) > 1
+    assert len(list(write_time_slices(log, tmp_path / "pieces", third))) > 1
     assert count_losses(tmp_path / "pieces") == count_losses(path)
     of_pieces = Lake(spark, tmp_path / "of_pieces")
     of_pieces.ingest([tmp_path / "pieces"])

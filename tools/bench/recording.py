@@ -28,7 +28,7 @@ from rich.table import Table
 import msgq
 from msgq.common.schema import Schema
 from msgq.recording import LogReader, Player, Recorder, Writer
-from msgq.recording.merge.log_copy import write_mcap
+from msgq.recording.merge.log_copy import write_merged_log
 from tools.bench.recording_peers import COMPRESSIONS, DEFINITION, LIBRARIES, TYPE
 from tools.bench.workspace import SHARED, remove_rings
 
@@ -181,7 +181,7 @@ def _columns(file: Path) -> int:
 
 def _time_filter(file: Path, where: Path, endpoints: list[str] | None) -> int:
     log = LogReader(file, endpoints=endpoints)
-    write_mcap([log], where / "filtered.mcap")
+    write_merged_log([log], where / "filtered.mcap")
     (where / "filtered.mcap").unlink()
     return LogReader(file).messages  # so many were looked at
 

@@ -36,8 +36,8 @@ static void learn(const char *path) {
     uint64_t size = fread(bytes, 1, sizeof bytes, file), at = MAGIC;
     fclose(file);
     add(bytes, size);
-    while (at + MQ_SCAN_RECORD_HEAD <= size) {
-        uint64_t length = mq_read_u64(bytes + at + 1), start = at + MQ_SCAN_RECORD_HEAD;
+    while (at + MQ_SCAN_RECORD_HEAD_BYTES <= size) {
+        uint64_t length = mq_read_u64(bytes + at + 1), start = at + MQ_SCAN_RECORD_HEAD_BYTES;
         if (length > size - start)
             break;
         /* a chunk: two times, its size, its CRC, the name of its compression, the size of what follows */
@@ -47,7 +47,9 @@ static void learn(const char *path) {
     }
 }
 
-static uint64_t hostile_word(void) { return fuzz_one_in(5) ? MQ_SCAN_MESSAGE_HEAD + fuzz_below(3) - 1 : fuzz_edge(64); }
+static uint64_t hostile_word(void) {
+    return fuzz_one_in(5) ? MQ_SCAN_MESSAGE_HEAD_BYTES + fuzz_below(3) - 1 : fuzz_edge(64);
+}
 
 static void mutate(slice *s) {
     uint64_t at = fuzz_below(s->size), word = hostile_word(), from = fuzz_below(s->size);
@@ -77,9 +79,9 @@ static void free_columns(mq_scan_columns *c) {
 
 /* As Columns.gather and Columns.count. */
 static void use_rows(const slice *s, const mq_scan_columns *c, int64_t first, int64_t rows) {
-    mq_tally tallies[CODES] = {0};
+    mq_channel_tally tallies[CODES] = {0};
     int32_t numberings[CODES];
-    int64_t bytes = mq_scan_payload_bytes(c, first, rows);
+    int64_t bytes = mq_scan_sum_payload_bytes(c, first, rows);
     check(bytes >= 0 && bytes <= (int64_t)s->size, "payloads larger than what they were found in");
     uint8_t *data = malloc((size_t)bytes + 1);
     int32_t *ends = malloc(sizeof *ends * (size_t)rows + 1);
@@ -107,18 +109,20 @@ static void walk(const slice *s) {
         codes[i] = (int32_t)fuzz_below(CODES + 2) - 2;
     mq_scan_filter wanted = {codes, CODES, 0, INT64_MAX, fuzz_one_in(2)};
     if (fuzz_one_in(4))
-        wanted.start = (int64_t)hostile_word();
-    for (int why = MQ_SCAN_FULL; why != MQ_SCAN_END && why != MQ_SCAN_TRUNCATED && why != MQ_SCAN_ZERO;) {
+        wanted.start_time = (int64_t)hostile_word();
+    for (int why = MQ_SCAN_COLUMNS_FULL;
+         why != MQ_SCAN_END_OF_BYTES && why != MQ_SCAN_TRUNCATED_RECORD && why != MQ_SCAN_ZERO_OPCODE;) {
         int64_t before = position, had = row;
-        why = mq_scan_messages(s->bytes, size, &wanted, &columns, rows, &position, &row);
+        why = mq_scan_chunk_messages(s->bytes, size, &wanted, &columns, rows, &position, &row);
         check(position >= before && position <= size && row >= had && row <= rows, "a scan that went astray");
-        check(why != MQ_SCAN_FULL || row == rows, "full, it says, but is not");
+        check(why != MQ_SCAN_COLUMNS_FULL || row == rows, "full, it says, but is not");
         use_rows(s, &columns, (int64_t)fuzz_below((uint64_t)row + 1), row);
-        if (why == MQ_SCAN_FULL)
+        if (why == MQ_SCAN_COLUMNS_FULL)
             row = 0;
-        if (why == MQ_SCAN_RECORD)
-            position += MQ_SCAN_RECORD_HEAD + (int64_t)mq_read_u64(s->bytes + position + 1);
-        check(why == MQ_SCAN_END || why == MQ_SCAN_TRUNCATED || why == MQ_SCAN_ZERO || position > before || had,
+        if (why == MQ_SCAN_OTHER_RECORD)
+            position += MQ_SCAN_RECORD_HEAD_BYTES + (int64_t)mq_read_u64(s->bytes + position + 1);
+        check(why == MQ_SCAN_END_OF_BYTES || why == MQ_SCAN_TRUNCATED_RECORD || why == MQ_SCAN_ZERO_OPCODE ||
+                  position > before || had,
               "a scan that stands still");
     }
     free_columns(&columns);
@@ -135,10 +139,10 @@ static void run_case(void) {
     memcpy(exact.bytes, s.bytes, s.size);
     free(s.bytes);
     walk(&exact);
-    if (mq_crc_can_fold() && exact.size >= 64) {
+    if (mq_crc_is_fold_supported() && exact.size >= 64) {
         uint8_t folded[16];
         fuzz_op = "crc";
-        mq_crc_fold(exact.bytes, (int64_t)(exact.size & ~63ull), 0, folded);
+        mq_crc_fold_bytes(exact.bytes, (int64_t)(exact.size & ~63ull), 0, folded);
     }
     free(exact.bytes);
 }

@@ -17,7 +17,7 @@ static int fuzz_eventfd(unsigned start, int flags) {
 
 static mq_meter meter;
 static mq_capture capture;
-static mq_capture_channel channels[MQ_CAPTURE_CHANNELS];
+static mq_capture_channel channels[MQ_CAPTURE_CHANNEL_IDS];
 static int watched[SUBSCRIBERS]; /* its descriptor; 0: none */
 static mq_ring_poll_state poll_states[SUBSCRIBERS];
 
@@ -27,7 +27,7 @@ static void reset_observers(void) {
     meter.stamp_offset = (int64_t)fuzz_below(3) * 8 - 8;
     if (fuzz_one_in(4))
         meter.stamp_offset = INT64_MAX - (int64_t)fuzz_below(16);
-    capture = (mq_capture){.channels = channels, .channel_count = fuzz_one_in(8) ? MQ_CAPTURE_CHANNELS - 3 : 0};
+    capture = (mq_capture){.channels = channels, .channel_count = fuzz_one_in(8) ? MQ_CAPTURE_CHANNEL_IDS - 3 : 0};
     memset(watched, 0, sizeof watched);
     mq_watcher.count = 0;
     mq_watcher.running = true;
@@ -54,43 +54,46 @@ static void measure(void) {
 /* Every entry must lead to a record that is as long as it says, the next one right behind it. */
 static void check_chunk(const mq_log_chunk *chunk) {
     uint64_t at = 0, length;
-    check(chunk->used <= chunk->room && chunk->entries_used <= chunk->entries_room, "a chunk beyond its room");
-    for (uint32_t i = 0; i < chunk->entries_used; i++) {
-        const mq_log_entry *entry = &chunk->entries[i];
-        check(entry->offset == at && at + MQ_LOG_MESSAGE_HEADER <= chunk->used, "an entry that leads nowhere");
-        memcpy(&length, chunk->bytes + at + 1, sizeof length);
-        check(length >= MQ_LOG_MESSAGE_HEADER - 9 && at + 9 + length <= chunk->used, "a record beyond the chunk");
+    check(chunk->used_bytes <= chunk->capacity_bytes && chunk->entry_count <= chunk->entry_capacity,
+          "a chunk beyond its room");
+    for (uint32_t i = 0; i < chunk->entry_count; i++) {
+        const mq_log_chunk_entry *entry = &chunk->entries[i];
+        check(entry->offset == at && at + MQ_LOG_MESSAGE_HEADER_BYTES <= chunk->used_bytes,
+              "an entry that leads nowhere");
+        memcpy(&length, chunk->buffer + at + 1, sizeof length);
+        check(length >= MQ_LOG_MESSAGE_HEADER_BYTES - 9 && at + 9 + length <= chunk->used_bytes,
+              "a record beyond the chunk");
         check(entry->channel >= 1 && entry->channel <= capture.channel_count, "a channel that is none");
         at += 9 + length;
     }
-    check(at == chunk->used, "bytes that belong to no record");
+    check(at == chunk->used_bytes, "bytes that belong to no record");
 }
 
 static void record(void) {
-    mq_tap taps[2] = {{.from = {.kind = MQ_SOURCE_RING, .ring = &subscribers[PASSIVE]}},
-                      {.from = {.kind = MQ_SOURCE_RING, .ring = &subscribers[WITHOUT_SIDE]}}};
+    mq_capture_source taps[2] = {{.source = {.kind = MQ_SOURCE_RING, .ring = &subscribers[PASSIVE]}},
+                                 {.source = {.kind = MQ_SOURCE_RING, .ring = &subscribers[WITHOUT_SIDE]}}};
     uint64_t enough = fuzz_below(4096), largest = fuzz_one_in(4) ? fuzz_below(64) : fuzz_data_bytes / 3;
     fuzz_op = "record";
     if (!joined[PASSIVE] || !joined[WITHOUT_SIDE])
         return;
-    mq_log_chunk chunk = {.room = enough + largest + MQ_LOG_MESSAGE_HEADER, .enough = enough};
-    chunk.entries_room = (uint32_t)(enough / 48 + 1);
-    chunk.bytes = malloc(chunk.room);
-    chunk.entries = malloc(chunk.entries_room * sizeof *chunk.entries);
+    mq_log_chunk chunk = {.capacity_bytes = enough + largest + MQ_LOG_MESSAGE_HEADER_BYTES, .target_bytes = enough};
+    chunk.entry_capacity = (uint32_t)(enough / 48 + 1);
+    chunk.buffer = malloc(chunk.capacity_bytes);
+    chunk.entries = malloc(chunk.entry_capacity * sizeof *chunk.entries);
     for (int i = 0; i < 2; i++)
         taps[i].publish_offset = fuzz_one_in(2) ? -1 : (int64_t)(fuzz_one_in(4) ? INT64_MAX : fuzz_below(64));
-    capture.taps = taps;
-    capture.tap_count = 2;
-    if (mq_capture_run(&capture, &chunk, mq_monotonic_ns()) == MQ_CAPTURE_CORRUPT)
-        mq_ring_subscriber_recover_from_lap(taps[capture.stuck].from.ring);
+    capture.sources = taps;
+    capture.source_count = 2;
+    if (mq_capture_run(&capture, &chunk, mq_monotonic_ns()) == MQ_CAPTURE_CORRUPT_SOURCE)
+        mq_ring_subscriber_recover_from_lap(taps[capture.stopped_source].source.ring);
     uint64_t size = fuzz_below(64);
-    mq_log_chunk_append(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
+    mq_log_chunk_append_message(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
     capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
     check_chunk(&chunk);
-    free(chunk.bytes);
+    free(chunk.buffer);
     free(chunk.entries);
     for (int i = 0; i < 2; i++)
-        free(taps[i].channels);
+        free(taps[i].part_channels);
 }
 
 /* ---- event loops ---- */

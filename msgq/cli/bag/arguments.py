@@ -153,7 +153,9 @@ def require_endpoints_after(
 @contextmanager
 def show_read_progress(*opened: LogReader) -> Iterator[None]:
     """Show on a terminal how much of logs was read."""
-    with show_byte_progress(sum(block.stored_bytes for log in opened for _, block in log.view.blocks())) as advance:
+    with show_byte_progress(
+        sum(block.stored_bytes for log in opened for _, block in log.log_view.iter_wanted_blocks())
+    ) as advance:
         for file in (file for log in opened for file in log.files):
             file.on_bytes_read = advance
         yield

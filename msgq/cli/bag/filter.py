@@ -17,11 +17,11 @@ from msgq.cli.common import options
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any) -> None:
     """Write some of the messages of LOGS, which are one log together, into another file."""
-    from msgq.recording.merge.log_copy import write_mcap
+    from msgq.recording.merge.log_copy import write_merged_log
 
     log = arguments.open_log(logs, **chosen)
     with arguments.show_read_progress(log):
-        count = write_mcap([log], output, compression)
+        count = write_merged_log([log], output, compression)
     arguments.print_log_problems(log)
     arguments.print_written_log(output, count, as_json)
     arguments.require_endpoints_found(log, **chosen)

@@ -64,7 +64,9 @@ def _list_endpoint_infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
         | {"endpoint": name, "messages": count, "schema": channels[name].schema, "kind": channels[name].source.kind}
         for name, count in (log.counts or {}).items()
     }
-    for name, info in EndpointTotals(log.view).infos().items():  # endpoints whose messages were all lost
+    for name, info in (
+        EndpointTotals(log.log_view).build_endpoint_infos().items()
+    ):  # endpoints whose messages were all lost
         by_name.setdefault(name, {field: getattr(info, field) for field in names})
     return [by_name[name] for name in sorted(by_name)]
 

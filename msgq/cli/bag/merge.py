@@ -19,11 +19,11 @@ def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_c
 
     Epochs are numbered anew, so that a gap in the sequence of an endpoint still is a loss.
     """
-    from msgq.recording.merge.log_copy import write_mcap
+    from msgq.recording.merge.log_copy import write_merged_log
 
     opened = [arguments.open_log([path], max_chunk_bytes=max_chunk_bytes) for path in logs]
     with arguments.show_read_progress(*opened):
-        count = write_mcap(opened, output, compression)
+        count = write_merged_log(opened, output, compression)
     for log in opened:
         arguments.print_log_problems(log)
     arguments.print_written_log(output, count, as_json)

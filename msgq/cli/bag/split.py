@@ -24,10 +24,10 @@ def command(
     The pieces are segments in a new directory, which can be read as one log again. For one piece from here to there
     see `msgq bag filter`.
     """
-    from msgq.recording.merge.log_copy import write_pieces
+    from msgq.recording.merge.log_copy import write_time_slices
 
     log = arguments.open_log(logs, max_chunk_bytes=max_chunk_bytes)
     with arguments.show_read_progress(log):
-        for path, count in write_pieces(log, output, round(every * NS_PER_S), compression):
+        for path, count in write_time_slices(log, output, round(every * NS_PER_S), compression):
             arguments.print_written_log(path, count, as_json)
     arguments.print_log_problems(log)

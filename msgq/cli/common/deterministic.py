@@ -14,7 +14,7 @@ from msgq.cli.common import comparisons
 from msgq.common.selection import SelectedEndpoints
 from msgq.recording import LogReader, compare
 from msgq.recording.player.remapping import NameMapping
-from msgq.recording.player.replay import Replay, write_sent
+from msgq.recording.player.replay import Replay, write_sent_messages
 from msgq.simulation import SentMessage
 
 
@@ -39,11 +39,13 @@ def play_deterministic(
     replay = Replay(log, time_source, remap)
 
     def run() -> list[SentMessage]:
-        return replay.run(*functions, seed=seed, faults=None, idle_timeout=idle_timeout, max_runtime=max_runtime)
+        return replay.run_programs(
+            *functions, seed=seed, faults=None, idle_timeout=idle_timeout, max_runtime=max_runtime
+        )
 
     sent = run()
     if output is not None:
-        write_sent(sent, output)
+        write_sent_messages(sent, output)
     logs = []
     if reference:
         wanted = LogReader(*reference, endpoints=compare_endpoints or None, exclude=replay.endpoints)

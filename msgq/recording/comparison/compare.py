@@ -16,7 +16,7 @@ from msgq.common.units import NS_PER_S
 from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.errors import RecordingError
 from msgq.kinds import find_kind, get_kind
-from msgq.recording.comparison.value_diff import Tolerance, find_difference
+from msgq.recording.comparison.value_diff import Tolerance, find_value_difference
 from msgq.recording.log_reader import LogReader
 from msgq.recording.reader.message import Message
 from msgq.simulation import SentMessage, Simulation
@@ -24,7 +24,7 @@ from msgq.simulation import SentMessage, Simulation
 __all__ = ["Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"]
 
 _EXACT_TOLERANCE = Tolerance()
-_WAITING_BYTES_MAX = 1 << 30  # of messages without a partner so far
+_UNMATCHED_BYTES_MAX = 1 << 30  # of messages without a partner so far
 _MESSAGE_OVERHEAD_BYTES = 200  # of Python, for each
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
@@ -136,28 +136,28 @@ def compare(
     """
     comparator = _RunComparator(tolerances, time_tolerance)
     only = SelectedEndpoints(endpoints)
-    sides = [_iter_messages(a, only), _iter_messages(b, only)]
+    sides = [_iter_compared_messages(a, only), _iter_compared_messages(b, only)]
     over = [False, False]
     while not all(over):
         for side in (0, 1):
             item = next(sides[side], None)
             over[side] = item is None
             if item is not None:
-                comparator.add(side, item, alone=over[1 - side])
-    return comparator.build_result()
+                comparator.compare_next_message(side, item, alone=over[1 - side])
+    return comparator.build_comparison()
 
 
 class _ComparedMessage(NamedTuple):
-    """A message. `extra` is what else must be the same, by name: a board's key, a priority."""
+    """A message. `extra_field` is what else must be the same, by name: a board's key, a priority."""
 
     endpoint: str
     time_ns: int
     data: bytes
     schema: Schema | None
-    extra: tuple[str, Any] = ("", None)
+    extra_field: tuple[str, Any] = ("", None)
 
 
-def _iter_messages(outputs: ComparedOutputs, only: SelectedEndpoints) -> Iterator[_ComparedMessage]:
+def _iter_compared_messages(outputs: ComparedOutputs, only: SelectedEndpoints) -> Iterator[_ComparedMessage]:
     if isinstance(outputs, Simulation):
         outputs = [message for message in outputs.sent_messages if message.node != "play"]
     elif isinstance(outputs, (str, PathLike)):
@@ -197,14 +197,16 @@ def _convert_log_message(message: Message) -> _ComparedMessage | None:
 
 
 @dataclass(slots=True)
-class _EndpointState:
+class _EndpointComparisonState:
     """An endpoint in the middle of a comparison: what one side has, and the other not yet."""
 
-    counts: list[int] = field(default_factory=lambda: [0, 0])
-    pending: tuple[deque[_ComparedMessage], deque[_ComparedMessage]] = field(default_factory=lambda: (deque(), deque()))
+    message_counts: list[int] = field(default_factory=lambda: [0, 0])
+    unmatched_messages: tuple[deque[_ComparedMessage], deque[_ComparedMessage]] = field(
+        default_factory=lambda: (deque(), deque())
+    )
     schema: Schema | None = None
-    different: int = 0
-    first: Difference | None = None
+    difference_count: int = 0
+    first_difference: Difference | None = None
 
 
 class _RunComparator:
@@ -212,61 +214,67 @@ class _RunComparator:
         self._tolerances = {
             key: value if isinstance(value, Tolerance) else Tolerance(value) for key, value in tolerances.items()
         }
-        self._time_ns = None if time_tolerance is None else time_tolerance * NS_PER_S
-        self._begins: list[int | None] = [None, None]
-        self._channels: dict[str, _EndpointState] = {}
+        self._time_tolerance_ns = None if time_tolerance is None else time_tolerance * NS_PER_S
+        self._start_times_ns: list[int | None] = [None, None]
+        self._endpoint_states: dict[str, _EndpointComparisonState] = {}
         self._payload_decoder = PayloadDecoder()
-        self._waiting_bytes = 0
+        self._unmatched_bytes = 0
 
-    def add(self, side: int, item: _ComparedMessage, alone: bool) -> None:
+    def compare_next_message(self, side: int, item: _ComparedMessage, alone: bool) -> None:
         """Take the next message of a side, and compare it if the other side, which may be over, has had its partner."""
-        channel = self._channels.setdefault(item.endpoint, _EndpointState())
-        if self._begins[side] is None:
-            self._begins[side] = item.time_ns
+        channel = self._endpoint_states.setdefault(item.endpoint, _EndpointComparisonState())
+        if self._start_times_ns[side] is None:
+            self._start_times_ns[side] = item.time_ns
         channel.schema = item.schema or channel.schema
-        other = channel.pending[1 - side]
-        channel.counts[side] += 1
+        other = channel.unmatched_messages[1 - side]
+        channel.message_counts[side] += 1
         if not other:
-            if not (alone and channel.pending[side]):  # the first one is to be shown, nobody will ask for the rest
-                channel.pending[side].append(item)
-                self._count_pending(item, 1)
+            if not (
+                alone and channel.unmatched_messages[side]
+            ):  # the first one is to be shown, nobody will ask for the rest
+                channel.unmatched_messages[side].append(item)
+                self._count_unmatched_bytes(item, 1)
             return
-        self._count_pending(other[0], -1)
+        self._count_unmatched_bytes(other[0], -1)
         a, b = (item, other.popleft()) if side == 0 else (other.popleft(), item)
-        difference = self._find_difference(a, b, channel.schema)
+        difference = self._find_message_difference(a, b, channel.schema)
         if difference is not None:
-            channel.different += 1
-            if channel.first is None:
-                index = min(channel.counts) - 1
-                channel.first = Difference(item.endpoint, index, difference[0], a.time_ns, b.time_ns, *difference[1:])
+            channel.difference_count += 1
+            if channel.first_difference is None:
+                index = min(channel.message_counts) - 1
+                channel.first_difference = Difference(
+                    item.endpoint, index, difference[0], a.time_ns, b.time_ns, *difference[1:]
+                )
 
-    def _count_pending(self, item: _ComparedMessage, sign: int) -> None:
+    def _count_unmatched_bytes(self, item: _ComparedMessage, sign: int) -> None:
         """Count what waits."""
-        self._waiting_bytes += sign * (len(item.data) + _MESSAGE_OVERHEAD_BYTES)
-        if self._waiting_bytes > _WAITING_BYTES_MAX:
+        self._unmatched_bytes += sign * (len(item.data) + _MESSAGE_OVERHEAD_BYTES)
+        if self._unmatched_bytes > _UNMATCHED_BYTES_MAX:
             text = "more than 1 GiB of messages wait for those of the other side; compare fewer endpoints, or less time"
             raise RecordingError(text, item.endpoint)
 
-    def _find_difference(
+    def _find_message_difference(
         self, a: _ComparedMessage, b: _ComparedMessage, schema: Schema | None
     ) -> tuple[str, Any, Any] | None:
-        begin_a, begin_b = self._begins
-        if self._time_ns is not None and begin_a is not None and begin_b is not None:
+        begin_a, begin_b = self._start_times_ns
+        if self._time_tolerance_ns is not None and begin_a is not None and begin_b is not None:
             times = a.time_ns - begin_a, b.time_ns - begin_b
-            if abs(times[0] - times[1]) > self._time_ns:
+            if abs(times[0] - times[1]) > self._time_tolerance_ns:
                 return (".time", *times)
-        if a.extra != b.extra:
-            return f".{a.extra[0]}", a.extra[1], b.extra[1]
+        if a.extra_field != b.extra_field:
+            return f".{a.extra_field[0]}", a.extra_field[1], b.extra_field[1]
         if a.data == b.data:
             return None
         value_a, value_b = self._decode_value(a, schema), self._decode_value(b, schema)
         if not isinstance(value_a, (bytes, Undecoded)) and not isinstance(value_b, (bytes, Undecoded)):
             try:
-                return find_difference(value_a, value_b, lambda path: self._find_tolerance(a.endpoint, path))
+                return find_value_difference(
+                    value_a, value_b, lambda path: self._find_field_tolerance(a.endpoint, path)
+                )
             except Exception as error:  # what somebody sent may be any object of any library; their bytes differ
                 why = f"it cannot be compared: {error or type(error).__name__}"
                 value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
-        if math.isinf(self._find_tolerance(a.endpoint, "").absolute):
+        if math.isinf(self._find_field_tolerance(a.endpoint, "").absolute):
             return None
         shown_a = value_a if isinstance(value_a, Undecoded) else a.data
         return "", shown_a, value_b if isinstance(value_b, Undecoded) else b.data
@@ -274,7 +282,7 @@ class _RunComparator:
     def _decode_value(self, item: _ComparedMessage, schema: Schema | None) -> Any:
         return self._payload_decoder.decode_payload(item.schema or schema, item.data)
 
-    def _find_tolerance(self, endpoint: str, path: str) -> Tolerance:
+    def _find_field_tolerance(self, endpoint: str, path: str) -> Tolerance:
         """Return the most precise one for a field."""
         for name in (endpoint, "*"):
             inner = path
@@ -286,28 +294,30 @@ class _RunComparator:
                 return tolerance
         return _EXACT_TOLERANCE
 
-    def build_result(self) -> Comparison:
+    def build_comparison(self) -> Comparison:
         """Count what has no partner as well."""
         firsts = []
-        for endpoint, channel in self._channels.items():
+        for endpoint, channel in self._endpoint_states.items():
             for side in (0, 1):
-                if channel.first is None and channel.pending[side]:
-                    item = channel.pending[side][0]
+                if channel.first_difference is None and channel.unmatched_messages[side]:
+                    item = channel.unmatched_messages[side][0]
                     alone = (item.time_ns, None, self._decode_value(item, channel.schema), None)
                     ends = alone if side == 0 else (alone[1], alone[0], alone[3], alone[2])
-                    channel.first = Difference(endpoint, min(channel.counts), "", *ends)
-            if channel.first is not None:
-                firsts.append(channel.first)
+                    channel.first_difference = Difference(endpoint, min(channel.message_counts), "", *ends)
+            if channel.first_difference is not None:
+                firsts.append(channel.first_difference)
         tallies = {
-            name: EndpointComparison(channel.counts[0], channel.counts[1], channel.different)
-            for name, channel in sorted(self._channels.items())
+            name: EndpointComparison(channel.message_counts[0], channel.message_counts[1], channel.difference_count)
+            for name, channel in sorted(self._endpoint_states.items())
         }
         return Comparison(tallies, min(firsts, key=self._compute_time_in_run, default=None))
 
     def _compute_time_in_run(self, difference: Difference) -> int:
         """Return when in its run a difference is."""
         time_ns, begin = (
-            (difference.time_b, self._begins[1]) if difference.time_a is None else (difference.time_a, self._begins[0])
+            (difference.time_b, self._start_times_ns[1])
+            if difference.time_a is None
+            else (difference.time_a, self._start_times_ns[0])
         )
         return (time_ns or 0) - (begin or 0)
 

@@ -23,7 +23,7 @@ class Tolerance:
         if not (self.absolute >= 0 and self.relative >= 0):
             raise InvalidValueError(f"a tolerance of {self.absolute}, {self.relative} is not possible; give 0 or more")
 
-    def allows(self, a: float, b: float) -> bool:
+    def is_close_enough(self, a: float, b: float) -> bool:
         """Whether two numbers are as good as equal; NaN equals NaN."""
         if a == b or (a != a and b != b) or math.isinf(self.absolute):
             return True
@@ -34,7 +34,7 @@ class Tolerance:
             return False
 
 
-FindTolerance = Callable[[str], Tolerance]
+ToleranceLookup = Callable[[str], Tolerance]
 #: Path, and what is there on both sides.
 ValuePair = tuple[str, Any, Any]
 
@@ -47,7 +47,7 @@ class _MissingValue:
 _MISSING_VALUE = _MissingValue()
 
 
-def find_difference(a: Any, b: Any, tolerances: FindTolerance, path: str = "") -> ValuePair | None:
+def find_value_difference(a: Any, b: Any, tolerances: ToleranceLookup, path: str = "") -> ValuePair | None:
     """Return the first place where two values differ; None: nowhere.
 
     Parameters
@@ -55,41 +55,45 @@ def find_difference(a: Any, b: Any, tolerances: FindTolerance, path: str = "") -
     a, b : what a decoder returns.
     tolerances : gives that of a path as "pose.x", "ranges[3]"; where it is infinite anything goes.
     """
-    a, b = _to_plain_value(a), _to_plain_value(b)
+    a, b = _convert_to_plain_value(a), _convert_to_plain_value(b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return _find_first(_iter_members(a, b, {**a, **b}, path), tolerances)
+        return _find_first_difference(_iter_member_pairs(a, b, {**a, **b}, path), tolerances)
     if hasattr(a, "DESCRIPTOR") and type(a) is type(b):  # of protobuf; a field that is not set has its default
         names = [field.name for field, _ in (*a.ListFields(), *b.ListFields())]
         a, b = ({name: getattr(message, name) for name in names} for message in (a, b))
-        return _find_first(_iter_members(a, b, names, path), tolerances)
+        return _find_first_difference(_iter_member_pairs(a, b, names, path), tolerances)
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return _find_first(((f"{path}[{i}]", *pair) for i, pair in enumerate(zip(a, b, strict=True))), tolerances)
+        return _find_first_difference(
+            ((f"{path}[{i}]", *pair) for i, pair in enumerate(zip(a, b, strict=True))), tolerances
+        )
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.dtype == b.dtype:
-        return _find_first(_iter_elements(a, b, path), tolerances)
+        return _find_first_difference(_iter_unequal_elements(a, b, path), tolerances)
     if _is_number(a) and _is_number(b):
-        return None if tolerances(path).allows(a, b) else (path, a, b)
+        return None if tolerances(path).is_close_enough(a, b) else (path, a, b)
     if type(a) is type(b) and not isinstance(a, np.ndarray) and a == b:
         return None
     return None if math.isinf(tolerances(path).absolute) else (path, a, b)
 
 
-def _find_first(places: Iterable[ValuePair], tolerances: FindTolerance) -> ValuePair | None:
-    differences = (find_difference(a, b, tolerances, path) for path, a, b in places)
+def _find_first_difference(places: Iterable[ValuePair], tolerances: ToleranceLookup) -> ValuePair | None:
+    differences = (find_value_difference(a, b, tolerances, path) for path, a, b in places)
     return next((place for place in differences if place is not None), None)
 
 
-def _iter_members(a: Mapping[Any, Any], b: Mapping[Any, Any], names: Iterable[Any], path: str) -> Iterable[ValuePair]:
+def _iter_member_pairs(
+    a: Mapping[Any, Any], b: Mapping[Any, Any], names: Iterable[Any], path: str
+) -> Iterable[ValuePair]:
     for name in names:
         yield f"{path}.{name}" if path else str(name), a.get(name, _MISSING_VALUE), b.get(name, _MISSING_VALUE)
 
 
-def _iter_elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: str) -> Iterable[ValuePair]:
+def _iter_unequal_elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: str) -> Iterable[ValuePair]:
     """Give the elements that are not equal; NaN equals NaN."""
     for index in np.argwhere((a != b) & ~((a != a) & (b != b))).tolist():
         yield f"{path}[{','.join(map(str, index))}]", a[tuple(index)], b[tuple(index)]
 
 
-def _to_plain_value(value: Any) -> Any:
+def _convert_to_plain_value(value: Any) -> Any:
     """Return Python's own kind of value, except for arrays and protobuf messages."""
     if isinstance(value, np.void) and value.dtype.names:
         return {name: value[name] for name in value.dtype.names}

@@ -20,24 +20,24 @@ from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.errors import RecordingError
 from msgq.kinds import all_kinds
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.reader.arrow_batches import read_batches
+from msgq.recording.reader.arrow_batches import read_arrow_batches
 from msgq.recording.reader.log_view import LogView
 
 _BATCH_ROWS = 65536
 _BATCH_BYTES = 16 << 20  # of payloads that are decoded at once
-_NUMBER_COLUMNS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
-_SOURCE_COLUMNS = ("publisher", "key")  # of what is no topic
-_ELEMENT_COLUMN = "element_index"
+_INTEGER_COLUMNS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
+_MESSAGE_SOURCE_COLUMNS = ("publisher", "key")  # of what is no topic
+_ELEMENT_INDEX_COLUMN = "element_index"
 #: What could not be decoded.
-UNDECODED_SCHEMA = pa.schema(
+UNDECODED_ARROW_SCHEMA = pa.schema(
     [
         ("endpoint", pa.string()),
-        *((name, pa.int64()) for name in _NUMBER_COLUMNS[:-1]),
+        *((name, pa.int64()) for name in _INTEGER_COLUMNS[:-1]),
         ("reason", pa.string()),
         ("data", pa.binary()),
     ]
 )
-_Rows = np.ndarray[Any, Any]
+_RowIndexArray = np.ndarray[Any, Any]
 
 
 class DecodedBatch(NamedTuple):
@@ -62,18 +62,20 @@ class _SchemaValues(NamedTuple):
     """Values of one schema. places : of each one, the row of its message."""
 
     schema: Schema | None
-    places: _Rows
-    values: DecodedValues
+    message_rows: _RowIndexArray
+    decoded_values: DecodedValues
 
 
-def decode_batches(view: LogView, rows: int = _BATCH_ROWS) -> Iterator[tuple[str, DecodedBatch]]:
+def decode_message_batches(view: LogView, rows: int = _BATCH_ROWS) -> Iterator[tuple[str, DecodedBatch]]:
     """Give what becomes of the messages of all endpoints that are wanted, of each one apart; memory is bounded.
 
     rows : messages that are decoded at once, at most; large payloads make it fewer.
     """
     decoder = ColumnDecoder()
-    for batch in read_batches(view, ["channel", "data", *_NUMBER_COLUMNS, *_SOURCE_COLUMNS], rows, _BATCH_BYTES):
-        endpoints, of_code = view.endpoint_codes()
+    for batch in read_arrow_batches(
+        view, ["channel", "data", *_INTEGER_COLUMNS, *_MESSAGE_SOURCE_COLUMNS], rows, _BATCH_BYTES
+    ):
+        endpoints, of_code = view.map_codes_to_endpoints()
         of_row = of_code[batch.column("channel").to_numpy()]
         for number in np.unique(of_row).tolist():
             endpoint_batch = batch if (of_row == number).all() else batch.filter(pa.array(of_row == number))
@@ -94,40 +96,40 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
                 _SchemaValues(schema, places if values.message_rows is None else places[values.message_rows], values)
             )
     kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
-    fields = () if kinds <= {kind.name for kind in all_kinds() if not kind.names_senders} else _SOURCE_COLUMNS
-    return _merge_values(_build_message_columns(batch, fields), decoded, endpoint)
+    fields = () if kinds <= {kind.name for kind in all_kinds() if not kind.names_senders} else _MESSAGE_SOURCE_COLUMNS
+    return _merge_decoded_values(_build_message_columns(batch, fields), decoded, endpoint)
 
 
 def _build_message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
     """Return what there is of each message."""
-    columns = {name: batch.column(name) for name in _NUMBER_COLUMNS[:-1]}
+    columns = {name: batch.column(name) for name in _INTEGER_COLUMNS[:-1]}
     origin = batch.column("origin_time").to_numpy()
     columns["origin_time"] = pa.array(origin, mask=origin == 0)
     columns |= {name: batch.column(name).cast(pa.string()) for name in sources}
     return pa.table(columns)
 
 
-def _merge_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
+def _merge_decoded_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
     """Return what was found of a batch, in the order of its messages."""
-    pieces, places, aside = [], [], [UNDECODED_SCHEMA.empty_table()]
+    pieces, places, aside = [], [], [UNDECODED_ARROW_SCHEMA.empty_table()]
     for part in decoded:
-        reason, data = part.values.failure_reasons, part.values.failed_payloads
-        good = np.ones(len(part.places), np.bool_) if reason is None else np.asarray(reason.is_null())
-        pieces.append(_build_rows(about, part, good))
-        places.append(part.places[good])
+        reason, data = part.decoded_values.failure_reasons, part.decoded_values.failed_payloads
+        good = np.ones(len(part.message_rows), np.bool_) if reason is None else np.asarray(reason.is_null())
+        pieces.append(_build_decoded_rows(about, part, good))
+        places.append(part.message_rows[good])
         if reason is not None and data is not None and not good.all():
-            bad = about.take(pa.array(part.places[~good]))
-            columns = {name: bad.column(name) for name in _NUMBER_COLUMNS[:-1]}
+            bad = about.take(pa.array(part.message_rows[~good]))
+            columns = {name: bad.column(name) for name in _INTEGER_COLUMNS[:-1]}
             columns |= {"reason": reason.filter(pa.array(~good)), "data": data.filter(pa.array(~good))}
             columns["endpoint"] = pa.array([endpoint] * bad.num_rows, pa.string())
-            aside.append(pa.table(columns).select(UNDECODED_SCHEMA.names).cast(UNDECODED_SCHEMA))
-    rows, order = merge_tables(pieces), np.concatenate(places)
+            aside.append(pa.table(columns).select(UNDECODED_ARROW_SCHEMA.names).cast(UNDECODED_ARROW_SCHEMA))
+    rows, order = merge_arrow_tables(pieces), np.concatenate(places)
     if (order[1:] < order[:-1]).any():
         rows = rows.take(pa.array(np.argsort(order, kind="stable")))
     return DecodedBatch(rows, pa.concat_tables(aside), about.num_rows)
 
 
-def _build_rows(about: pa.Table, decoded: _SchemaValues, good: _Rows) -> pa.Table:
+def _build_decoded_rows(about: pa.Table, decoded: _SchemaValues, good: _RowIndexArray) -> pa.Table:
     """Return what was decoded, beside what there is of its messages."""
     schema, places, values = decoded
     is_whole = good.all() and len(places) == about.num_rows and values.message_rows is None
@@ -136,13 +138,13 @@ def _build_rows(about: pa.Table, decoded: _SchemaValues, good: _Rows) -> pa.Tabl
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     if schema is not None and schema.encoding == "struct":
         element = np.zeros(len(value), np.int32) if values.element_indexes is None else values.element_indexes[good]
-        columns[_ELEMENT_COLUMN] = pa.array(element, pa.int32())
+        columns[_ELEMENT_INDEX_COLUMN] = pa.array(element, pa.int32())
     is_known = schema is not None and schema.encoding
     names = list_value_column_names(value.type, columns) if is_known else ["data"]
     return pa.table(columns | dict(zip(names, split_value_columns(value), strict=True)))
 
 
-def merge_tables(pieces: Sequence[pa.Table]) -> pa.Table:
+def merge_arrow_tables(pieces: Sequence[pa.Table]) -> pa.Table:
     """Return all rows with the columns of all, each of the type that has all its values."""
     columns = reduce(find_common_columns, (piece.schema for piece in pieces))
     return pa.concat_tables([cast_table_columns(piece, columns) for piece in pieces])
@@ -152,29 +154,29 @@ class UndecodedReporter:
     """Counts what is not decoded, and says it once, as a problem of a log."""
 
     def __init__(self, view: LogView) -> None:
-        self._view = view
-        self._found: dict[str, tuple[int, str]] = {}
+        self._log_view = view
+        self._undecoded_counts: dict[str, tuple[int, str]] = {}
 
-    def add(self, endpoint: str, undecoded: pa.Table) -> None:
+    def count_undecoded(self, endpoint: str, undecoded: pa.Table) -> None:
         """Count messages."""
         if undecoded.num_rows:
-            count, reason = self._found.get(endpoint, (0, undecoded.column("reason")[0].as_py()))
-            self._found[endpoint] = (count + undecoded.num_rows, reason)
+            count, reason = self._undecoded_counts.get(endpoint, (0, undecoded.column("reason")[0].as_py()))
+            self._undecoded_counts[endpoint] = (count + undecoded.num_rows, reason)
 
-    def report(self, where: str) -> None:
+    def report_undecoded(self, where: str) -> None:
         """Note what was counted. where : what becomes of them."""
-        for endpoint, (count, reason) in self._found.items():
+        for endpoint, (count, reason) in self._undecoded_counts.items():
             text = f"{count} messages of {endpoint!r} could not be decoded and {where}; the first one: {reason}"
-            self._view.report(Problem(str(self._view.files[0].path), 0, text))
+            self._log_view.report_problem(Problem(str(self._log_view.files[0].path), 0, text))
 
 
-def read_table(view: LogView, endpoint: str) -> pa.Table:
+def read_endpoint_table(view: LogView, endpoint: str) -> pa.Table:
     """See LogReader.to_arrow."""
     pieces, aside = [], UndecodedReporter(view)
-    for _, batch in decode_batches(view.select_endpoint(endpoint)):
+    for _, batch in decode_message_batches(view.select_endpoint(endpoint)):
         pieces.append(batch.rows)
-        aside.add(endpoint, batch.undecoded)
+        aside.count_undecoded(endpoint, batch.undecoded)
     if not pieces:
         raise RecordingError("the log has no messages of it", endpoint)
-    aside.report("are left out")
-    return merge_tables(pieces)
+    aside.report_undecoded("are left out")
+    return merge_arrow_tables(pieces)

@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.errors import RecordingError
-from msgq.recording.export.decoded_tables import UndecodedReporter, decode_batches, merge_tables
+from msgq.recording.export.decoded_tables import UndecodedReporter, decode_message_batches, merge_arrow_tables
 from msgq.recording.mcap_io.recording_files import make_safe_file_name
 from msgq.recording.reader.log_view import LogView
 
 PARQUET_SUFFIX = ".parquet"
-_UNDECODED_NAME = "_undecoded"  # which is the name of no endpoint
+_UNDECODED_FILE_NAME = "_undecoded"  # which is the name of no endpoint
 _ROW_GROUP_ROWS = 1 << 16  # of a row group
 _ROW_GROUP_BYTES = 16 << 20
-_WAITING_BYTES = 256 << 20  # of rows of all endpoints that wait to be enough
+_BUFFERED_BYTES_MAX = 256 << 20  # of rows of all endpoints that wait to be enough
 _OPEN_FILES_MAX = 200  # files at a time
 
 
@@ -38,19 +38,19 @@ def write_parquet(view: LogView, output: Path) -> int:
     """See LogReader.to_parquet. Files are named by `make_safe_file_name`."""
     is_file = output.suffix == PARQUET_SUFFIX
     counter = output.with_suffix(f".undecoded{PARQUET_SUFFIX}")
-    with _working_directory(output, *([counter] if is_file else [])) as directory:
+    with _make_working_directory(output, *([counter] if is_file else [])) as directory:
         tables = _ParquetDirectory(directory)
-        count = _write_messages(tables, view, is_file)
-        tables.finish()
+        count = _write_decoded_messages(tables, view, is_file)
+        tables.finish_files()
         if not is_file:
             directory.rename(output)
         for path in directory.glob(f"*{PARQUET_SUFFIX}"):
-            os.link(path, counter if path.stem == _UNDECODED_NAME else output)
+            os.link(path, counter if path.stem == _UNDECODED_FILE_NAME else output)
     return count
 
 
 @contextmanager
-def _working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
+def _make_working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
     """Give a directory beside the output, of which nothing is left. outputs : paths that must not exist either."""
     directory = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
@@ -65,22 +65,22 @@ def _working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _write_messages(tables: _ParquetDirectory, view: LogView, is_one: bool) -> int:
+def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bool) -> int:
     """Write all messages; return how many. is_one : there may be only one endpoint."""
     count, counter, known = 0, UndecodedReporter(view), ""
-    for endpoint, batch in decode_batches(view):
+    for endpoint, batch in decode_message_batches(view):
         if is_one and known not in ("", endpoint):
             text = "choose one (--endpoint), or give a directory: a name without .parquet"
             raise RecordingError(f"a Parquet file has one endpoint, and there are {known!r} and {endpoint!r}; {text}")
         known = endpoint
-        tables.add(make_safe_file_name(endpoint), batch.rows)
+        tables.add_rows(make_safe_file_name(endpoint), batch.rows)
         if batch.undecoded.num_rows:
-            tables.add(_UNDECODED_NAME, batch.undecoded)
-        counter.add(endpoint, batch.undecoded)
+            tables.add_rows(_UNDECODED_FILE_NAME, batch.undecoded)
+        counter.count_undecoded(endpoint, batch.undecoded)
         count += batch.messages
     if is_one and not known:
         raise RecordingError("there are no messages, and nobody knows the columns of an empty file")
-    counter.report("are in a file of their own")
+    counter.report_undecoded("are in a file of their own")
     return count
 
 
@@ -89,53 +89,56 @@ class _ParquetFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.columns = pa.schema([])
-        self.waiting: list[pa.Table] = []
-        self.pieces: list[Path] = []
-        self.writer: pq.ParquetWriter | None = None
+        self.common_columns = pa.schema([])
+        self.buffered_tables: list[pa.Table] = []
+        self.piece_paths: list[Path] = []
+        self.parquet_writer: pq.ParquetWriter | None = None
 
     @property
-    def is_full(self) -> bool:
+    def has_full_row_group(self) -> bool:
         """Whether what waits is enough for a row group."""
-        return sum(rows.num_rows for rows in self.waiting) >= _ROW_GROUP_ROWS or self.size >= _ROW_GROUP_BYTES
+        return (
+            sum(rows.num_rows for rows in self.buffered_tables) >= _ROW_GROUP_ROWS
+            or self.buffered_bytes >= _ROW_GROUP_BYTES
+        )
 
     @property
-    def size(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes of what waits."""
-        return sum(rows.nbytes for rows in self.waiting)
+        return sum(rows.nbytes for rows in self.buffered_tables)
 
-    def write(self) -> None:
+    def write_row_group(self) -> None:
         """Write what waits as a row group."""
-        if not self.waiting:
+        if not self.buffered_tables:
             return
-        rows = merge_tables(self.waiting)
-        columns = find_common_columns(self.columns, rows.schema)
-        if columns != self.columns:
-            self.close()
-        self.columns, self.waiting = columns, []
-        if self.writer is None:
-            self.pieces.append(self.path.with_suffix(f".{len(self.pieces)}"))
-            self.writer = open_parquet_writer(self.pieces[-1], columns)
-        self.writer.write_table(cast_table_columns(rows, columns))
+        rows = merge_arrow_tables(self.buffered_tables)
+        columns = find_common_columns(self.common_columns, rows.schema)
+        if columns != self.common_columns:
+            self.close_writer()
+        self.common_columns, self.buffered_tables = columns, []
+        if self.parquet_writer is None:
+            self.piece_paths.append(self.path.with_suffix(f".{len(self.piece_paths)}"))
+            self.parquet_writer = open_parquet_writer(self.piece_paths[-1], columns)
+        self.parquet_writer.write_table(cast_table_columns(rows, columns))
 
-    def close(self) -> None:
+    def close_writer(self) -> None:
         """Let go of the file; the next rows begin another piece."""
-        if self.writer is not None:
-            self.writer.close()
-        self.writer = None
+        if self.parquet_writer is not None:
+            self.parquet_writer.close()
+        self.parquet_writer = None
 
-    def finish(self) -> None:
+    def merge_pieces(self) -> None:
         """Make one file of the pieces."""
-        self.write()
-        self.close()
-        if len(self.pieces) == 1:
-            self.pieces[0].rename(self.path)
+        self.write_row_group()
+        self.close_writer()
+        if len(self.piece_paths) == 1:
+            self.piece_paths[0].rename(self.path)
             return
-        with open_parquet_writer(self.path, self.columns) as writer:
-            for piece in self.pieces:
+        with open_parquet_writer(self.path, self.common_columns) as writer:
+            for piece in self.piece_paths:
                 with pq.ParquetFile(piece) as file:
                     for group in range(file.num_row_groups):
-                        writer.write_table(cast_table_columns(file.read_row_group(group), self.columns))
+                        writer.write_table(cast_table_columns(file.read_row_group(group), self.common_columns))
                 piece.unlink()
 
 
@@ -144,27 +147,27 @@ class _ParquetDirectory:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._tables: dict[str, _ParquetFile] = {}
-        self._waiting = 0  # bytes
+        self._parquet_files: dict[str, _ParquetFile] = {}
+        self._buffered_bytes = 0  # bytes
 
-    def add(self, name: str, rows: pa.Table) -> None:
+    def add_rows(self, name: str, rows: pa.Table) -> None:
         """Add rows to the file of this name."""
-        table = self._tables.setdefault(name, _ParquetFile(self._directory / f"{name}{PARQUET_SUFFIX}"))
-        table.waiting.append(rows)
-        self._waiting += rows.nbytes
-        if table.is_full:
-            self._write(table)
-        while self._waiting > _WAITING_BYTES:
-            self._write(max(self._tables.values(), key=lambda candidate: candidate.size))
+        table = self._parquet_files.setdefault(name, _ParquetFile(self._directory / f"{name}{PARQUET_SUFFIX}"))
+        table.buffered_tables.append(rows)
+        self._buffered_bytes += rows.nbytes
+        if table.has_full_row_group:
+            self._write_row_group(table)
+        while self._buffered_bytes > _BUFFERED_BYTES_MAX:
+            self._write_row_group(max(self._parquet_files.values(), key=lambda candidate: candidate.buffered_bytes))
 
-    def _write(self, table: _ParquetFile) -> None:
-        opened = [candidate for candidate in self._tables.values() if candidate.writer is not None]
+    def _write_row_group(self, table: _ParquetFile) -> None:
+        opened = [candidate for candidate in self._parquet_files.values() if candidate.parquet_writer is not None]
         if len(opened) >= _OPEN_FILES_MAX:
-            opened[0].close()
-        self._waiting -= table.size
-        table.write()
+            opened[0].close_writer()
+        self._buffered_bytes -= table.buffered_bytes
+        table.write_row_group()
 
-    def finish(self) -> None:
+    def finish_files(self) -> None:
         """Complete all."""
-        for table in self._tables.values():
-            table.finish()
+        for table in self._parquet_files.values():
+            table.merge_pieces()

@@ -194,13 +194,13 @@ class BlockMapper:
             )
             return position + RECORD_HEAD_STRUCT.size + int(length)
         columns = ScanColumns(len(buffer) // (RECORD_HEAD_STRUCT.size + 22) + 1)
-        size = columns.scan(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
+        size = columns.scan_messages(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
         if size == 0:
             self._report_problem(position, "a message that is too short or long, or has an impossible time")
             return position + RECORD_HEAD_STRUCT.size + int(length)
         if self._data_crc is not None:  # no other one covers such messages, and all of them are read here
             self._data_crc.add_bytes(self._fd, memoryview(buffer)[:size], position)
-        times = columns.log_time[: columns.rows]
+        times = columns.log_time[: columns.row_count]
         channels = None  # their order is the file's, so that all of them may be in any block
         self.blocks.append(DataBlock(position, size, size, int(times.min()), int(times.max()), channels, False))
         return position + size

@@ -20,7 +20,7 @@ from msgq.common.message_source import TOPIC, MessageSource, parse_metadata
 from msgq.common.schema import Schema, message_encoding, schema_of
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import NO_BOUNDARY_LOSSES, BoundaryLosses, parse_boundary_losses
-from msgq.recording.mcap_io.core import CODE_UNKNOWN
+from msgq.recording.mcap_io.core import CHANNEL_CODE_UNKNOWN
 from msgq.recording.mcap_io.record_structs import RecordStream
 
 #: Of a file's schemas, channels and metadata together: they are kept, and compressed bytes can be any number of bytes.
@@ -173,7 +173,7 @@ class ChannelRegistry:
 
     def is_channel_maybe_wanted(self, number: int) -> bool:
         """Return whether messages of a channel are wanted, or nobody can know."""
-        return number >= len(self.channel_codes) or bool(self.channel_codes[number] >= CODE_UNKNOWN)
+        return number >= len(self.channel_codes) or bool(self.channel_codes[number] >= CHANNEL_CODE_UNKNOWN)
 
     def refresh_channel_codes(self) -> None:
         """Ask for the codes of all channels again."""
@@ -184,7 +184,7 @@ class ChannelRegistry:
         """Give the messages of a channel a code."""
         if number >= len(self.channel_codes):
             self.channel_codes = np.concatenate(
-                (self.channel_codes, np.full(number + 1 - len(self.channel_codes), CODE_UNKNOWN, np.int32))
+                (self.channel_codes, np.full(number + 1 - len(self.channel_codes), CHANNEL_CODE_UNKNOWN, np.int32))
             )
         self.channel_codes[number] = code
 
@@ -239,7 +239,7 @@ class ChannelRegistry:
         elif isinstance(record, records.Channel) and record.schema_id and record.schema_id not in self.schemas:
             self._channels_without_schema[record.id] = record  # a summary may leave the schemas to the chunks
             self._channels_by_missing_schema.setdefault(record.schema_id, set()).add(record.id)
-            self.set_channel_code(record.id, CODE_UNKNOWN)
+            self.set_channel_code(record.id, CHANNEL_CODE_UNKNOWN)
         elif isinstance(record, records.Channel):
             self._channels_without_schema.pop(record.id, None)
             self._describe_channel(record, offset)

@@ -10,7 +10,7 @@ import numpy as np
 from mcap import records
 
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.core import CHANNEL_IDS, TALLY_DTYPE, ChunkBuffer
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, TALLY_DTYPE, ChunkBuffer
 
 STATISTICS_OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's statistics
 
@@ -35,8 +35,8 @@ class ChannelStatistics:
     """Counts what is written. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._tallies = np.zeros(CHANNEL_IDS, TALLY_DTYPE)  # memory that is not written is not used
-        self._numberings = np.arange(CHANNEL_IDS, dtype=np.uint16)
+        self._tallies = np.zeros(CHANNEL_ID_COUNT, TALLY_DTYPE)  # memory that is not written is not used
+        self._numberings = np.arange(CHANNEL_ID_COUNT, dtype=np.uint16)
         self._first_channel_ids: dict[tuple[str, str], int] = {}
         self._channels_with_sequence: set[int] = set()
         self._unscanned_channels: set[int] = set()
@@ -50,7 +50,7 @@ class ChannelStatistics:
 
     def count_chunk_messages(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk, whose channels were added."""
-        chunk.count(self._tallies, self._numberings)
+        chunk.update_tallies(self._tallies, self._numberings)
 
     def count_raw_messages(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
         """Count messages of which nothing more is known: their sizes and losses are left out."""
@@ -67,14 +67,14 @@ class ChannelStatistics:
 
         tallies : of dtype TALLY_DTYPE, by the channels' ids.
         """
-        adopted = np.zeros(CHANNEL_IDS, TALLY_DTYPE)
+        adopted = np.zeros(CHANNEL_ID_COUNT, TALLY_DTYPE)
         for number, tally in tallies.items():
             numbering = adopted[self._numberings[number]]
-            if tally["following"] and numbering["following"]:
+            if tally["next_sequence"] and numbering["next_sequence"]:
                 return  # two numberings have become one
             for name in ("messages", "bytes", "largest", "first_time", "last_time"):
                 adopted[number][name] = tally[name]
-            for name in ("lost", "following", "first_sequence") if tally["following"] else ():
+            for name in ("lost", "next_sequence", "first_sequence") if tally["next_sequence"] else ():
                 numbering[name] = tally[name]
         if (adopted["messages"] == self._tallies["messages"]).all():
             self._tallies = adopted
@@ -107,12 +107,12 @@ class ChannelStatistics:
     def iter_numberings(self) -> Iterator[NumberingState]:
         """Yield the numberings whose gaps are losses, in the order of their channels."""
         for number in sorted({self.find_numbering_channel(channel) for channel in self._channels_with_sequence}):
-            if self._tallies[number]["following"]:
+            if self._tallies[number]["next_sequence"]:
                 yield self._make_numbering_state(number)
 
     def _make_numbering_state(self, number: int) -> NumberingState:
         tally = self._tallies[number]
-        return NumberingState(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["following"]) - 1)
+        return NumberingState(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["next_sequence"]) - 1)
 
     def _compute_losses(self, number: int) -> dict[str, Any]:
         numbering = self._make_numbering_state(number)

@@ -13,26 +13,27 @@
 #include "mcap_io/tally.h"
 
 enum {
-    MQ_LOG_MESSAGE_HEADER = 31, /* opcode u8, length u64, channel u16, sequence u32, log_time u64, publish_time u64 */
-    MQ_LOG_MESSAGE_OPCODE = 5,  /* Message */
-    MQ_LOG_INDEX_HEADER = 15,   /* opcode u8, length u64, channel u16, bytes of the entries u32 */
-    MQ_LOG_INDEX_OPCODE = 7,    /* MessageIndex */
-    MQ_LOG_INDEX_ENTRY = 16,    /* log_time u64, offset u64 */
-    MQ_LOG_CHANNEL_IDS = 1 << 16,
+    MQ_LOG_MESSAGE_HEADER_BYTES =
+        31,                    /* opcode u8, length u64, channel u16, sequence u32, log_time u64, publish_time u64 */
+    MQ_LOG_MESSAGE_OPCODE = 5, /* Message */
+    MQ_LOG_INDEX_HEADER_BYTES = 15, /* opcode u8, length u64, channel u16, bytes of the entries u32 */
+    MQ_LOG_INDEX_OPCODE = 7,        /* MessageIndex */
+    MQ_LOG_INDEX_ENTRY_BYTES = 16,  /* log_time u64, offset u64 */
+    MQ_LOG_CHANNEL_ID_COUNT = 1 << 16,
 };
 
 typedef struct {
     uint64_t log_time, offset; /* offset: of the record in the chunk's buffer */
     uint32_t channel, sequence;
     int64_t origin_time; /* 0: it is not known */
-} mq_log_entry;
+} mq_log_chunk_entry;
 
 typedef struct {
-    uint8_t *bytes;
-    uint64_t room, used;
-    uint64_t enough; /* bytes from which on it is full */
-    mq_log_entry *entries;
-    uint32_t entries_room, entries_used;
+    uint8_t *buffer;
+    uint64_t capacity_bytes, used_bytes;
+    uint64_t target_bytes; /* bytes from which on it is full */
+    mq_log_chunk_entry *entries;
+    uint32_t entry_capacity, entry_count;
 } mq_log_chunk;
 
 /* A message that lies in other bytes, to be appended. */
@@ -41,67 +42,70 @@ typedef struct {
     int64_t offset, length; /* of the payload */
     uint32_t sequence;
     uint16_t channel;
-    uint16_t content; /* in which of several bytes */
-} mq_log_row;
+    uint16_t content_index; /* in which of several bytes */
+} mq_log_message_row;
 
 typedef struct {
     const uint8_t *bytes;
     int64_t size;
-} mq_log_content;
+} mq_log_payload_buffer;
 
-static inline void mq_log_copy_bytes(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
+static inline void mq_log_write_bytes(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
 
-/* Is there room for a message of `size` bytes? Its payload goes to mq_log_chunk_payload. */
-static inline bool mq_log_chunk_fits(const mq_log_chunk *chunk, uint64_t size) {
-    return chunk->entries_used < chunk->entries_room && size <= chunk->room &&
-           chunk->used + MQ_LOG_MESSAGE_HEADER + size <= chunk->room;
+/* Is there room for a message of `size` bytes? Its payload goes to mq_log_chunk_next_payload. */
+static inline bool mq_log_chunk_has_room(const mq_log_chunk *chunk, uint64_t size) {
+    return chunk->entry_count < chunk->entry_capacity && size <= chunk->capacity_bytes &&
+           chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->capacity_bytes;
 }
 
 /* Where the payload of the next record goes. */
-static inline uint8_t *mq_log_chunk_payload(const mq_log_chunk *chunk) {
-    return chunk->bytes + chunk->used + MQ_LOG_MESSAGE_HEADER;
+static inline uint8_t *mq_log_chunk_next_payload(const mq_log_chunk *chunk) {
+    return chunk->buffer + chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES;
 }
 
 /* Write the header before the payload of `size` bytes that is there, and take both in. */
 static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
                                                uint64_t log_time, uint64_t publish_time, int64_t origin_time,
                                                uint64_t size) {
-    uint8_t *record = chunk->bytes + chunk->used;
-    uint64_t length = MQ_LOG_MESSAGE_HEADER - 9 + size;
+    uint8_t *record = chunk->buffer + chunk->used_bytes;
+    uint64_t length = MQ_LOG_MESSAGE_HEADER_BYTES - 9 + size;
     record[0] = MQ_LOG_MESSAGE_OPCODE;
-    mq_log_copy_bytes(record + 1, &length, 8);
-    mq_log_copy_bytes(record + 9, &channel, 2);
-    mq_log_copy_bytes(record + 11, &sequence, 4);
-    mq_log_copy_bytes(record + 15, &log_time, 8);
-    mq_log_copy_bytes(record + 23, &publish_time, 8);
-    chunk->entries[chunk->entries_used++] = (mq_log_entry){log_time, chunk->used, channel, sequence, origin_time};
-    chunk->used += MQ_LOG_MESSAGE_HEADER + size;
+    mq_log_write_bytes(record + 1, &length, 8);
+    mq_log_write_bytes(record + 9, &channel, 2);
+    mq_log_write_bytes(record + 11, &sequence, 4);
+    mq_log_write_bytes(record + 15, &log_time, 8);
+    mq_log_write_bytes(record + 23, &publish_time, 8);
+    chunk->entries[chunk->entry_count++] =
+        (mq_log_chunk_entry){log_time, chunk->used_bytes, channel, sequence, origin_time};
+    chunk->used_bytes += MQ_LOG_MESSAGE_HEADER_BYTES + size;
 }
 
 /* Append a message. False: it does not fit. */
-static inline bool mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
-                                       uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size) {
-    if (!mq_log_chunk_fits(chunk, size))
+static inline bool mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
+                                               uint64_t log_time, uint64_t publish_time, int64_t origin_time,
+                                               const void *data, uint64_t size) {
+    if (!mq_log_chunk_has_room(chunk, size))
         return false;
-    mq_log_copy_bytes(mq_log_chunk_payload(chunk), data, size);
+    mq_log_write_bytes(mq_log_chunk_next_payload(chunk), data, size);
     mq_log_chunk_commit_message(chunk, channel, sequence, log_time, publish_time, origin_time, size);
     return true;
 }
 
 /* Append messages from row `from` on until the chunk is full, or the next one does not fit. Returns the row behind the
  * last one that was appended; -1: the next one does not lie in its content. */
-static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_row *rows, int64_t from, int64_t count,
-                                               const mq_log_content *contents, int64_t content_count) {
-    for (; from < count && chunk->used < chunk->enough; from++) {
-        const mq_log_row *row = &rows[from];
-        if (row->content >= content_count || row->length < 0 || row->offset < 0)
+static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_message_row *rows, int64_t from,
+                                               int64_t count, const mq_log_payload_buffer *contents,
+                                               int64_t content_count) {
+    for (; from < count && chunk->used_bytes < chunk->target_bytes; from++) {
+        const mq_log_message_row *row = &rows[from];
+        if (row->content_index >= content_count || row->length < 0 || row->offset < 0)
             return -1;
-        const mq_log_content *content = &contents[row->content];
+        const mq_log_payload_buffer *content = &contents[row->content_index];
         if (row->length > content->size || row->offset > content->size - row->length)
             return -1;
-        if (!mq_log_chunk_append(chunk, row->channel, row->sequence, (uint64_t)row->log_time,
-                                 (uint64_t)row->publish_time, row->origin_time, content->bytes + row->offset,
-                                 (uint64_t)row->length))
+        if (!mq_log_chunk_append_message(chunk, row->channel, row->sequence, (uint64_t)row->log_time,
+                                         (uint64_t)row->publish_time, row->origin_time, content->bytes + row->offset,
+                                         (uint64_t)row->length))
             break;
     }
     return from;
@@ -111,7 +115,7 @@ static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log
  * place behind the last one that was counted in. */
 static inline uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts) {
     uint32_t behind = 0;
-    for (uint32_t i = 0; i < chunk->entries_used; i++) {
+    for (uint32_t i = 0; i < chunk->entry_count; i++) {
         const uint32_t channel = chunk->entries[i].channel;
         counts[channel]++;
         if (channel >= behind)
@@ -122,37 +126,37 @@ static inline uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, 
 
 /* Begin the index of a channel; its entries follow. Returns the place of the first one. */
 static inline uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, uint32_t count) {
-    const uint32_t bytes = count * MQ_LOG_INDEX_ENTRY;
+    const uint32_t bytes = count * MQ_LOG_INDEX_ENTRY_BYTES;
     const uint64_t length = 6 + (uint64_t)bytes;
     to[0] = MQ_LOG_INDEX_OPCODE;
-    mq_log_copy_bytes(to + 1, &length, 8);
-    mq_log_copy_bytes(to + 9, &channel, 2);
-    mq_log_copy_bytes(to + 11, &bytes, 4);
-    return to + MQ_LOG_INDEX_HEADER;
+    mq_log_write_bytes(to + 1, &length, 8);
+    mq_log_write_bytes(to + 9, &channel, 2);
+    mq_log_write_bytes(to + 11, &bytes, 4);
+    return to + MQ_LOG_INDEX_HEADER_BYTES;
 }
 
 /* Write the entry of each message to where the index of its channel goes on, which moves; `shift` bytes are before the
  * first message. */
 static inline void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places) {
-    for (uint32_t i = 0; i < chunk->entries_used; i++) {
-        const mq_log_entry *entry = &chunk->entries[i];
+    for (uint32_t i = 0; i < chunk->entry_count; i++) {
+        const mq_log_chunk_entry *entry = &chunk->entries[i];
         const uint64_t offset = entry->offset + shift;
         uint8_t *to = places[entry->channel];
-        mq_log_copy_bytes(to, &entry->log_time, 8);
-        mq_log_copy_bytes(to + 8, &offset, 8);
-        places[entry->channel] = to + MQ_LOG_INDEX_ENTRY;
+        mq_log_write_bytes(to, &entry->log_time, 8);
+        mq_log_write_bytes(to + 8, &offset, 8);
+        places[entry->channel] = to + MQ_LOG_INDEX_ENTRY_BYTES;
     }
 }
 
 /* Count the messages of a chunk into the tallies of their channels; numberings[channel] is the channel whose tally has
  * its losses. Both have a place for each id that there can be. */
-static inline void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_tally *tallies,
+static inline void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_channel_tally *tallies,
                                                const uint16_t *numberings) {
-    for (uint32_t i = 0; i < chunk->entries_used; i++) {
-        const mq_log_entry *entry = &chunk->entries[i];
-        const uint64_t end = i + 1 < chunk->entries_used ? entry[1].offset : chunk->used;
-        mq_tally_add(&tallies[entry->channel], &tallies[numberings[entry->channel]], (int64_t)entry->log_time,
-                     entry->sequence, (int64_t)(end - entry->offset - MQ_LOG_MESSAGE_HEADER));
+    for (uint32_t i = 0; i < chunk->entry_count; i++) {
+        const mq_log_chunk_entry *entry = &chunk->entries[i];
+        const uint64_t end = i + 1 < chunk->entry_count ? entry[1].offset : chunk->used_bytes;
+        mq_tally_add_message(&tallies[entry->channel], &tallies[numberings[entry->channel]], (int64_t)entry->log_time,
+                             entry->sequence, (int64_t)(end - entry->offset - MQ_LOG_MESSAGE_HEADER_BYTES));
     }
 }
 

@@ -1,18 +1,19 @@
 """Chunks that are being filled: the Python side of chunk_buffer.h."""
 
 
-RECORD_HEADER = MQ_LOG_MESSAGE_HEADER
-ENTRY = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"), ("origin_time", "<i8")]
+MESSAGE_RECORD_HEADER_BYTES = MQ_LOG_MESSAGE_HEADER_BYTES
+CHUNK_ENTRY_FIELDS = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"),
+                      ("origin_time", "<i8")]
 
-ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
-                      ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content", "<u2")])
-CHANNEL_IDS = MQ_LOG_CHANNEL_IDS
+MESSAGE_ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
+                      ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content_index", "<u2")])
+CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
 
 cdef enum:
-    SMALLEST_RECORD = 48  # entries for so many bytes of room each: a chunk of tiny messages may close early
+    SMALLEST_RECORD_BYTES = 48  # entries for so many bytes of room each: a chunk of tiny messages may close early
 
 
-cdef class _Bytes:
+cdef class _ChunkBytesView:
     """Some bytes of a chunk, as a buffer that keeps the chunk."""
 
     cdef ChunkBuffer _chunk
@@ -23,100 +24,101 @@ cdef class _Bytes:
         PyBuffer_FillInfo(buffer, self, self._start, self._size, True, flags)
 
 
-cdef object _view(ChunkBuffer chunk, void *start, Py_ssize_t size):
-    cdef _Bytes view = _Bytes.__new__(_Bytes)
+cdef object _make_bytes_view(ChunkBuffer chunk, void *start, Py_ssize_t size):
+    cdef _ChunkBytesView view = _ChunkBytesView.__new__(_ChunkBytesView)
     view._chunk, view._start, view._size = chunk, start, size
     return memoryview(view)
 
 
-cdef void *_zeros(size_t size) except NULL:
+cdef void *_allocate_per_channel(size_t size) except NULL:
     """Return memory for something of each id that a channel can have; what is not written costs nothing."""
-    cdef void *zeros = calloc(MQ_LOG_CHANNEL_IDS, size)
+    cdef void *zeros = calloc(MQ_LOG_CHANNEL_ID_COUNT, size)
     if zeros == NULL:
-        raise MemoryError(f"no memory for {MQ_LOG_CHANNEL_IDS} channels")
+        raise MemoryError(f"no memory for {MQ_LOG_CHANNEL_ID_COUNT} channels")
     return zeros
 
 
 cdef class ChunkBuffer:
     """See core.pyi."""
 
-    def __cinit__(self, uint64_t enough, uint64_t largest):
-        cdef uint64_t room = enough + largest + MQ_LOG_MESSAGE_HEADER
+    def __cinit__(self, uint64_t target_bytes, uint64_t largest_bytes):
+        cdef uint64_t capacity_bytes = target_bytes + largest_bytes + MQ_LOG_MESSAGE_HEADER_BYTES
         memset(&self._chunk, 0, sizeof(self._chunk))
-        self._chunk.room, self._chunk.enough = room, enough
-        self._chunk.entries_room = <uint32_t> min(enough // SMALLEST_RECORD + 1, <uint64_t> (1 << 24))
-        self._chunk.bytes = <uint8_t *> malloc(room)
-        self._chunk.entries = <mq_log_entry *> malloc(self._chunk.entries_room * sizeof(mq_log_entry))
-        if self._chunk.bytes == NULL or self._chunk.entries == NULL:
-            raise MemoryError(f"no memory for a chunk of {room} bytes")
+        self._chunk.capacity_bytes, self._chunk.target_bytes = capacity_bytes, target_bytes
+        self._chunk.entry_capacity = <uint32_t> min(target_bytes // SMALLEST_RECORD_BYTES + 1, <uint64_t> (1 << 24))
+        self._chunk.buffer = <uint8_t *> malloc(capacity_bytes)
+        self._chunk.entries = <mq_log_chunk_entry *> malloc(self._chunk.entry_capacity * sizeof(mq_log_chunk_entry))
+        if self._chunk.buffer == NULL or self._chunk.entries == NULL:
+            raise MemoryError(f"no memory for a chunk of {capacity_bytes} bytes")
 
     def __dealloc__(self):
-        free(self._chunk.bytes)
+        free(self._chunk.buffer)
         free(self._chunk.entries)
 
     @property
-    def room(self):
-        return self._chunk.room
+    def capacity_bytes(self):
+        return self._chunk.capacity_bytes
 
     @property
-    def used(self):
-        return self._chunk.used
+    def used_bytes(self):
+        return self._chunk.used_bytes
 
     def __len__(self):
-        return self._chunk.entries_used
+        return self._chunk.entry_count
 
     @property
-    def data(self):
-        return _view(self, self._chunk.bytes, self._chunk.used)
+    def record_bytes(self):
+        return _make_bytes_view(self, self._chunk.buffer, self._chunk.used_bytes)
 
     @property
-    def entries(self):
-        return _view(self, self._chunk.entries, self._chunk.entries_used * sizeof(mq_log_entry))
+    def message_entries(self):
+        return _make_bytes_view(self, self._chunk.entries, self._chunk.entry_count * sizeof(mq_log_chunk_entry))
 
-    def append(self, uint16_t channel, uint32_t sequence, uint64_t log_time, uint64_t publish_time,
+    def append_message(self, uint16_t channel, uint32_t sequence, uint64_t log_time, uint64_t publish_time,
                const unsigned char[::1] data not None, int64_t origin_time=0):
         cdef const void *start = &data[0] if data.shape[0] else NULL
-        return mq_log_chunk_append(&self._chunk, channel, sequence, log_time, publish_time, origin_time, start,
+        return mq_log_chunk_append_message(&self._chunk, channel, sequence, log_time, publish_time, origin_time, start,
                                    data.shape[0])
 
     def append_rows(self, rows not None, int64_t start, contents not None):
         cdef Py_ssize_t count = len(contents)
         cdef const uint8_t[::1] data
-        cdef const uint8_t[::1] one
-        cdef mq_log_content *places
+        cdef const uint8_t[::1] data_view
+        cdef mq_log_payload_buffer *places
         cdef int64_t size = len(rows)
         cdef Py_ssize_t i
-        if rows.dtype != ROW_DTYPE or not 0 <= start <= size:
-            raise InvalidValueError(f"row {start} of {size} rows of {rows.dtype}; they must be of dtype ROW_DTYPE")
+        if rows.dtype != MESSAGE_ROW_DTYPE or not 0 <= start <= size:
+            raise InvalidValueError(
+                f"row {start} of {size} rows of {rows.dtype}; they must be of dtype MESSAGE_ROW_DTYPE")
         if start == size:
             return start
         data = rows.view(np.uint8)
-        places = <mq_log_content *> malloc(max(count, 1) * sizeof(mq_log_content))
+        places = <mq_log_payload_buffer *> malloc(max(count, 1) * sizeof(mq_log_payload_buffer))
         if places == NULL:
             raise MemoryError(f"no memory for {count} places")
         try:
             for i in range(count):
-                one = contents[i]
-                places[i].size = one.shape[0]
-                places[i].bytes = &one[0] if one.shape[0] else NULL
+                data_view = contents[i]
+                places[i].size = data_view.shape[0]
+                places[i].bytes = &data_view[0] if data_view.shape[0] else NULL
             with nogil:
-                start = mq_log_chunk_append_rows(&self._chunk, <const mq_log_row *> &data[0], start, size, places,
-                                                 count)
+                start = mq_log_chunk_append_rows(&self._chunk, <const mq_log_message_row *> &data[0], start, size,
+                                                 places, count)
         finally:
             free(places)
         if start < 0:
             raise InvalidValueError("a row does not lie in its content")
         return start
 
-    def count(self, tallies not None, const uint16_t[::1] numberings not None):
-        if tallies.dtype != TALLY_DTYPE or not len(tallies) == numberings.shape[0] == CHANNEL_IDS:
-            raise InvalidValueError(f"{len(tallies)} tallies; give one for each of {CHANNEL_IDS} ids")
+    def update_tallies(self, tallies not None, const uint16_t[::1] numberings not None):
+        if tallies.dtype != TALLY_DTYPE or not len(tallies) == numberings.shape[0] == CHANNEL_ID_COUNT:
+            raise InvalidValueError(f"{len(tallies)} tallies; give one for each of {CHANNEL_ID_COUNT} ids")
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:
-            mq_log_chunk_update_tallies(&self._chunk, <mq_tally *> &numbers[0], &numberings[0])
+            mq_log_chunk_update_tallies(&self._chunk, <mq_channel_tally *> &numbers[0], &numberings[0])
 
-    def count_by_channel(self):
-        cdef uint32_t *counts = <uint32_t *> _zeros(sizeof(uint32_t))
+    def count_messages_by_channel(self):
+        cdef uint32_t *counts = <uint32_t *> _allocate_per_channel(sizeof(uint32_t))
         cdef uint32_t channel
         try:
             behind = mq_log_chunk_count_by_channel(&self._chunk, counts)
@@ -124,23 +126,24 @@ cdef class ChunkBuffer:
         finally:
             free(counts)
 
-    def build_index(self, uint64_t shift):
-        cdef uint8_t **places = <uint8_t **> _zeros(sizeof(uint8_t *))
+    def build_message_indexes(self, uint64_t shift):
+        cdef uint8_t **places = <uint8_t **> _allocate_per_channel(sizeof(uint8_t *))
         cdef uint8_t *to
         cdef uint16_t channel
         cdef uint32_t count
         try:
-            counts = self.count_by_channel()
-            size = len(counts) * MQ_LOG_INDEX_HEADER + self._chunk.entries_used * <Py_ssize_t> MQ_LOG_INDEX_ENTRY
+            counts = self.count_messages_by_channel()
+            size = len(counts) * MQ_LOG_INDEX_HEADER_BYTES
+            size += self._chunk.entry_count * <Py_ssize_t> MQ_LOG_INDEX_ENTRY_BYTES
             records = PyBytes_FromStringAndSize(NULL, size)
             to = <uint8_t *> PyBytes_AS_STRING(records)
             for channel, count in counts.items():
                 places[channel] = mq_log_index_write_header(to, channel, count)
-                to = places[channel] + count * <uint64_t> MQ_LOG_INDEX_ENTRY
+                to = places[channel] + count * <uint64_t> MQ_LOG_INDEX_ENTRY_BYTES
             mq_log_chunk_write_index(&self._chunk, shift, places)
             return records
         finally:
             free(places)
 
-    def clear(self):
-        self._chunk.used = self._chunk.entries_used = 0
+    def clear_messages(self):
+        self._chunk.used_bytes = self._chunk.entry_count = 0

@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    NO_CHANNEL = -1
+    NO_SUCH_CHANNEL = -1
 cdef int64_t _time_end = TIME_MAX
 
 
@@ -10,7 +10,7 @@ cdef class ChunkWriter:
     """See core.pyi."""
 
     cdef readonly dict channels
-    cdef readonly int64_t messages
+    cdef readonly int64_t message_count
     cdef readonly int64_t latest_time
     cdef object _segment
     cdef ChunkBuffer _chunk
@@ -21,51 +21,51 @@ cdef class ChunkWriter:
         self.channels = channels
         self._segment, self._chunk_bytes = segment, chunk_bytes
         self._chunk = ChunkBuffer(chunk_bytes, 0)
-        self._next_sequence = np.full(CHANNEL_IDS, NO_CHANNEL, np.int64)
+        self._next_sequence = np.full(CHANNEL_ID_COUNT, NO_SUCH_CHANNEL, np.int64)
 
     def add_channel(self, records not None):
         cdef uint16_t number = records.channel_record.id
         self.channels[number] = records
         self._next_sequence[number] = 0
 
-    def write(self, int64_t channel, data, int64_t log_time, publish_time, sequence, int64_t origin_time):
+    def write_message(self, int64_t channel, data, int64_t log_time, publish_time, sequence, int64_t origin_time):
         cdef int64_t published = log_time if publish_time is None else publish_time
         cdef Py_buffer view
         cdef int64_t number
-        self._check(channel)
+        self._check_channel(channel)
         if not (0 <= log_time < _time_end and 0 <= published < _time_end):
             raise InvalidValueError(f"times of {log_time} and {published} ns; give 0 to {_time_end - 1}")
         number = self._next_sequence[channel] if sequence is None else <int64_t> (sequence & 0xFFFFFFFF)
         if PyBytes_CheckExact(data):
-            self._append(channel, number, log_time, published, origin_time, PyBytes_AS_STRING(data),
+            self._append_message(channel, number, log_time, published, origin_time, PyBytes_AS_STRING(data),
                          PyBytes_GET_SIZE(data))
         else:
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
             try:
-                self._append(channel, number, log_time, published, origin_time, view.buf, view.len)
+                self._append_message(channel, number, log_time, published, origin_time, view.buf, view.len)
             finally:
                 PyBuffer_Release(&view)
         self._next_sequence[channel] = <uint32_t> (number + 1)
 
-    cdef int _append(self, int64_t channel, int64_t sequence, int64_t log_time, int64_t publish_time,
+    cdef int _append_message(self, int64_t channel, int64_t sequence, int64_t log_time, int64_t publish_time,
                      int64_t origin_time, const void *data, uint64_t size) except -1:
-        while not mq_log_chunk_append(&self._chunk._chunk, <uint16_t> channel, <uint32_t> sequence, log_time,
+        while not mq_log_chunk_append_message(&self._chunk._chunk, <uint16_t> channel, <uint32_t> sequence, log_time,
                                       publish_time, origin_time, data, size):
-            self._make_room(size)
-        self.messages += 1
+            self._flush_for_payload(size)
+        self.message_count += 1
         self.latest_time = max(self.latest_time, log_time)
-        if self._chunk._chunk.used >= self._chunk_bytes:
-            self.flush()
+        if self._chunk._chunk.used_bytes >= self._chunk_bytes:
+            self.flush_chunk()
         return 0
 
-    cdef int _check(self, int64_t channel) except -1:
-        if not 0 <= channel < MQ_LOG_CHANNEL_IDS or self._next_sequence[channel] == NO_CHANNEL:
+    cdef int _check_channel(self, int64_t channel) except -1:
+        if not 0 <= channel < MQ_LOG_CHANNEL_ID_COUNT or self._next_sequence[channel] == NO_SUCH_CHANNEL:
             raise InvalidValueError(f"there is no channel {channel}; give a number that `channel` returned")
         return 0
 
-    cdef int _make_room(self, uint64_t size) except -1:
-        self.flush()
-        if size > self._chunk._chunk.room - self._chunk_bytes:
+    cdef int _flush_for_payload(self, uint64_t size) except -1:
+        self.flush_chunk()
+        if size > self._chunk._chunk.capacity_bytes - self._chunk_bytes:
             self._chunk = ChunkBuffer(self._chunk_bytes, size)
         return 0
 
@@ -78,7 +78,7 @@ cdef class ChunkWriter:
         if sequences is not None and sequences.shape[0] != count:
             raise InvalidValueError(f"{sequences.shape[0]} numbers for {count} messages")
         for i in range(count):
-            self._check(channels[i])
+            self._check_channel(channels[i])
         for i in range(count):
             number = self._next_sequence[channels[i]] if sequences is None else sequences[i]
             numbers[i] = <uint32_t> number
@@ -91,17 +91,17 @@ cdef class ChunkWriter:
             done = self._chunk.append_rows(rows, done, contents)
             if done == len(rows):
                 break
-            self._make_room(rows["length"][done])
-        self.messages += done
+            self._flush_for_payload(rows["length"][done])
+        self.message_count += done
         if done:
             self.latest_time = max(self.latest_time, <int64_t> rows["log_time"].max())
-        if self._chunk._chunk.used >= self._chunk_bytes:
-            self.flush()
+        if self._chunk._chunk.used_bytes >= self._chunk_bytes:
+            self.flush_chunk()
 
     def close_channels(self):
-        self._next_sequence[:] = NO_CHANNEL
+        self._next_sequence[:] = NO_SUCH_CHANNEL
 
-    def flush(self):
+    def flush_chunk(self):
         if len(self._chunk):
             self._segment.write_chunk(self._chunk, self.channels)
-            self._chunk.clear()
+            self._chunk.clear_messages()

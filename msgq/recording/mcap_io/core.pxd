@@ -5,37 +5,37 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 cdef extern from "mcap_io/chunk_buffer.h" nogil:
     enum:
-        MQ_LOG_MESSAGE_HEADER
-        MQ_LOG_INDEX_HEADER
-        MQ_LOG_INDEX_ENTRY
-        MQ_LOG_CHANNEL_IDS
-    ctypedef struct mq_log_entry:
+        MQ_LOG_MESSAGE_HEADER_BYTES
+        MQ_LOG_INDEX_HEADER_BYTES
+        MQ_LOG_INDEX_ENTRY_BYTES
+        MQ_LOG_CHANNEL_ID_COUNT
+    ctypedef struct mq_log_chunk_entry:
         uint64_t log_time
         uint64_t offset
         uint32_t channel
     ctypedef struct mq_log_chunk:
-        uint8_t *bytes
-        uint64_t room
-        uint64_t used
-        uint64_t enough
-        mq_log_entry *entries
-        uint32_t entries_room
-        uint32_t entries_used
-    ctypedef struct mq_log_row:
+        uint8_t *buffer
+        uint64_t capacity_bytes
+        uint64_t used_bytes
+        uint64_t target_bytes
+        mq_log_chunk_entry *entries
+        uint32_t entry_capacity
+        uint32_t entry_count
+    ctypedef struct mq_log_message_row:
         pass
-    ctypedef struct mq_log_content:
+    ctypedef struct mq_log_payload_buffer:
         const uint8_t *bytes
         int64_t size
-    ctypedef struct mq_tally:
+    ctypedef struct mq_channel_tally:
         pass
-    bint mq_log_chunk_append(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
+    bint mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
                              uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size)
-    int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_row *rows, int64_t start, int64_t count,
-                                     const mq_log_content *contents, int64_t content_count)
+    int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_message_row *rows, int64_t start, int64_t count,
+                                     const mq_log_payload_buffer *contents, int64_t content_count)
     uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts)
     uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, uint32_t count)
     void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places)
-    void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_tally *tallies, const uint16_t *numberings)
+    void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_channel_tally *tallies, const uint16_t *numberings)
 
 
 cdef class ChunkBuffer:

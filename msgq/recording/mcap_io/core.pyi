@@ -9,17 +9,17 @@ from msgq.recording.mcap_io.segment_writer import EncodedChannel, SegmentWriter
 
 #: Why a scan stopped: at the end, no row was left, at a schema, a channel or no plain message, at a record that is cut,
 #: at opcode 0.
-SCAN_END: int
-SCAN_FULL: int
-SCAN_RECORD: int
-SCAN_TRUNCATED: int
-SCAN_ZERO: int
+SCAN_END_OF_BYTES: int
+SCAN_COLUMNS_FULL: int
+SCAN_OTHER_RECORD: int
+SCAN_TRUNCATED_RECORD: int
+SCAN_ZERO_OPCODE: int
 #: Codes of channels besides those from 0 on: a scan stops at an unknown one, and passes over an unwanted one.
-CODE_UNKNOWN: int
-CODE_UNWANTED: int
+CHANNEL_CODE_UNKNOWN: int
+CHANNEL_CODE_UNWANTED: int
 #: Times are at most so many ns.
 TIME_MAX: int
-#: What is counted of a code: messages, bytes, first_time, last_time, lost, following (the number after that of the
+#: What is counted of a code: messages, bytes, first_time, last_time, lost, next_sequence (the number after that of the
 #: newest message), first_sequence, largest. The numbers are those of a whole numbering; see tally.h.
 TALLY_DTYPE: np.dtype[Any]
 
@@ -40,7 +40,7 @@ def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
 class ScanColumns:
     """Messages in rows, their payloads as places in the bytes they were found in. For one thread at a time.
 
-    The arrays are this object's memory: rows are overwritten after `clear`.
+    The arrays are this object's memory: rows are overwritten after `clear_rows`.
     """
 
     def __new__(cls, capacity: int) -> Self:
@@ -51,11 +51,11 @@ class ScanColumns:
         """Rows that it can have."""
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Rows that it has."""
 
     @property
-    def code(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def channel_code(self) -> np.ndarray[Any, np.dtype[np.int32]]:
         """The code of the channel."""
 
     @property
@@ -85,10 +85,10 @@ class ScanColumns:
     def length(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Bytes of the payload."""
 
-    def clear(self) -> None:
+    def clear_rows(self) -> None:
         """Have no rows."""
 
-    def scan(
+    def scan_messages(
         self,
         data: bytes,
         position: int,
@@ -113,10 +113,10 @@ class ScanColumns:
         Releases the GIL.
         """
 
-    def payload_bytes(self, first: int) -> int:
+    def count_payload_bytes(self, first: int) -> int:
         """Return how many bytes the payloads have together, from row `first` on."""
 
-    def gather(
+    def copy_payloads(
         self,
         data: bytes,
         first: int,
@@ -143,7 +143,7 @@ class ScanColumns:
         Releases the GIL.
         """
 
-    def keep(self, first: int, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+    def keep_rows(self, first: int, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         """Forget some rows.
 
         Parameters
@@ -152,7 +152,9 @@ class ScanColumns:
         mask : of each row from that on, shape (rows - first,): False to forget it.
         """
 
-    def count(self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    def update_tallies(
+        self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]
+    ) -> None:
         """Count the rows of chunks; a gap in the sequence of a numbering is a loss.
 
         Parameters
@@ -163,48 +165,48 @@ class ScanColumns:
         """
 
 #: Bytes of a message record before its payload.
-RECORD_HEADER: int
-#: NumPy dtype of `ChunkBuffer.entries`, as its descr.
-ENTRY: list[tuple[str, str]]
+MESSAGE_RECORD_HEADER_BYTES: int
+#: NumPy dtype of `ChunkBuffer.message_entries`, as its descr.
+CHUNK_ENTRY_FIELDS: list[tuple[str, str]]
 #: What `ChunkBuffer.take` appends: a message whose payload lies at `offset` of one of several contents.
-ROW_DTYPE: np.dtype[Any]
+MESSAGE_ROW_DTYPE: np.dtype[Any]
 #: How many ids there can be of channels.
-CHANNEL_IDS: int
+CHANNEL_ID_COUNT: int
 
 @final
 class ChunkBuffer:
     """A buffer for message records, and an entry for each that says where it is. For one thread at a time."""
 
-    def __new__(cls, enough: int, largest: int) -> Self:
+    def __new__(cls, target_bytes: int, largest_bytes: int) -> Self:
         """Make an empty one.
 
         Parameters
         ----------
-        enough : bytes of records from which on it is full.
-        largest : bytes of the largest message to be expected; a chunk takes one more of these. Memory that is not
+        target_bytes : bytes of records from which on it is full.
+        largest_bytes : bytes of the largest message to be expected; a chunk takes one more of these. Memory that is not
             written is not used.
         """
 
     @property
-    def room(self) -> int:
+    def capacity_bytes(self) -> int:
         """Bytes in all."""
 
     @property
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """Bytes of the records."""
 
     def __len__(self) -> int:
         """Return the number of records."""
 
     @property
-    def data(self) -> memoryview[int]:
-        """The records, read-only; they change after `clear`."""
+    def record_bytes(self) -> memoryview[int]:
+        """The records, read-only; they change after `clear_messages`."""
 
     @property
-    def entries(self) -> memoryview[int]:
-        """One ENTRY a record, in the order of log_time; its offset is one into `data`."""
+    def message_entries(self) -> memoryview[int]:
+        """One CHUNK_ENTRY_FIELDS a record, in the order of log_time; its offset is one into `data`."""
 
-    def append(
+    def append_message(
         self,
         channel: int,
         sequence: int,
@@ -230,7 +232,7 @@ class ChunkBuffer:
 
         Parameters
         ----------
-        rows : of dtype ROW_DTYPE, contiguous.
+        rows : of dtype MESSAGE_ROW_DTYPE, contiguous.
         start : the row to begin with.
         contents : contiguous buffers of bytes, in which the payloads lie.
 
@@ -247,7 +249,7 @@ class ChunkBuffer:
         Releases the GIL.
         """
 
-    def count(self, tallies: np.ndarray[Any, Any], numberings: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
+    def update_tallies(self, tallies: np.ndarray[Any, Any], numberings: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
         """Count the messages; a gap in the sequence of a numbering is a loss.
 
         Parameters
@@ -260,10 +262,10 @@ class ChunkBuffer:
         Releases the GIL.
         """
 
-    def count_by_channel(self) -> dict[int, int]:
+    def count_messages_by_channel(self) -> dict[int, int]:
         """Return how many messages each channel has, by its id, in the order of these."""
 
-    def build_index(self, shift: int) -> bytes:
+    def build_message_indexes(self, shift: int) -> bytes:
         """Return the MessageIndex records of all channels, in the order of `channels`.
 
         Parameters
@@ -271,7 +273,7 @@ class ChunkBuffer:
         shift : bytes that are before the messages in the chunk that is written.
         """
 
-    def clear(self) -> None:
+    def clear_messages(self) -> None:
         """Make it empty again."""
 
 @final
@@ -293,7 +295,7 @@ class ChunkWriter:
         """What messages may have, by id."""
 
     @property
-    def messages(self) -> int:
+    def message_count(self) -> int:
         """How many were taken so far."""
 
     @property
@@ -301,9 +303,9 @@ class ChunkWriter:
         """The last log_time of all, ns since the epoch; 0 without messages."""
 
     def add_channel(self, records: EncodedChannel) -> None:
-        """Let messages of `write` have a channel, too, and be numbered from 0."""
+        """Let messages of `write_message` have a channel, too, and be numbered from 0."""
 
-    def write(
+    def write_message(
         self, channel: int, data: Any, log_time: int, publish_time: int | None, sequence: int | None, origin_time: int
     ) -> None:
         """Take a message.
@@ -345,7 +347,7 @@ class ChunkWriter:
 
         Parameters
         ----------
-        rows : of dtype ROW_DTYPE, contiguous; their channels are in `channels`.
+        rows : of dtype MESSAGE_ROW_DTYPE, contiguous; their channels are in `channels`.
         contents : contiguous buffers of bytes, in which the payloads lie.
 
         Raises
@@ -355,9 +357,9 @@ class ChunkWriter:
         """
 
     def close_channels(self) -> None:
-        """Let there be no channel for `write` and `number`."""
+        """Let there be no channel for `write_message` and `assign_sequences`."""
 
-    def flush(self) -> None:
+    def flush_chunk(self) -> None:
         """Write what was taken.
 
         Raises

@@ -13,7 +13,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-static inline int mq_crc_can_fold(void) { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"); }
+static inline int mq_crc_is_fold_supported(void) {
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+}
 
 __attribute__((target("pclmul,sse4.1"))) static inline __m128i mq_crc_fold_lane(__m128i value, __m128i factors,
                                                                                 const uint8_t *next) {
@@ -24,8 +26,8 @@ __attribute__((target("pclmul,sse4.1"))) static inline __m128i mq_crc_fold_lane(
 
 /* Fold `size` bytes, a multiple of 64 and not 0, into the 16 at `folded`: their CRC from the state 0 is the CRC of all,
  * behind bytes whose CRC is `start`. */
-__attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold(const uint8_t *bytes, int64_t size, uint32_t start,
-                                                                 uint8_t *folded) {
+__attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold_bytes(const uint8_t *bytes, int64_t size,
+                                                                       uint32_t start, uint8_t *folded) {
     const __m128i by_512 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
     const __m128i by_128 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
     __m128i lanes[4];
@@ -42,8 +44,8 @@ __attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold(const uint8_t *
 
 #else
 
-static inline int mq_crc_can_fold(void) { return 0; } /* elsewhere zlib's own is used */
-static inline void mq_crc_fold(const uint8_t *bytes, int64_t size, uint32_t start, uint8_t *folded) {
+static inline int mq_crc_is_fold_supported(void) { return 0; } /* elsewhere zlib's own is used */
+static inline void mq_crc_fold_bytes(const uint8_t *bytes, int64_t size, uint32_t start, uint8_t *folded) {
     (void)bytes;
     (void)size;
     (void)start;

@@ -15,7 +15,7 @@ from mcap import records
 from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.core import CHANNEL_IDS, ChunkWriter
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkWriter
 from msgq.recording.mcap_io.message_columns import MessageColumns, build_payload_columns
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter
 
@@ -102,7 +102,7 @@ class Writer:
     @property
     def messages(self) -> int:
         """How many were written so far."""
-        return self._chunk_writer.messages
+        return self._chunk_writer.message_count
 
     def channel(self, endpoint: str, schema: Schema | None = None, *, metadata: Mapping[str, str] | None = None) -> int:
         """Return the number of a new channel.
@@ -121,8 +121,8 @@ class Writer:
         """
         self._check_open()
         number = len(self._chunk_writer.channels) + 1
-        if number >= CHANNEL_IDS:
-            text = f"{CHANNEL_IDS - 1} channels are all that one file can number; write another one"
+        if number >= CHANNEL_ID_COUNT:
+            text = f"{CHANNEL_ID_COUNT - 1} channels are all that one file can number; write another one"
             raise RecordingError(text, endpoint)
         record = self._add_schema(schema) if schema and metadata_keys.needs_schema_record(schema) else None
         encoding = schema.encoding if schema else ""
@@ -167,7 +167,7 @@ class Writer:
         StateError : it is closed.
         """
         try:
-            self._chunk_writer.write(channel, data, log_time, publish_time, sequence, origin_time)
+            self._chunk_writer.write_message(channel, data, log_time, publish_time, sequence, origin_time)
         except (InvalidValueError, OverflowError) as error:
             self._check_open()
             raise InvalidValueError(str(error)) from None
@@ -262,7 +262,7 @@ class Writer:
         self._chunk_writer.close_channels()
         with self._file_stack:
             try:
-                self._chunk_writer.flush()
+                self._chunk_writer.flush_chunk()
                 self._segment_writer.write_channels(self._chunk_writer.channels.values())
             except BaseException:
                 self._segment_writer.close_without_summary()

@@ -19,7 +19,14 @@ from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.block_mapper import BlockMapper
 from msgq.recording.mcap_io.channel_registry import ChannelRegistry, RecordedChannel
-from msgq.recording.mcap_io.core import CODE_UNWANTED, SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.core import (
+    CHANNEL_CODE_UNWANTED,
+    SCAN_OTHER_RECORD,
+    SCAN_TRUNCATED_RECORD,
+    SCAN_ZERO_OPCODE,
+    TIME_MAX,
+    ScanColumns,
+)
 from msgq.recording.mcap_io.data_block import DataBlock, ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.message_compression import decompress_payloads, starts_with_compressed_payload
@@ -242,16 +249,16 @@ class McapFile:
         self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int
     ) -> int:
         """Put messages into the columns until these are full, or the content ends; return the position there."""
-        rows = columns.rows
+        rows = columns.row_count
         reach = (
             (start, end)
             if self.wall_time_converter is None
             else self.wall_time_converter.find_host_time_range(start, end)
         )
         position = self._scan_records(block, content, position, columns, *reach)
-        new_rows = slice(rows, columns.rows)
+        new_rows = slice(rows, columns.row_count)
         columns.origin_time[new_rows] = 0
-        if block.origins_range is not None and columns.rows > rows:
+        if block.origins_range is not None and columns.row_count > rows:
             try:
                 with self.file_source.open_descriptor() as fd:
                     origins = MessageOrigins.read_record(fd, block.origins_range, self._max_chunk_bytes)
@@ -271,26 +278,26 @@ class McapFile:
             position = len(prologue)  # our chunks repeat their channels, mostly the same ones
         while True:
             before, strict = position, self.on_unknown_record is not None
-            why, position = columns.scan(content, position, self.registry.channel_codes, start, end, strict)
-            unknown = why == SCAN_RECORD and content[position] > Opcode.DATA_END
-            if learning and (why != SCAN_RECORD or position > before or unknown):
+            why, position = columns.scan_messages(content, position, self.registry.channel_codes, start, end, strict)
+            unknown = why == SCAN_OTHER_RECORD and content[position] > Opcode.DATA_END
+            if learning and (why != SCAN_OTHER_RECORD or position > before or unknown):
                 self._known_chunk_start, learning = (self.registry.channel_changes, content[:before]), False
-            if why == SCAN_TRUNCATED:
+            if why == SCAN_TRUNCATED_RECORD:
                 self._report_problem(
                     block.offset, f"a record within goes beyond the end (at {position} of {len(content)})"
                 )
                 return len(content)
-            if why == SCAN_ZERO or non_messages > NON_MESSAGES_MAX:
+            if why == SCAN_ZERO_OPCODE or non_messages > NON_MESSAGES_MAX:
                 reason = (
                     "zeros instead of a record"
-                    if why == SCAN_ZERO
+                    if why == SCAN_ZERO_OPCODE
                     else f"{non_messages} records that are no plain messages"
                 )
                 self._report_problem(
                     block.offset, f"a chunk was read in part: {reason} (at {position} of {len(content)})"
                 )
                 return len(content)
-            if why != SCAN_RECORD:
+            if why != SCAN_OTHER_RECORD:
                 return position
             position, non_messages = self._handle_other_record(block, content, position), non_messages + (not unknown)
 
@@ -306,7 +313,7 @@ class McapFile:
                 if self._find_channel_in_file(number) or self.registry.drop_missing_schema(number, block.offset):
                     return position
                 self._report_problem(block.offset, f"messages of channel {number}, which nothing describes")
-                self.registry.set_channel_code(number, CODE_UNWANTED)  # said once
+                self.registry.set_channel_code(number, CHANNEL_CODE_UNWANTED)  # said once
             else:
                 self._report_problem(
                     block.offset, f"a message that is too short, or has an impossible time (at {position})"
@@ -335,10 +342,10 @@ class McapFile:
 
     def _learn_chunk_channels(self, block: DataBlock, content: bytes) -> None:
         """Learn what describes messages from a chunk, and pass over these."""
-        nobody, nothing, position = np.full(65536, CODE_UNWANTED, np.int32), ScanColumns(1), 0
+        nobody, nothing, position = np.full(65536, CHANNEL_CODE_UNWANTED, np.int32), ScanColumns(1), 0
         for _ in range(NON_MESSAGES_MAX):
-            why, position = nothing.scan(content, position, nobody, 0, 0)
-            if why != SCAN_RECORD:
+            why, position = nothing.scan_messages(content, position, nobody, 0, 0)
+            if why != SCAN_OTHER_RECORD:
                 return
             opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
             if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.core import CHANNEL_IDS, ROW_DTYPE, TIME_MAX
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, MESSAGE_ROW_DTYPE, TIME_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -118,7 +118,7 @@ class MessageColumns:
         ------
         InvalidValueError : one has another length than `count`, or a value is not possible.
         """
-        self.channel_ids = _check_integer_column("channel", channel, count, CHANNEL_IDS)
+        self.channel_ids = _check_integer_column("channel", channel, count, CHANNEL_ID_COUNT)
         self.log_times = _check_time_column("log_time", log_time, count)
         self.publish_times = (
             self.log_times if publish_time is None else _check_time_column("publish_time", publish_time, count)
@@ -128,7 +128,7 @@ class MessageColumns:
     def iter_row_batches(
         self, payloads: Sequence[PayloadColumn], numbers: _NumpyArray
     ) -> Iterator[tuple[_NumpyArray, _NumpyArray]]:
-        """Give them as rows of dtype ROW_DTYPE, some at a time, each with the bytes that their payloads lie in.
+        """Give them as rows of dtype MESSAGE_ROW_DTYPE, some at a time, each with the bytes that their payloads lie in.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class MessageColumns:
             for begin in range(0, len(column), _BATCH_ROWS):
                 begins = column.payload_offsets[begin : begin + _BATCH_ROWS + 1]
                 selection = slice(first, first + len(begins) - 1)
-                rows = np.zeros(len(begins) - 1, ROW_DTYPE)
+                rows = np.zeros(len(begins) - 1, MESSAGE_ROW_DTYPE)
                 rows["offset"], rows["length"] = begins[:-1], np.diff(begins)
                 rows["channel"], rows["sequence"] = self.channel_ids[selection], numbers[selection]
                 rows["log_time"], rows["publish_time"] = self.log_times[selection], self.publish_times[selection]

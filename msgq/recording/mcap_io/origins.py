@@ -27,7 +27,7 @@ _MESSAGE_HEAD_BYTES = (
 
 
 def build_origins_record(entries: Any, shift: int) -> bytes:
-    """Return the record for a chunk with these entries (chunk.ENTRY); b"": no message has an origin.
+    """Return the record for a chunk with these entries (CHUNK_ENTRY_FIELDS); b"": no message has an origin.
 
     shift : bytes of the chunk's content before its messages.
     """

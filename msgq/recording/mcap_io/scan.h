@@ -11,30 +11,30 @@
 
 #include "mcap_io/tally.h"
 
-#define MQ_SCAN_RECORD_HEAD 9   /* opcode, length */
-#define MQ_SCAN_MESSAGE_HEAD 22 /* channel, sequence, log_time, publish_time */
+#define MQ_SCAN_RECORD_HEAD_BYTES 9   /* opcode, length */
+#define MQ_SCAN_MESSAGE_HEAD_BYTES 22 /* channel, sequence, log_time, publish_time */
 #define MQ_OPCODE_SCHEMA 0x03
 #define MQ_OPCODE_CHANNEL 0x04
 #define MQ_OPCODE_MESSAGE 0x05
 
 /* Why a scan stopped. */
 enum {
-    MQ_SCAN_END,       /* at the end of the bytes */
-    MQ_SCAN_FULL,      /* the columns have no row left */
-    MQ_SCAN_RECORD,    /* at a whole record that only the caller can judge: a schema, a channel, a strange message */
-    MQ_SCAN_TRUNCATED, /* at a record that goes beyond the end */
-    MQ_SCAN_ZERO,      /* at opcode 0, which MCAP keeps for what is no record */
+    MQ_SCAN_END_OF_BYTES, /* at the end of the bytes */
+    MQ_SCAN_COLUMNS_FULL, /* the columns have no row left */
+    MQ_SCAN_OTHER_RECORD, /* at a whole record that only the caller can judge: a schema, a channel, a strange message */
+    MQ_SCAN_TRUNCATED_RECORD, /* at a record that goes beyond the end */
+    MQ_SCAN_ZERO_OPCODE,      /* at opcode 0, which MCAP keeps for what is no record */
 };
 
 /* What a channel's messages are given as code, besides the codes >= 0 that the caller hands out. */
-enum { MQ_CODE_UNKNOWN = -1, MQ_CODE_UNWANTED = -2 };
+enum { MQ_CHANNEL_CODE_UNKNOWN = -1, MQ_CHANNEL_CODE_UNWANTED = -2 };
 
 typedef struct {
-    const int32_t *codes; /* of each channel id */
-    int64_t channels;     /* so many codes; ids beyond are unknown */
-    int64_t start;        /* log_time >= start */
-    int64_t end;          /* log_time < end */
-    int strict;           /* whether to stop at records that chunks do not have, too; else they are passed over */
+    const int32_t *channel_codes; /* of each channel id */
+    int64_t channel_count;        /* so many codes; ids beyond are unknown */
+    int64_t start_time;           /* log_time >= start */
+    int64_t end_time;             /* log_time < end */
+    int stops_at_unknown; /* whether to stop at records that chunks do not have, too; else they are passed over */
 } mq_scan_filter;
 
 typedef struct {
@@ -63,57 +63,58 @@ static inline uint64_t mq_read_u64(const uint8_t *at) {
 }
 
 /* Put the wanted messages from *position on into the columns from *row on; both are moved along. */
-static inline int mq_scan_messages(const uint8_t *bytes, int64_t size, const mq_scan_filter *wanted,
-                                   const mq_scan_columns *columns, int64_t rows, int64_t *position, int64_t *row) {
+static inline int mq_scan_chunk_messages(const uint8_t *bytes, int64_t size, const mq_scan_filter *wanted,
+                                         const mq_scan_columns *columns, int64_t rows, int64_t *position,
+                                         int64_t *row) {
     int64_t at = *position, r = *row;
-    int why = MQ_SCAN_END;
+    int why = MQ_SCAN_END_OF_BYTES;
     while (at < size) {
-        if (size - at < MQ_SCAN_RECORD_HEAD) {
-            why = MQ_SCAN_TRUNCATED;
+        if (size - at < MQ_SCAN_RECORD_HEAD_BYTES) {
+            why = MQ_SCAN_TRUNCATED_RECORD;
             break;
         }
         const uint8_t opcode = bytes[at];
         if (opcode == 0) {
-            why = MQ_SCAN_ZERO;
+            why = MQ_SCAN_ZERO_OPCODE;
             break;
         } /* of zeros there may be any number */
         const uint64_t length = mq_read_u64(bytes + at + 1);
-        if (length > (uint64_t)(size - at - MQ_SCAN_RECORD_HEAD)) {
-            why = MQ_SCAN_TRUNCATED;
+        if (length > (uint64_t)(size - at - MQ_SCAN_RECORD_HEAD_BYTES)) {
+            why = MQ_SCAN_TRUNCATED_RECORD;
             break;
         }
         if (opcode != MQ_OPCODE_MESSAGE && opcode != MQ_OPCODE_SCHEMA && opcode != MQ_OPCODE_CHANNEL &&
-            !wanted->strict) {
-            at += MQ_SCAN_RECORD_HEAD + (int64_t)length;
+            !wanted->stops_at_unknown) {
+            at += MQ_SCAN_RECORD_HEAD_BYTES + (int64_t)length;
             continue;
         }
-        if (opcode != MQ_OPCODE_MESSAGE || length < MQ_SCAN_MESSAGE_HEAD) {
-            why = MQ_SCAN_RECORD;
+        if (opcode != MQ_OPCODE_MESSAGE || length < MQ_SCAN_MESSAGE_HEAD_BYTES) {
+            why = MQ_SCAN_OTHER_RECORD;
             break;
         }
-        const uint8_t *message = bytes + at + MQ_SCAN_RECORD_HEAD;
+        const uint8_t *message = bytes + at + MQ_SCAN_RECORD_HEAD_BYTES;
         const uint16_t channel = mq_read_u16(message);
-        const int32_t code = channel < wanted->channels ? wanted->codes[channel] : MQ_CODE_UNKNOWN;
+        const int32_t code = channel < wanted->channel_count ? wanted->channel_codes[channel] : MQ_CHANNEL_CODE_UNKNOWN;
         const int64_t log_time = (int64_t)mq_read_u64(message + 6);
         const int64_t publish_time = (int64_t)mq_read_u64(message + 14);
-        if (code == MQ_CODE_UNKNOWN || (log_time | publish_time) < 0 || log_time == INT64_MAX) {
-            why = MQ_SCAN_RECORD; /* no end, which is exclusive, could be behind such a time */
+        if (code == MQ_CHANNEL_CODE_UNKNOWN || (log_time | publish_time) < 0 || log_time == INT64_MAX) {
+            why = MQ_SCAN_OTHER_RECORD; /* no end, which is exclusive, could be behind such a time */
             break;
         }
-        if (code >= 0 && log_time >= wanted->start && log_time < wanted->end) {
+        if (code >= 0 && log_time >= wanted->start_time && log_time < wanted->end_time) {
             if (r == rows) {
-                why = MQ_SCAN_FULL;
+                why = MQ_SCAN_COLUMNS_FULL;
                 break;
             }
             columns->code[r] = code;
             columns->sequence[r] = mq_read_u32(message + 2);
             columns->log_time[r] = log_time;
             columns->publish_time[r] = publish_time;
-            columns->offset[r] = at + MQ_SCAN_RECORD_HEAD + MQ_SCAN_MESSAGE_HEAD;
-            columns->length[r] = (int64_t)length - MQ_SCAN_MESSAGE_HEAD;
+            columns->offset[r] = at + MQ_SCAN_RECORD_HEAD_BYTES + MQ_SCAN_MESSAGE_HEAD_BYTES;
+            columns->length[r] = (int64_t)length - MQ_SCAN_MESSAGE_HEAD_BYTES;
             r++;
         }
-        at += MQ_SCAN_RECORD_HEAD + (int64_t)length;
+        at += MQ_SCAN_RECORD_HEAD_BYTES + (int64_t)length;
     }
     *position = at;
     *row = r;
@@ -121,7 +122,7 @@ static inline int mq_scan_messages(const uint8_t *bytes, int64_t size, const mq_
 }
 
 /* Return how many bytes the payloads of some rows have together. */
-static inline int64_t mq_scan_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows) {
+static inline int64_t mq_scan_sum_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows) {
     int64_t sum = 0;
     for (; row < rows; row++)
         sum += columns->length[row];
@@ -143,12 +144,12 @@ static inline int64_t mq_scan_copy_payloads(const uint8_t *bytes, int64_t size, 
 }
 
 /* Count rows into the tallies of their codes; numberings[code] is the code of the tally that has its losses. */
-static inline void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
-                                          const int32_t *numberings) {
+static inline void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows,
+                                          mq_channel_tally *tallies, const int32_t *numberings) {
     for (; row < rows; row++) {
         const int32_t code = columns->code[row];
-        mq_tally_add(&tallies[code], &tallies[numberings[code]], columns->log_time[row],
-                     (uint32_t)columns->sequence[row], columns->length[row]);
+        mq_tally_add_message(&tallies[code], &tallies[numberings[code]], columns->log_time[row],
+                             (uint32_t)columns->sequence[row], columns->length[row]);
     }
 }
 

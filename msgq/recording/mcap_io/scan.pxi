@@ -3,19 +3,19 @@
 
 cdef extern from "mcap_io/scan.h" nogil:
     enum:
-        MQ_SCAN_END
-        MQ_SCAN_FULL
-        MQ_SCAN_RECORD
-        MQ_SCAN_TRUNCATED
-        MQ_SCAN_ZERO
-        MQ_CODE_UNKNOWN
-        MQ_CODE_UNWANTED
+        MQ_SCAN_END_OF_BYTES
+        MQ_SCAN_COLUMNS_FULL
+        MQ_SCAN_OTHER_RECORD
+        MQ_SCAN_TRUNCATED_RECORD
+        MQ_SCAN_ZERO_OPCODE
+        MQ_CHANNEL_CODE_UNKNOWN
+        MQ_CHANNEL_CODE_UNWANTED
     ctypedef struct mq_scan_filter:
-        const int32_t *codes
-        int64_t channels
-        int64_t start
-        int64_t end
-        int strict
+        const int32_t *channel_codes
+        int64_t channel_count
+        int64_t start_time
+        int64_t end_time
+        int stops_at_unknown
     ctypedef struct mq_scan_columns:
         int32_t *code
         int64_t *sequence
@@ -23,35 +23,35 @@ cdef extern from "mcap_io/scan.h" nogil:
         int64_t *publish_time
         int64_t *offset
         int64_t *length
-    int mq_scan_messages(const uint8_t *data, int64_t size, const mq_scan_filter *wanted,
+    int mq_scan_chunk_messages(const uint8_t *data, int64_t size, const mq_scan_filter *wanted,
                          const mq_scan_columns *columns, int64_t rows, int64_t *position, int64_t *row)
-    int64_t mq_scan_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows)
+    int64_t mq_scan_sum_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows)
     int64_t mq_scan_copy_payloads(const uint8_t *data, int64_t size, const mq_scan_columns *columns, int64_t row,
                                   int64_t rows, uint8_t *into, int64_t used, int32_t *ends)
-    void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows, mq_tally *tallies,
+    void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows, mq_channel_tally *tallies,
                                 const int32_t *numberings)
 
 cdef extern from "mcap_io/crc.h" nogil:
-    bint mq_crc_can_fold()
-    void mq_crc_fold(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
+    bint mq_crc_is_fold_supported()
+    void mq_crc_fold_bytes(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
 
 
-SCAN_END = MQ_SCAN_END
-SCAN_FULL = MQ_SCAN_FULL
-SCAN_RECORD = MQ_SCAN_RECORD
-SCAN_TRUNCATED = MQ_SCAN_TRUNCATED
-SCAN_ZERO = MQ_SCAN_ZERO
-CODE_UNKNOWN = MQ_CODE_UNKNOWN
-CODE_UNWANTED = MQ_CODE_UNWANTED
+SCAN_END_OF_BYTES = MQ_SCAN_END_OF_BYTES
+SCAN_COLUMNS_FULL = MQ_SCAN_COLUMNS_FULL
+SCAN_OTHER_RECORD = MQ_SCAN_OTHER_RECORD
+SCAN_TRUNCATED_RECORD = MQ_SCAN_TRUNCATED_RECORD
+SCAN_ZERO_OPCODE = MQ_SCAN_ZERO_OPCODE
+CHANNEL_CODE_UNKNOWN = MQ_CHANNEL_CODE_UNKNOWN
+CHANNEL_CODE_UNWANTED = MQ_CHANNEL_CODE_UNWANTED
 TIME_MAX = 2**63 - 1
-TALLY_DTYPE = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost", "following",
-                                                  "first_sequence", "largest")])
+TALLY_DTYPE = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost",
+                                                  "next_sequence", "first_sequence", "largest")])
 
 
 cdef class ScanColumns:
     """See the type stub (core.pyi)."""
 
-    cdef readonly object code
+    cdef readonly object channel_code
     cdef readonly object sequence
     cdef readonly object log_time
     cdef readonly object publish_time
@@ -59,15 +59,15 @@ cdef class ScanColumns:
     cdef readonly object length
     cdef readonly object origin_time
     cdef readonly Py_ssize_t capacity
-    cdef readonly Py_ssize_t rows
+    cdef readonly Py_ssize_t row_count
     cdef mq_scan_columns _columns
 
     def __cinit__(self, Py_ssize_t capacity):
         if capacity < 1:
             raise InvalidValueError(f"{capacity} rows are not possible; give 1 or more")
         self.capacity = capacity
-        self.code = np.empty(capacity, np.int32)
-        cdef int32_t[::1] code = self.code
+        self.channel_code = np.empty(capacity, np.int32)
+        cdef int32_t[::1] code = self.channel_code
         self._columns.code = &code[0]
         self.sequence = np.empty(capacity, np.int64)
         self._columns.sequence = _address(self.sequence)
@@ -81,81 +81,84 @@ cdef class ScanColumns:
         self._columns.length = _address(self.length)
         self.origin_time = np.zeros(capacity, np.int64)  # no scan finds it; see McapFile.scan_block_messages
 
-    def clear(self):
-        self.rows = 0
+    def clear_rows(self):
+        self.row_count = 0
 
-    def scan(self, const uint8_t[::1] data, int64_t position, const int32_t[::1] codes, int64_t start, int64_t end,
-             bint strict=False):
+    def scan_messages(self, const uint8_t[::1] data, int64_t position, const int32_t[::1] codes, int64_t start,
+                      int64_t end, bint strict=False):
         cdef mq_scan_filter wanted
         cdef int64_t size = data.shape[0]
-        cdef int64_t row = self.rows
+        cdef int64_t row = self.row_count
         cdef int why
         if not 0 <= position <= size:
             raise InvalidValueError(f"position {position} is not within the {size} bytes")
         if size == 0:
-            return MQ_SCAN_END, 0
-        wanted.channels, wanted.start, wanted.end, wanted.strict = codes.shape[0], start, end, strict
-        wanted.codes = &codes[0] if wanted.channels else NULL
+            return MQ_SCAN_END_OF_BYTES, 0
+        wanted.channel_count, wanted.stops_at_unknown = codes.shape[0], strict
+        wanted.start_time, wanted.end_time = start, end
+        wanted.channel_codes = &codes[0] if wanted.channel_count else NULL
         with nogil:
-            why = mq_scan_messages(&data[0], size, &wanted, &self._columns, self.capacity, &position, &row)
-        self.rows = row
+            why = mq_scan_chunk_messages(&data[0], size, &wanted, &self._columns, self.capacity, &position, &row)
+        self.row_count = row
         return why, position
 
-    def payload_bytes(self, Py_ssize_t first):
+    def count_payload_bytes(self, Py_ssize_t first):
         self._check(first)
-        return mq_scan_payload_bytes(&self._columns, first, self.rows)
+        return mq_scan_sum_payload_bytes(&self._columns, first, self.row_count)
 
-    def gather(self, const uint8_t[::1] data, Py_ssize_t first, uint8_t[::1] into, int64_t used, int32_t[::1] ends):
+    def copy_payloads(self, const uint8_t[::1] data, Py_ssize_t first, uint8_t[::1] into, int64_t used,
+                      int32_t[::1] ends):
         self._check(first)
-        cdef int64_t size = mq_scan_payload_bytes(&self._columns, first, self.rows)
-        if used < 0 or size > into.shape[0] - used or ends.shape[0] < self.rows or used + size > 2**31 - 1:
+        cdef int64_t size = mq_scan_sum_payload_bytes(&self._columns, first, self.row_count)
+        if used < 0 or size > into.shape[0] - used or ends.shape[0] < self.row_count or used + size > 2**31 - 1:
             raise InvalidValueError(f"{size} bytes do not fit behind {used} of {into.shape[0]}")
         if size == 0:
-            ends[first:self.rows] = <int32_t> used
+            ends[first:self.row_count] = <int32_t> used
             return used
         with nogil:
-            used = mq_scan_copy_payloads(&data[0], data.shape[0], &self._columns, first, self.rows, &into[0], used,
+            used = mq_scan_copy_payloads(&data[0], data.shape[0], &self._columns, first, self.row_count, &into[0], used,
                                          &ends[0])
         if used < 0:
             raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
         return used
 
-    def keep(self, Py_ssize_t first, mask not None):
+    def keep_rows(self, Py_ssize_t first, mask not None):
         self._check(first)
         rows = first + np.count_nonzero(mask)
-        if rows < self.rows:
-            for column in (self.code, self.sequence, self.log_time, self.publish_time, self.offset, self.length,
+        if rows < self.row_count:
+            for column in (self.channel_code, self.sequence, self.log_time, self.publish_time, self.offset, self.length,
                            self.origin_time):
-                column[first:rows] = column[first:self.rows][mask]
-        self.rows = rows
+                column[first:rows] = column[first:self.row_count][mask]
+        self.row_count = rows
 
-    def count(self, tallies, Py_ssize_t first, const int32_t[::1] numberings not None):
+    def update_tallies(self, tallies, Py_ssize_t first, const int32_t[::1] numberings not None):
         self._check(first)
-        if first == self.rows:
+        if first == self.row_count:
             return
         codes = min(len(tallies), numberings.shape[0])
-        if tallies.dtype != TALLY_DTYPE or self.code[first:self.rows].max() >= codes:
+        if tallies.dtype != TALLY_DTYPE or self.channel_code[first:self.row_count].max() >= codes:
             raise InvalidValueError(f"{codes} tallies are too few")
         for each in numberings:
             if not 0 <= each < len(tallies):
                 raise InvalidValueError(f"numbering {each} of {len(tallies)} tallies")
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:
-            mq_scan_update_tallies(&self._columns, first, self.rows, <mq_tally *> &numbers[0], &numberings[0])
+            mq_scan_update_tallies(&self._columns, first, self.row_count, <mq_channel_tally *> &numbers[0],
+                                   &numberings[0])
 
     cdef int _check(self, Py_ssize_t first) except -1:
-        if not 0 <= first <= self.rows:
-            raise InvalidValueError(f"row {first} of {self.rows}")
+        if not 0 <= first <= self.row_count:
+            raise InvalidValueError(f"row {first} of {self.row_count}")
         return 0
 
 
 def crc32(const uint8_t[::1] data, uint32_t start=0):
     cdef int64_t size = data.shape[0] & ~63
     cdef uint8_t folded[16]
-    if size == 0 or not mq_crc_can_fold():
+    if size == 0 or not mq_crc_is_fold_supported():
         return zlib.crc32(data, start)
     with nogil:
-        mq_crc_fold(&data[0], size, start, folded)
+        mq_crc_fold_bytes(&data[0], size, start, folded)
     return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # which is what zlib calls the state 0
 
 

@@ -25,7 +25,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
-from msgq.recording.mcap_io.core import ENTRY, ChunkBuffer, crc32
+from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer, crc32
 from msgq.recording.mcap_io.origins import build_origins_record
 from msgq.recording.mcap_io.raw_chunk import RawChunk
 from msgq.recording.mcap_io.record_structs import (
@@ -216,8 +216,8 @@ class SegmentWriter:
         self.path = path
         self.size_bytes = self.message_count = 0
         self._compressor = compressor
-        self._channels: dict[int, EncodedChannel] = {}  # that are described in the data, here or in a chunk
-        self._schemas: dict[int, records.Schema] = {}
+        self._written_channels: dict[int, EncodedChannel] = {}  # that are described in the data, here or in a chunk
+        self._written_schemas: dict[int, records.Schema] = {}
         self._summary_builder = SummaryBuilder()
         self._channel_statistics = ChannelStatistics()
         self._data_crc, self._pid = 0, os.getpid()
@@ -388,24 +388,24 @@ class SegmentWriter:
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        unused = [schema for schema in schemas if schema.id not in self._schemas]
-        new = [channel for channel in channels if channel.channel_record.id not in self._channels]
+        unused = [schema for schema in schemas if schema.id not in self._written_schemas]
+        new = [channel for channel in channels if channel.channel_record.id not in self._written_channels]
         if not unused and not new:
             return
         self._append_bytes(
             encode_records(*unused), b"".join(channel.encoded_records for channel in new)
         )  # writev takes 1024 parts
-        self._schemas.update((schema.id, schema) for schema in unused)
+        self._written_schemas.update((schema.id, schema) for schema in unused)
         for channel in new:
             self._register_channel(channel)
 
     def _register_channel(self, channel: EncodedChannel) -> None:
         """Note a channel whose messages may follow."""
-        if channel.channel_record.id not in self._channels:
-            self._channels[channel.channel_record.id] = channel
+        if channel.channel_record.id not in self._written_channels:
+            self._written_channels[channel.channel_record.id] = channel
             self._channel_statistics.add_channel(channel.channel_record)
             if channel.schema_record is not None:
-                self._schemas[channel.schema_record.id] = channel.schema_record
+                self._written_schemas[channel.schema_record.id] = channel.schema_record
 
     def write_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel], compress: bool = True) -> None:
         """Write a chunk that is not empty, with the channels it uses, and its index. compress : False: as it is.
@@ -414,23 +414,23 @@ class SegmentWriter:
         ------
         RecordingError : the disk is full, or fails; the file is as it was before.
         """
-        entries = np.frombuffer(chunk.entries, ENTRY)
-        counts = chunk.count_by_channel()
+        entries = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)
+        counts = chunk.count_messages_by_channel()
         start = b"".join([channels[number].encoded_records for number in counts])
         compressor = self._compressor if compress else _NO_COMPRESSION
-        compressed = compressor.compress_chunk(start, chunk.data)
+        compressed = compressor.compress_chunk(start, chunk.record_bytes)
         name = compressor.compression_name.encode()
-        size = len(start) + chunk.used
+        size = len(start) + chunk.used_bytes
         first, last = int(entries["log_time"].min()), int(entries["log_time"].max())
         length = CHUNK_HEAD_STRUCT.size + len(name) + 8 + len(compressed)
-        crc = crc32(chunk.data, crc32(start))
+        crc = crc32(chunk.record_bytes, crc32(start))
         head = (
             RECORD_HEAD_STRUCT.pack(Opcode.CHUNK, length)
             + CHUNK_HEAD_STRUCT.pack(first, last, size, crc, len(name))
             + name
         )
         head += len(compressed).to_bytes(8, "little")
-        origins, index = build_origins_record(entries, len(start)), chunk.build_index(len(start))
+        origins, index = build_origins_record(entries, len(start)), chunk.build_message_indexes(len(start))
         at = self.size_bytes + len(origins)
         self._append_bytes(origins, head, compressed, index)
         self._summary_builder.chunk_indexes.append(
@@ -488,8 +488,8 @@ class SegmentWriter:
 
     def _build_data_end_and_summary(self) -> bytes:
         """Return all that comes behind the data, to the file's end."""
-        schemas = [encode_records(schema) for schema in self._schemas.values()]
-        channels = [encode_records(channel.channel_record) for channel in self._channels.values()]
+        schemas = [encode_records(schema) for schema in self._written_schemas.values()]
+        channels = [encode_records(channel.channel_record) for channel in self._written_channels.values()]
         return self._summary_builder.build_data_end_and_summary(self.size_bytes, schemas, channels, self._data_crc)
 
 

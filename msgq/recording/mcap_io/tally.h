@@ -10,21 +10,21 @@ typedef struct {
     int64_t first_time;
     int64_t last_time;
     int64_t lost;
-    int64_t following;      /* the number after that of the newest message of the numbering; 0: there is none so far */
+    int64_t next_sequence;  /* the number after that of the newest message of the numbering; 0: there is none so far */
     int64_t first_sequence; /* the number of the numbering's first message */
     int64_t largest;
-} mq_tally;
+} mq_channel_tally;
 
 /* Count a message into the tally of its code. A gap in the numbers of a numbering is a loss, in the tally of the first
  * code that has it; they are 32 bits and wrap, and a step back (a copy, or files out of order) is none. */
-static inline void mq_tally_add(mq_tally *tally, mq_tally *numbering, int64_t log_time, uint32_t sequence,
-                                int64_t bytes) {
-    const int32_t step = (int32_t)(sequence + 1 - (uint32_t)numbering->following);
-    if (numbering->following == 0)
+static inline void mq_tally_add_message(mq_channel_tally *tally, mq_channel_tally *numbering, int64_t log_time,
+                                        uint32_t sequence, int64_t bytes) {
+    const int32_t step = (int32_t)(sequence + 1 - (uint32_t)numbering->next_sequence);
+    if (numbering->next_sequence == 0)
         numbering->first_sequence = sequence;
-    if (numbering->following == 0 || step > 0) {
-        numbering->lost += numbering->following == 0 ? 0 : step - 1;
-        numbering->following = (int64_t)sequence + 1;
+    if (numbering->next_sequence == 0 || step > 0) {
+        numbering->lost += numbering->next_sequence == 0 ? 0 : step - 1;
+        numbering->next_sequence = (int64_t)sequence + 1;
     }
     if (tally->messages++ == 0)
         tally->first_time = tally->last_time = log_time;

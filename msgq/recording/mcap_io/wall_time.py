@@ -71,14 +71,14 @@ class WallTimeConverter:
 
     def convert_columns(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
         """Turn the times of rows, from the row `first` on, and keep those with start <= log_time < end."""
-        rows = slice(first, columns.rows)
+        rows = slice(first, columns.row_count)
         times = columns.log_time[rows]
         offsets = np.array(self._offsets_ns)[np.searchsorted(self._offset_start_times, times, side="right") - 1]
         for column in (columns.publish_time[rows], columns.origin_time[rows]):
             column[:] = np.where(column > 0, _shift_times(column, offsets), column)  # 0: it is not known
         times[:] = _shift_times(times, offsets)
         if self.is_clock_stepped:  # else `find_host_time_range` was exact
-            columns.keep(first, (times >= start) & (times < end))
+            columns.keep_rows(first, (times >= start) & (times < end))
 
 
 def _shift_times(times: _TimeArray, offsets: _TimeArray) -> _TimeArray:

@@ -12,23 +12,23 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys, record_structs
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
-from msgq.recording.mcap_io.core import CHANNEL_IDS, ScanColumns
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.record_structs import ExtensibleSchema
 from msgq.recording.mcap_io.segment_writer import EncodedChannel
 
-_SCHEMA_IDS = 1 << 16
+_SCHEMA_ID_COUNT = 1 << 16
 _MetadataPairs = tuple[tuple[str, str], ...]
 
 
-class _ChannelKey(NamedTuple):
+class _ChannelIdentity(NamedTuple):
     """What two channels have in common that are one in the new file."""
 
     topic: str
     message_encoding: str
     metadata: _MetadataPairs
     schema_id: int
-    tail: bytes
+    unknown_fields: bytes
 
 
 class _SchemaFields(NamedTuple):
@@ -37,7 +37,7 @@ class _SchemaFields(NamedTuple):
     name: str
     encoding: str
     data: bytes
-    tail: bytes
+    unknown_fields: bytes
 
 
 @dataclass(slots=True)
@@ -46,19 +46,19 @@ class FileMapping:
 
     Attributes
     ----------
-    numbers : the new id of each old one, and its code.
-    by_code : the new id of each code.
-    schemas : the new id of each old one.
-    unchanged : all of its ids mean in the new file what they mean here, or nothing.
-    learnt : how much was known when this was found out.
+    new_channel_ids : the new id of each old one, and its code.
+    channel_ids_by_code : the new id of each code.
+    new_schema_ids : the new id of each old one.
+    is_unchanged : all of its ids mean in the new file what they mean here, or nothing.
+    registry_state : how much was known when this was found out.
     """
 
-    log: int
-    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
-    by_code: np.ndarray[Any, np.dtype[np.uint16]] = field(default_factory=lambda: np.zeros(0, np.uint16))
-    schemas: dict[int, int] = field(default_factory=dict)
-    unchanged: bool = True
-    learnt: tuple[int, int, int] = (0, 0, 0)
+    log_number: int
+    new_channel_ids: dict[tuple[int, int], int] = field(default_factory=dict)
+    channel_ids_by_code: np.ndarray[Any, np.dtype[np.uint16]] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    new_schema_ids: dict[int, int] = field(default_factory=dict)
+    is_unchanged: bool = True
+    registry_state: tuple[int, int, int] = (0, 0, 0)
 
 
 class ChannelMapping:
@@ -69,18 +69,18 @@ class ChannelMapping:
 
     Attributes
     ----------
-    channels : with their schemas, by id.
+    encoded_channels : with their schemas, by id.
     """
 
     def __init__(self, continued: Collection[int] = ()) -> None:
         """Begin empty. continued : numbers of logs owner_mapping beginning, with its losses, is in another file."""
-        self._continued = continued
-        self.channels: dict[int, EncodedChannel] = {}
-        self._files: dict[McapFile, FileMapping] = {}
-        self._schemas: dict[int, ExtensibleSchema] = {}
-        self._keys: dict[int, _ChannelKey | None] = {}  # None: an id that is kept free
-        self._by_key: dict[_ChannelKey, tuple[int, FileMapping]] = {}
-        self._epochs: dict[str, dict[tuple[int, str, int], int]] = {}
+        self._continued_logs = continued
+        self.encoded_channels: dict[int, EncodedChannel] = {}
+        self._file_mappings: dict[McapFile, FileMapping] = {}
+        self._new_schemas: dict[int, ExtensibleSchema] = {}
+        self._channel_identities: dict[int, _ChannelIdentity | None] = {}  # None: an id that is kept free
+        self._channels_by_identity: dict[_ChannelIdentity, tuple[int, FileMapping]] = {}
+        self._new_epochs: dict[str, dict[tuple[int, str, int], int]] = {}
 
     def map_file(self, log: int, file: McapFile) -> FileMapping:
         """Return what becomes of a file's channels, as far as they are known now. log : its number.
@@ -91,11 +91,11 @@ class ChannelMapping:
         """
         registry = file.registry
         learnt = (len(registry.channels), len(registry.schemas), registry.channel_changes)
-        known = self._files.setdefault(file, FileMapping(log))
-        if known.learnt == learnt:
+        known = self._file_mappings.setdefault(file, FileMapping(log))
+        if known.registry_state == learnt:
             return known
-        known.learnt = learnt
-        known.unchanged &= registry.channel_changes == 0
+        known.registry_state = learnt
+        known.is_unchanged &= registry.channel_changes == 0
         for number, schema in registry.schemas.items():
             said = _SchemaFields(
                 schema.name, schema.encoding, schema.data, registry.unknown_fields.get((Opcode.SCHEMA, number), b"")
@@ -105,69 +105,69 @@ class ChannelMapping:
             code = int(registry.channel_codes[number])
             if code < 0:  # others' chunks may describe it all the same
                 is_ours = registry.header.profile == metadata_keys.MSGQ_PROFILE
-                known.unchanged &= is_ours and self._keys.setdefault(number, None) is None
-            elif (number, code) not in known.numbers:
+                known.is_unchanged &= is_ours and self._channel_identities.setdefault(number, None) is None
+            elif (number, code) not in known.new_channel_ids:
                 tail = registry.unknown_fields.get((Opcode.CHANNEL, number), b"")
                 self._add_channel(known, number, code, channel, registry.schema_ids[number], tail)
-        known.by_code = np.zeros(1 + max((code for _, code in known.numbers), default=0), np.uint16)
-        for (_, code), new in reversed(known.numbers.items()):
-            known.by_code[code] = new
+        known.channel_ids_by_code = np.zeros(1 + max((code for _, code in known.new_channel_ids), default=0), np.uint16)
+        for (_, code), new in reversed(known.new_channel_ids.items()):
+            known.channel_ids_by_code[code] = new
         return known
 
     def _add_schema(self, mapping: FileMapping, number: int, said: _SchemaFields) -> None:
-        now = mapping.schemas.get(number)
-        if not number or (now is not None and _read_schema_fields(self._schemas[now]) == said):
+        now = mapping.new_schema_ids.get(number)
+        if not number or (now is not None and _read_schema_fields(self._new_schemas[now]) == said):
             return  # MCAP has no schema 0
-        before = self._schemas.get(number)
+        before = self._new_schemas.get(number)
         if before is None or _read_schema_fields(before) == said:
             new = number
         else:
-            equal = (schema_id for schema_id, other in self._schemas.items() if _read_schema_fields(other) == said)
-            new = next(equal, None) or _find_free_id(self._schemas, _SCHEMA_IDS, "schemas")
-        mapping.schemas[number] = new
-        mapping.unchanged &= new == number
-        self._schemas[new] = ExtensibleSchema(
-            id=new, name=said.name, encoding=said.encoding, data=said.data, unknown_fields=said.tail
+            equal = (schema_id for schema_id, other in self._new_schemas.items() if _read_schema_fields(other) == said)
+            new = next(equal, None) or _find_free_id(self._new_schemas, _SCHEMA_ID_COUNT, "schemas")
+        mapping.new_schema_ids[number] = new
+        mapping.is_unchanged &= new == number
+        self._new_schemas[new] = ExtensibleSchema(
+            id=new, name=said.name, encoding=said.encoding, data=said.data, unknown_fields=said.unknown_fields
         )
 
     def _add_channel(
         self, mapping: FileMapping, number: int, code: int, channel: RecordedChannel, schema_id: int, tail: bytes
     ) -> None:
-        new_schema = mapping.schemas[schema_id] if channel.channel_record.schema is not None else 0
+        new_schema = mapping.new_schema_ids[schema_id] if channel.channel_record.schema is not None else 0
         said = channel.channel_record.metadata
-        if mapping.log in self._continued:
+        if mapping.log_number in self._continued_logs:
             said = tuple(pair for pair in said if pair[0] != metadata_keys.UNRECORDED_KEY)
         metadata = self._build_metadata(mapping, channel, said)
-        key = _ChannelKey(channel.endpoint, channel.channel_record.message_encoding, metadata, new_schema, tail)
+        key = _ChannelIdentity(channel.endpoint, channel.channel_record.message_encoding, metadata, new_schema, tail)
         new = self._assign_channel_id(mapping, number, key)
-        self._keys[new] = key
-        self._by_key.setdefault(key, (new, mapping))
-        mapping.numbers[number, code] = new
-        mapping.unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
-        if new not in self.channels:
+        self._channel_identities[new] = key
+        self._channels_by_identity.setdefault(key, (new, mapping))
+        mapping.new_channel_ids[number, code] = new
+        mapping.is_unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
+        if new not in self.encoded_channels:
             record = record_structs.ExtensibleChannel(
                 new, key.topic, key.message_encoding, dict(metadata), new_schema, tail
             )
-            self.channels[new] = EncodedChannel(record, self._schemas[new_schema] if new_schema else None)
+            self.encoded_channels[new] = EncodedChannel(record, self._new_schemas[new_schema] if new_schema else None)
 
-    def _assign_channel_id(self, mapping: FileMapping, number: int, key: _ChannelKey) -> int:
+    def _assign_channel_id(self, mapping: FileMapping, number: int, key: _ChannelIdentity) -> int:
         """Return the id of a channel: its own, or that of an equal one of another file, if that is possible."""
-        if self._keys.get(number) == key:
+        if self._channel_identities.get(number) == key:
             return number
-        equal, owner_mapping = self._by_key.get(key, (None, mapping))
+        equal, owner_mapping = self._channels_by_identity.get(key, (None, mapping))
         if equal is not None and owner_mapping is not mapping:
             return equal
-        if number not in self._keys:
+        if number not in self._channel_identities:
             return number
-        return equal if equal is not None else _find_free_id(self._keys, CHANNEL_IDS, "channels")
+        return equal if equal is not None else _find_free_id(self._channel_identities, CHANNEL_ID_COUNT, "channels")
 
     def _build_metadata(self, mapping: FileMapping, channel: RecordedChannel, pairs: _MetadataPairs) -> _MetadataPairs:
         """Return a channel's metadata, with the epoch that it has in the new file."""
         said = dict(pairs)
         if said.get(metadata_keys.EPOCH_KEY) != str(channel.epoch):
             return pairs
-        epochs = self._epochs.setdefault(channel.endpoint, {})
-        owner = (mapping.log, channel.run_id, channel.epoch)
+        epochs = self._new_epochs.setdefault(channel.endpoint, {})
+        owner = (mapping.log_number, channel.run_id, channel.epoch)
         if owner not in epochs:
             used = epochs.values()
             epochs[owner] = max(used) + 1 if channel.epoch in used else channel.epoch
@@ -176,33 +176,33 @@ class ChannelMapping:
     def map_rows(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
         """Return the new id of each message that a scan found. content : what was scanned."""
         mapping = self.map_file(log, file)
-        codes = {code for _, code in mapping.numbers}
-        if len(codes) == len(mapping.numbers) or file.registry.channel_changes:
-            return mapping.by_code[columns.code[: columns.rows]]
+        codes = {code for _, code in mapping.new_channel_ids}
+        if len(codes) == len(mapping.new_channel_ids) or file.registry.channel_changes:
+            return mapping.channel_ids_by_code[columns.channel_code[: columns.row_count]]
         return _map_by_channel_id(mapping, content, columns)
 
-    def by_code(self, log: int) -> dict[int, int]:
+    def map_codes_to_channel_ids(self, log: int) -> dict[int, int]:
         """Return the new id of each code of a log that has one alone."""
         new_ids: dict[int, set[int]] = {}
-        for mapping in self._files.values():
-            for (_, code), new in mapping.numbers.items() if mapping.log == log else ():
+        for mapping in self._file_mappings.values():
+            for (_, code), new in mapping.new_channel_ids.items() if mapping.log_number == log else ():
                 new_ids.setdefault(code, set()).add(new)
         return {code: new.pop() for code, new in new_ids.items() if len(new) == 1}
 
     def iter_unused_schemas(self) -> Iterator[ExtensibleSchema]:
         """Give the schemas that no channel of any file has."""
-        for file, mapping in self._files.items():
-            for number in mapping.schemas.keys() - set(file.registry.schema_ids.values()):
-                yield self._schemas[mapping.schemas[number]]
+        for file, mapping in self._file_mappings.items():
+            for number in mapping.new_schema_ids.keys() - set(file.registry.schema_ids.values()):
+                yield self._new_schemas[mapping.new_schema_ids[number]]
 
 
 def _map_by_channel_id(mapping: FileMapping, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
     """Return the new ids where a file has channels that differ by theirs alone: from the messages themselves."""
-    table = np.zeros(CHANNEL_IDS, np.uint16)
-    for (number, _), new in mapping.numbers.items():
+    table = np.zeros(CHANNEL_ID_COUNT, np.uint16)
+    for (number, _), new in mapping.new_channel_ids.items():
         table[number] = new
     data = np.frombuffer(content, np.uint8)
-    at = columns.offset[: columns.rows] - 22  # a message begins with its channel
+    at = columns.offset[: columns.row_count] - 22  # a message begins with its channel
     numbers: np.ndarray[Any, Any] = table[data[at].astype(np.uint16) | data[at + 1].astype(np.uint16) << 8]
     return numbers
 

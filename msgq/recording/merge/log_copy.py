@@ -29,7 +29,7 @@ from msgq.recording.reader.totals import EndpointTotals
 _CHUNK_BYTES = 1 << 20
 
 
-def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None = None) -> int:
+def write_merged_log(logs: Sequence[LogReader], output: Path, compression: str | None = None) -> int:
     """Write one MCAP file with the messages of all logs in the order of log_time; return how many.
 
     Channels, schemas, metadata and attachments are copied unchanged, with fields that MCAP does not define yet; of
@@ -48,17 +48,19 @@ def write_mcap(logs: Sequence[LogReader], output: Path, compression: str | None 
     ------
     RecordingError : the file exists, or cannot be written. What cannot be read is skipped, and in the logs' `problems`.
     """
-    return _write_logs(logs, output, compression, [(log.view.start, log.view.end) for log in logs])
+    return _write_logs_to_segment(
+        logs, output, compression, [(log.log_view.start_time, log.log_view.end_time) for log in logs]
+    )
 
 
-def write_pieces(
+def write_time_slices(
     log: LogReader, directory: Path, every_ns: int, compression: str | None = None
 ) -> Iterator[tuple[Path, int]]:
     """Write segments of the same duration into a new directory; give each one and its number of messages.
 
     Each has all metadata, all records outside of chunks that MCAP does not define, and the attachments since its
-    beginning. The first one also has the attachments before, and the last one those behind it. See `write_mcap` for the
-    rest.
+    beginning. The first one also has the attachments before, and the last one those behind it. For the rest see
+    `write_merged_log`.
 
     Raises
     ------
@@ -68,24 +70,24 @@ def write_pieces(
         directory.mkdir()
     except OSError as error:
         raise RecordingError(f"cannot create {directory}: {error.strerror}", errno=error.errno) from error
-    begin, index, attached = log.start_time or 0, 0, log.view.start
+    begin, index, attached = log.start_time or 0, 0, log.log_view.start_time
     while True:
         end = begin + every_ns
         first = log.between(end).start_time
         following = None if first is None else end + (first - end) // every_ns * every_ns  # no file for each silence
-        until = log.view.end if following is None else following
+        until = log.log_view.end_time if following is None else following
         path = recording_files.make_segment_path(directory, index)
-        yield path, _write_logs([log.between(begin, end)], path, compression, [(attached, until)])
+        yield path, _write_logs_to_segment([log.between(begin, end)], path, compression, [(attached, until)])
         if following is None:
             return
         begin, index, attached = following, index + 1, following
 
 
-def _write_logs(
+def _write_logs_to_segment(
     logs: Sequence[LogReader], output: Path, compression: str | None, attached: Sequence[tuple[int, int]]
 ) -> int:
-    """See `write_mcap`. attached : of each log, of which time attachments are wanted."""
-    if any(log.view.clock != HOST_CLOCK for log in logs):
+    """See `write_merged_log`. attached : of each log, of which time attachments are wanted."""
+    if any(log.log_view.clock_choice != HOST_CLOCK for log in logs):
         raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
     profiles = {file.header.profile for log in logs for file in log.files}
     tails = {file.registry.unknown_fields.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
@@ -94,11 +96,11 @@ def _write_logs(
         profile, tail = profiles.pop() if len(profiles) == 1 else "", tails.pop() if len(tails) == 1 else b""
         segment = SegmentWriter(unfinished, compressor, profile=profile, header_tail=tail)
         try:
-            _copy_extra_records(segment, [log.view for log in logs], attached)
+            _copy_extra_records(segment, [log.log_view for log in logs], attached)
             name = {"none": "", None: None}.get(compression, compression)
-            with _copy_unknown_in_chunks(segment, logs):
+            with _copy_unknown_chunk_records(segment, logs):
                 continued = [number for number, (start, _) in enumerate(attached) if start > 0]
-                _copy_messages(segment, [log.view for log in logs], name, continued)
+                _copy_messages(segment, [log.log_view for log in logs], name, continued)
         except BaseException:
             segment.close_without_summary()
             raise
@@ -107,7 +109,7 @@ def _write_logs(
 
 
 @contextmanager
-def _copy_unknown_in_chunks(segment: SegmentWriter, logs: Sequence[LogReader]) -> Iterator[None]:
+def _copy_unknown_chunk_records(segment: SegmentWriter, logs: Sequence[LogReader]) -> Iterator[None]:
     """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks.
 
     They stand there uncompressed, so those of a file are bounded: a few bytes can be compressed ones of any number.
@@ -115,7 +117,7 @@ def _copy_unknown_in_chunks(segment: SegmentWriter, logs: Sequence[LogReader]) -
     for log in logs:
         for file in log.files:
             file.on_unknown_record = partial(
-                _copy_unknown_record, segment=segment, file=file, log=log.view, room=MetadataBudget()
+                _copy_unknown_record, segment=segment, file=file, log=log.log_view, room=MetadataBudget()
             )
     try:
         yield
@@ -133,7 +135,7 @@ def _copy_unknown_record(
         return
     file.on_unknown_record = None
     text = f"{METADATA_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
-    log.report(Problem(str(file.path), 0, text))
+    log.report_problem(Problem(str(file.path), 0, text))
 
 
 def _copy_messages(
@@ -143,16 +145,16 @@ def _copy_messages(
     for number, log in enumerate(logs):
         for file in log.files:
             channels.map_file(number, file)
-    chunk_writer = ChunkWriter(segment, channels.channels, _CHUNK_BYTES)
+    chunk_writer = ChunkWriter(segment, channels.encoded_channels, _CHUNK_BYTES)
     for piece in LogMerger(logs, channels, compression):
         if not isinstance(piece, CopyableChunk):
-            chunk_writer.append_rows(piece.rows, piece.contents)
+            chunk_writer.append_rows(piece.message_rows, piece.contents)
             continue
-        chunk_writer.flush()
-        copy_chunk = partial(segment.copy_chunk, chunk=piece.chunk, channels=channels.channels)
-        _copy_from(piece.file, piece.chunk.chunk_offset, copy_chunk, logs[piece.log])
-    chunk_writer.flush()
-    segment.write_channels(channels.channels.values(), channels.iter_unused_schemas())
+        chunk_writer.flush_chunk()
+        copy_chunk = partial(segment.copy_chunk, chunk=piece.raw_chunk, channels=channels.encoded_channels)
+        _copy_or_report(piece.mcap_file, piece.raw_chunk.chunk_offset, copy_chunk, logs[piece.log_number])
+    chunk_writer.flush_chunk()
+    segment.write_channels(channels.encoded_channels.values(), channels.iter_unused_schemas())
     segment.adopt_tallies(_collect_tallies(logs, channels))
 
 
@@ -160,10 +162,10 @@ def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[
     """Return the tally of each new channel as the files say that were copied; nothing: they do not say enough."""
     tallies: dict[int, Any] = {}
     for number, log in enumerate(logs):
-        totals, new = EndpointTotals(log), channels.by_code(number)
-        if not all(map(totals.add_stored, log.files)):
+        totals, new = EndpointTotals(log), channels.map_codes_to_channel_ids(number)
+        if not all(map(totals.add_stored_statistics, log.files)):
             return {}
-        for code, tally in totals.tallies():
+        for code, tally in totals.iter_tallies():
             if code not in new or new[code] in tallies:
                 return {}
             tallies[new[code]] = tally
@@ -184,8 +186,8 @@ def _copy_extra_records(segment: SegmentWriter, logs: Sequence[LogView], attache
                 elif extra.opcode == Opcode.ATTACHMENT:
                     copy = partial(_copy_attachment, segment=segment, extra=extra, times=times)
                 else:
-                    copy = partial(_copy_unknown, segment=segment, extra=extra)
-                _copy_from(file, extra.offset, copy, log)
+                    copy = partial(_copy_unknown_extra_record, segment=segment, extra=extra)
+                _copy_or_report(file, extra.offset, copy, log)
 
 
 def _copy_metadata(source: int, segment: SegmentWriter, extra: ExtraRecord, is_one_run: bool) -> None:
@@ -203,21 +205,21 @@ def _copy_attachment(source: int, segment: SegmentWriter, extra: ExtraRecord, ti
         segment.copy_attachment(source, index)
 
 
-def _copy_unknown(source: int, segment: SegmentWriter, extra: ExtraRecord) -> None:
+def _copy_unknown_extra_record(source: int, segment: SegmentWriter, extra: ExtraRecord) -> None:
     segment.copy_unknown_record(source, extra.offset, extra.record_bytes, extra.is_in_summary)
 
 
-def _copy_from(file: McapFile, offset: int, copy: Callable[[int], None], log: LogView) -> None:
+def _copy_or_report(file: McapFile, offset: int, copy: Callable[[int], None], log: LogView) -> None:
     """Copy what is at a place of a file, given a descriptor of it; what is wrong there is noted."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(file.file_source.open_descriptor())
         except RecordingError as error:
-            log.report(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
+            log.report_problem(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
             return
         try:
             copy(source)
         except (ValueError, EOFError) as error:
-            log.report(Problem(str(file.path), offset, f"it was skipped: {error}"))
+            log.report_problem(Problem(str(file.path), offset, f"it was skipped: {error}"))
         except OSError as error:
-            log.report(Problem(str(file.path), offset, f"it was skipped: {error.strerror}", error.errno))
+            log.report_problem(Problem(str(file.path), offset, f"it was skipped: {error.strerror}", error.errno))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.core import CODE_UNKNOWN, ROW_DTYPE, TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.core import CHANNEL_CODE_UNKNOWN, MESSAGE_ROW_DTYPE, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
@@ -17,7 +17,7 @@ from msgq.recording.merge.channel_mapping import ChannelMapping
 from msgq.recording.reader.log_view import LogView
 
 _BATCH_ROWS = 1 << 16
-_OVERLAP_BLOCKS = 4  # largest chunks whose messages may wait at the same time
+_OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the same time
 _PENDING_BLOCKS_MAX = 4096  # blocks; each of them is looked at for each that begins
 _RowArray = np.ndarray[Any, Any]
 
@@ -25,36 +25,36 @@ _RowArray = np.ndarray[Any, Any]
 class CopyableChunk(NamedTuple):
     """A chunk all of whose messages are wanted, and which means the same in the new file."""
 
-    log: int
-    file: McapFile
-    chunk: RawChunk
+    log_number: int
+    mcap_file: McapFile
+    raw_chunk: RawChunk
 
 
 class DecodedRows(NamedTuple):
-    """Messages that are wanted, of dtype ROW_DTYPE, and the bytes that they lie in."""
+    """Messages that are wanted, of dtype MESSAGE_ROW_DTYPE, and the bytes that they lie in."""
 
-    rows: _RowArray
+    message_rows: _RowArray
     contents: list[bytes]
 
 
 @dataclass(slots=True)
 class _PendingBlock:
-    """Messages of a block in the order of log_time, from row `done` on."""
+    """Messages of a block in the order of log_time, from row `next_row` on."""
 
     content: bytes
-    rows: _RowArray
-    times: np.ndarray[Any, np.dtype[np.int64]]
-    done: int = 0
+    message_rows: _RowArray
+    log_times: np.ndarray[Any, np.dtype[np.int64]]
+    next_row: int = 0
 
     @property
-    def size(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes that it takes."""
-        return len(self.content) + self.rows.nbytes + self.times.nbytes
+        return len(self.content) + self.message_rows.nbytes + self.log_times.nbytes
 
-    def pop_until(self, time: int) -> _RowArray:
+    def pop_rows_until(self, time: int) -> _RowArray:
         """Return the rows whose log_time is not behind `time`, once."""
-        begin, self.done = self.done, int(np.searchsorted(self.times, time, "right"))
-        return self.rows[begin : self.done]
+        begin, self.next_row = self.next_row, int(np.searchsorted(self.log_times, time, "right"))
+        return self.message_rows[begin : self.next_row]
 
 
 class LogMerger:
@@ -65,39 +65,43 @@ class LogMerger:
 
     def __init__(self, logs: Sequence[LogView], channels: ChannelMapping, compression: str | None) -> None:
         """Begin. compression : that a chunk must have to be copied as it is; None: any."""
-        self._logs, self._channels, self._compression = logs, channels, compression
-        self._columns = ScanColumns(_BATCH_ROWS)
-        self._pending: list[_PendingBlock] = []
-        self._max_chunk_bytes = _OVERLAP_BLOCKS * max(log.max_chunk_bytes for log in logs)
+        self._logs, self._channel_mapping, self._compression = logs, channels, compression
+        self._scan_columns = ScanColumns(_BATCH_ROWS)
+        self._pending_blocks: list[_PendingBlock] = []
+        self._max_chunk_bytes = _OVERLAPPING_BLOCKS_MAX * max(log.max_chunk_bytes for log in logs)
 
     def __iter__(self) -> Iterator[CopyableChunk | DecodedRows]:
-        blocks = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.blocks()]
+        blocks = [(number, *pair) for number, log in enumerate(self._logs) for pair in log.iter_wanted_blocks()]
         blocks.sort(key=lambda pending: pending[2].start_time)
         nexts = [block.start_time for _, _, block in blocks[1:]] + [TIME_MAX] * bool(blocks)
         for (number, file, block), following in zip(blocks, nexts, strict=True):
-            yield from self._pop_until(block.start_time)
-            copyable = None if self._pending else self._find_copyable_chunk(number, file, block, following)
+            yield from self._pop_rows_until(block.start_time)
+            copyable = None if self._pending_blocks else self._find_copyable_chunk(number, file, block, following)
             if copyable is not None:
                 yield copyable
                 continue
-            pending = self._read_block(number, file, block)
+            pending = self._read_pending_block(number, file, block)
             if pending is not None:
-                self._pending.append(pending)
+                self._pending_blocks.append(pending)
             while (
-                len(self._pending) > _PENDING_BLOCKS_MAX
-                or sum(entry.size for entry in self._pending) > self._max_chunk_bytes
+                len(self._pending_blocks) > _PENDING_BLOCKS_MAX
+                or sum(entry.memory_bytes for entry in self._pending_blocks) > self._max_chunk_bytes
             ):
-                yield from self._pop_until(min(int(entry.times[-1]) for entry in self._pending))
-        yield from self._pop_until(TIME_MAX)
+                yield from self._pop_rows_until(min(int(entry.log_times[-1]) for entry in self._pending_blocks))
+        yield from self._pop_rows_until(TIME_MAX)
 
-    def _pop_until(self, time: int) -> Iterator[DecodedRows]:
+    def _pop_rows_until(self, time: int) -> Iterator[DecodedRows]:
         """Give what waits and is not behind `time`."""
-        parts = [(pending.content, rows) for pending in self._pending if len(rows := pending.pop_until(time))]
-        self._pending = [pending for pending in self._pending if pending.done < len(pending.rows)]
+        parts = [
+            (pending.content, rows) for pending in self._pending_blocks if len(rows := pending.pop_rows_until(time))
+        ]
+        self._pending_blocks = [
+            pending for pending in self._pending_blocks if pending.next_row < len(pending.message_rows)
+        ]
         if not parts:
             return
         for number, (_, rows) in enumerate(parts):
-            rows["content"] = number
+            rows["content_index"] = number
         together = parts[0][1]
         if len(parts) > 1:
             together = np.concatenate([rows for _, rows in parts])
@@ -112,12 +116,12 @@ class LogMerger:
         if not block.is_chunk or not block.channel_ids or block.end_time > following or file.has_compressed_payloads:
             return None
         codes = [
-            int(described.channel_codes[channel_id]) if channel_id in described.channels else CODE_UNKNOWN
+            int(described.channel_codes[channel_id]) if channel_id in described.channels else CHANNEL_CODE_UNKNOWN
             for channel_id in block.channel_ids
         ]
-        if min(codes) < 0 or not self._channels.map_file(number, file).unchanged:
+        if min(codes) < 0 or not self._channel_mapping.map_file(number, file).is_unchanged:
             return None
-        if not log.start <= block.start_time <= block.end_time < log.end:
+        if not log.start_time <= block.start_time <= block.end_time < log.end_time:
             return None
         try:
             with file.file_source.open_descriptor() as fd:
@@ -130,19 +134,19 @@ class LogMerger:
             file.on_bytes_read(block.stored_bytes)
         return CopyableChunk(number, file, chunk)
 
-    def _read_block(self, number: int, file: McapFile, block: DataBlock) -> _PendingBlock | None:
+    def _read_pending_block(self, number: int, file: McapFile, block: DataBlock) -> _PendingBlock | None:
         """Return the wanted messages of a block; None: there are none."""
         pieces = []
         content = b""
-        for content in self._logs[number].scan_block(file, block, self._columns):
-            columns = self._columns
-            rows = np.empty(columns.rows, ROW_DTYPE)
-            if columns.rows:
-                rows["channel"] = self._channels.map_rows(number, file, content, columns)
+        for content in self._logs[number].scan_block(file, block, self._scan_columns):
+            columns = self._scan_columns
+            rows = np.empty(columns.row_count, MESSAGE_ROW_DTYPE)
+            if columns.row_count:
+                rows["channel"] = self._channel_mapping.map_rows(number, file, content, columns)
             for name in ("log_time", "publish_time", "origin_time", "offset", "length", "sequence"):
-                rows[name] = getattr(columns, name)[: columns.rows]
+                rows[name] = getattr(columns, name)[: columns.row_count]
             pieces.append(rows)
-        rows = np.concatenate(pieces) if pieces else np.empty(0, ROW_DTYPE)
+        rows = np.concatenate(pieces) if pieces else np.empty(0, MESSAGE_ROW_DTYPE)
         if not len(rows):
             return None
         times = np.ascontiguousarray(rows["log_time"])

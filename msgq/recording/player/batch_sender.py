@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgq.common.message_source import TOPIC
 from msgq.recording.player.ring_sender import RingSender
-from msgq.recording.player.schedule import PlaybackSchedule, compute_ages
+from msgq.recording.player.schedule import PlaybackSchedule, compute_message_ages
 from msgq.recording.player.writers import PlaybackWriters
 from msgq.recording.reader.column_batches import MessageBatch
 
@@ -19,47 +19,47 @@ class BatchSender:
 
     Attributes
     ----------
-    batch : of which parts are sent.
-    times : of its messages, ns since the epoch.
+    current_batch : of which parts are sent.
+    message_times : of its messages, ns since the epoch.
     """
 
     def __init__(self, writers: PlaybackWriters) -> None:
         self._writers = writers
         self._ring_sender = RingSender()
-        self._others: Counter[str] = Counter()
+        self._other_counts: Counter[str] = Counter()
         self._other_bytes = 0
 
-    def begin(self, schedule: PlaybackSchedule, batch: MessageBatch) -> None:
+    def begin_batch(self, schedule: PlaybackSchedule, batch: MessageBatch) -> None:
         """Let what is sent be of a batch of this schedule."""
-        for name in schedule.names[len(self._ring_sender) :]:
-            self._ring_sender.add(self._writers.find_publisher(name))
-        self._schedule, self.batch = schedule, batch
-        self.times: memoryview[int] = batch.time.data
-        self._ages = compute_ages(batch)
+        for name in schedule.new_names[len(self._ring_sender) :]:
+            self._ring_sender.add_socket(self._writers.find_publisher(name))
+        self._schedule, self.current_batch = schedule, batch
+        self.message_times: memoryview[int] = batch.order_time.data
+        self._message_ages = compute_message_ages(batch)
 
-    def send(self, row: int, end: int) -> int:
+    def send_rows(self, row: int, end: int) -> int:
         """Send rows from one to before another, or some of them, but at least one; return which row is next."""
-        following = self._ring_sender.send(self.batch, self._ages, row, end, _BATCH_BYTES)
-        return following if following > row else self._send_others(row, min(end, row + _SMALL_BATCH_ROWS))
+        following = self._ring_sender.send_rows(self.current_batch, self._message_ages, row, end, _BATCH_BYTES)
+        return following if following > row else self._send_other_messages(row, min(end, row + _SMALL_BATCH_ROWS))
 
-    def _send_others(self, row: int, end: int) -> int:
+    def _send_other_messages(self, row: int, end: int) -> int:
         """Send what is no topic on a ring, message by message; and the first in any case."""
-        codes = self.batch.code[row:end].tolist()
+        codes = self.current_batch.channel_code[row:end].tolist()
         count = next(
             (place for place, code in enumerate(codes) if place and self._ring_sender.has_ring(code)), len(codes)
         )
-        for message in self._schedule.build_messages(self.batch, slice(row, row + count)):
-            if self._writers.send(message):
-                self._others[message.source.kind] += 1
+        for message in self._schedule.build_messages(self.current_batch, slice(row, row + count)):
+            if self._writers.send_message(message):
+                self._other_counts[message.source.kind] += 1
                 self._other_bytes += len(message.data)
         return row + count
 
     @property
-    def by_kind(self) -> dict[str, int]:
+    def sent_by_kind(self) -> dict[str, int]:
         """How many messages were sent, by the kind of their endpoints."""
-        return dict(self._others + Counter({TOPIC.kind: self._ring_sender.messages}))
+        return dict(self._other_counts + Counter({TOPIC.kind: self._ring_sender.sent_messages}))
 
     @property
-    def bytes(self) -> int:
+    def sent_bytes(self) -> int:
         """Of the payloads of all that was sent."""
-        return self._other_bytes + self._ring_sender.bytes
+        return self._other_bytes + self._ring_sender.sent_bytes

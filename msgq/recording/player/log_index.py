@@ -18,15 +18,15 @@ from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
-from msgq.recording.reader.totals import read_statistics
+from msgq.recording.reader.totals import read_stored_statistics
 from msgq.topic.playback import DEFAULT_RING_BYTES, compute_ring_bytes
 
 _BATCH_ROWS = 16384
-_INDEX_BYTES = 32 << 20  # of message indexes that are looked into
-_SCAN_BYTES = 16 << 10  # as many as it takes time to look into one at all
-_MESSAGE_BYTES = RECORD_HEAD_STRUCT.size + 22  # of a message's record before its payload
+_INDEX_BYTES_MAX = 32 << 20  # of message indexes that are looked into
+_CHUNK_INDEX_BYTES_MIN = 16 << 10  # as many as it takes time to look into one at all
+_MESSAGE_HEAD_BYTES = RECORD_HEAD_STRUCT.size + 22  # of a message's record before its payload
 _OffsetArray = np.ndarray[Any, np.dtype[np.int64]]
-_INDEX_HEAD = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
+_INDEX_HEAD_STRUCT = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
 
 
 class IndexedEndpoint(NamedTuple):
@@ -35,7 +35,7 @@ class IndexedEndpoint(NamedTuple):
     Attributes
     ----------
     endpoint, kind, schema, options, tracked : as of `EndpointInfo`.
-    largest : no payload has more bytes, as the indexes say.
+    largest_payload_bytes : no payload has more bytes, as the indexes say.
     """
 
     endpoint: str
@@ -43,16 +43,16 @@ class IndexedEndpoint(NamedTuple):
     schema: Schema | None
     options: dict[str, Any]
     tracked: bool
-    largest: int
+    largest_payload_bytes: int
 
 
 class _LargeChunk(NamedTuple):
     """A chunk, and the channels of it of whose messages it is to be found out how large they are."""
 
-    size: int
-    file: McapFile
-    block: DataBlock
-    numbers: Set[int]
+    uncompressed_bytes: int
+    mcap_file: McapFile
+    data_block: DataBlock
+    channel_ids: Set[int]
 
 
 class LogIndex:
@@ -65,27 +65,29 @@ class LogIndex:
 
     def __init__(self, log: LogReader) -> None:
         """Find out. Read is only what no index describes, and what is partly beyond the time that was chosen."""
-        self._view, self._columns = log.view, ScanColumns(_BATCH_ROWS)
-        self._largest: dict[int, int] = {}  # by code
+        self._log_view, self._scan_columns = log.log_view, ScanColumns(_BATCH_ROWS)
+        self._largest_payloads: dict[int, int] = {}  # by code
         large: list[_LargeChunk] = []
         for file in log.files:
             large += self._index_file(file)
-        self._measure_large(large)
+        self._measure_large_chunks(large)
         endpoints: dict[str, IndexedEndpoint] = {}
-        for code in sorted(self._largest):
+        for code in sorted(self._largest_payloads):
             channel = log.channels[code]
-            endpoints[channel.endpoint] = _merge_channel(endpoints.get(channel.endpoint), channel, self._largest[code])
+            endpoints[channel.endpoint] = _add_channel_to_endpoint(
+                endpoints.get(channel.endpoint), channel, self._largest_payloads[code]
+            )
         self.endpoints = dict(sorted(endpoints.items()))
 
     def _index_file(self, file: McapFile) -> list[_LargeChunk]:
         """Note what a file has; return the chunks whose messages may be large."""
-        view, largest_payloads = self._view, _read_largest_payloads(file)
+        view, largest_payloads = self._log_view, _read_largest_payloads(file)
         known, present, large, sizes = set(largest_payloads), set[int](), [], [0]
-        wanted = [block for block in file.blocks if file.may_have_messages(block, view.start, view.end)]
+        wanted = [block for block in file.blocks if file.may_have_messages(block, view.start_time, view.end_time)]
         for block in wanted:
             channels = self._find_block_channels(file, block)
             if channels is None:
-                self._scan_block(file, block, self._largest)
+                self._scan_block(file, block, self._largest_payloads)
                 continue
             present |= channels
             sizes.append(min(block.uncompressed_bytes, view.max_chunk_bytes))
@@ -93,74 +95,78 @@ class LogIndex:
                 large.append(_LargeChunk(sizes[-1], file, block, channels - known))
         enough = max((size for size in sizes if compute_ring_bytes(size) <= DEFAULT_RING_BYTES), default=0)
         for number in present:
-            self._note_record_size(file, number, min(largest_payloads.get(number, enough), max(sizes)))
+            self._raise_largest_payload(file, number, min(largest_payloads.get(number, enough), max(sizes)))
         return large
 
     def _find_block_channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
         """Return the channels of a block; None: only reading it tells."""
         described = file.registry.channels.keys()
-        if file.has_compressed_payloads or block.start_time < self._view.start or block.end_time >= self._view.end:
+        if (
+            file.has_compressed_payloads
+            or block.start_time < self._log_view.start_time
+            or block.end_time >= self._log_view.end_time
+        ):
             return None
         if block.channel_ids is None and file.statistics is not None and described:
             return {number for number, count in file.statistics.channel_message_counts.items() if count} & described
         return block.channel_ids if block.channel_ids and block.channel_ids <= described else None
 
-    def _note_record_size(self, file: McapFile, number: int, size: int) -> None:
+    def _raise_largest_payload(self, file: McapFile, number: int, size: int) -> None:
         code = int(file.registry.channel_codes[number])
         if code >= 0:
-            self._largest[code] = max(self._largest.get(code, 0), size)
+            self._largest_payloads[code] = max(self._largest_payloads.get(code, 0), size)
 
     def _scan_block(self, file: McapFile, block: DataBlock, largest: dict[int, int]) -> None:
         """Look at each message of a block."""
-        columns = self._columns
-        for _ in self._view.scan_block(file, block, columns):
-            sizes = np.full(len(self._view.channels), -1, np.int64)
-            np.maximum.at(sizes, columns.code[: columns.rows], columns.length[: columns.rows])
+        columns = self._scan_columns
+        for _ in self._log_view.scan_block(file, block, columns):
+            sizes = np.full(len(self._log_view.channels), -1, np.int64)
+            np.maximum.at(sizes, columns.channel_code[: columns.row_count], columns.length[: columns.row_count])
             for code in np.flatnonzero(sizes >= 0).tolist():
                 largest[code] = max(largest.get(code, 0), int(sizes[code]))
 
-    def _measure_large(self, large: list[_LargeChunk]) -> None:
+    def _measure_large_chunks(self, large: list[_LargeChunk]) -> None:
         """Find out how large messages of large chunks are, the largest chunks first. Where such chunks are very many,
         messages of the smaller ones may be as large as these.
         """
-        room = _INDEX_BYTES
-        for size, file, block, numbers in sorted(large, key=lambda chunk: -chunk.size):
+        room = _INDEX_BYTES_MAX
+        for size, file, block, numbers in sorted(large, key=lambda chunk: -chunk.uncompressed_bytes):
             sizes: dict[int, int] = {}
             if room > 0:
                 sizes, used = _measure_by_index(file, block, room)
-                room -= max(used, _SCAN_BYTES)
+                room -= max(used, _CHUNK_INDEX_BYTES_MIN)
             for number in numbers:
-                self._note_record_size(file, number, sizes.get(number, size - _MESSAGE_BYTES))
+                self._raise_largest_payload(file, number, sizes.get(number, size - _MESSAGE_HEAD_BYTES))
 
-    def largest(self, endpoint: str) -> int:
+    def measure_largest_payload(self, endpoint: str) -> int:
         """Return the bytes of the largest payload of an endpoint. It reads all of it."""
         largest: dict[int, int] = {}
-        for file, block in self._view.blocks():
+        for file, block in self._log_view.iter_wanted_blocks():
             numbers = file.registry.channels.keys() if block.channel_ids is None else block.channel_ids
-            if not numbers or any(may_match(file, number, {endpoint}) for number in numbers):
+            if not numbers or any(may_match_endpoints(file, number, {endpoint}) for number in numbers):
                 self._scan_block(file, block, largest)
-        channels = self._view.channels
+        channels = self._log_view.channels
         return max((size for code, size in largest.items() if channels[code].endpoint == endpoint), default=0)
 
 
-def may_match(file: McapFile, number: int, endpoints: Set[str]) -> bool:
+def may_match_endpoints(file: McapFile, number: int, endpoints: Set[str]) -> bool:
     """Return whether a channel may be one of some endpoints."""
     channel = file.registry.channels.get(number)
     return channel is None or channel.endpoint in endpoints
 
 
-def _merge_channel(before: IndexedEndpoint | None, channel: RecordedChannel, largest: int) -> IndexedEndpoint:
+def _add_channel_to_endpoint(before: IndexedEndpoint | None, channel: RecordedChannel, largest: int) -> IndexedEndpoint:
     """Return what there is of an endpoint, with one more of its channels."""
     kind, options = channel.source.kind, channel.source.parse_options()
     if before is None:
         return IndexedEndpoint(channel.endpoint, kind, channel.schema, options, channel.tracked, largest)
     described = channel.schema or before.schema, options or before.options, before.tracked or channel.tracked
-    return IndexedEndpoint(channel.endpoint, kind, *described, max(before.largest, largest))
+    return IndexedEndpoint(channel.endpoint, kind, *described, max(before.largest_payload_bytes, largest))
 
 
 def _read_largest_payloads(file: McapFile) -> dict[int, int]:
     """Return the bytes of the largest payload of each channel, as the file's end says; nothing, if it does not."""
-    return {number: figure["largest"] for number, figure in (read_statistics(file) or {}).items()}
+    return {number: figure["largest"] for number, figure in (read_stored_statistics(file) or {}).items()}
 
 
 def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict[int, int], int]:
@@ -178,7 +184,7 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
     offsets = np.concatenate([entries for _, entries in indexes])
     numbers = np.repeat([number for number, _ in indexes], [len(entries) for _, entries in indexes])
     order = np.argsort(offsets)
-    sizes = np.diff(offsets[order], append=block.uncompressed_bytes) - _MESSAGE_BYTES
+    sizes = np.diff(offsets[order], append=block.uncompressed_bytes) - _MESSAGE_HEAD_BYTES
     if len(offsets) == 0 or offsets[order[0]] < 0 or sizes.min() < 0:
         return {}, end - begin
     largest = np.zeros(1 << 16, np.int64)
@@ -190,13 +196,15 @@ def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[
     """Return of each channel the offsets of its messages, and where that ends; none, if they go beyond an end."""
     indexes: list[tuple[int, _OffsetArray]] = []
     while True:
-        head = os.pread(fd, RECORD_HEAD_STRUCT.size + _INDEX_HEAD.size, position)
+        head = os.pread(fd, RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size, position)
         opcode, length = (
-            RECORD_HEAD_STRUCT.unpack_from(head) if len(head) == RECORD_HEAD_STRUCT.size + _INDEX_HEAD.size else (0, 0)
+            RECORD_HEAD_STRUCT.unpack_from(head)
+            if len(head) == RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size
+            else (0, 0)
         )
         if opcode != Opcode.MESSAGE_INDEX:
             return indexes, position
-        number, size = _INDEX_HEAD.unpack_from(head, RECORD_HEAD_STRUCT.size)
+        number, size = _INDEX_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
         entries = os.pread(fd, size, position + len(head)) if size <= length <= end - position else b""
         if len(entries) != size or size % 16:
             return [], position

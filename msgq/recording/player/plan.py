@@ -11,7 +11,7 @@ from msgq.kinds import find_kind
 from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import ScanColumns
-from msgq.recording.player.log_index import LogIndex, may_match
+from msgq.recording.player.log_index import LogIndex, may_match_endpoints
 from msgq.recording.player.remapping import EndpointRemapping
 
 _FRAMES_ANNOUNCED_REASON = "it announces frames, whose pictures are played: that announces them anew"
@@ -25,33 +25,35 @@ class PlaybackPlan(NamedTuple):
 
     Attributes
     ----------
-    specs : by the new name.
-    skipped : why an endpoint of the log is not played, by its name there.
-    former : the names in the log, by the new ones.
+    endpoint_specs : by the new name.
+    skip_reasons : why an endpoint of the log is not played, by its name there.
+    recorded_names : the names in the log, by the new ones.
     log_index : of the log.
     """
 
-    specs: dict[str, EndpointSpec]
-    skipped: dict[str, str]
-    former: dict[str, str]
+    endpoint_specs: dict[str, EndpointSpec]
+    skip_reasons: dict[str, str]
+    recorded_names: dict[str, str]
     log_index: LogIndex
 
-    def copy(self) -> PlaybackPlan:
+    def copy_plan(self) -> PlaybackPlan:
         """Return the same plan, for a run that may skip more."""
-        return PlaybackPlan(dict(self.specs), dict(self.skipped), dict(self.former), self.log_index)
+        return PlaybackPlan(
+            dict(self.endpoint_specs), dict(self.skip_reasons), dict(self.recorded_names), self.log_index
+        )
 
-    def skip(self, name: str, why: str) -> None:
+    def skip_endpoint(self, name: str, why: str) -> None:
         """Let an endpoint, by its new name, not be played."""
-        del self.specs[name]
-        self.skipped[self.former.pop(name)] = why
+        del self.endpoint_specs[name]
+        self.skip_reasons[self.recorded_names.pop(name)] = why
 
-    def skip_others(self, endpoints: Iterable[str]) -> None:
+    def add_skipped_endpoints(self, endpoints: Iterable[str]) -> None:
         """Note that messages of these endpoints of the log were left out; of most of them that is known."""
         for endpoint in endpoints:
-            self.skipped.setdefault(endpoint, _NOT_INDEXED_REASON)
+            self.skip_reasons.setdefault(endpoint, _NOT_INDEXED_REASON)
 
 
-def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> PlaybackPlan:
+def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> PlaybackPlan:
     """Return what of a log is played, and where. Of the log it reads as little as tells that.
 
     Parameters
@@ -67,32 +69,32 @@ def make_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> Pl
     """
     log_index = LogIndex(log)
     infos = dict(sorted({**LogIndex(before).endpoints, **log_index.endpoints}.items()))
-    if unused := names.find_unused(infos):
+    if unused := names.find_unused_rules(infos):
         raise InvalidValueError(f"{', '.join(unused)} cannot be remapped: it is not played")
     playback_plan = PlaybackPlan({}, {}, {}, log_index)
     for old, info in infos.items():
-        name = names.new_name(old, info.kind)
+        name = names.find_new_name(old, info.kind)
         if name is None:
-            playback_plan.skipped[old] = _INVALID_NAME_REASON
+            playback_plan.skip_reasons[old] = _INVALID_NAME_REASON
             continue
-        if name in playback_plan.former:
-            text = f"both {playback_plan.former[name]!r} and {old!r} would be played there; remap one of them"
+        if name in playback_plan.recorded_names:
+            text = f"both {playback_plan.recorded_names[name]!r} and {old!r} would be played there; remap one of them"
             raise InvalidValueError(text, name)
-        playback_plan.former[name] = old
-        playback_plan.specs[name] = EndpointSpec(
+        playback_plan.recorded_names[name] = old
+        playback_plan.endpoint_specs[name] = EndpointSpec(
             name,
             info.kind,
             info.schema,
             info.options,
-            info.largest,
+            info.largest_payload_bytes,
             info.tracked,
-            _collect_source_field("publisher", old, log),
-            tuple(key for key in _collect_source_field("key", old, before, log) if key),
+            _collect_source_values("publisher", old, log),
+            tuple(key for key in _collect_source_values("key", old, before, log) if key),
         )
     _skip_announcements(playback_plan)
-    _sample_messages(log, playback_plan)
-    if not playback_plan.specs:
-        reasons = join_first((f"{name!r}: {why}" for name, why in playback_plan.skipped.items()), separator="; ")
+    _skip_unplayable_endpoints(log, playback_plan)
+    if not playback_plan.endpoint_specs:
+        reasons = join_first((f"{name!r}: {why}" for name, why in playback_plan.skip_reasons.items()), separator="; ")
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
     return playback_plan
 
@@ -101,28 +103,29 @@ def _skip_announcements(playback_plan: PlaybackPlan) -> None:
     """Leave out topics that a writer publishes by itself: the server of a stream of frames announces its pictures."""
     announcements = (
         kind.playback.announcement(old)
-        for name, old in playback_plan.former.items()
-        if (kind := find_kind(playback_plan.specs[name].kind)) is not None and kind.playback.announcement is not None
+        for name, old in playback_plan.recorded_names.items()
+        if (kind := find_kind(playback_plan.endpoint_specs[name].kind)) is not None
+        and kind.playback.announcement is not None
     )
     announced = set(announcements)
-    for name, old in list(playback_plan.former.items()):
+    for name, old in list(playback_plan.recorded_names.items()):
         if old in announced:
-            playback_plan.skip(name, _FRAMES_ANNOUNCED_REASON)
+            playback_plan.skip_endpoint(name, _FRAMES_ANNOUNCED_REASON)
 
 
-def _collect_source_field(field: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
+def _collect_source_values(field: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
     """Return what logs say of those who published to an endpoint, or its keys; each once."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
     channels = (channel for channel in channels if not channel.boundary_losses.unrecorded_messages)
     return tuple(dict.fromkeys(getattr(channel.source, field) for channel in channels))
 
 
-def _sample_messages(log: LogReader, playback_plan: PlaybackPlan) -> None:
+def _skip_unplayable_endpoints(log: LogReader, playback_plan: PlaybackPlan) -> None:
     """Look at the first messages of endpoints whose kinds ask for it, and leave out those that cannot be played."""
-    new = {old: name for name, old in playback_plan.former.items()}
+    new = {old: name for name, old in playback_plan.recorded_names.items()}
     samples = {}
     for old, name in new.items():
-        kind = find_kind(playback_plan.specs[name].kind)
+        kind = find_kind(playback_plan.endpoint_specs[name].kind)
         if kind is not None and kind.playback.sample is not None:
             samples[old] = kind.playback.sample()
     wanted = set(samples)
@@ -131,24 +134,24 @@ def _sample_messages(log: LogReader, playback_plan: PlaybackPlan) -> None:
             wanted.discard(endpoint)
     for endpoint, sample in samples.items():
         name = new[endpoint]
-        playback_plan.specs[name] = playback_plan.specs[name]._replace(sample=sample.data)
+        playback_plan.endpoint_specs[name] = playback_plan.endpoint_specs[name]._replace(sample=sample.data)
         if sample.refusal:
-            playback_plan.skip(name, sample.refusal)
+            playback_plan.skip_endpoint(name, sample.refusal)
 
 
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
     """Give messages of endpoints, from the first chunks that have some, until the caller has discarded them all."""
-    view, columns = log.view, ScanColumns(_BATCH_ROWS)
-    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start_time):
+    view, columns = log.log_view, ScanColumns(_BATCH_ROWS)
+    for file, block in sorted(view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time):
         if not endpoints:
             return
-        if block.channel_ids and not any(may_match(file, number, endpoints) for number in block.channel_ids):
+        if block.channel_ids and not any(may_match_endpoints(file, number, endpoints) for number in block.channel_ids):
             continue
         for content in view.scan_block(file, block, columns):
-            rows = slice(columns.rows)
+            rows = slice(columns.row_count)
             offsets = columns.offset[rows]
             ends = (offsets + columns.length[rows]).tolist()
-            for code, begin, end in zip(columns.code[rows].tolist(), offsets.tolist(), ends, strict=True):
+            for code, begin, end in zip(columns.channel_code[rows].tolist(), offsets.tolist(), ends, strict=True):
                 endpoint = view.channels[code].endpoint
                 if endpoint in endpoints:
                     yield endpoint, content[begin:end]

@@ -22,12 +22,18 @@ from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.batch_sender import BatchSender
 from msgq.recording.player.remapping import EndpointRemapping, NameMapping
-from msgq.recording.player.schedule import TIME_SOURCES, ClockTicks, PlaybackSchedule, find_latest_state, order_batches
+from msgq.recording.player.schedule import (
+    TIME_SOURCES,
+    ClockTicks,
+    PlaybackSchedule,
+    find_latest_state,
+    iter_batches_by_time,
+)
 from msgq.recording.player.writers import PlaybackWriters
 
-_MAX_WAIT_S = 60.0  # a wait of its own in longer ones
-_POLL_INTERVAL_S = 0.1  # between two looks for readers
-_READER_POLL_S = 0.001  # in which a thread that asks for something comes to its turn
+_CLOCK_WAIT_MAX_S = 60.0  # a wait of its own in longer ones
+_READERS_WAIT_S = 0.1  # between two looks for readers
+_CONTROL_YIELD_S = 0.001  # in which a thread that asks for something comes to its turn
 _BATCH_ROWS = 512  # messages that are sent at once, if they are due
 
 
@@ -144,37 +150,41 @@ class Player:
         clock: PlayerClock | None = None,
     ) -> None:
         """Read the indexes of the log, and open a writer for each endpoint."""
-        _check_options(rate, clock_hz, start, duration, loops, time_source)
+        _check_player_options(rate, clock_hz, start, duration, loops, time_source)
         self._pid = os.getpid()
-        self._rate, self._time_source, self._loops, self._names = rate, time_source, loops, EndpointRemapping(remap)
-        self._tick = (clock_endpoint, clock_hz)
+        self._rate, self._time_source, self._loops, self._remapping = rate, time_source, loops, EndpointRemapping(remap)
+        self._clock_tick_options = (clock_endpoint, clock_hz)
         self._clock: PlayerClock = clock or _MonotonicClock()
-        self._log, self._first_ns, self._begin_ns, self._end_ns = _resolve_range(log, start, duration, time_source)
+        self._log_reader, self._first_ns, self._begin_ns, self._end_ns = _resolve_playback_range(
+            log, start, duration, time_source
+        )
         place = PlaybackTarget(
             backend or settings.get_backend_name(), settings.resolve_prefix(prefix), segment_size, take_over
         )
-        self._records = self._log.full_history(*state_kinds())
-        before = self._records.between(None, self._begin_ns)
-        self._writers = PlaybackWriters(self._log, before, self._names, clock_endpoint, place)
+        self._state_log = self._log_reader.full_history(*state_kinds())
+        before = self._state_log.between(None, self._begin_ns)
+        self._writers = PlaybackWriters(self._log_reader, before, self._remapping, clock_endpoint, place)
         self._batch_sender = BatchSender(self._writers)
-        self.endpoints = tuple(name for name in self._writers.by_name if name != clock_endpoint)
-        self.skipped: Mapping[str, str] = self._writers.plan.skipped
-        self._awaited = self._choose_awaited(wait_for_readers)
+        self.endpoints = tuple(name for name in self._writers.writers_by_name if name != clock_endpoint)
+        self.skipped: Mapping[str, str] = self._writers.playback_plan.skip_reasons
+        self._awaited_endpoints = self._choose_awaited_endpoints(wait_for_readers)
         self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
-        self._changed = threading.Condition()
-        self._asking: list[None] = []  # an element for each thread that asks for something: it is let in at once
-        self._paused, self._stopping, self._running = start_paused, False, False
-        self._steps = 0
-        self._target_ns: int | None = None  # of a seek
-        self._next_ns = self._position_ns = self._begin_ns
-        self._passes = self._late_ns = self._late_max_ns = 0
-        self._set_anchor(self._begin_ns)
+        self._state_changed = threading.Condition()
+        self._waiting_callers: list[
+            None
+        ] = []  # an element for each thread that asks for something: it is let in at once
+        self._is_paused, self._is_stopping, self._is_running = start_paused, False, False
+        self._steps_left = 0
+        self._seek_target_ns: int | None = None  # of a seek
+        self._next_message_ns = self._position_ns = self._begin_ns
+        self._finished_passes = self._late_ns = self._late_max_ns = 0
+        self._set_time_anchor(self._begin_ns)
 
-    def _choose_awaited(self, wait_for_readers: bool | Iterable[str]) -> tuple[str, ...]:
+    def _choose_awaited_endpoints(self, wait_for_readers: bool | Iterable[str]) -> tuple[str, ...]:
         """Return the endpoints that need a subscriber."""
         awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
         if unknown := set(awaited) - set(self.endpoints):
-            self._writers.close()
+            self._writers.close_writers()
             raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
         return awaited
 
@@ -183,31 +193,31 @@ class Player:
     @contextmanager
     def _change_state(self) -> Iterator[None]:
         """Change something, and let the thread that plays know."""
-        self._asking.append(None)
+        self._waiting_callers.append(None)
         is_asking = True
         try:
-            with self._changed:
-                self._asking.pop()
+            with self._state_changed:
+                self._waiting_callers.pop()
                 is_asking = False
                 yield
-                self._changed.notify_all()
+                self._state_changed.notify_all()
         finally:
             if is_asking:  # Ctrl-C came first
-                self._asking.pop()
+                self._waiting_callers.pop()
 
     def pause(self) -> None:
         """Send nothing, until `resume` or `step`."""
         with self._change_state():
-            if not self._paused:
-                self._paused = True
+            if not self._is_paused:
+                self._is_paused = True
                 self._position_ns = self._compute_log_time_ns()
 
     def resume(self) -> None:
         """Go on where it was."""
         with self._change_state():
-            if self._paused:
-                self._paused, self._steps = False, 0
-                self._set_anchor(self._position_ns)
+            if self._is_paused:
+                self._is_paused, self._steps_left = False, 0
+                self._set_time_anchor(self._position_ns)
 
     def step(self, count: int = 1) -> None:
         """Send the next messages at once, one after the other; pauses, if it is not paused yet.
@@ -220,26 +230,26 @@ class Player:
             raise InvalidValueError(f"cannot step by {count} messages; give 1 or more, or use seek")
         with self._change_state():
             self.pause()
-            self._steps += count
+            self._steps_left += count
 
     def seek(self, position: float) -> None:
         """Go on at another place of what is played: seconds from the log's beginning. Stays paused if it is."""
         with self._change_state():
             target = self._first_ns + round(position * NS_PER_S)
-            self._target_ns = min(max(target, self._begin_ns), self._end_ns)
+            self._seek_target_ns = min(max(target, self._begin_ns), self._end_ns)
 
     def skip(self, seconds: float) -> None:
         """Go on so many seconds of the log later than where it is, or earlier, if they are below 0; as `seek` does."""
         with self._change_state():
-            position_ns = self._target_ns
+            position_ns = self._seek_target_ns
             if position_ns is None:
-                position_ns = self._position_ns if self._paused else self._compute_log_time_ns()
+                position_ns = self._position_ns if self._is_paused else self._compute_log_time_ns()
             self.seek((position_ns - self._first_ns) / NS_PER_S + seconds)
 
     def stop(self) -> None:
         """Let `run` end soon."""
         with self._change_state():
-            self._stopping = True
+            self._is_stopping = True
 
     def set_rate(self, rate: float) -> None:
         """Go on at another rate, from where it is.
@@ -251,8 +261,8 @@ class Player:
         if not rate > 0:
             raise InvalidValueError(f"a rate of {rate} is not possible; give more than 0, or pause")
         with self._change_state():
-            if not self._paused:
-                self._set_anchor(self._compute_log_time_ns())
+            if not self._is_paused:
+                self._set_time_anchor(self._compute_log_time_ns())
             self._rate = rate
 
     @property
@@ -263,16 +273,18 @@ class Player:
     @property
     def paused(self) -> bool:
         """Whether it waits for `resume` or `step`."""
-        return self._paused
+        return self._is_paused
 
     def stats(self) -> PlayerStats:
         """Return what was done so far."""
         position = (self._position_ns - self._first_ns) / NS_PER_S
-        unplayed = dict(self._writers.unplayed)
+        unplayed = dict(self._writers.unplayed_counts)
         late = self._late_ns, self._late_max_ns
-        by_kind = self._batch_sender.by_kind
+        by_kind = self._batch_sender.sent_by_kind
         messages = sum(by_kind.values())
-        return PlayerStats(messages, self._batch_sender.bytes, self._passes, position, *late, unplayed, by_kind)
+        return PlayerStats(
+            messages, self._batch_sender.sent_bytes, self._finished_passes, position, *late, unplayed, by_kind
+        )
 
     def close(self) -> None:
         """End `run` if another thread is in it, and close the publishers. Twice does nothing more.
@@ -280,11 +292,11 @@ class Player:
         In a forked child, whose parent may be in `run`, it closes the child's publishers only.
         """
         if self._pid == os.getpid():
-            with self._changed:
+            with self._state_changed:
                 self.stop()
-                while self._running:
-                    self._changed.wait()
-        self._writers.close()
+                while self._is_running:
+                    self._state_changed.wait()
+        self._writers.close_writers()
 
     def __enter__(self) -> Self:
         return self
@@ -303,128 +315,131 @@ class Player:
         MultiplePublishersError : another process took an endpoint over.
         KeyboardInterrupt : Ctrl-C; the publishers are closed.
         """
-        with self._changed:
-            if self._running or self._writers.closed:
+        with self._state_changed:
+            if self._is_running or self._writers.is_closed:
                 raise StateError("a player plays once; make another one")
-            self._running = True
+            self._is_running = True
         try:
             self._wait_for_readers()
             begin: int | None = self._begin_ns
-            with self._changed:
-                self._set_anchor(self._begin_ns)
+            with self._state_changed:
+                self._set_time_anchor(self._begin_ns)
             while begin is not None:
                 begin = self._play_pass(begin)
         finally:
-            with self._changed:
-                self._running = False
-                self._changed.notify_all()
-            self._writers.close()
+            with self._state_changed:
+                self._is_running = False
+                self._state_changed.notify_all()
+            self._writers.close_writers()
         return self.stats()
 
     def _wait_for_readers(self) -> None:
-        for name in self._awaited:
-            while not self._stopping and not self._writers.by_name[name].wait_for_readers(_POLL_INTERVAL_S):
+        for name in self._awaited_endpoints:
+            while not self._is_stopping and not self._writers.writers_by_name[name].wait_for_readers(_READERS_WAIT_S):
                 pass
 
     def _play_pass(self, begin_ns: int) -> int | None:
         """Play from a place in the log to its end; return where to go on, None: nowhere."""
-        self._writers.restore(find_latest_state(self._records.between(None, begin_ns), self._names))
+        self._writers.restore_state(find_latest_state(self._state_log.between(None, begin_ns), self._remapping))
         schedule = PlaybackSchedule(
-            self._log.between(begin_ns), self._time_source, self._names, self._writers.by_name.__contains__
+            self._log_reader.between(begin_ns),
+            self._time_source,
+            self._remapping,
+            self._writers.writers_by_name.__contains__,
         )
-        ticks = ClockTicks(*self._tick, begin_ns)
+        ticks = ClockTicks(*self._clock_tick_options, begin_ns)
         for batch in schedule:
             # What was published before, and recorded after we begin, comes now.
-            self._batch_sender.begin(schedule, batch.clamp_to(begin_ns))
-            self._writers.plan.skip_others(schedule.left_out)
+            self._batch_sender.begin_batch(schedule, batch.clamp_times_to(begin_ns))
+            self._writers.playback_plan.add_skipped_endpoints(schedule.skipped_endpoints)
             if not self._play_batch(ticks):
                 break
-        with self._changed:
-            if self._stopping:
+        with self._state_changed:
+            if self._is_stopping:
                 return None
-            if self._target_ns is not None:
-                target, self._target_ns = self._target_ns, None
-                self._set_anchor(target)
+            if self._seek_target_ns is not None:
+                target, self._seek_target_ns = self._seek_target_ns, None
+                self._set_time_anchor(target)
                 return target
-            self._passes += 1
-            if self._passes == self._loops:
+            self._finished_passes += 1
+            if self._finished_passes == self._loops:
                 return None
             # The next pass begins when this one was to end, not when it happened to be done: nothing adds up.
-            self._origin = (self._begin_ns, self._compute_due_ns(self._position_ns))
-            self._next_ns = self._position_ns = self._begin_ns
+            self._time_anchor = (self._begin_ns, self._compute_due_ns(self._position_ns))
+            self._next_message_ns = self._position_ns = self._begin_ns
             return self._begin_ns
 
     def _play_batch(self, ticks: ClockTicks) -> bool:
         """Send a batch, with the clock's ticks in it, as it is due; False: it is not to be sent any more."""
-        row, times = 0, self._batch_sender.times
+        row, times = 0, self._batch_sender.message_times
         while row < len(times):
-            with self._changed:
-                is_tick = ticks.next_ns <= times[row]
-                most = self._wait_until_due(int(ticks.next_ns) if is_tick else times[row])
+            with self._state_changed:
+                is_tick = ticks.next_tick_ns <= times[row]
+                most = self._wait_until_due(int(ticks.next_tick_ns) if is_tick else times[row])
                 if most == 0:
                     return False
                 if is_tick:
-                    self._writers.send(ticks.next_tick())
+                    self._writers.send_message(ticks.make_next_tick())
                     continue
-                self._steps -= self._paused
-                row = self._send_due(row, min(row + most, len(times)), ticks.next_ns)
+                self._steps_left -= self._is_paused
+                row = self._send_due_rows(row, min(row + most, len(times)), ticks.next_tick_ns)
         return True
 
     def _wait_until_due(self, time_ns: int) -> int:
         """Wait until it is time for what comes next; return how many messages may be sent at once. 0: not even that."""
-        self._next_ns = time_ns
-        while not self._stopping and self._target_ns is None:
-            if self._asking:
-                self._changed.wait(_READER_POLL_S)
-            elif self._paused and self._steps:
-                self._set_anchor(time_ns)
+        self._next_message_ns = time_ns
+        while not self._is_stopping and self._seek_target_ns is None:
+            if self._waiting_callers:
+                self._state_changed.wait(_CONTROL_YIELD_S)
+            elif self._is_paused and self._steps_left:
+                self._set_time_anchor(time_ns)
                 return 1
-            elif self._paused:
-                self._changed.wait(_MAX_WAIT_S)
+            elif self._is_paused:
+                self._state_changed.wait(_CLOCK_WAIT_MAX_S)
             elif (early_ns := self._compute_due_ns(time_ns) - self._clock.now_ns()) > 0:
-                self._clock.wait(self._changed, min(early_ns / NS_PER_S, _MAX_WAIT_S))
+                self._clock.wait(self._state_changed, min(early_ns / NS_PER_S, _CLOCK_WAIT_MAX_S))
             else:
                 self._position_ns = time_ns
                 self._late_ns, self._late_max_ns = -early_ns, max(-early_ns, self._late_max_ns)
                 return _BATCH_ROWS
         return 0
 
-    def _send_due(self, row: int, end: int, before_ns: float) -> int:
+    def _send_due_rows(self, row: int, end: int, before_ns: float) -> int:
         """Send the message of a row, and of those that follow what is due and before a time; return the next row."""
-        times = self._batch_sender.times
+        times = self._batch_sender.message_times
         if times[end - 1] >= before_ns:
             end = bisect_left(times, before_ns, row + 1, end)
         now = self._clock.now_ns()
         if end > row + 1 and self._compute_due_ns(times[end - 1]) > now:
             end = bisect_right(times, now, row + 1, end, key=self._compute_due_ns)
-        row = self._batch_sender.send(row, end)
+        row = self._batch_sender.send_rows(row, end)
         self._position_ns = times[row - 1]
-        if not self._paused:
+        if not self._is_paused:
             self._late_ns = now - self._compute_due_ns(self._position_ns)
-        self._next_ns = times[row] if row < len(times) else self._position_ns
+        self._next_message_ns = times[row] if row < len(times) else self._position_ns
         return row
 
     # ---- log time and real time ----
 
-    def _set_anchor(self, log_ns: int) -> None:
+    def _set_time_anchor(self, log_ns: int) -> None:
         """Let a time of the log be now."""
-        self._origin = (log_ns, self._clock.now_ns())
+        self._time_anchor = (log_ns, self._clock.now_ns())
         self._position_ns, self._late_ns, self._late_max_ns = log_ns, 0, 0
 
     def _compute_due_ns(self, log_ns: int) -> int:
         """Return when it is a time of the log."""
-        log_origin, origin = self._origin
+        log_origin, origin = self._time_anchor
         return origin + round((log_ns - log_origin) / self._rate)
 
     def _compute_log_time_ns(self) -> int:
         """Return which time of the log it is; not beyond the next message, if that is late."""
         if math.isinf(self._rate):
-            return self._next_ns
-        log_origin, origin = self._origin
-        return min(log_origin + round((self._clock.now_ns() - origin) * self._rate), self._next_ns)
+            return self._next_message_ns
+        log_origin, origin = self._time_anchor
+        return min(log_origin + round((self._clock.now_ns() - origin) * self._rate), self._next_message_ns)
 
 
-def _check_options(
+def _check_player_options(
     rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, time_source: str
 ) -> None:
     """Refuse values that are not possible."""
@@ -437,15 +452,15 @@ def _check_options(
         )
 
 
-def _resolve_range(
+def _resolve_playback_range(
     log: LogReader | str | PathLike[str], start: float, duration: float | None, time_source: str
 ) -> tuple[LogReader, int, int, int]:
     """Return the log with what is to be played; when it begins; when what is played begins and ends."""
     reader = log if isinstance(log, LogReader) else LogReader(log)
-    first = next(iter(order_batches(reader, time_source)), None)
+    first = next(iter(iter_batches_by_time(reader, time_source)), None)
     if first is None:
         raise RecordingError("there is nothing to play: the log has no message of what was chosen")
-    first_ns = int(first.time[0])
+    first_ns = int(first.order_time[0])
     begin_ns = first_ns + round(start * NS_PER_S)
     chosen = reader.between(begin_ns, None if duration is None else begin_ns + round(duration * NS_PER_S))
     end_ns = chosen.end_time

@@ -24,11 +24,11 @@ class EndpointRemapping:
 
     def __init__(self, remap: NameMapping) -> None:
         """Take what is renamed: ``{"gps": "gps_old", re.compile("^/(.*)$"): r"ros/\\1"}``."""
-        self._exact = {old: new for old, new in remap.items() if isinstance(old, str)}
-        self._patterns = [(old, new) for old, new in remap.items() if not isinstance(old, str)]
-        self._known: dict[tuple[str, str], str | None] = {}
+        self._exact_names = {old: new for old, new in remap.items() if isinstance(old, str)}
+        self._name_patterns = [(old, new) for old, new in remap.items() if not isinstance(old, str)]
+        self._computed_names: dict[tuple[str, str], str | None] = {}
 
-    def new_name(self, endpoint: str, kind: str) -> str | None:
+    def find_new_name(self, endpoint: str, kind: str) -> str | None:
         """Return where an endpoint of a log is played; None: nowhere, as its name cannot be one here.
 
         Raises
@@ -37,14 +37,14 @@ class EndpointRemapping:
         InvalidValueError : the name that it was given is of another kind; an expression has no such part.
         """
         asked = endpoint, kind
-        if asked not in self._known:
-            self._known[asked] = self._compute_name(endpoint, kind)
-        return self._known[asked]
+        if asked not in self._computed_names:
+            self._computed_names[asked] = self._compute_new_name(endpoint, kind)
+        return self._computed_names[asked]
 
-    def _compute_name(self, endpoint: str, kind: str) -> str | None:
-        if endpoint in self._exact:
-            return _validate_name(self._exact[endpoint], kind, endpoint)
-        for pattern, new in self._patterns:
+    def _compute_new_name(self, endpoint: str, kind: str) -> str | None:
+        if endpoint in self._exact_names:
+            return _validate_name(self._exact_names[endpoint], kind, endpoint)
+        for pattern, new in self._name_patterns:
             if pattern.search(endpoint):
                 return _validate_name(_fit_name(_substitute_name(pattern, new, endpoint), kind), kind, endpoint)
         try:
@@ -52,12 +52,12 @@ class EndpointRemapping:
         except (EndpointNameError, InvalidValueError):
             return None
 
-    def find_unused(self, endpoints: Iterable[str]) -> list[str]:
+    def find_unused_rules(self, endpoints: Iterable[str]) -> list[str]:
         """Return what of the remapping applies to none of these endpoints."""
         present = set(endpoints)
-        missing = sorted(set(self._exact) - present)
+        missing = sorted(set(self._exact_names) - present)
         return missing + [
-            old.pattern for old, _ in self._patterns if not any(map(old.search, present - set(self._exact)))
+            old.pattern for old, _ in self._name_patterns if not any(map(old.search, present - set(self._exact_names)))
         ]
 
 

@@ -17,7 +17,7 @@ from msgq.kinds.playback import UnplayableError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.player.plan import PlaybackPlan, make_plan
+from msgq.recording.player.plan import PlaybackPlan, make_playback_plan
 from msgq.recording.player.remapping import EndpointRemapping, NameMapping
 from msgq.recording.player.schedule import PlaybackSchedule, find_latest_state
 from msgq.simulation import Faults, SentMessage, Simulation
@@ -63,7 +63,7 @@ def replay(
     RecordingError : the log has no message of what was chosen.
     What a program raises, with a note that names it.
     """
-    return Replay(log, time_source, remap).run(
+    return Replay(log, time_source, remap).run_programs(
         *programs, seed=seed, faults=faults, idle_timeout=idle_timeout, max_runtime=max_runtime
     )
 
@@ -78,41 +78,45 @@ class Replay:
 
     def __init__(self, log: LogReader, time_source: str, remap: NameMapping) -> None:
         """Index the log; see `replay`."""
-        self._log, self._time_source, self._names = log, time_source, EndpointRemapping(remap)
-        first = next(PlaybackSchedule(log, time_source, self._names).iter_messages(), None)
+        self._log_reader, self._time_source, self._remapping = log, time_source, EndpointRemapping(remap)
+        first = next(PlaybackSchedule(log, time_source, self._remapping).iter_messages(), None)
         if first is None:
             raise RecordingError("there is nothing to play: the log has no message of what was chosen")
         self._begin_ns = first.time_ns
         before = log.full_history(*state_kinds()).between(None, log.start_time)
-        self._plan = make_plan(log, before, self._names)
-        self._state = [message._replace(time_ns=first.time_ns) for message in find_latest_state(before, self._names)]
-        indexed = self._plan.log_index.endpoints
-        self.endpoints = {self._names.new_name(old, info.kind) or old for old, info in indexed.items()}
+        self._playback_plan = make_playback_plan(log, before, self._remapping)
+        self._state_messages = [
+            message._replace(time_ns=first.time_ns) for message in find_latest_state(before, self._remapping)
+        ]
+        indexed = self._playback_plan.log_index.endpoints
+        self.endpoints = {self._remapping.find_new_name(old, info.kind) or old for old, info in indexed.items()}
 
-    def run(
+    def run_programs(
         self, *programs: Callable[[], Any], seed: int, faults: Faults | None, idle_timeout: float, max_runtime: float
     ) -> list[SentMessage]:
         """Run programs once; see `replay`."""
-        plan = self._plan.copy()
+        plan = self._playback_plan.copy_plan()
         with Simulation(seed, faults) as sim, sim.clock.patch_time():
             sim.clock.now_ns = self._begin_ns  # programs that read the time begin when the log does
-            _prepare(sim, plan)
+            _prepare_endpoints(sim, plan)
             for program in programs:
                 sim.add(program)
-            schedule = PlaybackSchedule(self._log, self._time_source, self._names, plan.specs.__contains__)
-            state = (message for message in self._state if message.endpoint in plan.specs)
+            schedule = PlaybackSchedule(
+                self._log_reader, self._time_source, self._remapping, plan.endpoint_specs.__contains__
+            )
+            state = (message for message in self._state_messages if message.endpoint in plan.endpoint_specs)
             sim.play(chain(state, schedule.iter_messages()))
             if not sim.run_until_idle(idle_timeout, max_runtime):
                 _log.warning("programs still send %g s after the log's last message: the run ends", max_runtime)
-            plan.skip_others(schedule.left_out)
-            for name, why in plan.skipped.items():
+            plan.add_skipped_endpoints(schedule.skipped_endpoints)
+            for name, why in plan.skip_reasons.items():
                 _log.warning("%r is not played: %s", name, why)
             return [message for message in sim.sent_messages if message.node != "play"]
 
 
-def _prepare(sim: Simulation, plan: PlaybackPlan) -> None:
+def _prepare_endpoints(sim: Simulation, plan: PlaybackPlan) -> None:
     """Make what programs may open without saying how; leave out what cannot be made."""
-    for name, spec in list(plan.specs.items()):
+    for name, spec in list(plan.endpoint_specs.items()):
         try:
             reserve = get_kind(spec.kind).playback.reserve
             if reserve is not None:
@@ -120,10 +124,10 @@ def _prepare(sim: Simulation, plan: PlaybackPlan) -> None:
             else:
                 sim.prepare(spec._replace(publishers=(), keys=()))  # these come with their first messages
         except UnplayableError as error:
-            plan.skip(name, str(error))
+            plan.skip_endpoint(name, str(error))
 
 
-def write_sent(sent: Iterable[SentMessage], path: Path) -> None:
+def write_sent_messages(sent: Iterable[SentMessage], path: Path) -> None:
     """Write what programs sent as a log, to compare later runs with, or to play.
 
     Raises

@@ -7,7 +7,7 @@ import numpy as np
 from msgq.recording.reader.column_batches import MessageBatch
 
 #: The age of what nobody knows the age of.
-NO_AGE: int
+UNKNOWN_AGE: int
 
 def order_publish_times(
     log_time: np.ndarray[Any, np.dtype[np.int64]],
@@ -33,23 +33,23 @@ class RingSender:
 
     Attributes
     ----------
-    messages, bytes : sent so far, and of their payloads.
+    sent_messages, sent_bytes : sent so far, and of their payloads.
     """
 
-    messages: int
-    bytes: int
+    sent_messages: int
+    sent_bytes: int
 
     def __init__(self) -> None: ...
     def __len__(self) -> int:
         """How many codes were added."""
 
-    def add(self, socket: object) -> None:
+    def add_socket(self, socket: object) -> None:
         """Say what publishes the messages of the next code; what is no `PubSocket` of rings, publishes none here."""
 
     def has_ring(self, code: int) -> bool:
         """Whether messages of this code are sent here."""
 
-    def send(
+    def send_rows(
         self, batch: MessageBatch, ages: np.ndarray[Any, np.dtype[np.int64]], row: int, end: int, most: int
     ) -> int:
         """Send rows, one after the other; return which row is the first that was not sent.
@@ -57,7 +57,7 @@ class RingSender:
         Parameters
         ----------
         batch : the messages.
-        ages : of each, how old what it comes from was when it was published; `NO_AGE`: nobody knows.
+        ages : of each, how old what it comes from was when it was published; `UNKNOWN_AGE`: nobody knows.
         row : to begin with.
         end : before which it stops; earlier at a row that is not sent here, at one that does not fit into its ring, and
             when enough was sent.

@@ -12,7 +12,7 @@ from msgq.impl.ring.core cimport PubSocket
 
 from msgq.errors import InvalidValueError, MessageTooLargeError
 
-NO_AGE = INT64_MIN
+UNKNOWN_AGE = INT64_MIN
 
 
 def order_publish_times(const int64_t[::1] log_time, const int64_t[::1] publish_time, const int32_t[::1] code,
@@ -45,8 +45,8 @@ cdef inline int _check(int64_t index, Py_ssize_t count) except -1:
 cdef class RingSender:
     """See the type stub."""
 
-    cdef readonly int64_t messages
-    cdef readonly int64_t bytes
+    cdef readonly int64_t sent_messages
+    cdef readonly int64_t sent_bytes
     cdef list _sockets
 
     def __cinit__(self):
@@ -55,15 +55,15 @@ cdef class RingSender:
     def __len__(self):
         return len(self._sockets)
 
-    def add(self, socket):
+    def add_socket(self, socket):
         self._sockets.append(socket if type(socket) is PubSocket else None)
 
     def has_ring(self, Py_ssize_t code):
         return self._sockets[code] is not None
 
-    def send(self, batch, ages, Py_ssize_t row, Py_ssize_t end, int64_t most):
+    def send_rows(self, batch, ages, Py_ssize_t row, Py_ssize_t end, int64_t most):
         cdef tuple contents = batch.contents
-        cdef const int32_t[::1] content = batch.content, code = batch.code
+        cdef const int32_t[::1] content = batch.content_index, code = batch.channel_code
         cdef const int64_t[::1] offset = batch.offset, length = batch.length, age = ages
         cdef int64_t size
         cdef bytes payloads
@@ -71,8 +71,8 @@ cdef class RingSender:
         rows = min(code.shape[0], content.shape[0], offset.shape[0], length.shape[0], age.shape[0])
         if not 0 <= row <= end <= rows:
             raise InvalidValueError(f"rows {row} to {end} of {rows}")
-        most += self.bytes
-        while row < end and self.bytes < most:
+        most += self.sent_bytes
+        while row < end and self.sent_bytes < most:
             _check(code[row], len(self._sockets))
             socket = self._sockets[code[row]]
             if socket is None:
@@ -88,8 +88,8 @@ cdef class RingSender:
                 socket._send_bytes(PyBytes_AS_STRING(payloads) + offset[row], size, _origin(socket, age[row]))
             except MessageTooLargeError:  # an writer says of it what is to be said
                 break
-            self.messages += 1
-            self.bytes += size
+            self.sent_messages += 1
+            self.sent_bytes += size
             row += 1
         return row
 

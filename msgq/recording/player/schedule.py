@@ -18,13 +18,15 @@ from msgq.kinds import find_kind, get_kind
 from msgq.kinds.playback import PlaybackMessage
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.remapping import EndpointRemapping, NameMapping
-from msgq.recording.player.ring_sender import NO_AGE, order_publish_times
+from msgq.recording.player.ring_sender import UNKNOWN_AGE, order_publish_times
 from msgq.recording.reader.column_batches import BatchMergeBuffer, MessageBatch
 
 TIME_SOURCES = ("publish_time", "log_time")
 #: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
 MAX_PUBLISH_SKEW_NS = NS_PER_S
-_WAITING_BYTES = 128 << 20  # of a log that may wait for that; of more than this, the older half does not wait so long
+_UNORDERED_BYTES_MAX = (
+    128 << 20
+)  # of a log that may wait for that; of more than this, the older half does not wait so long
 _BATCH_ROWS = 4096  # of which tuples are made at once
 
 
@@ -33,9 +35,9 @@ class PlaybackSchedule:
 
     Attributes
     ----------
-    log : of which it is.
-    names : of each code of the log, where it is played; None: nowhere. It grows as more of the log is read.
-    left_out : endpoints of the log, of messages that were left out so far.
+    log_reader : of which it is.
+    new_names : of each code of the log, where it is played; None: nowhere. It grows as more of the log is read.
+    skipped_endpoints : endpoints of the log, of messages that were left out so far.
     """
 
     def __init__(
@@ -50,46 +52,50 @@ class PlaybackSchedule:
             raise InvalidValueError(
                 f"time_source {time_source!r} is not possible; give one of {', '.join(TIME_SOURCES)}"
             )
-        self.log, self.names, self.left_out = log, list[str | None](), set[str]()
-        self._time_source, self._names, self._is_wanted = time_source, names, is_wanted
-        self._is_named = np.empty(0, np.bool_)  # of each code
+        self.log_reader, self.new_names, self.skipped_endpoints = log, list[str | None](), set[str]()
+        self._time_source, self._remapping, self._is_endpoint_wanted = time_source, names, is_wanted
+        self._is_code_played = np.empty(0, np.bool_)  # of each code
         self._first_bytes = np.empty(0, np.int16)  # that messages of each code need to be sent; -1: any
 
     def __iter__(self) -> Iterator[MessageBatch]:
         """Give the messages. Events of work queues that are not of messages that were sent are left out."""
-        for batch in order_batches(self.log, self._time_source):
-            self._name_channels()
-            wanted = self._is_named[batch.code]
+        for batch in iter_batches_by_time(self.log_reader, self._time_source):
+            self._name_new_channels()
+            wanted = self._is_code_played[batch.channel_code]
             if not wanted.all():
-                self.left_out.update(self.log.channels[code].endpoint for code in np.unique(batch.code[~wanted]))
-            first_bytes = self._first_bytes[batch.code]
+                self.skipped_endpoints.update(
+                    self.log_reader.channels[code].endpoint for code in np.unique(batch.channel_code[~wanted])
+                )
+            first_bytes = self._first_bytes[batch.channel_code]
             if (first_bytes >= 0).any():
                 wanted &= (first_bytes < 0) | (_read_first_bytes(batch) == first_bytes)
             if wanted.all():
                 yield batch
             elif wanted.any():
-                yield batch.select(wanted)
+                yield batch.select_rows(wanted)
 
-    def _name_channels(self) -> None:
-        if len(self.names) == len(self.log.channels):
+    def _name_new_channels(self) -> None:
+        if len(self.new_names) == len(self.log_reader.channels):
             return
-        for channel in self.log.channels[len(self.names) :]:
-            name = self._names.new_name(channel.endpoint, channel.source.kind)
-            self.names.append(name if name is not None and self._is_wanted(name) else None)
-        self._is_named = np.array([name is not None for name in self.names])
-        self._first_bytes = np.array([_find_replayed_first_byte(channel.source.kind) for channel in self.log.channels])
+        for channel in self.log_reader.channels[len(self.new_names) :]:
+            name = self._remapping.find_new_name(channel.endpoint, channel.source.kind)
+            self.new_names.append(name if name is not None and self._is_endpoint_wanted(name) else None)
+        self._is_code_played = np.array([name is not None for name in self.new_names])
+        self._first_bytes = np.array(
+            [_find_replayed_first_byte(channel.source.kind) for channel in self.log_reader.channels]
+        )
 
     def build_messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
         """Return some messages of a batch one by one."""
-        chosen = batch.select(rows)
-        codes, begins = chosen.code.tolist(), chosen.offset.tolist()
+        chosen = batch.select_rows(rows)
+        codes, begins = chosen.channel_code.tolist(), chosen.offset.tolist()
         ends = (chosen.offset + chosen.length).tolist()
-        contents, channels = batch.contents, self.log.channels
+        contents, channels = batch.contents, self.log_reader.channels
         fields = zip(
-            chosen.time.tolist(),
-            [self.names[code] for code in codes],
-            [contents[i][b:e] for i, b, e in zip(chosen.content.tolist(), begins, ends, strict=True)],
-            [None if age == NO_AGE else age for age in compute_ages(chosen).tolist()],
+            chosen.order_time.tolist(),
+            [self.new_names[code] for code in codes],
+            [contents[i][b:e] for i, b, e in zip(chosen.content_index.tolist(), begins, ends, strict=True)],
+            [None if age == UNKNOWN_AGE else age for age in compute_message_ages(chosen).tolist()],
             [channels[code].source for code in codes],
             [channels[code].schema for code in codes],
             strict=True,
@@ -142,34 +148,34 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
     return list(latest.values())
 
 
-def order_batches(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
-    """Give messages in the order of the time that counts, which their `time` is then."""
-    return _order_by_publish_time(log) if time_source == "publish_time" else log.iter_batches()
+def iter_batches_by_time(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
+    """Give messages in the order of the time that counts, which their `order_time` is then."""
+    return _iter_batches_by_publish_time(log) if time_source == "publish_time" else log.iter_batches()
 
 
-def _order_by_publish_time(log: LogReader) -> Iterator[MessageBatch]:
+def _iter_batches_by_publish_time(log: LogReader) -> Iterator[MessageBatch]:
     """Give messages in the order in which they were published, as far as that is believed."""
     waiting, endpoints, latest, shown = BatchMergeBuffer(), np.empty(0, np.int32), np.empty(0, np.int64), 0
     for batch in log.iter_batches():
         if len(endpoints) < len(log.channels):
-            names, endpoints = log.view.endpoint_codes()
+            names, endpoints = log.log_view.map_codes_to_endpoints()
             latest = np.concatenate((latest, np.zeros(len(names) - len(latest), np.int64)))
         times = order_publish_times(
-            batch.log_time, batch.publish_time, batch.code, endpoints, latest, MAX_PUBLISH_SKEW_NS
+            batch.log_time, batch.publish_time, batch.channel_code, endpoints, latest, MAX_PUBLISH_SKEW_NS
         )
-        waiting.add(replace(batch, time=times))
+        waiting.add_batch(replace(batch, order_time=times))
         certain = int(batch.log_time[-1]) - MAX_PUBLISH_SKEW_NS  # nothing that follows can be earlier
-        for ready in chain(waiting.pop_until(certain), _pop_excess(waiting)):
-            yield ready.clamp_to(shown)
-            shown = max(shown, int(ready.time[-1]))
-    for ready in waiting.pop_until():
-        yield ready.clamp_to(shown)
+        for ready in chain(waiting.pop_until_time(certain), _pop_excess_batches(waiting)):
+            yield ready.clamp_times_to(shown)
+            shown = max(shown, int(ready.order_time[-1]))
+    for ready in waiting.pop_until_time():
+        yield ready.clamp_times_to(shown)
 
 
-def _pop_excess(waiting: BatchMergeBuffer) -> Iterator[MessageBatch]:
+def _pop_excess_batches(waiting: BatchMergeBuffer) -> Iterator[MessageBatch]:
     """Give the older half of what waits, in time, until that is no more than may."""
-    while waiting.size > _WAITING_BYTES:
-        yield from waiting.pop_until((waiting.first_time + waiting.last_time) // 2)
+    while waiting.memory_bytes > _UNORDERED_BYTES_MAX:
+        yield from waiting.pop_until_time((waiting.first_time + waiting.last_time) // 2)
 
 
 class ClockTicks:
@@ -179,24 +185,24 @@ class ClockTicks:
 
     Attributes
     ----------
-    next_ns : when the next one is; `math.inf`: there is none.
+    next_tick_ns : when the next one is; `math.inf`: there is none.
     """
 
     def __init__(self, endpoint: str | None, rate_hz: float, begin_ns: int) -> None:
         self._endpoint, self._rate_hz, self._begin_ns = endpoint, rate_hz, begin_ns
-        self._count = 0
-        self.next_ns: float = math.inf if endpoint is None else begin_ns
+        self._tick_count = 0
+        self.next_tick_ns: float = math.inf if endpoint is None else begin_ns
 
-    def next_tick(self) -> PlaybackMessage:
+    def make_next_tick(self) -> PlaybackMessage:
         """Return the next tick as a message that is due then, and advance."""
-        time_ns, self._count = int(self.next_ns), self._count + 1
-        self.next_ns = self._begin_ns + round(self._count * NS_PER_S / self._rate_hz)
+        time_ns, self._tick_count = int(self.next_tick_ns), self._tick_count + 1
+        self.next_tick_ns = self._begin_ns + round(self._tick_count * NS_PER_S / self._rate_hz)
         return PlaybackMessage(time_ns, self._endpoint or "", struct.pack("<Q", time_ns))
 
 
-def compute_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return how old, when it was published, that was which each message comes from; `NO_AGE`: nobody knows."""
-    return np.where(batch.origin_time != 0, batch.publish_time - batch.origin_time, NO_AGE)
+def compute_message_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return how old, when it was published, that was which each message comes from; `UNKNOWN_AGE`: nobody knows."""
+    return np.where(batch.origin_time != 0, batch.publish_time - batch.origin_time, UNKNOWN_AGE)
 
 
 def _find_replayed_first_byte(kind_name: str) -> int:
@@ -209,6 +215,6 @@ def _read_first_bytes(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int16]
     """Return the first byte of each message; -2 of an empty one."""
     first = np.full(len(batch), -2, np.int16)
     for number, content in enumerate(batch.contents):
-        has_payload = (batch.content == number) & (batch.length > 0)
+        has_payload = (batch.content_index == number) & (batch.length > 0)
         first[has_payload] = np.frombuffer(content, np.uint8)[batch.offset[has_payload]]
     return first

@@ -93,8 +93,8 @@ class Attachment:
 
 def iter_attachments(view: LogView) -> Iterator[Attachment]:
     """Give the attachments of the time that is wanted, in the order of the files; what makes no sense is noted."""
-    for path, extra, index in _read_records(view, Opcode.ATTACHMENT, read_attachment_index):
-        if view.start <= min(index.log_time, TIME_MAX - 1) < view.end:
+    for path, extra, index in _read_extra_records(view, Opcode.ATTACHMENT, read_attachment_index):
+        if view.start_time <= min(index.log_time, TIME_MAX - 1) < view.end_time:
             times = index.log_time, index.create_time
             places = extra.offset, extra.record_bytes, find_attachment_crc_offset(index) - index.data_size
             yield Attachment(index.name, index.media_type, *times, index.data_size, path, *places)
@@ -102,11 +102,11 @@ def iter_attachments(view: LogView) -> Iterator[Attachment]:
 
 def iter_metadata(view: LogView) -> Iterator[Metadata]:
     """Give all metadata, in the order of the files; what makes no sense is noted."""
-    for _, _, record in _read_records(view, Opcode.METADATA, read_metadata_record):
+    for _, _, record in _read_extra_records(view, Opcode.METADATA, read_metadata_record):
         yield Metadata(record.name, record.metadata)
 
 
-def _read_records(
+def _read_extra_records(
     view: LogView, opcode: int, read: Callable[[int, int, int], Any]
 ) -> Iterator[tuple[Path, ExtraRecord, Any]]:
     for file in view.files:
@@ -117,6 +117,6 @@ def _read_records(
                 with file.file_source.open_descriptor() as fd:
                     record = read(fd, extra.offset, extra.record_bytes)
             except (ValueError, RecordingError) as error:
-                view.report(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
+                view.report_problem(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
             else:
                 yield file.path, extra, record

@@ -16,9 +16,9 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.time_order import BlockMessages
 
-_Array = np.ndarray[Any, np.dtype[Any]]
+_NumpyArray = np.ndarray[Any, np.dtype[Any]]
 _BATCH_ROWS = 65536
-OVERLAP_BLOCKS = 4  # largest chunks whose messages may wait at the same time
+OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,47 +28,47 @@ class MessageBatch:
     Attributes
     ----------
     contents : what the payloads are parts of. The others are arrays with an element for each message:
-    content : int32; which of the contents it is in.
-    time : int64; by which the rows are in order, ns since the epoch: log_time, until a player has one of its own.
-    code : int32; index in `LogReader.channels`.
+    content_index : int32; which of the contents it is in.
+    order_time : int64; by which the rows are in order, ns since the epoch: log_time, until a player has one of its own.
+    channel_code : int32; index in `LogReader.channels`.
     log_time, publish_time, origin_time : int64; as of `Message`.
     offset, length : int64.
     """
 
     contents: tuple[bytes, ...]
-    content: _Array
-    time: _Array
-    code: _Array
-    log_time: _Array
-    publish_time: _Array
-    origin_time: _Array
-    offset: _Array
-    length: _Array
+    content_index: _NumpyArray
+    order_time: _NumpyArray
+    channel_code: _NumpyArray
+    log_time: _NumpyArray
+    publish_time: _NumpyArray
+    origin_time: _NumpyArray
+    offset: _NumpyArray
+    length: _NumpyArray
 
     def __len__(self) -> int:
-        return len(self.time)
+        return len(self.order_time)
 
     @property
-    def size(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes that it keeps in memory."""
-        return sum(map(len, self.contents)) + sum(int(getattr(self, name).nbytes) for name in _COLUMNS)
+        return sum(map(len, self.contents)) + sum(int(getattr(self, name).nbytes) for name in _BATCH_COLUMN_NAMES)
 
-    def select(self, selection: slice | _Array) -> MessageBatch:
+    def select_rows(self, selection: slice | _NumpyArray) -> MessageBatch:
         """Return some of the rows: a slice, or their indexes, or a bool for each."""
-        return MessageBatch(self.contents, *(getattr(self, name)[selection] for name in _COLUMNS))
+        return MessageBatch(self.contents, *(getattr(self, name)[selection] for name in _BATCH_COLUMN_NAMES))
 
-    def clamp_to(self, time_ns: int) -> MessageBatch:
+    def clamp_times_to(self, time_ns: int) -> MessageBatch:
         """Return it without times before this one: what would come earlier, comes then."""
-        return self if self.time[0] >= time_ns else replace(self, time=np.maximum(self.time, time_ns))
+        return self if self.order_time[0] >= time_ns else replace(self, order_time=np.maximum(self.order_time, time_ns))
 
-    def sort(self) -> MessageBatch:
+    def sort_by_time(self) -> MessageBatch:
         """Return it in the order of time; rows of the same time stay in theirs."""
-        if (self.time[1:] >= self.time[:-1]).all():
+        if (self.order_time[1:] >= self.order_time[:-1]).all():
             return self
-        return self.select(np.argsort(self.time, kind="stable"))
+        return self.select_rows(np.argsort(self.order_time, kind="stable"))
 
 
-_COLUMNS = tuple(field.name for field in fields(MessageBatch) if field.name != "contents")
+_BATCH_COLUMN_NAMES = tuple(field.name for field in fields(MessageBatch) if field.name != "contents")
 
 
 def merge_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
@@ -79,9 +79,9 @@ def merge_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
     shifted = []
     for batch in batches:
         places = [contents.setdefault(id(content), (len(contents), content))[0] for content in batch.contents]
-        shifted.append(replace(batch, content=np.array(places, np.int32)[batch.content]))
-    columns = (np.concatenate([getattr(batch, name) for batch in shifted]) for name in _COLUMNS)
-    return MessageBatch(tuple(content for _, content in contents.values()), *columns).sort()
+        shifted.append(replace(batch, content_index=np.array(places, np.int32)[batch.content_index]))
+    columns = (np.concatenate([getattr(batch, name) for batch in shifted]) for name in _BATCH_COLUMN_NAMES)
+    return MessageBatch(tuple(content for _, content in contents.values()), *columns).sort_by_time()
 
 
 class BatchMergeBuffer:
@@ -89,69 +89,73 @@ class BatchMergeBuffer:
 
     Attributes
     ----------
-    size : bytes that they keep in memory.
+    memory_bytes : bytes that they keep in memory.
     last_time : the latest time of all that were added.
     """
 
     def __init__(self) -> None:
-        self.size = self.last_time = 0
-        self._added = 0
-        self._heap: list[tuple[int, int, MessageBatch, int]] = []  # first time, number, unread rows, size of the whole
+        self.memory_bytes = self.last_time = 0
+        self._added_batches = 0
+        self._batch_heap: list[
+            tuple[int, int, MessageBatch, int]
+        ] = []  # first time, number, unread rows, size of the whole
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return bool(self._batch_heap)
 
     @property
     def first_time(self) -> int:
         """Return the time of the first one that waits."""
-        return self._heap[0][0]
+        return self._batch_heap[0][0]
 
-    def add(self, batch: MessageBatch) -> None:
+    def add_batch(self, batch: MessageBatch) -> None:
         """Let a batch wait. Among rows of the same time, those that were added first are first."""
-        self.size += batch.size
-        self._added += 1
-        ordered = batch.sort()
-        self.last_time = max(self.last_time, int(ordered.time[-1]))
-        self._push(self._added, ordered, batch.size)
+        self.memory_bytes += batch.memory_bytes
+        self._added_batches += 1
+        ordered = batch.sort_by_time()
+        self.last_time = max(self.last_time, int(ordered.order_time[-1]))
+        self._push_batch(self._added_batches, ordered, batch.memory_bytes)
 
-    def _push(self, number: int, batch: MessageBatch, size: int) -> None:
-        heappush(self._heap, (int(batch.time[0]), number, batch, size))
+    def _push_batch(self, number: int, batch: MessageBatch, size: int) -> None:
+        heappush(self._batch_heap, (int(batch.order_time[0]), number, batch, size))
 
-    def pop_until(self, time: int | None = None) -> Iterator[MessageBatch]:
+    def pop_until_time(self, time: int | None = None) -> Iterator[MessageBatch]:
         """Give what is not later than a time, as one batch in order; None: all. Nothing, if there is none."""
         heads: dict[int, MessageBatch] = {}
-        while self._heap and (time is None or self._heap[0][0] <= time):
-            _, number, batch, size = heappop(self._heap)
-            count = len(batch) if time is None else int(np.searchsorted(batch.time, time, "right"))
-            heads[number] = batch.select(slice(count))
+        while self._batch_heap and (time is None or self._batch_heap[0][0] <= time):
+            _, number, batch, size = heappop(self._batch_heap)
+            count = len(batch) if time is None else int(np.searchsorted(batch.order_time, time, "right"))
+            heads[number] = batch.select_rows(slice(count))
             if count < len(batch):
-                self._push(number, batch.select(slice(count, None)), size)
+                self._push_batch(number, batch.select_rows(slice(count, None)), size)
             else:
-                self.size -= size
+                self.memory_bytes -= size
         if heads:
             yield merge_batches([heads[number] for number in sorted(heads)])
 
 
-def read_in_log_order(view: LogView) -> Iterator[MessageBatch]:
+def read_batches_by_log_time(view: LogView) -> Iterator[MessageBatch]:
     """Give the messages in the order of log_time, those of one time in the order of the files."""
     columns, waiting = ScanColumns(_BATCH_ROWS), BatchMergeBuffer()
-    most = OVERLAP_BLOCKS * view.max_chunk_bytes
-    for file, block in sorted(view.blocks(), key=lambda pair: pair[1].start_time):
-        yield from waiting.pop_until(block.start_time)  # those of the same time stand before what follows
-        for batch in _read_block(view, file, block, columns):
-            if waiting and waiting.size + batch.size > most:
+    most = OVERLAPPING_BLOCKS_MAX * view.max_chunk_bytes
+    for file, block in sorted(view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time):
+        yield from waiting.pop_until_time(block.start_time)  # those of the same time stand before what follows
+        for batch in _read_block_batches(view, file, block, columns):
+            if waiting and waiting.memory_bytes + batch.memory_bytes > most:
                 text = f"more than {most} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
-                view.report(Problem(str(file.path), block.offset, f"a chunk was skipped: {text}"))
+                view.report_problem(Problem(str(file.path), block.offset, f"a chunk was skipped: {text}"))
             else:
-                waiting.add(batch)
-    yield from waiting.pop_until()
+                waiting.add_batch(batch)
+    yield from waiting.pop_until_time()
 
 
-def _read_block(view: LogView, file: McapFile, block: DataBlock, columns: ScanColumns) -> Iterator[MessageBatch]:
+def _read_block_batches(
+    view: LogView, file: McapFile, block: DataBlock, columns: ScanColumns
+) -> Iterator[MessageBatch]:
     """Give the messages of a block as one batch, if there are any."""
     scans = view.scan_block(file, block, columns)
-    parts = [BlockMessages.copy_from(content, columns) for content in scans if columns.rows]
+    parts = [BlockMessages.copy_columns(content, columns) for content in scans if columns.row_count]
     if parts:
-        rows = BlockMessages.merge(parts)
-        times = rows.log_time, rows.code, rows.log_time, rows.publish_time, rows.origin_time
-        yield MessageBatch((rows.content,), np.zeros(rows.rows, np.int32), *times, rows.offset, rows.length)
+        rows = BlockMessages.merge_scans(parts)
+        times = rows.log_time, rows.channel_code, rows.log_time, rows.publish_time, rows.origin_time
+        yield MessageBatch((rows.content,), np.zeros(rows.row_count, np.int32), *times, rows.offset, rows.length)

@@ -27,7 +27,7 @@ cdef inline int _put(object message, Py_ssize_t field, object value) except -1:
 
 def build_messages(object found not None, Py_ssize_t begin, Py_ssize_t end, list channels not None):
     cdef const uint8_t[::1] content = found.content
-    cdef const int32_t[::1] code = found.code
+    cdef const int32_t[::1] code = found.channel_code
     cdef const int64_t[::1] sequence = found.sequence, log_time = found.log_time
     cdef const int64_t[::1] publish_time = found.publish_time, origin_time = found.origin_time
     cdef const int64_t[::1] offset = found.offset, length = found.length

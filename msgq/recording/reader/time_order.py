@@ -12,7 +12,7 @@ import numpy as np
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.reader.message import Message
 
-_Array = np.ndarray[Any, np.dtype[Any]]
+_NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +20,33 @@ class BlockMessages:
     """Where the messages of a block are in its content; the columns are those of a scan."""
 
     content: bytes
-    code: _Array
-    sequence: _Array
-    log_time: _Array
-    publish_time: _Array
-    offset: _Array
-    length: _Array
-    origin_time: _Array
+    channel_code: _NumpyArray
+    sequence: _NumpyArray
+    log_time: _NumpyArray
+    publish_time: _NumpyArray
+    offset: _NumpyArray
+    length: _NumpyArray
+    origin_time: _NumpyArray
 
     @classmethod
-    def copy_from(cls, content: bytes, columns: ScanColumns) -> BlockMessages:
+    def copy_columns(cls, content: bytes, columns: ScanColumns) -> BlockMessages:
         """Return what a scan found, copied."""
-        return cls(content, *(getattr(columns, name)[: columns.rows].copy() for name in _COLUMNS))
+        return cls(content, *(getattr(columns, name)[: columns.row_count].copy() for name in _BLOCK_COLUMN_NAMES))
 
     @classmethod
-    def merge(cls, parts: Sequence[BlockMessages]) -> BlockMessages:
+    def merge_scans(cls, parts: Sequence[BlockMessages]) -> BlockMessages:
         """Return what all scans of a content found, in the order of log_time; those of one time stay in their order."""
-        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS]
-        times = columns[_COLUMNS.index("log_time")]
+        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _BLOCK_COLUMN_NAMES]
+        times = columns[_BLOCK_COLUMN_NAMES.index("log_time")]
         if (times[1:] < times[:-1]).any():
             order = np.argsort(times, kind="stable")
             columns = [column[order] for column in columns]
         return cls(parts[0].content, *columns)
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many messages."""
-        return len(self.code)
+        return len(self.channel_code)
 
     @property
     def last_time(self) -> int:
@@ -54,48 +54,48 @@ class BlockMessages:
         return int(self.log_time[-1])
 
     @property
-    def size(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes that it takes."""
-        return len(self.content) + sum(int(getattr(self, name).nbytes) for name in _COLUMNS)
+        return len(self.content) + sum(int(getattr(self, name).nbytes) for name in _BLOCK_COLUMN_NAMES)
 
 
-_COLUMNS = tuple(field.name for field in fields(BlockMessages) if field.name != "content")
+_BLOCK_COLUMN_NAMES = tuple(field.name for field in fields(BlockMessages) if field.name != "content")
 
 
-class MergeBuffer:
+class BlockMergeBuffer:
     """Messages of blocks that overlap in time. False while there are none.
 
     Attributes
     ----------
-    max_bytes : bytes that the blocks may take together.
+    max_memory_bytes : bytes that the blocks may take together.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self._bytes = 0
-        self._heap: list[tuple[int, int, Iterator[Message], Message, int]] = []
+        self.max_memory_bytes = max_bytes
+        self._memory_bytes = 0
+        self._block_heap: list[tuple[int, int, Iterator[Message], Message, int]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return bool(self._block_heap)
 
-    def add(self, number: int, messages: Iterator[Message], size: int) -> bool:
+    def add_block(self, number: int, messages: Iterator[Message], size: int) -> bool:
         """Let messages of a block wait; return whether there was room. Among those of one time, `number` counts."""
-        if self._heap and self._bytes + size > self.max_bytes:
+        if self._block_heap and self._memory_bytes + size > self.max_memory_bytes:
             return False
-        self._bytes += size
-        self._push(number, messages, size)
+        self._memory_bytes += size
+        self._push_block(number, messages, size)
         return True
 
-    def _push(self, number: int, pending: Iterator[Message], size: int) -> None:
+    def _push_block(self, number: int, pending: Iterator[Message], size: int) -> None:
         following = next(pending, None)
         if following is None:
-            self._bytes -= size
+            self._memory_bytes -= size
         else:
-            heappush(self._heap, (following.log_time, number, pending, following, size))
+            heappush(self._block_heap, (following.log_time, number, pending, following, size))
 
-    def pop_before(self, time: int) -> Iterator[Message]:
+    def pop_before_time(self, time: int) -> Iterator[Message]:
         """Give what waits and is older than `time`, oldest first."""
-        while self._heap and self._heap[0][0] < time:
-            _, number, pending, message, size = heappop(self._heap)
+        while self._block_heap and self._block_heap[0][0] < time:
+            _, number, pending, message, size = heappop(self._block_heap)
             yield message
-            self._push(number, pending, size)
+            self._push_block(number, pending, size)

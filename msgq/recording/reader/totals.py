@@ -21,22 +21,22 @@ from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
 
 _BATCH_ROWS = 16384
-_COUNT_FIELDS = ("messages", "bytes", "largest", "lost")
+_TALLY_COUNT_FIELDS = ("messages", "bytes", "largest", "lost")
 _STATISTICS_FIELDS = ("messages", "bytes", "largest", "first_time", "last_time")
 
 
 def find_stored_statistics(view: LogView, file: McapFile) -> dict[int, dict[str, Any]] | None:
     """Return what a file says of its channels, by id; None: nothing, not enough, or not of what is wanted of it."""
-    if view.start > 0 or view.end < TIME_MAX:
+    if view.start_time > 0 or view.end_time < TIME_MAX:
         return None
     if (
         file.wall_time_converter is not None and file.wall_time_converter.is_clock_stepped
     ):  # only their messages tell which were first and last
         return None
-    return read_statistics(file)
+    return read_stored_statistics(file)
 
 
-def read_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
+def read_stored_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
     """Return what a file says of its channels, by id, whatever is wanted of it; None: nothing, or not enough.
 
     It is believed where its writer put it, and where the messages that it counts are those of the file's statistics:
@@ -70,16 +70,16 @@ def _parse_statistics(text: str) -> dict[str, Any]:
     sequences = figure.get("sequences", [0, 0])
     if not isinstance(sequences, list) or len(sequences) != 2:
         return {}
-    counts = [figure.get("lost", 0) if name == "lost" else figure.get(name) for name in _COUNT_FIELDS]
+    counts = [figure.get("lost", 0) if name == "lost" else figure.get(name) for name in _TALLY_COUNT_FIELDS]
     times = [figure.get(name) for name in ("first_time", "last_time")]
     bounds = [*((count, 2**48) for count in counts), *((time, 2**63) for time in times)]  # no file has more bytes
     is_whole = all(
-        _is_count(value, bound) for value, bound in [*bounds, *((sequence, 2**32) for sequence in sequences)]
+        _is_valid_count(value, bound) for value, bound in [*bounds, *((sequence, 2**32) for sequence in sequences)]
     )
     return figure if is_whole else {}
 
 
-def _is_count(value: Any, bound: int) -> bool:
+def _is_valid_count(value: Any, bound: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < bound
 
 
@@ -87,7 +87,7 @@ def read_message_counts(view: LogView) -> dict[str, int] | None:
     """Return how many messages of each endpoint the files' statistics count; None: one has none, or a time is set."""
     counts: dict[str, int] = {}
     for file in view.files:
-        if file.statistics is None or view.start > 0 or view.end < TIME_MAX:
+        if file.statistics is None or view.start_time > 0 or view.end_time < TIME_MAX:
             return None
         for number, count in file.statistics.channel_message_counts.items():
             channel = file.registry.channels.get(number)
@@ -102,17 +102,17 @@ class EndpointTotals:
     """Adds up files of a log, in its order."""
 
     def __init__(self, view: LogView) -> None:
-        self._view = view
+        self._log_view = view
         self._tallies = np.zeros(0, TALLY_DTYPE)
 
-    def add(self, file: McapFile, read: bool) -> None:
+    def add_file(self, file: McapFile, read: bool) -> None:
         """Add what a file has, as it says; or read it, if it does not, or if that is wanted."""
-        if read or not self.add_stored(file):
+        if read or not self.add_stored_statistics(file):
             self._scan_file(file)
 
-    def add_stored(self, file: McapFile) -> bool:
+    def add_stored_statistics(self, file: McapFile) -> bool:
         """Add what a file says that it has; return whether it says enough."""
-        totals = find_stored_statistics(self._view, file)
+        totals = find_stored_statistics(self._log_view, file)
         for number, figure in (totals or {}).items():
             code = int(file.registry.channel_codes[number]) if number < len(file.registry.channel_codes) else -1
             if code >= 0:
@@ -120,33 +120,33 @@ class EndpointTotals:
                 self._add_statistics(code, figure, file)
         return totals is not None
 
-    def tallies(self) -> Iterator[tuple[int, Any]]:
+    def iter_tallies(self) -> Iterator[tuple[int, Any]]:
         """Give the code of each channel that has messages, and its tally."""
         for code in np.flatnonzero(self._tallies["messages"]).tolist():
             yield code, self._tallies[code]
 
     def _grow_tallies(self) -> None:
-        missing = len(self._view.channels) - len(self._tallies)
+        missing = len(self._log_view.channels) - len(self._tallies)
         if missing > 0:
             self._tallies = np.concatenate((self._tallies, np.zeros(missing, TALLY_DTYPE)))
 
     def _scan_file(self, file: McapFile) -> None:
         columns = ScanColumns(_BATCH_ROWS)
-        for _ in self._view.scan_file(file, columns):
+        for _ in self._log_view.scan_file(file, columns):
             self._grow_tallies()
-            columns.count(self._tallies, 0, self._view.numberings())
+            columns.update_tallies(self._tallies, 0, self._log_view.map_codes_to_numberings())
 
     def _add_statistics(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
         """Add the totals of a channel; see tally.h."""
-        tally, numbering = self._tallies[code], self._tallies[self._view.numberings()[code]]
+        tally, numbering = self._tallies[code], self._tallies[self._log_view.map_codes_to_numberings()[code]]
         if "sequences" in figure:
             first, last = figure["sequences"]
-            step = (first + 1 - int(numbering["following"]) + 2**31) % 2**32 - 2**31  # between numbers of 32 bits
-            if not numbering["following"]:
+            step = (first + 1 - int(numbering["next_sequence"]) + 2**31) % 2**32 - 2**31  # between numbers of 32 bits
+            if not numbering["next_sequence"]:
                 numbering["first_sequence"] = first
             elif step > 0:
                 numbering["lost"] += step - 1
-            numbering["following"] = last + 1
+            numbering["next_sequence"] = last + 1
         numbering["lost"] += figure.get("lost", 0)
         times = figure["first_time"], figure["last_time"]
         if file.wall_time_converter is not None:
@@ -158,46 +158,48 @@ class EndpointTotals:
         tally["bytes"] += figure["bytes"]
         tally["largest"] = max(int(tally["largest"]), figure["largest"])
 
-    def infos(self) -> dict[str, EndpointInfo]:
+    def build_endpoint_infos(self) -> dict[str, EndpointInfo]:
         """Return what was added up, by the names of endpoints."""
         infos: dict[str, EndpointInfo] = {}
-        for info in self._iter_channels():
-            infos[info.endpoint] = _merge_infos(infos.get(info.endpoint), info)
-        for channel in self._channels_without_messages():
+        for info in self._iter_recorded_channels():
+            infos[info.endpoint] = _merge_endpoint_infos(infos.get(info.endpoint), info)
+        for channel in self._iter_channels_without_messages():
             endpoint, before = channel.endpoint, infos.get(channel.endpoint)
             info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
-            infos[endpoint] = _add_lost(before or info, channel.boundary_losses.unrecorded_messages)
+            infos[endpoint] = _add_lost_messages(before or info, channel.boundary_losses.unrecorded_messages)
         return dict(sorted(infos.items()))
 
-    def _channels_without_messages(self) -> Iterator[RecordedChannel]:
+    def _iter_channels_without_messages(self) -> Iterator[RecordedChannel]:
         """Give a channel of each numbering without a message that states losses. They belong to the beginning."""
-        if self._view.start > 0:
+        if self._log_view.start_time > 0:
             return
-        numberings = self._view.numberings().tolist()
-        begun = {numberings[code] for code, _ in self.tallies()}
-        for channel, numbering in zip(self._view.channels, numberings, strict=True):
+        numberings = self._log_view.map_codes_to_numberings().tolist()
+        begun = {numberings[code] for code, _ in self.iter_tallies()}
+        for channel, numbering in zip(self._log_view.channels, numberings, strict=True):
             if channel.boundary_losses.unrecorded_messages and numbering not in begun:
                 begun.add(numbering)
                 yield channel
 
-    def _iter_channels(self) -> Iterator[EndpointInfo]:
+    def _iter_recorded_channels(self) -> Iterator[EndpointInfo]:
         begun: set[int] = set()  # numberings, whose losses count once
-        hidden = self._view.boundary_losses()
-        channels = zip(self._view.channels, self._tallies, self._view.numberings().tolist(), strict=False)
+        hidden = self._log_view.collect_boundary_losses()
+        channels = zip(
+            self._log_view.channels, self._tallies, self._log_view.map_codes_to_numberings().tolist(), strict=False
+        )
         for channel, tally, numbering in channels:
             if tally["messages"]:
-                lost = self._count_lost(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
-                yield _make_info(channel, tally, lost, int(numbering not in begun))
+                lost = self._count_lost_messages(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
+                yield _make_endpoint_info(channel, tally, lost, int(numbering not in begun))
                 begun.add(numbering)
 
-    def _count_lost(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
+    def _count_lost_messages(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
         """Return the losses of a numbering: gaps, and losses at its ends."""
         tally = self._tallies[numbering]
-        at_ends = count_boundary_losses(stated, int(tally["first_sequence"]), int(tally["following"]) - 1)
+        at_ends = count_boundary_losses(stated, int(tally["first_sequence"]), int(tally["next_sequence"]) - 1)
         return None if at_ends is None else int(tally["lost"]) + at_ends
 
 
-def _make_info(channel: RecordedChannel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
+def _make_endpoint_info(channel: RecordedChannel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
     source = channel.source
     return EndpointInfo(
         endpoint=channel.endpoint,
@@ -216,7 +218,7 @@ def _make_info(channel: RecordedChannel, tally: Any, lost: int | None, epochs: i
     )
 
 
-def _add_lost(info: EndpointInfo, lost: int) -> EndpointInfo:
+def _add_lost_messages(info: EndpointInfo, lost: int) -> EndpointInfo:
     return replace(info, lost=None if info.lost is None else info.lost + lost)
 
 
@@ -224,7 +226,7 @@ def _sum_or_none(*times: int | None) -> list[int]:
     return [time for time in times if time is not None]
 
 
-def _merge_infos(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
+def _merge_endpoint_infos(before: EndpointInfo | None, info: EndpointInfo) -> EndpointInfo:
     if before is None:
         return info
     return replace(

@@ -14,8 +14,8 @@
 #include "sources/source.h"
 
 enum {
-    MQ_CAPTURE_CHANNELS = 65536, /* their ids have 16 bits */
-    MQ_CAPTURE_BATCH_MAX = 4096, /* messages of one source before the next one's turn */
+    MQ_CAPTURE_CHANNEL_IDS = 65536, /* their ids have 16 bits */
+    MQ_CAPTURE_BATCH_MAX = 4096,    /* messages of one source before the next one's turn */
     MQ_CAPTURE_PAYLOAD_MAX = 1 << 30 |
         4096, /* bytes of a message for which room is made; nobody has memory for any size */
     MQ_CAPTURE_SLEEP_NS =
@@ -30,264 +30,278 @@ enum {
  * the endpoint. Another publisher that cannot continue a numbering begins a new one. */
 typedef struct {
     uint32_t source, epoch, part;
-    bool counted;         /* publishers number its messages, so a gap is a loss; else the recorder does */
-    bool tracked;         /* its messages carry stamps, which are not in the payloads here */
-    uint64_t first;       /* number of its first message */
-    uint64_t lost_before; /* messages lost before it that are no gap; or MQ_CAPTURE_LOST_UNKNOWN */
+    bool has_publisher_sequence; /* publishers number its messages, so a gap is a loss; else the recorder does */
+    bool tracked;                /* its messages carry stamps, which are not in the payloads here */
+    uint64_t first_sequence;     /* number of its first message */
+    uint64_t lost_before;        /* messages lost before it that are no gap; or MQ_CAPTURE_LOST_UNKNOWN */
 } mq_capture_channel;
 
 /* A source that is recorded. */
 typedef struct {
-    mq_source from;
+    mq_source source;
     int64_t publish_offset; /* of the publishing time, u64 ns, in a message; -1: it does not say */
-    uint64_t era;           /* of the numbering, for `counted` */
-    bool counted;
-    bool has_numbering;       /* it has a numbering */
-    bool numbering_is_empty;  /* the numbering has no message yet */
-    bool ended;               /* nothing comes any more: its file was cut, or it was let go */
-    bool separate;            /* each part has a numbering of its own */
-    uint32_t epoch;           /* of the newest numbering */
-    uint32_t part;            /* of the last message ... */
-    uint16_t channel;         /* ... and its channel; 0: there is none */
-    uint64_t skipped_count;   /* messages that were taken and are in no chunk: too large, or without a channel */
-    uint64_t stored_losses;   /* losses before the newest message in a chunk, as a gap or in a channel */
-    bool states_unknown_loss; /* a channel states that the number of losses is unknown */
-    bool lacks_channel_id;    /* some of them since no channel was left */
-    uint32_t parts;           /* for which there is room in: */
-    uint16_t *channels;       /* of each part; 0: it has none */
-} mq_tap;
+    uint64_t numbering_era; /* for `has_publisher_sequence` */
+    bool has_publisher_sequence;
+    bool has_numbering;          /* it has a numbering */
+    bool numbering_is_empty;     /* the numbering has no message yet */
+    bool is_ended;               /* nothing comes any more: its file was cut, or it was let go */
+    bool has_numbering_per_part; /* each part has a numbering of its own */
+    uint32_t epoch;              /* of the newest numbering */
+    uint32_t last_part;          /* of the last message ... */
+    uint16_t last_channel;       /* ... and its channel; 0: there is none */
+    uint64_t skipped_count;      /* messages that were taken and are in no chunk: too large, or without a channel */
+    uint64_t stored_losses;      /* losses before the newest message in a chunk, as a gap or in a channel */
+    bool states_unknown_loss;    /* a channel states that the number of losses is unknown */
+    bool lacks_channel_id;       /* some of them since no channel was left */
+    uint32_t part_capacity;      /* for which there is room in: */
+    uint16_t *part_channels;     /* of each part; 0: it has none */
+} mq_capture_source;
 
 typedef struct {
-    mq_tap *taps;
-    uint32_t tap_count, turn;
-    mq_capture_channel *channels; /* MQ_CAPTURE_CHANNELS of them */
+    mq_capture_source *sources;
+    uint32_t source_count, next_source;
+    mq_capture_channel *channels; /* MQ_CAPTURE_CHANNEL_IDS of them */
     uint32_t channel_count;       /* of them in use; ids begin with 1 */
     int64_t clock_offset_ns;      /* of the host's clock: to be added to CLOCK_MONOTONIC */
-    int interrupt;                /* a descriptor that ends a run when it becomes readable */
+    int interrupt_fd;             /* a descriptor that ends a run when it becomes readable */
     mq_file_watcher *watcher;     /* which end a run as well; NULL: nobody wants to know */
-    uint32_t stuck;               /* the tap that ended a run */
-    uint64_t needed;              /* bytes of the largest message for which a chunk had no room */
+    uint32_t stopped_source;      /* the one that ended a run */
+    uint64_t needed_bytes;        /* bytes of the largest message for which a chunk had no room */
 } mq_capture;
 
 typedef enum {
-    MQ_CAPTURE_TIME,        /* the deadline is over */
-    MQ_CAPTURE_FULL,        /* the chunk has no room for the next message */
-    MQ_CAPTURE_UNMAPPED,    /* a channel has a message in a pool that is not mapped; see `stuck` */
-    MQ_CAPTURE_CORRUPT,     /* a source holds what no publisher writes; see `stuck` */
-    MQ_CAPTURE_INTERRUPTED, /* somebody interrupts, or a file has come */
-    MQ_CAPTURE_NEW_SCHEMA,  /* what comes next of a source has another schema; see `stuck` */
-} mq_capture_end;
+    MQ_CAPTURE_DEADLINE,       /* the deadline is over */
+    MQ_CAPTURE_CHUNK_FULL,     /* the chunk has no room for the next message */
+    MQ_CAPTURE_UNMAPPED_POOL,  /* a channel has a message in a pool that is not mapped; see `stopped_source` */
+    MQ_CAPTURE_CORRUPT_SOURCE, /* a source holds what no publisher writes; see `stopped_source` */
+    MQ_CAPTURE_INTERRUPTED,    /* somebody interrupts, or a file has come */
+    MQ_CAPTURE_NEW_SCHEMA,     /* what comes next of a source has another schema; see `stopped_source` */
+} mq_capture_stop_reason;
 
 /* Give what is taken next channels of its own. */
-static inline void mq_tap_forget_channels(mq_tap *tap) {
-    tap->channel = 0;
-    if (tap->parts)
-        memset(tap->channels, 0, tap->parts * sizeof *tap->channels);
+static inline void mq_capture_source_forget_channels(mq_capture_source *captured) {
+    captured->last_channel = 0;
+    if (captured->part_capacity)
+        memset(captured->part_channels, 0, captured->part_capacity * sizeof *captured->part_channels);
 }
 
 /* Make room for the channel of a part. */
-static inline bool mq_tap_reserve_part(mq_tap *tap, uint32_t part) {
-    if (part < tap->parts)
+static inline bool mq_capture_source_reserve_part(mq_capture_source *captured, uint32_t part) {
+    if (part < captured->part_capacity)
         return true;
-    if (part >= MQ_CAPTURE_CHANNELS)
+    if (part >= MQ_CAPTURE_CHANNEL_IDS)
         return false;
     uint32_t parts = part < 32 ? 64 : 2 * part;
-    uint16_t *channels = realloc(tap->channels, parts * sizeof *channels);
+    uint16_t *channels = realloc(captured->part_channels, parts * sizeof *channels);
     if (!channels)
         return false;
-    memset(channels + tap->parts, 0, (parts - tap->parts) * sizeof *channels);
-    tap->channels = channels;
-    tap->parts = parts;
+    memset(channels + captured->part_capacity, 0, (parts - captured->part_capacity) * sizeof *channels);
+    captured->part_channels = channels;
+    captured->part_capacity = parts;
     return true;
 }
 
-static inline void mq_tap_begin_epoch(mq_tap *tap, const mq_source_message *taken) {
-    tap->counted = taken->counted;
-    tap->era = taken->era;
-    tap->has_numbering = tap->numbering_is_empty = true;
-    tap->epoch += !tap->separate;
-    mq_tap_forget_channels(tap);
+static inline void mq_capture_source_begin_epoch(mq_capture_source *captured, const mq_source_message *taken) {
+    captured->has_publisher_sequence = taken->counted;
+    captured->numbering_era = taken->era;
+    captured->has_numbering = captured->numbering_is_empty = true;
+    captured->epoch += !captured->has_numbering_per_part;
+    mq_capture_source_forget_channels(captured);
 }
 
 /* Number of messages of a source that are in no chunk. */
-static inline uint64_t mq_tap_count_lost(const mq_tap *tap) { return mq_source_lost(&tap->from) + tap->skipped_count; }
+static inline uint64_t mq_capture_source_count_lost(const mq_capture_source *captured) {
+    return mq_source_lost(&captured->source) + captured->skipped_count;
+}
 
 /* Number of lost messages since the newest message in a chunk. */
-static inline uint64_t mq_tap_count_unstored(mq_tap *tap) {
-    if (mq_source_lost_is_known(&tap->from) || tap->states_unknown_loss)
-        return mq_tap_count_lost(tap) - tap->stored_losses;
-    tap->states_unknown_loss = true;
+static inline uint64_t mq_capture_source_count_unstored(mq_capture_source *captured) {
+    if (mq_source_lost_is_known(&captured->source) || captured->states_unknown_loss)
+        return mq_capture_source_count_lost(captured) - captured->stored_losses;
+    captured->states_unknown_loss = true;
     return MQ_CAPTURE_LOST_UNKNOWN;
 }
 
 /* Describe the channel whose first message this is. Losses before the first message of a numbering leave no gap, so the
  * channel of that message states them. */
-static inline void mq_capture_add_channel(mq_capture *c, mq_tap *tap, const mq_source_message *taken) {
-    uint64_t hidden = tap->numbering_is_empty && taken->counted ? mq_tap_count_unstored(tap) : 0;
-    c->channels[++c->channel_count] = (mq_capture_channel){.source = (uint32_t)(tap - c->taps),
-                                                           .epoch = tap->epoch,
-                                                           .part = taken->origin_id,
-                                                           .counted = taken->counted,
-                                                           .tracked = taken->stamped,
-                                                           .first = taken->sequence,
-                                                           .lost_before = hidden};
-    tap->channels[taken->origin_id] = (uint16_t)c->channel_count;
-    tap->numbering_is_empty = false;
+static inline void mq_capture_add_channel(mq_capture *capture, mq_capture_source *captured,
+                                          const mq_source_message *taken) {
+    uint64_t hidden = captured->numbering_is_empty && taken->counted ? mq_capture_source_count_unstored(captured) : 0;
+    capture->channels[++capture->channel_count] =
+        (mq_capture_channel){.source = (uint32_t)(captured - capture->sources),
+                             .epoch = captured->epoch,
+                             .part = taken->origin_id,
+                             .has_publisher_sequence = taken->counted,
+                             .tracked = taken->stamped,
+                             .first_sequence = taken->sequence,
+                             .lost_before = hidden};
+    captured->part_channels[taken->origin_id] = (uint16_t)capture->channel_count;
+    captured->numbering_is_empty = false;
 }
 
 /* The channel of a message. False: no number is left. */
-static inline bool mq_capture_find_channel(mq_capture *c, mq_tap *tap, const mq_source_message *taken) {
-    if (!tap->has_numbering || taken->counted != tap->counted || taken->era != tap->era)
-        mq_tap_begin_epoch(tap, taken);
-    if (!mq_tap_reserve_part(tap, taken->origin_id))
+static inline bool mq_capture_find_channel(mq_capture *capture, mq_capture_source *captured,
+                                           const mq_source_message *taken) {
+    if (!captured->has_numbering || taken->counted != captured->has_publisher_sequence ||
+        taken->era != captured->numbering_era)
+        mq_capture_source_begin_epoch(captured, taken);
+    if (!mq_capture_source_reserve_part(captured, taken->origin_id))
         return false;
-    if (!tap->channels[taken->origin_id]) {
-        if (c->channel_count + 1 >= MQ_CAPTURE_CHANNELS)
+    if (!captured->part_channels[taken->origin_id]) {
+        if (capture->channel_count + 1 >= MQ_CAPTURE_CHANNEL_IDS)
             return false;
-        tap->epoch += tap->separate;
-        mq_capture_add_channel(c, tap, taken);
+        captured->epoch += captured->has_numbering_per_part;
+        mq_capture_add_channel(capture, captured, taken);
     }
-    tap->part = taken->origin_id;
-    tap->channel = tap->channels[taken->origin_id];
+    captured->last_part = taken->origin_id;
+    captured->last_channel = captured->part_channels[taken->origin_id];
     return true;
 }
 
 /* Does a message belong to the channel of the one before it? */
-static inline bool mq_tap_keeps_channel(const mq_tap *tap, const mq_source_message *taken) {
-    return tap->has_numbering && tap->channel && taken->origin_id == tap->part && taken->counted == tap->counted &&
-           taken->era == tap->era;
+static inline bool mq_capture_source_keeps_channel(const mq_capture_source *captured, const mq_source_message *taken) {
+    return captured->has_numbering && captured->last_channel && taken->origin_id == captured->last_part &&
+           taken->counted == captured->has_publisher_sequence && taken->era == captured->numbering_era;
 }
 
 /* Take in the message whose payload is there. Its publish time is what its source says, or is in its payload, or is not
  * known. */
-static inline void mq_capture_commit_message(mq_log_chunk *chunk, const mq_tap *tap, const mq_source_message *taken,
-                                             uint64_t log_time) {
+static inline void mq_capture_commit_message(mq_log_chunk *chunk, const mq_capture_source *captured,
+                                             const mq_source_message *taken, uint64_t log_time) {
     uint64_t publish_time = log_time;
     if (taken->publish_time)
         publish_time = (uint64_t)taken->publish_time;
-    else if (tap->publish_offset >= 0 && (uint64_t)tap->publish_offset + 8 <= taken->size)
-        mq_log_copy_bytes((uint8_t *)&publish_time, mq_log_chunk_payload(chunk) + tap->publish_offset, 8);
-    mq_log_chunk_commit_message(chunk, tap->channel, (uint32_t)taken->sequence, log_time, publish_time,
+    else if (captured->publish_offset >= 0 && (uint64_t)captured->publish_offset + 8 <= taken->size)
+        mq_log_write_bytes((uint8_t *)&publish_time, mq_log_chunk_next_payload(chunk) + captured->publish_offset, 8);
+    mq_log_chunk_commit_message(chunk, captured->last_channel, (uint32_t)taken->sequence, log_time, publish_time,
                                 taken->origin_time, taken->size);
 }
 
-static inline mq_capture_end mq_capture_handle_status(mq_capture *c, mq_source_status status, uint64_t size) {
+static inline mq_capture_stop_reason mq_capture_convert_status(mq_capture *capture, mq_source_status status,
+                                                               uint64_t size) {
     switch (status) {
-    case MQ_SOURCE_EMPTY: return MQ_CAPTURE_TIME;
-    case MQ_SOURCE_UNMAPPED: return MQ_CAPTURE_UNMAPPED;
-    case MQ_SOURCE_FULL: c->needed = size > c->needed ? size : c->needed; return MQ_CAPTURE_FULL;
-    default: return MQ_CAPTURE_CORRUPT;
+    case MQ_SOURCE_EMPTY: return MQ_CAPTURE_DEADLINE;
+    case MQ_SOURCE_UNMAPPED: return MQ_CAPTURE_UNMAPPED_POOL;
+    case MQ_SOURCE_FULL:
+        capture->needed_bytes = size > capture->needed_bytes ? size : capture->needed_bytes;
+        return MQ_CAPTURE_CHUNK_FULL;
+    default: return MQ_CAPTURE_CORRUPT_SOURCE;
     }
 }
 
 /* A message for which no chunk is made. Another one may be in its place by now: it is passed over for it. */
-static inline void mq_capture_skip_large(mq_tap *tap, const mq_source *source) {
+static inline void mq_capture_skip_large_message(mq_capture_source *captured, const mq_source *source) {
     const mq_source_buffer none = {.all_or_nothing = false};
     mq_source_message taken;
-    tap->skipped_count += mq_source_take(source, &none, &taken) == MQ_SOURCE_OK;
+    captured->skipped_count += mq_source_take(source, &none, &taken) == MQ_SOURCE_OK;
 }
 
 /* There are no more channels: those that have one go on, and this one's messages are counted. */
-static inline void mq_capture_skip_unnumbered(mq_tap *tap) {
-    tap->skipped_count++;
-    tap->lacks_channel_id = true;
+static inline void mq_capture_skip_without_channel(mq_capture_source *captured) {
+    captured->skipped_count++;
+    captured->lacks_channel_id = true;
 }
 
 /* Take what is pending of a source, which is of this kind: a turn's worth at most. */
-static inline __attribute__((always_inline)) mq_capture_end mq_capture_read_kind(mq_capture *c, mq_tap *tap,
-                                                                                 mq_log_chunk *chunk,
-                                                                                 mq_source_kind kind) {
-    mq_source source = tap->from;
+static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_read_source_kind(
+    mq_capture *capture, mq_capture_source *captured, mq_log_chunk *chunk, mq_source_kind kind) {
+    mq_source source = captured->source;
     mq_source_message taken = {.size = 0};
     source.kind = kind;
     for (int i = 0; i < MQ_CAPTURE_BATCH_MAX; i++) {
-        if (chunk->used >= chunk->enough || !mq_log_chunk_fits(chunk, 0))
-            return MQ_CAPTURE_FULL;
-        mq_source_buffer room = {.data = mq_log_chunk_payload(chunk),
-                                 .bytes = chunk->room - chunk->used - MQ_LOG_MESSAGE_HEADER,
+        if (chunk->used_bytes >= chunk->target_bytes || !mq_log_chunk_has_room(chunk, 0))
+            return MQ_CAPTURE_CHUNK_FULL;
+        mq_source_buffer room = {.data = mq_log_chunk_next_payload(chunk),
+                                 .bytes = chunk->capacity_bytes - chunk->used_bytes - MQ_LOG_MESSAGE_HEADER_BYTES,
                                  .all_or_nothing = true};
         mq_source_status status = mq_source_take(&source, &room, &taken);
         if (mq_unlikely(status == MQ_SOURCE_FULL && taken.size > MQ_CAPTURE_PAYLOAD_MAX)) {
-            mq_capture_skip_large(tap, &source);
+            mq_capture_skip_large_message(captured, &source);
             continue;
         }
         if (status != MQ_SOURCE_OK)
-            return mq_capture_handle_status(c, status, taken.size);
-        if (mq_unlikely(!mq_tap_keeps_channel(tap, &taken)) && !mq_capture_find_channel(c, tap, &taken)) {
-            mq_capture_skip_unnumbered(tap);
+            return mq_capture_convert_status(capture, status, taken.size);
+        if (mq_unlikely(!mq_capture_source_keeps_channel(captured, &taken)) &&
+            !mq_capture_find_channel(capture, captured, &taken)) {
+            mq_capture_skip_without_channel(captured);
             continue;
         }
-        mq_capture_commit_message(chunk, tap, &taken, (uint64_t)(mq_monotonic_ns() + c->clock_offset_ns));
-        tap->stored_losses = mq_source_lost(&source) + tap->skipped_count;
+        mq_capture_commit_message(chunk, captured, &taken, (uint64_t)(mq_monotonic_ns() + capture->clock_offset_ns));
+        captured->stored_losses = mq_source_lost(&source) + captured->skipped_count;
     }
-    return MQ_CAPTURE_TIME;
+    return MQ_CAPTURE_DEADLINE;
 }
 
 /* The same of any kind. Each has a loop of its own, in which nothing asks for the kind. Before the first message of all
  * its schema is known: that is looked for when there is a message, and no sooner. */
-static inline mq_capture_end mq_capture_read_source(mq_capture *c, mq_tap *tap, mq_log_chunk *chunk) {
-    if (!tap->channel && !mq_source_has_pending(&tap->from))
-        return MQ_CAPTURE_TIME;
-    if (mq_unlikely(!mq_source_schema_is_seen(&tap->from)))
+static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture, mq_capture_source *captured,
+                                                            mq_log_chunk *chunk) {
+    if (!captured->last_channel && !mq_source_has_pending(&captured->source))
+        return MQ_CAPTURE_DEADLINE;
+    if (mq_unlikely(!mq_source_schema_is_seen(&captured->source)))
         return MQ_CAPTURE_NEW_SCHEMA;
-    switch (tap->from.kind) {
-    case MQ_SOURCE_RING: return mq_capture_read_kind(c, tap, chunk, MQ_SOURCE_RING);
-    case MQ_SOURCE_CHANNEL: return mq_capture_read_kind(c, tap, chunk, MQ_SOURCE_CHANNEL);
-    case MQ_SOURCE_POLLED: return mq_capture_read_kind(c, tap, chunk, MQ_SOURCE_POLLED);
-    default: return mq_capture_read_kind(c, tap, chunk, MQ_SOURCE_RECORDS);
+    switch (captured->source.kind) {
+    case MQ_SOURCE_RING: return mq_capture_read_source_kind(capture, captured, chunk, MQ_SOURCE_RING);
+    case MQ_SOURCE_CHANNEL: return mq_capture_read_source_kind(capture, captured, chunk, MQ_SOURCE_CHANNEL);
+    case MQ_SOURCE_POLLED: return mq_capture_read_source_kind(capture, captured, chunk, MQ_SOURCE_POLLED);
+    default: return mq_capture_read_source_kind(capture, captured, chunk, MQ_SOURCE_RECORDS);
     }
 }
 
 /* Is so much pending that a nap could cost messages? */
-static inline bool mq_capture_near_overrun(const mq_capture *c) {
-    for (uint32_t i = 0; i < c->tap_count; i++)
-        if (!c->taps[i].ended && mq_source_near_overrun(&c->taps[i].from))
+static inline bool mq_capture_is_near_overrun(const mq_capture *capture) {
+    for (uint32_t i = 0; i < capture->source_count; i++)
+        if (!capture->sources[i].is_ended && mq_source_near_overrun(&capture->sources[i].source))
             return true;
     return false;
 }
 
 /* Wait so long at most. True: something rouses us. */
-static inline bool mq_capture_sleep(const mq_capture *c, int64_t max_sleep_ns) {
-    struct pollfd on[2] = {{.fd = c->interrupt, .events = POLLIN},
-                           {.fd = c->watcher ? c->watcher->fd : -1, .events = POLLIN}};
+static inline bool mq_capture_wait_for_interrupt(const mq_capture *capture, int64_t max_sleep_ns) {
+    struct pollfd on[2] = {{.fd = capture->interrupt_fd, .events = POLLIN},
+                           {.fd = capture->watcher ? capture->watcher->inotify_fd : -1, .events = POLLIN}};
     struct timespec nap = mq_timespec_from_ns(max_sleep_ns);
     if (ppoll(on, 2, &nap, NULL) <= 0)
         return false;
-    return (on[1].revents && mq_file_watcher_poll_burst(c->watcher)) || on[0].revents;
+    return (on[1].revents && mq_file_watcher_poll_arrival_burst(capture->watcher)) || on[0].revents;
 }
 
 /* Give each source a turn. */
-static inline mq_capture_end mq_capture_read_sources(mq_capture *c, mq_log_chunk *chunk) {
-    for (uint32_t i = 0; i < c->tap_count; i++) {
-        uint32_t index = (c->turn + i) % c->tap_count;
-        mq_tap *tap = &c->taps[index];
-        mq_capture_end end = tap->ended ? MQ_CAPTURE_TIME : mq_capture_read_source(c, tap, chunk);
-        if (end != MQ_CAPTURE_TIME) {
-            c->stuck = index;
-            c->turn = (index + 1) % c->tap_count; /* the others first, next time */
+static inline mq_capture_stop_reason mq_capture_read_sources(mq_capture *capture, mq_log_chunk *chunk) {
+    for (uint32_t i = 0; i < capture->source_count; i++) {
+        uint32_t index = (capture->next_source + i) % capture->source_count;
+        mq_capture_source *captured = &capture->sources[index];
+        mq_capture_stop_reason end =
+            captured->is_ended ? MQ_CAPTURE_DEADLINE : mq_capture_read_source(capture, captured, chunk);
+        if (end != MQ_CAPTURE_DEADLINE) {
+            capture->stopped_source = index;
+            capture->next_source = (index + 1) % capture->source_count; /* the others first, next time */
             return end;
         }
     }
-    return MQ_CAPTURE_TIME;
+    return MQ_CAPTURE_DEADLINE;
 }
 
 /* Record until the chunk is full, somebody interrupts, or CLOCK_MONOTONIC reaches `until_ns`. */
-static inline mq_capture_end mq_capture_run(mq_capture *c, mq_log_chunk *chunk, int64_t until_ns) {
+static inline mq_capture_stop_reason mq_capture_run(mq_capture *capture, mq_log_chunk *chunk, int64_t until_ns) {
     int64_t looked_ns = 0;
     /* What was gathered before, nothing tells again: by the nap of a run that ended for another reason. */
-    bool roused = c->watcher && mq_file_watcher_has_pending(c->watcher);
+    bool roused = capture->watcher && mq_file_watcher_has_arrivals(capture->watcher);
     for (;;) {
-        mq_capture_end end = mq_capture_read_sources(c, chunk); /* once more when roused: for what was there before */
+        mq_capture_stop_reason end =
+            mq_capture_read_sources(capture, chunk); /* once more when roused: for what was there before */
         int64_t now = mq_monotonic_ns(), left = until_ns - now;
-        if (end != MQ_CAPTURE_TIME || left <= 0)
+        if (end != MQ_CAPTURE_DEADLINE || left <= 0)
             return end;
         if (roused)
             return MQ_CAPTURE_INTERRUPTED;
-        bool hurry = mq_capture_near_overrun(c);
+        bool hurry = mq_capture_is_near_overrun(capture);
         if (hurry && now - looked_ns < MQ_CAPTURE_SLEEP_NS)
             continue;
         looked_ns = now;
-        roused = mq_capture_sleep(c, hurry ? 0 : left < MQ_CAPTURE_SLEEP_NS ? left : MQ_CAPTURE_SLEEP_NS);
+        roused = mq_capture_wait_for_interrupt(capture, hurry                        ? 0
+                                                        : left < MQ_CAPTURE_SLEEP_NS ? left
+                                                                                     : MQ_CAPTURE_SLEEP_NS);
     }
 }
 

@@ -47,7 +47,7 @@ class ChunkQueue:
     def at_risk_bytes(self) -> int:
         """What a kill would cost now: all that is not written, the chunk included that is being filled."""
         with self._changed:
-            return self.waiting_bytes + (self._open.used if self._open is not None else 0)
+            return self.waiting_bytes + (self._open.used_bytes if self._open is not None else 0)
 
     @property
     def is_idle(self) -> bool:
@@ -66,7 +66,7 @@ class ChunkQueue:
         with self._changed:
             while self._spare_chunks:
                 self._open = self._spare_chunks.pop()
-                if self._open.room >= self._chunk_bytes + largest:
+                if self._open.capacity_bytes >= self._chunk_bytes + largest:
                     return self._open
             self._open = ChunkBuffer(self._chunk_bytes, largest)
             return self._open
@@ -94,7 +94,7 @@ class ChunkQueue:
     def _append(self, chunk: ChunkBuffer) -> None:
         self._waiting.append(chunk)
         self._unwritten += 1
-        self._unwritten_bytes += chunk.used
+        self._unwritten_bytes += chunk.used_bytes
         self._changed.notify_all()
 
     def end(self) -> None:
@@ -119,14 +119,14 @@ class ChunkQueue:
             if not self._waiting:
                 return None
             chunk = self._waiting.popleft()
-            behind = self._snapshot_buffer is None and self._unwritten_bytes - chunk.used > self._max_bytes // 2
+            behind = self._snapshot_buffer is None and self._unwritten_bytes - chunk.used_bytes > self._max_bytes // 2
             return chunk, behind
 
     def recycle(self, chunk: ChunkBuffer) -> None:
         """Give back a chunk that needs not be kept any more."""
         with self._changed:
             self._unwritten -= 1
-            self._unwritten_bytes -= chunk.used
+            self._unwritten_bytes -= chunk.used_bytes
             self._keep_spare(chunk)
             self._changed.notify_all()
 
@@ -137,6 +137,6 @@ class ChunkQueue:
             self._changed.notify_all()
 
     def _keep_spare(self, chunk: ChunkBuffer) -> None:
-        chunk.clear()
+        chunk.clear_messages()
         if len(self._spare_chunks) < _SPARE_CHUNKS_MAX:
             self._spare_chunks.append(chunk)

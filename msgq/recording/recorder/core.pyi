@@ -23,7 +23,7 @@ class FileArrival:
     def inode(self) -> int | None:
         """Its number; None where it could not be opened."""
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether it had no such name any more."""
 
 @final
@@ -48,10 +48,10 @@ class FileWatcher:
         """
 
     @property
-    def overflowed(self) -> bool:
+    def has_overflowed(self) -> bool:
         """Whether files ever came that nobody was told of: the kernel keeps so many only."""
 
-    def poll(self) -> tuple[list[FileArrival], bool]:
+    def poll_arrivals(self) -> tuple[list[FileArrival], bool]:
         """Return the files that got their names since, in this order, without waiting: 256 at most, the next ones then.
 
         And whether some were not told (a directory has just come, or they were too many): look at all.
@@ -82,7 +82,7 @@ class Capture:
     def needed_bytes(self) -> int:
         """Bytes of the largest message for which a chunk had no room; 0: all had."""
 
-    def add(self, source: Source, publish_offset: int = -1) -> int:
+    def add_source(self, source: Source, publish_offset: int = -1) -> int:
         """Record what a source gives; return its number.
 
         Parameters
@@ -92,34 +92,34 @@ class Capture:
             say it; -1: nowhere.
         """
 
-    def remove(self, source: int) -> None:
+    def remove_source(self, source: int) -> None:
         """Take no more from a source, by its number, which another one may get. Its channels keep theirs."""
 
-    def watch(self, watcher: FileWatcher | None) -> None:
+    def set_file_watcher(self, watcher: FileWatcher | None) -> None:
         """Open files that come while a run is under way, and end it then."""
 
-    def sources_with_new_schema(self) -> list[int]:
+    def list_sources_with_new_schema(self) -> list[int]:
         """Return the sources, by their numbers, whose schema has changed since it was read last.
 
         Nothing is taken from them before `describe`, so that no message is recorded with a schema of the past.
         """
 
-    def describe(self, source: int, publish_offset: int = -1) -> None:
+    def accept_schema(self, source: int, publish_offset: int = -1) -> None:
         """Go on with a source whose schema was just read.
 
         Parameters
         ----------
         source : its number.
-        publish_offset : as for `add`.
+        publish_offset : as for `add_source`.
         """
 
     def begin_epoch(self, source: int) -> None:
         """Let the next message of a source, by its number, begin another numbering, and so another channel."""
 
-    def begin_channels(self, source: int) -> None:
+    def begin_new_channels(self, source: int) -> None:
         """Let the next messages of a source, by its number, begin other channels of the numbering that goes on."""
 
-    def run(self, chunk: ChunkBuffer, seconds: float) -> bool:
+    def capture_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Record into the chunk, without the GIL, until it is full (True), the time is over, somebody interrupts, a
         schema changes, or a file comes.
 
@@ -140,13 +140,13 @@ class Capture:
         A message of more than 1 GiB is passed over, and so is one that needs a new channel after 65535: see `passed`.
         """
 
-    def interrupt(self) -> None:
+    def interrupt_capture(self) -> None:
         """End the run that is under way, or else the next one, within some 0.5 ms; what was published before is taken.
 
         Any thread may call it.
         """
 
-    def new_channel(self) -> int:
+    def reserve_channel_id(self) -> int:
         """Return a channel's number for messages from elsewhere.
 
         Raises
@@ -154,10 +154,10 @@ class Capture:
         RecordingError : no channel is left.
         """
 
-    def now(self) -> int:
+    def read_host_clock_ns(self) -> int:
         """Return the time for a log_time: ns since the epoch, as `clock_offset_ns` says."""
 
-    def channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool, int, int | None]]:
+    def list_channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool, int, int | None]]:
         """Return the sources' channels whose numbers are `start` or greater.
 
         Of each: its number; source, epoch and part of the source (publisher or key); whether publishers number the
@@ -165,11 +165,11 @@ class Capture:
         were lost before that one where no gap in the numbering shows them (None: unknown).
         """
 
-    def is_ended(self, source: int) -> bool:
+    def is_source_ended(self, source: int) -> bool:
         """Return whether nothing comes from the source any more, because somebody made its file smaller."""
 
-    def count_skipped(self, source: int) -> int:
+    def count_skipped_messages(self, source: int) -> int:
         """Return the messages that were taken from a source and are in no chunk."""
 
-    def lacks_channel(self, source: int) -> bool:
+    def lacks_channel_id(self, source: int) -> bool:
         """Return whether some of those are in none since no channel was left."""

@@ -118,7 +118,7 @@ class RecordedEndpoints:
         """Join endpoints that appeared or were made anew, and part from those that are gone."""
         self._check_files([], look=True)
         for number, recorded in self.all.items():
-            if self._capture.lacks_channel(number):
+            if self._capture.lacks_channel_id(number):
                 self.refused[recorded.endpoint] = NO_CHANNEL_REASON
 
     def handle_changes(self) -> bool:
@@ -126,11 +126,11 @@ class RecordedEndpoints:
 
         To be called when the channels of that run are known.
         """
-        sources_with_new_schema = self._capture.sources_with_new_schema()
+        sources_with_new_schema = self._capture.list_sources_with_new_schema()
         for number in sources_with_new_schema:
             self._update_schema(number)
         for number, since_ns in list(self._former_sources.items()):
-            if self._capture.is_ended(number) or self.all[number].source.is_finished(since_ns):
+            if self._capture.is_source_ended(number) or self.all[number].source.is_finished(since_ns):
                 self._remove_source(number)
         arrivals, look = self._poll_watcher()
         if arrivals or look or self._unfinished:
@@ -156,12 +156,12 @@ class RecordedEndpoints:
         except OSError as error:
             self._fall_back_to_scans(error)
             return None
-        self._capture.watch(arrivals)
+        self._capture.set_file_watcher(arrivals)
         return arrivals
 
     def _fall_back_to_scans(self, error: OSError) -> None:
         """Notice by looks alone what appears."""
-        self._capture.watch(None)
+        self._capture.set_file_watcher(None)
         self._file_watcher = None
         text = "new endpoints are noticed late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
         _log.warning(text, error.strerror)
@@ -169,7 +169,7 @@ class RecordedEndpoints:
     def _poll_watcher(self) -> tuple[list[FileArrival], bool]:
         """Return files that have appeared, and whether to look at all."""
         try:
-            return self._file_watcher.poll() if self._file_watcher is not None else ([], False)
+            return self._file_watcher.poll_arrivals() if self._file_watcher is not None else ([], False)
         except OSError as error:
             self._fall_back_to_scans(error)
             return [], True
@@ -183,7 +183,7 @@ class RecordedEndpoints:
             arrivals = arrivals + self._check_all()
         for at, arrival in enumerate(arrivals):  # which may grow meanwhile
             for endpoint in self._iter_file_endpoints(arrival.directory, arrival.name):
-                if arrival.gone:
+                if arrival.is_gone:
                     self._check_gone(endpoint, arrivals, began)
                 elif arrival.inode is None or arrival.inode != self._inodes.get(endpoint):
                     self._check_arrival(endpoint, arrivals, at)
@@ -294,7 +294,7 @@ class RecordedEndpoints:
                 self._new_endpoints.add(endpoint)
                 self._unfinished[endpoint] = time.monotonic() + _UNFINISHED_S
         number = self._find_source_number(endpoint, inode)
-        if number is None or self._capture.is_ended(number):
+        if number is None or self._capture.is_source_ended(number):
             self._join_endpoint(endpoint)
         elif number in self._former_sources:  # its directory was kept from us for a while
             self._mark_unlinked(endpoint)
@@ -327,7 +327,7 @@ class RecordedEndpoints:
         self._named_endpoints[endpoint] = self._add_source(source, schema)
 
     def _add_source(self, source: Source, schema: Schema | None) -> int:
-        number = self._capture.add(source, publish_offset(schema))
+        number = self._capture.add_source(source, publish_offset(schema))
         with self._lock:
             self.all[number] = RecordedEndpoint(source, schema)
             self._lost.setdefault(source.endpoint, 0)
@@ -379,11 +379,11 @@ class RecordedEndpoints:
         if wants_unread:  # there are some if the file was cut
             source.skip_pending()
         with self._lock:
-            lost = _sum_losses(self._lost[source.endpoint], source.lost, self._capture.count_skipped(number))
+            lost = _sum_losses(self._lost[source.endpoint], source.lost, self._capture.count_skipped_messages(number))
             self._lost[source.endpoint] = lost
             del self.all[number]
         self._former_sources.pop(number, None)
-        self._capture.remove(number)
+        self._capture.remove_source(number)
 
     def skip_pending(self) -> None:
         """Count pending messages as lost: no more messages are taken."""
@@ -401,14 +401,16 @@ class RecordedEndpoints:
             if get_kind(recorded.source.kind).source.begins_epochs:
                 self._capture.begin_epoch(number)
             else:
-                self._capture.begin_channels(number)
-        self._capture.describe(number, publish_offset(recorded.schema))
+                self._capture.begin_new_channels(number)
+        self._capture.accept_schema(number, publish_offset(recorded.schema))
 
     # ---- what was recorded ----
 
     def new_channels(self, start: int) -> Iterator[tuple[int, EncodedChannel]]:
         """Give the number and the records of each channel of the capture from `start` on, not those from elsewhere."""
-        for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.channels(start):
+        for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.list_channels(
+            start
+        ):
             recorded = self.all[number]
             publisher, key = recorded.source.origin_names(part)
             counting = metadata_keys.PUBLISHER_SEQUENCE if counted else metadata_keys.RECORDER_SEQUENCE
@@ -433,14 +435,14 @@ class RecordedEndpoints:
     @property
     def may_have_missed(self) -> bool:
         """Whether endpoints may have come and gone of which nobody was told."""
-        return self._file_watcher is not None and self._file_watcher.overflowed
+        return self._file_watcher is not None and self._file_watcher.has_overflowed
 
     def losses(self) -> dict[str, int | None]:
         """Return what each endpoint has lost so far; None: unknown."""
         with self._lock:
             losses = dict(self._lost)
             for number, recorded in self.all.items():
-                lost = losses[recorded.endpoint], recorded.source.lost, self._capture.count_skipped(number)
+                lost = losses[recorded.endpoint], recorded.source.lost, self._capture.count_skipped_messages(number)
                 losses[recorded.endpoint] = _sum_losses(*lost)
         return losses
 

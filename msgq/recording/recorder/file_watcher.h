@@ -23,104 +23,106 @@ enum {
     MQ_FILE_ARRIVALS_OPEN_MAX = 64,     /* of them, at most; the names of the others are kept */
     MQ_FILE_ARRIVALS_PAUSE_NS = 200000, /* after which nothing follows at once */
     MQ_FILE_ARRIVALS_PAUSES = 8,
-    MQ_WATCHED_DIRECTORIES = 8,
-    MQ_NAME_START_MAX = 16,
+    MQ_WATCHED_DIRECTORIES_MAX = 8,
+    MQ_FILE_NAME_PREFIX_MAX = 16,
     MQ_FILE_ARRIVALS_MASK = IN_CREATE | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR,
 };
 
 /* Where files are looked for: a directory, and what their names start with there. */
 typedef struct {
-    int watch;             /* inotify's, of the directory; -1: it is not there */
-    const char *directory; /* not held open: then its end would not be told */
-    char start[MQ_NAME_START_MAX];
+    int watch_descriptor; /* inotify's, of the directory; -1: it is not there */
+    const char *path;     /* not held open: then its end would not be told */
+    char name_prefix[MQ_FILE_NAME_PREFIX_MAX];
 } mq_watched_directory;
 
 typedef struct {
-    unsigned place;
+    unsigned directory_index;
     int fd;    /* for reading; -1: it could not be opened: */
     int error; /* why. ENOENT: it has gone; 0: too many are open */
     char name[NAME_MAX + 1];
 } mq_file_arrival;
 
 typedef struct {
-    int fd; /* of inotify */
-    unsigned places, count, open;
+    int inotify_fd;
+    unsigned directory_count, arrival_count, open_count;
     bool overflowed; /* some were not told, and nobody knows their names */
     bool changed;    /* a directory came or went */
-    mq_watched_directory place[MQ_WATCHED_DIRECTORIES];
-    mq_file_arrival arrived[MQ_FILE_ARRIVALS_MAX]; /* the first `count` */
+    mq_watched_directory directories[MQ_WATCHED_DIRECTORIES_MAX];
+    mq_file_arrival arrivals[MQ_FILE_ARRIVALS_MAX]; /* the first `arrival_count` */
 } mq_file_watcher;
 
-static inline void mq_file_watcher_open_file(mq_file_watcher *a, unsigned place, const char *name) {
-    if (a->count == MQ_FILE_ARRIVALS_MAX) {
-        a->overflowed = true;
+static inline void mq_file_watcher_open_file(mq_file_watcher *watcher, unsigned directory_index, const char *name) {
+    if (watcher->arrival_count == MQ_FILE_ARRIVALS_MAX) {
+        watcher->overflowed = true;
         return;
     }
-    mq_file_arrival *arrival = &a->arrived[a->count++];
-    *arrival = (mq_file_arrival){.place = place, .fd = -1};
+    mq_file_arrival *arrival = &watcher->arrivals[watcher->arrival_count++];
+    *arrival = (mq_file_arrival){.directory_index = directory_index, .fd = -1};
     strncpy(arrival->name, name, NAME_MAX);
-    if (a->open == MQ_FILE_ARRIVALS_OPEN_MAX)
+    if (watcher->open_count == MQ_FILE_ARRIVALS_OPEN_MAX)
         return;
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", a->place[place].directory, name);
+    snprintf(path, sizeof path, "%s/%s", watcher->directories[directory_index].path, name);
     arrival->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     arrival->error = arrival->fd < 0 ? errno : 0;
-    a->open += arrival->fd >= 0;
+    watcher->open_count += arrival->fd >= 0;
 }
 
-static inline void mq_file_watcher_add_event_in(mq_file_watcher *a, unsigned place, const struct inotify_event *event) {
-    const char *start = a->place[place].start;
+static inline void mq_file_watcher_add_directory_event(mq_file_watcher *watcher, unsigned directory_index,
+                                                       const struct inotify_event *event) {
+    const char *start = watcher->directories[directory_index].name_prefix;
     if (event->mask & IN_IGNORED) { /* it is there no more */
-        a->place[place].watch = -1;
-        a->changed = true;
+        watcher->directories[directory_index].watch_descriptor = -1;
+        watcher->changed = true;
     } else if (event->len && !(event->mask & IN_ISDIR) && !strncmp(event->name, start, strlen(start)))
-        mq_file_watcher_open_file(a, place, event->name);
+        mq_file_watcher_open_file(watcher, directory_index, event->name);
 }
 
-static inline void mq_file_watcher_add_event(mq_file_watcher *a, const struct inotify_event *event) {
+static inline void mq_file_watcher_add_event(mq_file_watcher *watcher, const struct inotify_event *event) {
     if (event->mask & IN_Q_OVERFLOW)
-        a->overflowed = true;
+        watcher->overflowed = true;
     else if (event->mask & IN_MOVE_SELF)
-        inotify_rm_watch(a->fd, event->wd); /* IN_IGNORED follows */
+        inotify_rm_watch(watcher->inotify_fd, event->wd); /* IN_IGNORED follows */
     else if (event->mask & IN_ISDIR)
-        a->changed = true;
-    for (unsigned i = 0; i < a->places; i++)
-        if (a->place[i].watch == event->wd)
-            mq_file_watcher_add_event_in(a, i, event);
+        watcher->changed = true;
+    for (unsigned i = 0; i < watcher->directory_count; i++)
+        if (watcher->directories[i].watch_descriptor == event->wd)
+            mq_file_watcher_add_directory_event(watcher, i, event);
 }
 
 /* Is there something to take? */
-static inline bool mq_file_watcher_has_pending(const mq_file_watcher *a) {
-    return a->count || a->overflowed || a->changed;
+static inline bool mq_file_watcher_has_arrivals(const mq_file_watcher *watcher) {
+    return watcher->arrival_count || watcher->overflowed || watcher->changed;
 }
 
 /* Open what has come, as far as there is room. True: there is something to take. */
-static inline bool mq_file_watcher_poll(mq_file_watcher *a) {
+static inline bool mq_file_watcher_poll_arrivals(mq_file_watcher *watcher) {
     _Alignas(struct inotify_event) char events[4096];
     ssize_t size;
-    while (a->count <= MQ_FILE_ARRIVALS_MAX - MQ_FILE_ARRIVALS_PER_READ &&
-           (size = read(a->fd, events, sizeof events)) > 0)
+    while (watcher->arrival_count <= MQ_FILE_ARRIVALS_MAX - MQ_FILE_ARRIVALS_PER_READ &&
+           (size = read(watcher->inotify_fd, events, sizeof events)) > 0)
         for (ssize_t at = 0; at < size;) {
             const struct inotify_event *event = (const void *)(events + at);
             at += (ssize_t)(sizeof *event + event->len);
-            mq_file_watcher_add_event(a, event);
+            mq_file_watcher_add_event(watcher, event);
         }
-    return mq_file_watcher_has_pending(a);
+    return mq_file_watcher_has_arrivals(watcher);
 }
 
 /* The same, and what follows at once: of files that are made together, each may be gone in a moment. */
-static inline bool mq_file_watcher_poll_burst(mq_file_watcher *a) {
-    struct pollfd on = {.fd = a->fd, .events = POLLIN};
+static inline bool mq_file_watcher_poll_arrival_burst(mq_file_watcher *watcher) {
+    struct pollfd on = {.fd = watcher->inotify_fd, .events = POLLIN};
     const struct timespec pause = {.tv_nsec = MQ_FILE_ARRIVALS_PAUSE_NS};
-    for (int i = 0; i < MQ_FILE_ARRIVALS_PAUSES && mq_file_watcher_poll(a) && ppoll(&on, 1, &pause, NULL) > 0; i++)
+    for (int i = 0;
+         i < MQ_FILE_ARRIVALS_PAUSES && mq_file_watcher_poll_arrivals(watcher) && ppoll(&on, 1, &pause, NULL) > 0; i++)
         continue;
-    return mq_file_watcher_poll(a);
+    return mq_file_watcher_poll_arrivals(watcher);
 }
 
 /* What has come was taken: whoever took it closes the files. */
-static inline void mq_file_watcher_clear(mq_file_watcher *a) {
-    a->count = a->open = 0;
-    a->overflowed = a->changed = false;
+static inline void mq_file_watcher_clear_arrivals(mq_file_watcher *watcher) {
+    watcher->arrival_count = watcher->open_count = 0;
+    watcher->overflowed = watcher->changed = false;
 }
 
 #endif

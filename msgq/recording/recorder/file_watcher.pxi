@@ -7,16 +7,16 @@ cdef class FileArrival:
     cdef readonly str directory, name
     cdef readonly int fd
     cdef readonly object inode
-    cdef readonly bint gone
+    cdef readonly bint is_gone
 
     def __dealloc__(self):
         if self.fd >= 0:
             close(self.fd)
 
 
-cdef object _arrival(str directory, const mq_file_arrival *arrived):
+cdef object _make_file_arrival(str directory, const mq_file_arrival *arrived):
     cdef FileArrival arrival = FileArrival.__new__(FileArrival)
-    arrival.fd, arrival.gone = arrived.fd, arrived.error == ENOENT
+    arrival.fd, arrival.is_gone = arrived.fd, arrived.error == ENOENT
     arrival.directory, arrival.name = directory, os.fsdecode(<bytes> arrived.name)
     arrival.inode = os.fstat(arrived.fd).st_ino if arrived.fd >= 0 else None
     return arrival
@@ -25,64 +25,68 @@ cdef object _arrival(str directory, const mq_file_arrival *arrived):
 cdef class FileWatcher:
     """See core.pyi."""
 
-    cdef mq_file_watcher c
-    cdef readonly bint overflowed
-    cdef list _places       # directories, by place ...
-    cdef list _paths        # ... and as C has them
+    cdef mq_file_watcher _watcher
+    cdef readonly bint has_overflowed
+    cdef list _directories    # by index ...
+    cdef list _encoded_paths  # ... and as C has them
 
     def __cinit__(self):
-        memset(&self.c, 0, sizeof(self.c))
-        self.c.fd = -1
+        memset(&self._watcher, 0, sizeof(self._watcher))
+        self._watcher.inotify_fd = -1
 
     def __init__(self, places, parent):
         places = list(places)
-        if len(places) > MQ_WATCHED_DIRECTORIES:
-            raise ValueError(f"{len(places)} places; {MQ_WATCHED_DIRECTORIES} are possible")
-        self._places = [directory for directory, _ in places]
-        self._paths = [os.fsencode(directory) for directory in self._places]
+        if len(places) > MQ_WATCHED_DIRECTORIES_MAX:
+            raise ValueError(f"{len(places)} places; {MQ_WATCHED_DIRECTORIES_MAX} are possible")
+        self._directories = [directory for directory, _ in places]
+        self._encoded_paths = [os.fsencode(directory) for directory in self._directories]
         for number, (_, start) in enumerate(places):
-            self.c.place[number].watch, self.c.place[number].directory = -1, <bytes> self._paths[number]
-            strncpy(self.c.place[number].start, <bytes> start.encode(), MQ_NAME_START_MAX - 1)
-        self.c.places = len(places)
-        self.c.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
-        if self.c.fd < 0:
+            self._watcher.directories[number].watch_descriptor = -1
+            self._watcher.directories[number].path = <bytes> self._encoded_paths[number]
+            strncpy(self._watcher.directories[number].name_prefix, <bytes> start.encode(), MQ_FILE_NAME_PREFIX_MAX - 1)
+        self._watcher.directory_count = len(places)
+        self._watcher.inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
+        if self._watcher.inotify_fd < 0:
             raise OSError(errno, os.strerror(errno))
-        if parent not in self._places:
-            self._watch(parent, <bytes> os.fsencode(parent))
-        self._cover()
+        if parent not in self._directories:
+            self._watch_directory(parent, <bytes> os.fsencode(parent))
+        self._update_watches()
 
     def __dealloc__(self):
-        for i in range(self.c.count):
-            if self.c.arrived[i].fd >= 0:
-                close(self.c.arrived[i].fd)
-        if self.c.fd >= 0:
-            close(self.c.fd)
+        for i in range(self._watcher.arrival_count):
+            if self._watcher.arrivals[i].fd >= 0:
+                close(self._watcher.arrivals[i].fd)
+        if self._watcher.inotify_fd >= 0:
+            close(self._watcher.inotify_fd)
 
-    cdef int _watch(self, str directory, const char *path) except -2:
+    cdef int _watch_directory(self, str directory, const char *path) except -2:
         """Watch a directory; -1: there is none, or none for us. One that is watched has the same number again."""
-        cdef int watch = inotify_add_watch(self.c.fd, path, MQ_FILE_ARRIVALS_MASK)
+        cdef int watch = inotify_add_watch(self._watcher.inotify_fd, path, MQ_FILE_ARRIVALS_MASK)
         if watch < 0 and errno not in (ENOENT, ENOTDIR, EACCES):
             raise OSError(errno, os.strerror(errno), directory)
         return watch
 
-    cdef bint _cover(self) except -1:
+    cdef bint _update_watches(self) except -1:
         """Watch the directories that are there; True: one has come. One that is gone lives as long as its files."""
-        cdef mq_watched_directory *place
+        cdef mq_watched_directory *watched
         cdef int watch
-        cdef bint come = False
-        for i in range(self.c.places):
-            place = &self.c.place[i]
-            watch = self._watch(self._places[i], place.directory)
-            if watch != place.watch:
-                inotify_rm_watch(self.c.fd, place.watch)  # -1, and what is gone already, are no matter
-                come |= watch >= 0
-            place.watch = watch
-        return come
+        cdef bint has_new_directory = False
+        for i in range(self._watcher.directory_count):
+            watched = &self._watcher.directories[i]
+            watch = self._watch_directory(self._directories[i], watched.path)
+            if watch != watched.watch_descriptor:
+                # This does nothing for -1, and for a directory that is gone.
+                inotify_rm_watch(self._watcher.inotify_fd, watched.watch_descriptor)
+                has_new_directory |= watch >= 0
+            watched.watch_descriptor = watch
+        return has_new_directory
 
-    def poll(self):
-        mq_file_watcher_poll(&self.c)
-        arrived = [_arrival(self._places[self.c.arrived[i].place], &self.c.arrived[i]) for i in range(self.c.count)]
-        changed, overflowed = self.c.changed, self.c.overflowed
-        mq_file_watcher_clear(&self.c)
-        self.overflowed |= overflowed
-        return arrived, (changed and self._cover()) or overflowed
+    def poll_arrivals(self):
+        mq_file_watcher_poll_arrivals(&self._watcher)
+        arrived = [_make_file_arrival(self._directories[self._watcher.arrivals[i].directory_index],
+                                      &self._watcher.arrivals[i])
+                   for i in range(self._watcher.arrival_count)]
+        changed, has_overflowed = self._watcher.changed, self._watcher.overflowed
+        mq_file_watcher_clear_arrivals(&self._watcher)
+        self.has_overflowed |= has_overflowed
+        return arrived, (changed and self._update_watches()) or has_overflowed

@@ -14,7 +14,7 @@ from msgq.recording.mcap_io.boundary_losses import (
     parse_boundary_losses,
 )
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
-from msgq.recording.mcap_io.core import CHANNEL_IDS, ChunkBuffer
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkBuffer
 from msgq.recording.mcap_io.metadata_keys import FIRST_SEQUENCE_KEY, LOST_BEFORE_KEY, PUBLISHER_SEQUENCE
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 
@@ -41,7 +41,7 @@ class LossAccounting:
 
     def count(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel]) -> None:
         """Count a chunk that was written. channels : by number, at least those that it uses."""
-        for number in chunk.count_by_channel().keys() - self._channels.keys():
+        for number in chunk.count_messages_by_channel().keys() - self._channels.keys():
             self._channels[number] = channels[number]
             self._statistics.add_channel(channels[number].channel_record)
         self._statistics.count_chunk_messages(chunk)
@@ -54,7 +54,7 @@ class LossAccounting:
         losses : of each endpoint; None: unknown. Unknown losses of an endpoint without a message are not stated.
         used : the greatest number that a channel has.
         """
-        numbers = iter(range(used + 1, CHANNEL_IDS))
+        numbers = iter(range(used + 1, CHANNEL_ID_COUNT))
         yield from map(_copy_with_id, numbers, self._iter_missing_losses(losses))
 
     def _iter_missing_losses(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:

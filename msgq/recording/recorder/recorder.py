@@ -140,7 +140,7 @@ class Recorder:
         return threads
 
     def _make_frame_channel(self, stream: FrameStream) -> int:
-        number = self._capture.new_channel()
+        number = self._capture.reserve_channel_id()
         described = MessageSource(recorded_kind(stream.endpoint).name)
         self._channels[number] = encode_channel(
             number, stream.endpoint, stream.schema, 1, metadata_keys.RECORDER_SEQUENCE, source=described
@@ -171,7 +171,7 @@ class Recorder:
         """Let the thread that takes see what has just been asked for."""
         with self._changed:
             self._changed.notify_all()
-        self._capture.interrupt()
+        self._capture.interrupt_capture()
 
     def _update_receivers(self) -> None:
         for receiver, _ in self._receivers:
@@ -367,7 +367,7 @@ class Recorder:
         """Take into the open chunk; return whether it is full."""
         full = False
         try:
-            full = self._capture.run(self._chunk, seconds)
+            full = self._capture.capture_messages(self._chunk, seconds)
         except SegmentError:  # the next look joins it again, if it must
             self._corrupt += 1
         self._channels.update(self._sources.new_channels(len(self._channels) + 1))
@@ -376,14 +376,14 @@ class Recorder:
         return full
 
     def _append_frames(self) -> None:
-        clock_offset_ns = self._capture.now() - time.monotonic_ns()
+        clock_offset_ns = self._capture.read_host_clock_ns() - time.monotonic_ns()
         for receiver, number in self._receivers:
             for frame in receiver.fetch():
                 log_time = frame.received_ns + clock_offset_ns
                 fields = (number, self._recorded[number], log_time, log_time - frame.latency_ns, frame.data)
-                if not self._chunk.append(*fields):
+                if not self._chunk.append_message(*fields):
                     self._submit_chunk(len(frame.data))
-                    self._chunk.append(*fields)
+                    self._chunk.append_message(*fields)
                 self._recorded[number] += 1
 
     def _submit_chunk(self, largest: int = 0) -> None:
@@ -392,13 +392,13 @@ class Recorder:
         if len(self._chunk):
             self._count_taken(self._chunk)
             self._queue.put(self._chunk)
-        elif self._chunk.room >= self._chunk_bytes + largest:
+        elif self._chunk.capacity_bytes >= self._chunk_bytes + largest:
             return
         self._chunk = self._queue.next_chunk(largest)
 
     def _count_taken(self, chunk: ChunkBuffer) -> None:
         self._messages += len(chunk)
-        self._bytes += chunk.used
+        self._bytes += chunk.used_bytes
 
     # ---- the thread that writes ----
 
@@ -431,9 +431,9 @@ class Recorder:
     def _lose_chunk(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk that is not written."""
         with self._loss_lock:
-            for number, count in chunk.count_by_channel().items():
+            for number, count in chunk.count_messages_by_channel().items():
                 self._unwritten[self._channels[number].channel_record.topic] += count
-            self._unwritten_bytes += chunk.used
+            self._unwritten_bytes += chunk.used_bytes
 
     def _close_output(self) -> None:
         stating = (

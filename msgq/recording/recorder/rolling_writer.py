@@ -18,7 +18,7 @@ from msgq import __version__
 from msgq.errors import RecordingError
 from msgq.impl.base import clock
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.core import ENTRY, ChunkBuffer
+from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter
 from msgq.recording.recorder.wall_clock import WallClock
 
@@ -114,10 +114,10 @@ class RollingWriter:
         ------
         RecordingError : no space, or the disk fails. The chunk is not in the recording.
         """
-        self._check_space(chunk.used)
+        self._check_space(chunk.used_bytes)
         if self._segment is not None and self._is_full(self._segment):
             self._end_segment(losses())
-        times = np.frombuffer(chunk.entries, ENTRY)["log_time"]
+        times = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)["log_time"]
         if self._segment is None:
             self._segment = self._begin_segment(int(times[0]))
         self._note_clock(self._segment, int(times[-1]))

@@ -22,14 +22,14 @@ class SnapshotBuffer:
         """Keep a chunk; return those that are too old, or too many, now."""
         now = time.monotonic()
         self._chunks.append((now, chunk))
-        self.bytes += chunk.used
+        self.bytes += chunk.used_bytes
         dropped = []
         while len(self._chunks) > 1 and (
             (self._seconds is not None and now - self._chunks[0][0] > self._seconds)
             or (self._size is not None and self.bytes > self._size)
         ):
             _, old = self._chunks.popleft()
-            self.bytes -= old.used
+            self.bytes -= old.used_bytes
             dropped.append(old)
         return dropped
 

@@ -13,7 +13,13 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
-from msgq.recording.mcap_io.core import SCAN_RECORD, SCAN_TRUNCATED, SCAN_ZERO, TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.core import (
+    SCAN_OTHER_RECORD,
+    SCAN_TRUNCATED_RECORD,
+    SCAN_ZERO_OPCODE,
+    TIME_MAX,
+    ScanColumns,
+)
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, RecordStream
 
@@ -112,19 +118,19 @@ class ChunkParser:
         pieces: list[tuple[Any, Any, Any]] = [(contents.channel, contents.log_time, contents.offset)]
         count = position = non_messages = known = 0
         while position < len(content):
-            self._columns.clear()
-            why, position = self._columns.scan(content, position, _CHANNEL_IDS, 0, TIME_MAX, strict=outside)
-            if rows := self._columns.rows:
+            self._columns.clear_rows()
+            why, position = self._columns.scan_messages(content, position, _CHANNEL_IDS, 0, TIME_MAX, strict=outside)
+            if rows := self._columns.row_count:
                 pieces.append(self._copy_rows(rows))
                 known += int(self._columns.length[:rows].sum()) + rows * (RECORD_HEAD_STRUCT.size + MESSAGE_BYTES)
                 count += rows
-            if why in (SCAN_TRUNCATED, SCAN_ZERO) or non_messages > NON_MESSAGES_MAX:
+            if why in (SCAN_TRUNCATED_RECORD, SCAN_ZERO_OPCODE) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
                     contents.bad_ranges.append(
                         (position, len(content), _REASONS.get(why, f"{non_messages} records are no messages"))
                     )
                 break
-            if why == SCAN_RECORD:
+            if why == SCAN_OTHER_RECORD:
                 opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
                 if outside and opcode != Opcode.MESSAGE:
                     break
@@ -146,7 +152,7 @@ class ChunkParser:
     def _copy_rows(self, rows: int) -> tuple[Any, Any, Any]:
         columns = self._columns
         offset = (columns.offset[:rows] - RECORD_HEAD_STRUCT.size - MESSAGE_BYTES).astype(np.uint64)
-        return columns.code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
+        return columns.channel_code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
 
     def _parse_declaration(self, contents: ChunkContents, record: bytes, position: int, count: int) -> None:
         """Take a schema or a channel, or note what is wrong with it, or with a message."""
@@ -166,4 +172,4 @@ class ChunkParser:
         contents.declarations.append((count, record))
 
 
-_REASONS = {SCAN_TRUNCATED: "a record goes beyond the end", SCAN_ZERO: "zeros instead of a record"}
+_REASONS = {SCAN_TRUNCATED_RECORD: "a record goes beyond the end", SCAN_ZERO_OPCODE: "zeros instead of a record"}

@@ -180,9 +180,9 @@ def _count_messages(path: Path, most: int) -> int:
         content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
-            columns.clear()
+            columns.clear_rows()
             position = file.scan_block_messages(block, content, position, columns, 0, TIME_MAX)
-            count += columns.rows
+            count += columns.row_count
     return count
 
 

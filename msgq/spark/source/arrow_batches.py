@@ -19,7 +19,7 @@ from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.metadata_keys import RECORDING_METADATA
 from msgq.recording.mcap_io.problem import make_printable_path
-from msgq.recording.reader.arrow_batches import read_batches
+from msgq.recording.reader.arrow_batches import read_arrow_batches
 from msgq.spark.source.origins import origin_offset, origin_times
 
 _ORIGIN_COLUMN = "origin_time"
@@ -103,7 +103,7 @@ def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     traced = _ORIGIN_COLUMN in schema.names
     if traced:
         direct += [_ORIGIN_COLUMN] if "data" in direct else [_ORIGIN_COLUMN, "data"]
-    for batch in read_batches(log.view, ["channel", *direct], _BATCH_ROWS, _BATCH_BYTES):
+    for batch in read_arrow_batches(log.log_view, ["channel", *direct], _BATCH_ROWS, _BATCH_BYTES):
         yield _record_batch(log, schema, batch, {_ORIGIN_COLUMN: _read_origin_times(log, batch)} if traced else {})
 
 
@@ -127,7 +127,7 @@ def decode_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, *made)]
     value = schema.field("value").type if "value" in schema.names else pa.null()
     decoder = ColumnDecoder(value)
-    for batch in read_batches(log.view, ["channel", "data", *direct], _BATCH_ROWS, _BATCH_BYTES):
+    for batch in read_arrow_batches(log.log_view, ["channel", "data", *direct], _BATCH_ROWS, _BATCH_BYTES):
         codes = batch.column("channel").to_numpy()
         for code in np.unique(codes).tolist():
             same_channel = batch if (codes == code).all() else batch.filter(pa.array(codes == code))

@@ -104,7 +104,7 @@ class RingFeed:
             self._discover()
         full = False
         try:
-            full = self._capture.run(chunk, seconds)
+            full = self._capture.capture_messages(chunk, seconds)
         except SegmentError as error:
             _log.warning("%s", error)
         self.channels.update(self._sources.new_channels(len(self.channels) + 1))
@@ -129,11 +129,11 @@ class ZmqFeed:
         self._poller = module.Poller()
         self._context = module.Context()
         self._sockets: dict[SubSocket, int] = {}
-        self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # as `ChunkBuffer.append` takes them
+        self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # as `ChunkBuffer.append_message` takes them
         self._received_counts: dict[int, int] = {}
         self.channels: dict[int, EncodedChannel] = {}
         for name in names:
-            number = self._capture.new_channel()
+            number = self._capture.reserve_channel_id()
             socket = module.SubSocket()
             with settings.overrides(prefix):
                 socket.connect(self._context, name)
@@ -151,7 +151,7 @@ class ZmqFeed:
         if not self._pending:
             self._receive(seconds)
         while self._pending:
-            if not chunk.append(*self._pending[0]):
+            if not chunk.append_message(*self._pending[0]):
                 return True
             self._pending.popleft()
         return False
@@ -160,7 +160,7 @@ class ZmqFeed:
         for socket in self._poller.poll(round(seconds * 1000)):
             number = self._sockets[socket]
             for data in socket.receive_many(_BATCH_MESSAGES_MAX):
-                now = self._capture.now()
+                now = self._capture.read_host_clock_ns()
                 self._pending.append((number, self._received_counts[number] % 2**32, now, now, data))
                 self._received_counts[number] += 1
 

@@ -126,8 +126,8 @@ class LiveBuffer:
             asked = self._flush_requested
             if len(chunk) and (full or asked):
                 self._write(chunk)
-                chunk.clear()
-            if not len(chunk) and chunk.room < _CHUNK_BYTES + self._feed.largest_message_bytes:
+                chunk.clear_messages()
+            if not len(chunk) and chunk.capacity_bytes < _CHUNK_BYTES + self._feed.largest_message_bytes:
                 chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest_message_bytes)
             with self._condition:
                 self.lost = self._feed.lost()
@@ -146,8 +146,8 @@ class LiveBuffer:
             segment.close({}, synced=False)
         with self._condition:
             self._written_messages += len(chunk)
-            self._buffered_files.append(BufferedFile(path, self._written_messages, chunk.used))
-            self._waiting_bytes += chunk.used
+            self._buffered_files.append(BufferedFile(path, self._written_messages, chunk.used_bytes))
+            self._waiting_bytes += chunk.used_bytes
 
 
 def _make_locked_directory(root: Path) -> tuple[Path, int]:
