@@ -162,6 +162,7 @@ SECTIONS = {
     "A publisher's row": "mq_ring_publisher_row",
     "A subscriber's row": "mq_ring_subscriber_row",
     "A schema's spare": "mq_schema_shadow",
+    "A schema of a channel, queue or record": "mq_schema",
     "The host's clock": "mq_clock",
     "A user's origins": "mq_origin",
     "The gate": "mq_event_gate",
