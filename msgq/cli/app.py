@@ -12,6 +12,7 @@ import click
 from msgq import __version__
 from msgq.cli.common.options import EXIT_CODES
 from msgq.common.optional import find_extra_of_package
+from msgq.common.selection import InvalidPatternError
 from msgq.errors import MsgqError
 
 VERBS = (
@@ -88,6 +89,8 @@ class _VerbGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except InvalidPatternError as error:
+            raise click.UsageError(str(error)) from error
         except MsgqError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:

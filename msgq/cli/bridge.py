@@ -11,12 +11,12 @@ from rich.table import Table
 
 from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, print_awaited_endpoints
-from msgq.cli.common.render import console, echo_json, style_text
+from msgq.cli.common.render import console, echo_json, print_awaited_endpoints, style_text
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import PATTERN_SIGNS
+from msgq.monitor.endpoint_selection import EndpointSelection
 
 
 @click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")

@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.meters import (
     MeasurementOptions,
     MeterColumn,
@@ -15,6 +14,7 @@ from msgq.cli.common.meters import (
 )
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.kinds.opening import open_meter
+from msgq.monitor.endpoint_selection import EndpointSelection
 
 _BANDWIDTH_COLUMNS = (
     MeterColumn("bytes/s", lambda reading: format_bytes(reading.byte_rate), 11),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import is_shown_by_subject, no_match_error, parse_patterns
 from msgq.cli.common.render import echo, echo_json
 from msgq.common import settings, shm_paths
 from msgq.common.formatting import format_bytes
-from msgq.common.selection import SelectedEndpoints
+from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.kinds import kind_of, stored_kinds
 from msgq.kinds.cleanup import FileRemoval
+from msgq.monitor.endpoint_selection import is_shown_by_subject, no_match_error
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
 from msgq.topic.leftovers import remove_dead_claims, remove_dead_gates

@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointLeftOutError, EndpointSelection
 from msgq.cli.common.meters import (
     MeasurementOptions,
     MeterColumn,
@@ -21,6 +20,7 @@ from msgq.impl.meter import Meter
 from msgq.kinds import announced_kind, kind_of, stored_kinds
 from msgq.kinds.opening import open_meter
 from msgq.kinds.source import PayloadTime, TimeStamps
+from msgq.monitor.endpoint_selection import EndpointLeftOutError, EndpointSelection
 
 _DELAY_COLUMNS = (
     MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),

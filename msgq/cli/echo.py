@@ -7,10 +7,9 @@ from dataclasses import replace
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_awaited_endpoints
 from msgq.cli.common.meters import exit_after_timeout
 from msgq.cli.common.payload import decode_payload, format_decoded_value
-from msgq.cli.common.render import echo, echo_bytes, echo_json
+from msgq.cli.common.render import echo, echo_bytes, echo_json, print_awaited_endpoints, print_left_out
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import settings
 from msgq.decoding.payload_decoder import Undecoded
@@ -19,6 +18,7 @@ from msgq.impl.base import clock
 from msgq.impl.base.core import Poller
 from msgq.kinds.opening import open_feed
 from msgq.kinds.source import EndpointFeed, SourceItem
+from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 _POLL_PERIOD_S = 0.02  # the same while there is none, and between two looks at a queue without events
@@ -67,7 +67,7 @@ def command(
 
 
 def _show_messages(names: EndpointSelection, show: ItemPrinter, most: int | None, timeout: float | None) -> None:
-    feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_feed)
+    feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_feed, print_left_out)
     feeds.refresh()
     print_awaited_endpoints(names.unmatched)
     heard_s, shown = time.monotonic(), 0

@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.cli.common.meters import (
     MeasurementOptions,
     MeterColumn,
@@ -16,6 +15,7 @@ from msgq.cli.common.meters import (
 )
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.kinds.opening import open_meter
+from msgq.monitor.endpoint_selection import EndpointSelection
 
 _RATE_COLUMNS = (
     MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),

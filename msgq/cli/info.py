@@ -3,11 +3,11 @@
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection
-from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import echo, echo_json
 from msgq.kinds import kind_of
 from msgq.kinds.stats import read_file_access
+from msgq.monitor.endpoint_selection import EndpointSelection
+from msgq.monitor.live_endpoints import LiveEndpoints
 
 
 @click.command(epilog=options.EXIT_CODES)

@@ -7,12 +7,12 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection
-from msgq.cli.common.live_endpoints import LiveEndpoints
 from msgq.cli.common.render import console, echo, echo_json, join_display_lines
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.kinds import subject_of
 from msgq.kinds.stats import AnyEndpointRow, format_age
+from msgq.monitor.endpoint_selection import EndpointSelection
+from msgq.monitor.live_endpoints import LiveEndpoints
 from msgq.stats import endpoint_inodes
 
 

@@ -9,18 +9,20 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, parse_patterns, print_awaited_endpoints
-from msgq.cli.common.render import console, echo, echo_json
+from msgq.cli.common.render import console, echo, echo_json, print_awaited_endpoints
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
+from msgq.common.selection import parse_patterns
 from msgq.common.texts import count_noun, join_first
 from msgq.errors import RecordingError
+from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.recording.mcap_io.segment_writer import COMPRESSION_NAMES
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder
@@ -132,24 +134,17 @@ def command(
     frames: Sequence[str],
     frame_format: str,
     output: Path | None,
-    compression: str,
-    level: int | None,
-    chunk_bytes: int,
-    chunk_seconds: float,
-    cache_bytes: int,
     split_bytes: int,
     split_seconds: float,
     split_messages: int | None,
     max_total_bytes: int | None,
     min_free_bytes: int,
-    snapshot_seconds: float | None,
-    snapshot_bytes: int | None,
-    start_paused: bool,
     trigger: str | None,
     seconds: float | None,
     messages: int | None,
     as_json: bool,
     prefix: str | None,
+    **recorder_options: Any,
 ) -> None:
     """Record endpoints of all kinds (channel/NAME, records/NAME, queue/NAME), without a trace in them.
 
@@ -159,35 +154,23 @@ def command(
     A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
     the end.
     """
-    if everything and (endpoints or regex):
-        raise click.UsageError("--all is every endpoint: give names or --all, not both")
-    if not (everything or endpoints or regex or frames):
-        raise click.UsageError("say what to record: endpoints, --regex, --frames, or --all")
-    keeps = snapshot_seconds is not None or snapshot_bytes is not None
-    if trigger is not None and not (start_paused or keeps):
-        raise click.UsageError(
-            "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes: it records from the start"
-        )
+    _check_selection(everything, bool(endpoints or regex), bool(frames))
+    keeps = recorder_options["snapshot_seconds"] is not None or recorder_options["snapshot_bytes"] is not None
+    if trigger is not None and not (recorder_options["start_paused"] or keeps):
+        text = "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes: it records from the start"
+        raise click.UsageError(text)
     pictures = [_parse_frame_stream(text, frame_format) for text in frames]
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
-    limits = RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes)
     where = output or make_timestamped_directory(Path())
     recorder = Recorder(
         where,
         (*parse_patterns(endpoints), *regex),
         exclude=exclude,
         prefix=prefix,
-        compression=compression,
-        level=level,
-        chunk_bytes=chunk_bytes,
-        chunk_seconds=chunk_seconds,
-        cache_bytes=cache_bytes,
-        limits=limits,
-        snapshot_seconds=snapshot_seconds,
-        snapshot_bytes=snapshot_bytes,
-        start_paused=start_paused,
+        limits=RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes),
         frames=pictures,
+        **recorder_options,
     )
     if output is None:
         echo(f"recording into {where}", err=True)
@@ -202,6 +185,13 @@ def command(
             _print_recording_summary(recorder, where, as_json, keeps)
     if not over:
         missing_sources.require_all()
+
+
+def _check_selection(everything: bool, has_names: bool, has_frames: bool) -> None:
+    if everything and has_names:
+        raise click.UsageError("--all is every endpoint: give names or --all, not both")
+    if not (everything or has_names or has_frames):
+        raise click.UsageError("say what to record: endpoints, --regex, --frames, or --all")
 
 
 def _print_recording_summary(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:

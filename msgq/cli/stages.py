@@ -10,14 +10,14 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import no_match_error, parse_patterns
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.render import console, echo, echo_json, join_display_lines
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import settings, timing
 from msgq.common.formatting import format_count, format_microseconds, format_rate
-from msgq.common.selection import SelectedEndpoints
+from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.impl.base import clock
+from msgq.monitor.endpoint_selection import no_match_error
 from msgq.monitor.hop_tree import HopEdge, HopTree, HopTreeCollector, walk_branches
 from msgq.monitor.passive_topics import TopicFollower
 from msgq.monitor.sliding_window import DurationSpread

@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, print_awaited_endpoints
-from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints
 from msgq.cli.common.signals import until_interrupted
 from msgq.common.formatting import format_bytes, format_rate
 from msgq.common.shm_paths import SHARED_MEMORY
 from msgq.impl.base import clock
 from msgq.kinds import Kind, kind_of, stored_kinds
 from msgq.kinds.stats import AnyEndpointRow, sum_known
+from msgq.monitor.endpoint_selection import EndpointSelection
+from msgq.monitor.live_endpoints import LiveEndpoints
 
 _HEADER_PERIOD_LINES = 20  # lines
 

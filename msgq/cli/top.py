@@ -9,14 +9,14 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointSelection, print_awaited_endpoints
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
-from msgq.cli.common.live_endpoints import LiveEndpoints
-from msgq.cli.common.render import console, echo, echo_json, join_display_lines
+from msgq.cli.common.render import console, echo, echo_json, join_display_lines, print_awaited_endpoints
 from msgq.cli.common.signals import until_interrupted
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.impl.base import clock
 from msgq.kinds.stats import AnyEndpointRow, sum_known
+from msgq.monitor.endpoint_selection import EndpointSelection
+from msgq.monitor.live_endpoints import LiveEndpoints
 
 _SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_POLLS = 16  # looks that a sparkline shows

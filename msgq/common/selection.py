@@ -28,6 +28,10 @@ _PATTERN_PART_REGEX = re.compile(
 )
 
 
+class InvalidPatternError(InvalidValueError):
+    """A pattern or regular expression is invalid."""
+
+
 class SelectedEndpoints:
     """Endpoints that are chosen by name or expression, without others that are not wanted.
 
@@ -70,12 +74,12 @@ def compile_expression(text: str) -> re.Pattern[str]:
 
     Raises
     ------
-    InvalidValueError : it is none.
+    InvalidPatternError : it is not one.
     """
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidValueError(f"{text!r} is no regular expression: {error}") from None
+        raise InvalidPatternError(f"{text!r} is no regular expression: {error}") from None
 
 
 def parse_pattern(text: str) -> EndpointPattern:
@@ -83,7 +87,7 @@ def parse_pattern(text: str) -> EndpointPattern:
 
     Raises
     ------
-    InvalidValueError : it has signs of a pattern, and is none.
+    InvalidPatternError : it has signs of a pattern, and is not one.
     """
     if PATTERN_SIGNS.isdisjoint(text):
         return text
@@ -95,7 +99,12 @@ def parse_pattern(text: str) -> EndpointPattern:
         return re.compile(rf"{text[:start]}\A(?:{pattern})\Z|\A{re.escape(text)}\Z", re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
         hint = f"the endpoint that is called so is {re.escape(text)}"
-        raise InvalidValueError(f"{text!r} is no regular expression: {_explain_error(error)}; {hint}") from None
+        raise InvalidPatternError(f"{text!r} is no regular expression: {_explain_error(error)}; {hint}") from None
+
+
+def parse_patterns(texts: Iterable[str]) -> tuple[EndpointPattern, ...]:
+    """Return the name or pattern of each text, as `parse_pattern` does."""
+    return tuple(map(parse_pattern, texts))
 
 
 def _explain_error(error: Exception) -> str:

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 import msgq
 from msgq.cli.app import app
-from msgq.cli.check.expectations import Expectation, check_endpoint
-from msgq.cli.common.endpoint_selection import EndpointSelection
-from msgq.cli.common.live_endpoints import LiveEndpoint
 from msgq.errors import QueueFullError
 from msgq.impl.meter import TopicMeter, watch
+from msgq.monitor.endpoint_selection import EndpointSelection
+from msgq.monitor.expectations import Expectation, check_endpoint
+from msgq.monitor.live_endpoints import LiveEndpoint
 from msgq.stats import topic
 from tests import command
 from tests.support import Child, Task, wait_until

@@ -24,8 +24,6 @@ import msgq
 from msgq import Board, Channel, MessageQueue, SeqlockVector, stats
 from msgq.cli import top as top_verb
 from msgq.cli.app import app
-from msgq.cli.common import live_endpoints
-from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common import timing
 from msgq.impl.channel.core import Publisher, Subscriber
 from msgq.impl.records.core import RecordStatsReader
@@ -33,6 +31,8 @@ from msgq.kinds import stored_kinds
 from msgq.kinds.cleanup import KindCleanup
 from msgq.kinds.source import KindSource
 from msgq.kinds.stats import AnyEndpointRow, KindStats
+from msgq.monitor import live_endpoints
+from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.records.stats import STATS as RECORD_STATS
 from tests import command
 from tests.support import DEADLINE, SHM

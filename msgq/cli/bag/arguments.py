@@ -9,10 +9,9 @@ from pathlib import Path
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import parse_patterns
 from msgq.cli.common.render import echo, echo_json, show_byte_progress
 from msgq.common.formatting import format_count
-from msgq.common.selection import SelectedEndpoints
+from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
 from msgq.recording import LogReader, Schemas

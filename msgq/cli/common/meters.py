@@ -8,12 +8,12 @@ from typing import Self
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection, print_awaited_endpoints
-from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints, print_left_out
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import settings
 from msgq.impl.base import clock
 from msgq.impl.meter import Meter, watch
+from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.stats import Distribution, MeterReading
 
 _HEADER_PERIOD_LINES = 20  # lines
@@ -74,7 +74,7 @@ def show_readings(
     Exits with `EXIT_TIMEOUT` when nothing came in time.
     """
     with settings.overrides(names.prefix), until_interrupted():
-        _show_intervals(EndpointFollower(names, make), names, columns, wanted)
+        _show_intervals(EndpointFollower(names, make, print_left_out), names, columns, wanted)
 
 
 def _show_intervals(

@@ -7,7 +7,7 @@ prints in another way.
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TextIO
@@ -45,6 +45,17 @@ def echo_bytes(data: bytes) -> None:
     require_no_terminal("raw bytes")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def print_awaited_endpoints(texts: Sequence[str]) -> None:
+    """Print the names and patterns that no endpoint matches yet to the standard error."""
+    if texts:
+        echo(f"msgq: no endpoint matches {', '.join(texts)} yet; waiting", err=True)
+
+
+def print_left_out(text: str) -> None:
+    """Print the reason why an endpoint is not shown to the standard error."""
+    echo(f"msgq: left out: {text}", err=True)
 
 
 def require_no_terminal(name: str) -> TextIO:

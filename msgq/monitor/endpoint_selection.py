@@ -1,32 +1,16 @@
-"""Which endpoints a verb is about: names and patterns of all kinds, and what becomes of them while it runs."""
+"""Selection of existing endpoints of all kinds by names and patterns, and objects for each of them while they exist."""
 
 import errno
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Generic, TypeVar
 
-import click
-
-from msgq.cli.common.render import echo
-from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
-from msgq.errors import InvalidValueError, SegmentError
+from msgq.common.selection import SelectedEndpoints, parse_patterns
+from msgq.errors import MsgqError, SegmentError
 from msgq.kinds import kind_of, subject_of, validate_endpoint
 from msgq.stats import endpoint_inodes
 
 _T = TypeVar("_T")
-
-
-def parse_patterns(texts: Sequence[str]) -> tuple[EndpointPattern, ...]:
-    """Return what the names and patterns mean that a user wrote.
-
-    Raises
-    ------
-    click.UsageError : what looks like a pattern is none.
-    """
-    try:
-        return tuple(map(parse_pattern, texts))
-    except InvalidValueError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def is_auxiliary_endpoint(endpoint: str) -> bool:
@@ -40,22 +24,20 @@ def is_shown_by_subject(endpoint: str, existing: Container[str]) -> bool:
     return subject is not None and subject.endpoint in existing
 
 
-class EndpointLeftOutError(click.ClickException):
-    """A verb cannot show an endpoint. If the user named it, the verb fails; else the others are shown."""
+class EndpointLeftOutError(MsgqError):
+    """An endpoint cannot be measured or shown. If the user named it, the call fails; else the others are shown."""
 
 
-def no_match_error(missing: Iterable[str], existing: Iterable[str]) -> click.ClickException:
-    """Return the error for names and patterns without an endpoint; the user may have left out the mark of a kind."""
+class NoMatchError(MsgqError):
+    """Names and patterns match no endpoint."""
+
+
+def no_match_error(missing: Iterable[str], existing: Iterable[str]) -> NoMatchError:
+    """Return the error for names and patterns without an endpoint; the user may have left out a name prefix."""
     texts = sorted(missing)
     patterns = [name for name in existing if name not in texts and kind_of(name).bare_name(name) in texts]
     hint = f"did you mean {', '.join(patterns)}?" if patterns else "`msgq list` shows what there is"
-    return click.ClickException(f"no endpoint matches {', '.join(texts)}; {hint}")
-
-
-def print_awaited_endpoints(texts: Sequence[str]) -> None:
-    """Name what the verb waits for, on the standard error."""
-    if texts:
-        echo(f"msgq: no endpoint matches {', '.join(texts)} yet; waiting", err=True)
+    return NoMatchError(f"no endpoint matches {', '.join(texts)}; {hint}")
 
 
 class EndpointSelection:
@@ -73,7 +55,7 @@ class EndpointSelection:
 
     Raises
     ------
-    click.UsageError : what looks like a pattern is none.
+    InvalidPatternError : a pattern is invalid.
     EndpointNameError : what looks like a name cannot be one.
     """
 
@@ -119,7 +101,7 @@ class EndpointSelection:
 
         Raises
         ------
-        click.ClickException : some selected nothing.
+        NoMatchError : some selected nothing.
         """
         if self.unmatched:
             raise no_match_error(self.unmatched, endpoint_inodes(self.prefix))
@@ -131,17 +113,20 @@ class EndpointSelection:
 
 
 class EndpointFollower(Generic[_T]):
-    """One thing for each endpoint that exists, made anew when its file is.
+    """One object for each endpoint that exists, made again when its file is replaced.
 
     Parameters
     ----------
     names : of the endpoints.
-    make : returns the thing for an endpoint. An endpoint that it cannot read or show is passed over, unless it was
+    make : returns the object for an endpoint. An endpoint that it cannot read or show is passed over, unless it was
         asked for by name.
+    report : takes the reason why an endpoint is not shown, once for each endpoint.
     """
 
-    def __init__(self, names: EndpointSelection, make: Callable[[str], _T]) -> None:
-        self._names, self._make = names, make
+    def __init__(
+        self, names: EndpointSelection, make: Callable[[str], _T], report: Callable[[str], object] | None = None
+    ) -> None:
+        self._names, self._make_object, self._report = names, make, report
         self._inodes: dict[str, int] = {}
         self._left_out: set[str] = set()
         self.by_name: dict[str, _T] = {}
@@ -154,7 +139,7 @@ class EndpointFollower(Generic[_T]):
         for name, inode in existing.items():
             if name not in self._inodes:
                 try:
-                    self.by_name[name] = self._make(name)
+                    self.by_name[name] = self._make_object(name)
                 except SegmentError as error:
                     if error.errno != errno.ENOENT and name in self._names.exact_names:
                         raise
@@ -169,4 +154,5 @@ class EndpointFollower(Generic[_T]):
             raise error
         if name not in self._left_out:
             self._left_out.add(name)
-            echo(f"msgq: left out: {error.message}", err=True)
+            if self._report is not None:
+                self._report(str(error))

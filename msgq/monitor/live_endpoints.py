@@ -4,11 +4,11 @@ import contextlib
 import time
 from typing import Any
 
-from msgq.cli.common.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.common import settings
 from msgq.errors import SegmentError
 from msgq.kinds import announced_kind, kind_of, stored_kinds
 from msgq.kinds.stats import AnyEndpointRow
+from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 
 _STATS_PERIOD_S = 2.0  # who takes part, and whether they live, is asked of the kernel: that is the dear part
 _STATS_COST_FACTOR = 50  # and so many times what it takes: all elements of a vector are looked at

@@ -1,4 +1,4 @@
-"""What `msgq check` expects of endpoints, as a TOML file says it."""
+"""Expectations of endpoints from a TOML file, and their comparison with measurements."""
 
 import tomllib
 from collections.abc import Iterator
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
-from msgq.cli.common.endpoint_selection import EndpointSelection
 from msgq.common.formatting import format_bytes, format_rate
+from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
 from msgq.kinds.stats import AnyEndpointRow
+from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.stats import MeterReading
 
 ValueRange = tuple[float | None, float | None]  # at least, at most
@@ -62,11 +61,11 @@ class CheckFinding:
 
 
 def read_expectations(path: Path, prefix: str | None) -> Expectations:
-    """Return what a file expects.
+    """Return the expectations of a file.
 
     Raises
     ------
-    click.UsageError : it is no TOML, or says what is not known here.
+    InvalidValueError : the file is unreadable, is not TOML, or has unknown keys or invalid values.
     """
     try:
         table = tomllib.loads(path.read_text())
@@ -80,9 +79,9 @@ def read_expectations(path: Path, prefix: str | None) -> Expectations:
             raise ValueError("it expects nothing: there is no table [endpoints.NAME]")
         return Expectations(seconds, _read_typed_value(table, "only", bool, False), each)
     except OSError as error:
-        raise click.UsageError(f"{path}: {error.strerror}") from None
+        raise InvalidValueError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # also what TOML and UTF-8 raise
-        raise click.UsageError(f"{path}: {error}") from None
+        raise InvalidValueError(f"{path}: {error}") from None
 
 
 def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation:

@@ -1,0 +1,64 @@
+"""Measurement of endpoints, and comparison with what is expected of them."""
+
+import time
+from collections.abc import Iterator
+
+from msgq.common import settings
+from msgq.impl.meter import watch
+from msgq.kinds import carrier_of, kind_of
+from msgq.kinds.opening import open_meter
+from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_subject
+from msgq.monitor.expectations import CheckFinding, Expectations, check_endpoint
+from msgq.monitor.live_endpoints import LiveEndpoint
+from msgq.stats import endpoint_inodes
+
+_POLL_PERIOD_S = 0.05
+
+
+class _CheckedEndpoint:
+    """An endpoint that is measured from now on. It has a meter if a meter knows more than the counters."""
+
+    def __init__(self, name: str) -> None:
+        self.live = LiveEndpoint(name, settings.get_prefix())
+        self.meter = open_meter(name) if kind_of(name).source.has_better_meter else None
+        self.live.poll()
+
+
+def wait_for_expected_endpoints(expected: Expectations, timeout: float) -> None:
+    """Wait until each endpoint exists that must, but not for ever."""
+    until_s = time.monotonic() + timeout
+    needed = [endpoint.names for endpoint in expected.endpoints if not endpoint.optional]
+    while time.monotonic() < until_s and not all(names.find_existing() for names in needed):
+        time.sleep(0.02)
+
+
+def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
+    """Measure for `seconds`, and give the result of each comparison."""
+    measured = _measure_endpoints(expected)
+    readings = {name: endpoint.meter.reading() for name, endpoint in measured.items() if endpoint.meter}
+    rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
+    claimed: set[str] = set()
+    for expectation in expected.endpoints:
+        matching = [name for name in measured if name in expectation.names]
+        claimed.update(matching)
+        if not matching and not expectation.optional:
+            yield CheckFinding(str(expectation.names), "exists", False, "no endpoint matches")
+        for name in matching:
+            yield from check_endpoint(expectation, rows[name], readings.get(name))
+    if expected.only:
+        # The channel of a queue's events is part of the queue: it comes and goes with it.
+        claimed |= set(map(carrier_of, claimed))
+        for name in endpoint_inodes():
+            if name not in claimed and not is_shown_by_subject(name, claimed):
+                yield CheckFinding(name, "only", False, "exists, but is not expected")
+
+
+def _measure_endpoints(expected: Expectations) -> dict[str, _CheckedEndpoint]:
+    """Count on all endpoints that are expected, also those that come while it goes on."""
+    names = EndpointSelection([str(endpoint.names) for endpoint in expected.endpoints], None)
+    followed: EndpointFollower[_CheckedEndpoint] = EndpointFollower(names, _CheckedEndpoint)
+    until_s = time.monotonic() + expected.seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        followed.refresh()
+        watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _POLL_PERIOD_S))
+    return dict(sorted(followed.by_name.items()))
