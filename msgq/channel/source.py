@@ -18,13 +18,13 @@ class ChannelFeed(EndpointFeed):
 
     def __init__(self, name: str, prefix: str, history: int = 0) -> None:
         self._channel_file = open_channel_file(name, prefix)
-        self.waits = self._subscriber = open_subscriber(
+        self.waitable = self._subscriber = open_subscriber(
             self._channel_file, "", history, 0, False, False, False, True, None
         )
         self._schema: Schema | None = None
         self._lost = 0
 
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Return the messages that came, with who published them."""
         messages: list[SourceItem] = []
         while len(messages) < (_BATCH_MESSAGES if most is None else min(most, _BATCH_MESSAGES)):

@@ -32,4 +32,9 @@ def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> No
     Counts below Python, as a passive subscriber. Messages that were overwritten before we looked (`lost`) count as if
     they had the mean size.
     """
-    show_readings(EndpointSelection(endpoints, prefix), open_meter, _BANDWIDTH_COLUMNS, MeasurementOptions.of(**ending))
+    show_readings(
+        EndpointSelection(endpoints, prefix),
+        open_meter,
+        _BANDWIDTH_COLUMNS,
+        MeasurementOptions.from_arguments(**ending),
+    )

@@ -135,5 +135,5 @@ def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, st
 def _list_outcomes(removals: Iterable[FileRemoval], dry_run: bool) -> Iterator[CleanOutcome]:
     for removal in removals:
         action = "kept" if not removal.removed else "would remove" if dry_run else "removed"
-        hint = "; --force removes it" if removal.forcible else ""
+        hint = "; --force removes it" if removal.can_be_forced else ""
         yield CleanOutcome(removal.endpoint, removal.prefix, action, removal.reason + hint, removal.bytes)

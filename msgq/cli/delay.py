@@ -73,7 +73,9 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
         payload_offset = _resolve_time_offset(name, offset, stamps)
         return open_meter(name, None if payload_offset is None else PayloadTime(payload_offset, clock))
 
-    show_readings(EndpointSelection(endpoints, prefix), make_meter, _DELAY_COLUMNS, MeasurementOptions.of(**ending))
+    show_readings(
+        EndpointSelection(endpoints, prefix), make_meter, _DELAY_COLUMNS, MeasurementOptions.from_arguments(**ending)
+    )
 
 
 def _resolve_time_offset(name: str, argument: int | None, stamps: TimeStamps) -> int | None:

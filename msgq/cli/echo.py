@@ -89,7 +89,7 @@ def _show_messages(names: EndpointSelection, show: ItemPrinter, most: int | None
 def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
     """Return when there is something, or it is time to look, also for other endpoints."""
     poller = Poller()
-    waits = [feed.waits for feed in feeds if feed.waits is not None]
+    waits = [feed.waitable for feed in feeds if feed.waitable is not None]
     for one in waits:
         poller.registerSocket(one)
     naps = not waits or len(waits) < len(feeds)
@@ -103,7 +103,7 @@ def _print_feed_items(name: str, feed: EndpointFeed, show: ItemPrinter, most: in
     """Show what is there; returns how much that was."""
     if most == 0:
         return 0
-    items = feed.take(most)
+    items = feed.take_items(most)
     for item in items:
         show(name, item)
     if describe_losses := feed.describe_losses():
@@ -135,7 +135,7 @@ def _make_text_printer(as_hex: bool, named: bool) -> ItemPrinter:
 
 def _make_json_printer(as_hex: bool) -> ItemPrinter:
     def print_item(name: str, item: SourceItem) -> None:
-        line = {"endpoint": name, "time_ns": clock.time_ns(), **item.facts}
+        line = {"endpoint": name, "time_ns": clock.time_ns(), **item.json_fields}
         if item.data is None:
             echo_json(line)
             return

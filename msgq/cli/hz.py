@@ -34,4 +34,6 @@ def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> No
     overwritten before we looked. We look each 50 us, and messages found by one look share the time evenly; with --spin
     each one is seen when it comes.
     """
-    show_readings(EndpointSelection(endpoints, prefix), open_meter, _RATE_COLUMNS, MeasurementOptions.of(**ending))
+    show_readings(
+        EndpointSelection(endpoints, prefix), open_meter, _RATE_COLUMNS, MeasurementOptions.from_arguments(**ending)
+    )

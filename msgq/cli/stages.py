@@ -69,7 +69,7 @@ _PERCENTILE_TITLES = f"{'p50':>9} {'p99':>9} {'max':>9}"
 
 
 def _format_stage_line(row: StageRow) -> str:
-    times = " ".join(map(_format_percentiles, (row.wait, row.work, row.age)))
+    times = " ".join(map(_format_percentiles, (row.queue_time, row.processing_time, row.e2e_latency)))
     counts = f"{format_count(row.lost):>7} {format_count(row.malformed):>9}"
     return f"{row.stage:<18.18} {row.endpoint:<24.24} {format_rate(row.rate):>10} {times} {counts}"
 

@@ -25,7 +25,7 @@ class MessageSource(NamedTuple):
     def metadata(self) -> dict[str, str]:
         """Return what a channel's metadata say of it; nothing of a plain topic."""
         said = {name: value for name, value in self._asdict().items() if value}
-        if self.kind == TOPIC.kind:
+        if self.kind == TOPIC_SOURCE.kind:
             del said["kind"]
         return said
 
@@ -38,7 +38,7 @@ class MessageSource(NamedTuple):
         return options if isinstance(options, dict) else {}
 
 
-TOPIC = MessageSource()
+TOPIC_SOURCE = MessageSource()
 
 
 def parse_metadata(metadata: dict[str, str]) -> MessageSource:

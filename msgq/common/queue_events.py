@@ -30,7 +30,7 @@ EVENT_FIELDS = (
 EVENT_HEAD_FORMAT = "<BBHIQqqqII"  # of `struct`
 EVENT_HEAD_BYTES = 48
 EVENT_ENCODING = "queue-event"
-SCHEMA = Schema("QueueEvent", EVENT_ENCODING, json.dumps(EVENT_FIELDS).encode())
+QUEUE_EVENT_SCHEMA = Schema("QueueEvent", EVENT_ENCODING, json.dumps(EVENT_FIELDS).encode())
 
 
 class Event(IntEnum):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.common.queue_events import EVENT_ENCODING, EVENT_FIELDS, EVENT_HEAD_BYTES, SCHEMA, Event
+from msgq.common.queue_events import EVENT_ENCODING, EVENT_FIELDS, EVENT_HEAD_BYTES, QUEUE_EVENT_SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import build_arrow_array
 from msgq.decoding.fixed_headers import read_fixed_headers
@@ -25,7 +25,7 @@ def is_queue_event_schema(schema: Schema | None) -> bool:
 
 def explain_unknown_event_layout(schema: Schema) -> str | None:
     """Return why heads cannot be read: the schema says that they are others than those known here; None: they can."""
-    if not schema.data or schema.data == SCHEMA.data:
+    if not schema.data or schema.data == QUEUE_EVENT_SCHEMA.data:
         return None
     return "its schema describes a head of events that this release does not know"
 

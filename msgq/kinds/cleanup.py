@@ -29,7 +29,7 @@ class FileRemoval:
     bytes : of the file; of a topic those of the ring's data area, of a channel those of all its files.
     reason : why it went, or why it was kept.
     removed : whether it is gone; or would be, where that was only asked.
-    forcible : it was kept, and `force` would remove it.
+    can_be_forced : it was kept, and `force` would remove it.
     """
 
     endpoint: str
@@ -38,7 +38,7 @@ class FileRemoval:
     bytes: int
     reason: str
     removed: bool = True
-    forcible: bool = False
+    can_be_forced: bool = False
 
 
 class EndpointUsers(NamedTuple):

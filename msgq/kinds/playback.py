@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
 from msgq.impl import backend as backends
@@ -35,7 +35,7 @@ class PlaybackMessage(NamedTuple):
     endpoint: str
     data: bytes
     age_ns: int | None = None
-    source: MessageSource = TOPIC
+    source: MessageSource = TOPIC_SOURCE
     schema: Schema | None = None
 
 
@@ -48,7 +48,7 @@ class EndpointSpec(NamedTuple):
     kind : as `MessageSource` has it.
     schema : of the messages in the recording.
     options : what it needs to be made anew, as the recording says; anybody may have written them.
-    largest : bytes of the largest message; 0: unknown.
+    max_message_bytes : bytes of the largest message; 0: unknown.
     tracked : its topic was tracked.
     publishers : of a channel: the names of those who published.
     keys : of a board.
@@ -56,10 +56,10 @@ class EndpointSpec(NamedTuple):
     """
 
     endpoint: str
-    kind: str = TOPIC.kind
+    kind: str = TOPIC_SOURCE.kind
     schema: Schema | None = None
     options: Mapping[str, Any] = MappingProxyType({})
-    largest: int = 0
+    max_message_bytes: int = 0
     tracked: bool = False
     publishers: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
 from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
@@ -39,7 +39,7 @@ class SentMessage(NamedTuple):
     node: str
     endpoint: str
     data: bytes
-    source: MessageSource = TOPIC
+    source: MessageSource = TOPIC_SOURCE
     schema: Schema | None = None
     priority: int = 0
 

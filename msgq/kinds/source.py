@@ -37,13 +37,13 @@ class SourceItem:
     Attributes
     ----------
     data : its payload; None: there is none to be seen.
-    facts : what is known of it beside that, for programs.
+    json_fields : what is known of it beside that, for programs.
     text : the same for people, in front of the payload; "": nothing.
     schema : of the payload.
     """
 
     data: bytes | None
-    facts: dict[str, Any] = field(default_factory=dict)
+    json_fields: dict[str, Any] = field(default_factory=dict)
     text: str = ""
     schema: Schema | None = None
 
@@ -53,13 +53,13 @@ class EndpointFeed(ABC):
 
     Attributes
     ----------
-    waits : what tells that something has come; None: only a look does.
+    waitable : what tells that something has come; None: only a look does.
     """
 
-    waits: Waitable | None = None
+    waitable: Waitable | None = None
 
     @abstractmethod
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Return what has come since the last call, at most so much. Who gets as much as that asks no more."""
 
     def describe_losses(self) -> str:

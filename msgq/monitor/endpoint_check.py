@@ -27,7 +27,7 @@ class _CheckedEndpoint:
 def wait_for_expected_endpoints(expected: Expectations, timeout: float) -> None:
     """Wait until each endpoint exists that must, but not for ever."""
     until_s = time.monotonic() + timeout
-    needed = [endpoint.names for endpoint in expected.endpoints if not endpoint.optional]
+    needed = [endpoint.selection for endpoint in expected.endpoints if not endpoint.optional]
     while time.monotonic() < until_s and not all(names.find_existing() for names in needed):
         time.sleep(0.02)
 
@@ -39,13 +39,13 @@ def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
     rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
     claimed: set[str] = set()
     for expectation in expected.endpoints:
-        matching = [name for name in measured if name in expectation.names]
+        matching = [name for name in measured if name in expectation.selection]
         claimed.update(matching)
         if not matching and not expectation.optional:
-            yield CheckFinding(str(expectation.names), "exists", False, "no endpoint matches")
+            yield CheckFinding(str(expectation.selection), "exists", False, "no endpoint matches")
         for name in matching:
             yield from check_endpoint(expectation, rows[name], readings.get(name))
-    if expected.only:
+    if expected.is_exclusive:
         # The channel of a queue's events is part of the queue: it comes and goes with it.
         claimed |= set(map(carrier_of, claimed))
         for name in endpoint_inodes():
@@ -55,9 +55,9 @@ def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
 
 def _measure_endpoints(expected: Expectations) -> dict[str, _CheckedEndpoint]:
     """Count on all endpoints that are expected, also those that come while it goes on."""
-    names = EndpointSelection([str(endpoint.names) for endpoint in expected.endpoints], None)
+    names = EndpointSelection([str(endpoint.selection) for endpoint in expected.endpoints], None)
     followed: EndpointFollower[_CheckedEndpoint] = EndpointFollower(names, _CheckedEndpoint)
-    until_s = time.monotonic() + expected.seconds
+    until_s = time.monotonic() + expected.duration_s
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()
         watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _POLL_PERIOD_S))

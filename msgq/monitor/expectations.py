@@ -26,14 +26,14 @@ class Expectation:
 
     Attributes
     ----------
-    names : the endpoints. publisher : a living one must be there, or must not; None: either.
+    selection : the endpoints. has_publisher : a living one must be there, or must not; None: either.
     subscribers, rate, size : living ones, messages a second, bytes of each message.
     lost : messages that all subscribers together may lose meanwhile.
     optional : it need not exist.
     """
 
-    names: EndpointSelection
-    publisher: bool | None
+    selection: EndpointSelection
+    has_publisher: bool | None
     subscribers: ValueRange
     rate: ValueRange
     size: ValueRange
@@ -43,10 +43,10 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Expectations:
-    """A whole file. `seconds` to measure; `only`: no other endpoint may exist."""
+    """A whole file. `duration_s`: seconds to measure; `is_exclusive`: no other endpoint may exist."""
 
-    seconds: float
-    only: bool
+    duration_s: float
+    is_exclusive: bool
     endpoints: tuple[Expectation, ...]
 
 
@@ -96,8 +96,8 @@ def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation
     lost = _read_typed_value(table, "lost", int, None)
     publisher = _read_typed_value(table, "publisher", bool, True)
     return Expectation(
-        names=names,
-        publisher=publisher,
+        selection=names,
+        has_publisher=publisher,
         subscribers=_parse_range(table, "subscribers"),
         rate=_parse_range(table, "rate"),
         size=_parse_range(table, "size"),
@@ -139,10 +139,10 @@ def check_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterRea
         return CheckFinding(row.endpoint, what, ok, text)
 
     unknown = row.unmeasured_reasons
-    if expected.publisher is not None:
+    if expected.has_publisher is not None:
         lives = row.live_publisher_count > 0
         yield make_finding(
-            "publisher", lives == expected.publisher, "a publisher lives" if lives else "no living publisher"
+            "publisher", lives == expected.has_publisher, "a publisher lives" if lives else "no living publisher"
         )
     if expected.subscribers != _ANY_RANGE:
         living = row.live_subscriber_count

@@ -24,9 +24,9 @@ class StageRow:
     rate : of messages a second, those among them of which we lost what was said; None: nobody knows, or no time passed.
     lost : records that were overwritten before we saw them; None: nobody knows how many.
     malformed : records that make no sense.
-    wait : from published until it was taken, where somebody told when it was published.
-    work : until it was through with.
-    age : from the origin until then, where somebody told it.
+    queue_time : from published until it was taken, where somebody told when it was published.
+    processing_time : until it was through with.
+    e2e_latency : from the origin until then, where somebody told it.
     """
 
     stage: str
@@ -36,9 +36,9 @@ class StageRow:
     rate: float | None
     lost: int | None
     malformed: int
-    wait: DurationSpread
-    work: DurationSpread
-    age: DurationSpread
+    queue_time: DurationSpread
+    processing_time: DurationSpread
+    e2e_latency: DurationSpread
 
 
 class StageCollector:

@@ -19,10 +19,10 @@ class VectorFeed(EndpointFeed):
     """A vector: what was ever written as it is now, then what changes."""
 
     def __init__(self, vector: SeqlockVector) -> None:
-        self.waits = self._vector = vector
+        self.waitable = self._vector = vector
         self._schema = struct_schema(vector.dtype)
 
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Return the elements that changed."""
         changes = self._vector.changes()
         now_ns = clock.time_ns()
@@ -37,9 +37,9 @@ class BoardFeed(EndpointFeed):
     """A board: each value as it is now, then what changes."""
 
     def __init__(self, board: Board) -> None:
-        self.waits = self._board = board
+        self.waitable = self._board = board
 
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Return the values that changed."""
         changes = self._board.changes()
         now_ns, schema = clock.time_ns(), self._board.schema

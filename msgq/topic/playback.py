@@ -59,7 +59,7 @@ class TopicWriter(EndpointWriter):
             raise MultiplePublishersError(f"{text}; remap it, choose another prefix, or take it over", name)
 
     def _connect_publisher(self) -> PubSocket:
-        name, target, needed_bytes = self.spec.endpoint, self._target, compute_ring_bytes(self.spec.largest)
+        name, target, needed_bytes = self.spec.endpoint, self._target, compute_ring_bytes(self.spec.max_message_bytes)
         socket: PubSocket = target.backend_module.PubSocket()
         context = target.backend_module.Context()
         options: dict[str, Any] = {"schema": usable_schema(self.spec.schema)}
@@ -74,9 +74,8 @@ class TopicWriter(EndpointWriter):
         ring_data_bytes = read(KIND, name, target.prefix).data_bytes if target.backend == "msgq" else needed_bytes
         if ring_data_bytes < needed_bytes:
             socket.close()
-            text = (
-                f"the ring has {ring_data_bytes} bytes, and a message of {self.spec.largest} bytes needs {needed_bytes}"
-            )
+            size = self.spec.max_message_bytes
+            text = f"the ring has {ring_data_bytes} bytes, and a message of {size} bytes needs {needed_bytes}"
             raise SegmentSizeError(f"{text}; end those who use it and remove it, choose another prefix, or remap", name)
         return socket
 
@@ -110,7 +109,7 @@ class TopicWriter(EndpointWriter):
 
 def _create_large_ring(spec: EndpointSpec) -> None:
     """Create a ring that is large enough, if a default one is not: the first socket decides its size."""
-    needed_bytes = compute_ring_bytes(spec.largest)
+    needed_bytes = compute_ring_bytes(spec.max_message_bytes)
     if needed_bytes > DEFAULT_RING_BYTES:
         socket = backends.current_backend().PubSocket()
         socket.connect(backends.current_backend().Context(), spec.endpoint, needed_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
@@ -32,7 +32,7 @@ def _describe_sent(
     if not isinstance(topic, TopicState):
         return
     if topic.extract_picture is None:
-        yield SentMessage(time_ns, node, topic.endpoint, bus_message[1], TOPIC, topic.schema)
+        yield SentMessage(time_ns, node, topic.endpoint, bus_message[1], TOPIC_SOURCE, topic.schema)
     else:  # it announces a frame
         image = f"{topic.endpoint}/image"
         source = MessageSource(recorded_kind(image).name)

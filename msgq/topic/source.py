@@ -17,7 +17,7 @@ class TopicFeed(EndpointFeed):
 
     def __init__(self, name: str, prefix: str) -> None:
         self._name, self._prefix = name, prefix
-        self.waits = self._socket = SubSocket()
+        self.waitable = self._socket = SubSocket()
         with settings.overrides(prefix):
             self._socket.connect(Context(), name, passive=True)
         self._socket.setTimeout(0)
@@ -27,7 +27,7 @@ class TopicFeed(EndpointFeed):
     def _read_schema(self) -> Schema | None:
         return TopicObserver(self._name, self._prefix).stats().schema
 
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Return the messages that came."""
         messages = self._socket.receive_many(most)
         if messages and self._schema is None:

@@ -119,7 +119,7 @@ class EventSample:
 
 
 def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema]:
-    return encode_sent_event(data, priority, number, time_ns), queue_events.SCHEMA
+    return encode_sent_event(data, priority, number, time_ns), queue_events.QUEUE_EVENT_SCHEMA
 
 
 def _compare(event: bytes, _key: str) -> ComparedMessage | None:

@@ -32,7 +32,7 @@ class QueueFeed(EndpointFeed):
         self._sent = self._shown = self._missed = 0
         self._said_s = time.monotonic()
 
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Show what waits and was not shown before. It is counted what was sent, to know of what was not seen."""
         counted, self._sent = self._sent, self._browser.sent
         items = self._browser.unseen(most)
@@ -72,9 +72,9 @@ class EventsFeed(EndpointFeed):
             if error.errno != errno.ENOENT:
                 raise
         else:
-            self.waits = self._events.waits
+            self.waitable = self._events.waitable
 
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Show what waits at first, then events, but not that a message was sent that was shown as waiting."""
         schema = self._browser.schema
         items: list[SourceItem] = []
@@ -84,10 +84,10 @@ class EventsFeed(EndpointFeed):
             items = [_waiting(message, schema) for message in waited]
         if self._events is None:
             self._attend(_ALL)  # it was not there before, so all that is in it came since
-        events = [] if self._events is None else self._events.take(None if most is None else most - len(items))
+        events = [] if self._events is None else self._events.take_items(None if most is None else most - len(items))
         for event in (_event(item, schema) for item in events):
-            known = (event.facts.get("number"), event.facts.get("sent_time")) in self._there
-            if not known or event.facts["event"] != "sent":
+            known = (event.json_fields.get("number"), event.json_fields.get("sent_time")) in self._there
+            if not known or event.json_fields["event"] != "sent":
                 items.append(event)
         return items
 
@@ -123,11 +123,11 @@ def _waiting(message: QueueMessage, schema: Schema | None) -> SourceItem:
 def _event(item: SourceItem, schema: Schema | None) -> SourceItem:
     """Return what a message of the channel of events says; one that is none stays what it is."""
     if item.data is None or len(item.data) < EVENT_HEAD_BYTES or item.data[0] not in set(Event):
-        return SourceItem(item.data, {**item.facts, "event": "none"}, "no event")
+        return SourceItem(item.data, {**item.json_fields, "event": "none"}, "no event")
     head: dict[str, Any] = dict(zip(_NAMES, struct.unpack_from(EVENT_HEAD_FORMAT, item.data), strict=True))
     payload = item.data[EVENT_HEAD_BYTES:]
     head["event"] = Event(head["event"]).name.lower()
-    facts = {**head, "origin_time": item.facts["origin_time"]}
+    facts = {**head, "origin_time": item.json_fields["origin_time"]}
     text = f"{head['event']} {_text(head)}"
     if head["taken_time"] and head["event"] != "taken":
         text += f", {format_microseconds((head['publish_time'] - head['taken_time']) / 1000)} us after it was taken"

@@ -18,7 +18,7 @@ class BlobFeed(EndpointFeed):
         self._name, self._prefix, self._shown = name, prefix, 0
         read_messages(name, prefix)
 
-    def take(self, most: int | None) -> list[SourceItem]:
+    def take_items(self, most: int | None) -> list[SourceItem]:
         """Return the messages that came since the last call."""
         messages = read_messages(self._name, self._prefix)[self._shown :][:most]
         self._shown += len(messages)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from msgq.cli.demo.control_loop import STEP_DTYPE
-from msgq.cli.demo.plan import OTHER_KIND_TOPICS, PICTURE_BYTES, STREAM_TYPE, SUBSCRIBERS, TOPICS
+from msgq.cli.demo.plan import DEMO_SUBSCRIBERS, DEMO_TOPICS, OTHER_KIND_TOPICS, PICTURE_BYTES, STREAM_TYPE
 from msgq.common.timing import TIMING_FIELDS, parse_timing_topic
 from msgq.recording import LogReader
 from msgq.stats import channels, queues, records, topics
@@ -77,7 +77,7 @@ def flowing(prefix: str) -> bool:
     append_imported_messages |= {one.name.rpartition("-")[2] for one in records(prefix) if one.written}
     append_imported_messages |= {queue.name.rpartition("-")[2] for queue in queues(prefix) if queue.sent}
     return {
-        f"{name}_{STREAM_TYPE}" if topic.frames else name for name, topic in TOPICS.items()
+        f"{name}_{STREAM_TYPE}" if topic.is_frame_stream else name for name, topic in DEMO_TOPICS.items()
     } <= append_imported_messages
 
 
@@ -86,14 +86,14 @@ def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path:
     assert summary["ok"]
     assert not summary["interrupted"]
     published = {topic["topic"]: topic for topic in summary["topics"]}
-    assert published.keys() == TOPICS.keys()
+    assert published.keys() == DEMO_TOPICS.keys()
     for one in summary["subscribers"]:
         assert one["received"] > 0
         if one["kind"] != "worker":
             assert one["received"] + one["lost"] == published[one["topic"]]["messages"]
         assert 0 < one["overall"]["p50_us"] <= one["overall"]["p99_us"]
     assert {(one["subscriber"], one["topic"]) for one in summary["subscribers"]} == {
-        (subscriber.name, topic) for subscriber in SUBSCRIBERS.values() for topic in subscriber.topics
+        (subscriber.name, topic) for subscriber in DEMO_SUBSCRIBERS.values() for topic in subscriber.topics
     }
     assert leftovers(prefix) == []
     check_restarts(summary)
@@ -164,7 +164,7 @@ def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
     summary = summary_of(start(2))
     assert summary["ok"], summary["failures"]
     assert [note.partition(":")[0] for note in summary["notes"]] == ["replayed twice in virtual time"]
-    assert {one["topic"] for one in summary["recording"]} == {*TOPICS} - {"load"} | {
+    assert {one["topic"] for one in summary["recording"]} == {*DEMO_TOPICS} - {"load"} | {
         "load, pictures",
         "estimate handles sensor",
         "command handles estimate",
@@ -199,7 +199,7 @@ def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -
     process = start(600)
     wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S, interval=0.1)
     children = psutil.Process(process.pid).children()
-    assert len(children) == len(TOPICS) + len(SUBSCRIBERS)
+    assert len(children) == len(DEMO_TOPICS) + len(DEMO_SUBSCRIBERS)
     process.kill()
     process.wait()
     _, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
@@ -221,9 +221,11 @@ def zmq_endpoints(prefix: str) -> list[str]:
 
 def everybody_bound(prefix: str) -> bool:
     """Whether every publisher is there, those of the subscribers' reports included (there is no passive one)."""
-    on_zmq = [topic for topic in TOPICS.values() if topic.kind == "topic"]
+    on_zmq = [topic for topic in DEMO_TOPICS.values() if topic.kind == "topic"]
     reporting = [
-        one for one in SUBSCRIBERS.values() if all(TOPICS[name] not in OTHER_KIND_TOPICS for name in one.topics)
+        one
+        for one in DEMO_SUBSCRIBERS.values()
+        if all(DEMO_TOPICS[name] not in OTHER_KIND_TOPICS for name in one.topics)
     ]
     return len(zmq_endpoints(prefix)) >= len(on_zmq) + len(reporting) - 1
 
@@ -232,12 +234,14 @@ def everybody_bound(prefix: str) -> bool:
 def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
-    carried = {name for name, topic in TOPICS.items() if topic not in OTHER_KIND_TOPICS}
+    carried = {name for name, topic in DEMO_TOPICS.items() if topic not in OTHER_KIND_TOPICS}
     assert {(topic["topic"], topic["messages"]) for topic in summary["topics"]} == {(name, None) for name in carried}
     assert summary["notes"] == ["without channel, vector and queue, which ZMQ does not carry"]
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
     assert all(one["received"] > 0 for one in summary["subscribers"])
-    assert lost.keys() == {one.name for one in SUBSCRIBERS.values() if carried.issuperset(one.topics)} - {"observer"}
+    assert lost.keys() == {one.name for one in DEMO_SUBSCRIBERS.values() if carried.issuperset(one.topics)} - {
+        "observer"
+    }
     assert lost.pop("display") > 0  # what it passed over itself it does know
     assert lost.pop("viewer") is not None  # frames are announced on the ring
     assert set(lost.values()) == {None}
@@ -274,7 +278,7 @@ def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) ->
     assert len(summary["digest"]) == 64
     assert summary["seed"] is not None
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
-    assert lost.keys() == SUBSCRIBERS.keys() - {"viewer"}
+    assert lost.keys() == DEMO_SUBSCRIBERS.keys() - {"viewer"}
     assert summary["notes"] == ["without a stream of frames: visionipc has no virtual time"]
     assert lost["slow"] > 0
     assert lost["survivor"] == lost["observer"] == lost["dashboard"] == 0

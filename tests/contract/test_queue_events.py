@@ -16,7 +16,7 @@ import pytest
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, SCHEMA, Event, events_channel
+from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event, events_channel
 from msgq.errors import (
     EndpointNameError,
     InvalidValueError,
@@ -138,7 +138,7 @@ class TestOpening:
     def test_the_channel_is_described(self, queues: Queues) -> None:
         queues.open(events=True).send(b"message")
         with Channel(events_channel(queues.name), passive=True, create=False) as channel:
-            assert channel.schema == SCHEMA
+            assert channel.schema == QUEUE_EVENT_SCHEMA
             assert channel.capacity == 4096
             assert channel.stamps
 

@@ -82,7 +82,7 @@ class Log:
         head = struct.pack(queue_events.EVENT_HEAD_FORMAT, *fields)
         source = MessageSource("queue", "sender", options=json.dumps(QUEUE))
         with_payload = payload and event is Event.SENT
-        self.add(ms, "queue/jobs", head + (data if with_payload else b""), source, queue_events.SCHEMA)
+        self.add(ms, "queue/jobs", head + (data if with_payload else b""), source, queue_events.QUEUE_EVENT_SCHEMA)
 
     def picture(self, ms: float, data: bytes, frame_id: int = 7, encoding: str = "rgb8", **layout: int) -> None:
         sizes = {"height": 2, "width": 2, "step": 6, **layout}

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError
 from msgq.recording.reader.message import Message
 from msgq.recording.reader.message_builder import build_messages
 from msgq.recording.reader.time_order import BlockMessages
 
-CHANNELS = [("a", 1, None, TOPIC), ("b", 2, Schema("B", "json"), MessageSource("channel", "me"))]
+CHANNELS = [("a", 1, None, TOPIC_SOURCE), ("b", 2, Schema("B", "json"), MessageSource("channel", "me"))]
 
 
 def found(**others: Any) -> BlockMessages:
@@ -36,9 +36,9 @@ def found(**others: Any) -> BlockMessages:
 def test_they_are_what_make_makes() -> None:
     made = build_messages(found(), 0, 3, CHANNELS)
     assert made == [
-        Message("a", b"abc", 1, 0, 7, 1, None, 0, TOPIC),
+        Message("a", b"abc", 1, 0, 7, 1, None, 0, TOPIC_SOURCE),
         Message("b", b"de", 2, 1, 2**32 - 1, 2, CHANNELS[1][2], 5, CHANNELS[1][3]),
-        Message("a", b"", 2**63 - 2, 2, 9, 1, None, 6, TOPIC),
+        Message("a", b"", 2**63 - 2, 2, 9, 1, None, 6, TOPIC_SOURCE),
     ]
     assert all(type(one) is Message and len(one) == len(Message._fields) for one in made)
     assert build_messages(found(), 1, 2, CHANNELS) == made[1:2]

@@ -263,7 +263,7 @@ def test_each_key_of_a_board_has_a_numbering(start: Any, tmp_path: Path) -> None
 
 def test_events_of_a_queue_are_recorded_as_the_queue(start: Any, tmp_path: Path) -> None:
     queue = msgq.MessageQueue("jobs", max_messages=4, max_message_size=64)
-    channel = EventsChannel("jobs:events", schema=queue_events.SCHEMA)
+    channel = EventsChannel("jobs:events", schema=queue_events.QUEUE_EVENT_SCHEMA)
     recorder = start()
     fields = {"event": queue_events.Event.SENT, "priority": 3, "number": 9, "size": 5, "pid": os.getpid()}
     event = np.zeros(1, np.dtype(list(queue_events.EVENT_FIELDS)))

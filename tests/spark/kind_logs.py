@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from msgq.common.dtypes import struct_schema
-from msgq.common.message_source import TOPIC, MessageSource
-from msgq.common.queue_events import EVENT_HEAD_FORMAT, SCHEMA, Event
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
@@ -38,7 +38,7 @@ class RecordedMessage(NamedTuple):
     sequence: int
     log_time: int
     data: bytes
-    source: MessageSource = TOPIC
+    source: MessageSource = TOPIC_SOURCE
     schema: Schema | None = None
     epoch: int = 1
     publish_time: int | None = None
@@ -121,7 +121,7 @@ def of_queue(
             event.time + delay,
             event.data(payload),
             MessageSource("queue", event.publisher, "", OPTIONS["queue"]),
-            SCHEMA,
+            QUEUE_EVENT_SCHEMA,
             event.epoch,
             event.time,
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.common.queue_events import EVENT_ENCODING, EVENT_HEAD_BYTES, SCHEMA, Event
+from msgq.common.queue_events import EVENT_ENCODING, EVENT_HEAD_BYTES, QUEUE_EVENT_SCHEMA, Event
 from msgq.common.schema import Schema
 from msgq.decoding.column_decoder import ColumnDecoder
 from msgq.decoding.fixed_headers import read_fixed_headers
@@ -50,7 +50,7 @@ def decode_events(value: pa.DataType | None, schema: Schema, *payloads: bytes) -
 def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
     history = random_history(random.Random(2), 300).events
     payloads = [one.data(b"x" * (number % 4)) for number, one in enumerate(history)]
-    rows = decode_events(None, SCHEMA, *payloads)
+    rows = decode_events(None, QUEUE_EVENT_SCHEMA, *payloads)
     assert {one.event for one in history} == set(Event)
     for (number, value, reason), one in zip(rows, history, strict=True):
         assert reason is None
@@ -72,7 +72,7 @@ def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
 def test_what_is_no_event_has_a_reason() -> None:
     good = QueueEvent(Event.SENT, 3, BEGIN).data(b"do")
     bad = [b"", good[: EVENT_HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
-    rows = decode_events(None, SCHEMA, *bad[:2], good, *bad[2:])
+    rows = decode_events(None, QUEUE_EVENT_SCHEMA, *bad[:2], good, *bad[2:])
     assert [reason for _, _, reason in rows] == [
         *["it is no event of a queue"] * 2,
         None,
@@ -92,8 +92,8 @@ def test_what_is_no_event_has_a_reason() -> None:
 def test_events_as_what_somebody_wants_of_them() -> None:
     data = QueueEvent(Event.RETURNED, 3, BEGIN).data()
     wanted = pa.struct([("number", pa.int64()), ("event", pa.string()), ("missing", pa.int32())])
-    assert decode_events(wanted, SCHEMA, data)[0][1] == {"number": 3, "event": "returned", "missing": None}
-    assert '"event": "returned"' in decode_events(pa.string(), SCHEMA, data)[0][1]
+    assert decode_events(wanted, QUEUE_EVENT_SCHEMA, data)[0][1] == {"number": 3, "event": "returned", "missing": None}
+    assert '"event": "returned"' in decode_events(pa.string(), QUEUE_EVENT_SCHEMA, data)[0][1]
 
 
 def test_a_source_knows_the_columns_of_events(tmp_path: Path) -> None:

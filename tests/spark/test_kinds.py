@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.queue_events import Event
 from msgq.errors import InvalidValueError
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
@@ -341,8 +341,8 @@ def test_rows_that_are_appended_may_say_it_or_not(spark: Any, tmp_path: Path) ->
     lake.append(messages(spark, [message("a", 1, 3)]).selectExpr("*", "'channel' AS kind", "'p' AS publisher"))
     lake.append(messages(spark, [message("a", 2, 4)]).selectExpr("*", "string(NULL) AS kind"))
     assert sorted_rows(lake.messages(), *COLUMNS) == [
-        ("a", 0, TOPIC.kind, None, None),
+        ("a", 0, TOPIC_SOURCE.kind, None, None),
         ("a", 1, "channel", "p", None),
-        ("a", 2, TOPIC.kind, None, None),
-        ("queue/b", 0, TOPIC.kind, None, None),
+        ("a", 2, TOPIC_SOURCE.kind, None, None),
+        ("queue/b", 0, TOPIC_SOURCE.kind, None, None),
     ]

@@ -305,7 +305,7 @@ def test_the_channel_is_as_python_makes_it(program: InC, prefix: str, events: An
             queue.unlink()
     python, c = shapes
     assert c == python
-    assert c[:3] == (4096, True, queue_events.SCHEMA)
+    assert c[:3] == (4096, True, queue_events.QUEUE_EVENT_SCHEMA)
     assert {slot_bytes for _, slot_bytes, _ in c[3]} == ({48, 48 + size} if events == "payload" else {48})
 
 

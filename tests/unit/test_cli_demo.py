@@ -10,8 +10,8 @@ import pytest
 from msgq.cli.demo import virtual
 from msgq.cli.demo.meter import DemoMeter
 from msgq.cli.demo.plan import (
-    SUBSCRIBERS,
-    TOPICS,
+    DEMO_SUBSCRIBERS,
+    DEMO_TOPICS,
     FlowRates,
     PublishedCounts,
     PublisherRestart,
@@ -86,7 +86,7 @@ def test_a_report_survives_its_journey() -> None:
 def perfect_reports() -> dict[str, SubscriberReport]:
     """A run of 100 messages a topic, in which nothing was lost."""
     reports = {}
-    for subscriber in SUBSCRIBERS.values():
+    for subscriber in DEMO_SUBSCRIBERS.values():
         readings = []
         for topic in subscriber.topics:
             restarts = (PublisherRestart(1, 2, 0, 200.0),) if topic == "pulse" else ()
@@ -96,7 +96,7 @@ def perfect_reports() -> dict[str, SubscriberReport]:
 
 
 def summary_of(reports: dict[str, SubscriberReport], interrupted: bool = False, messages: int = 100) -> RunSummary:
-    published = {name: PublishedCounts(5, messages, 6400) for name in TOPICS}
+    published = {name: PublishedCounts(5, messages, 6400) for name in DEMO_TOPICS}
     return summarize_run(published, reports, 4.0, interrupted, ())
 
 

@@ -149,12 +149,12 @@ def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
         0,
         0,
     )
-    assert (first.wait, first.work, first.age) == (
+    assert (first.queue_time, first.processing_time, first.e2e_latency) == (
         DurationSpread(100, 50, 99, 100),
         DurationSpread(100, 4050, 4099, 4100),
         DurationSpread(100, 4500, 4500, 4500),
     )
-    assert (second.endpoint, second.wait, second.work, second.age) == (
+    assert (second.endpoint, second.queue_time, second.processing_time, second.e2e_latency) == (
         "orders",
         DurationSpread(0),
         DurationSpread(1, 2, 2, 2),
@@ -181,7 +181,7 @@ def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> Non
             socket.send(one)
         view.poll()
     (row,) = view.rows()
-    assert (row.messages, row.malformed, row.wait, row.work, row.age) == (
+    assert (row.messages, row.malformed, row.queue_time, row.processing_time, row.e2e_latency) == (
         2,
         len(bad),
         DurationSpread(2, 1, 1, 1),
@@ -229,7 +229,7 @@ def test_a_stage_is_shown_until_its_last_record_has_left_the_window(prefix: str)
     with timings("a", "b") as socket:
         view.poll()
         (row,) = view.rows()  # it is there, and did nothing yet
-        assert (row.messages, row.work) == (0, DurationSpread(0))
+        assert (row.messages, row.processing_time) == (0, DurationSpread(0))
         socket.send(record(5, 6, 7, 4))
         view.poll()
     unlink_topic(socket.endpoint)
@@ -265,7 +265,11 @@ def test_the_command_shows_stages(prefix: str) -> None:
             (row,) = wait_until(lambda: [row for row in objects("planner") if row["messages"] > 1])
             assert (row["stage"], row["endpoint"], row["lost"], row["malformed"]) == ("planner", "channel/scans", 0, 0)
             assert row["rate"] == pytest.approx(row["messages"] / row["seconds"])
-            assert (row["wait"]["p50"], row["work"]["p99"], row["age"]["max"]) == (2000, 1000, 5000)
+            assert (row["queue_time"]["p50"], row["processing_time"]["p99"], row["e2e_latency"]["max"]) == (
+                2000,
+                1000,
+                5000,
+            )
             assert [row["stage"] for row in objects()] == ["other", "planner"]
             assert [row["stage"] for row in objects("channel/.*")] == ["planner"]
             assert [row["stage"] for row in objects("timing:o.*")] == ["other"]

@@ -25,7 +25,7 @@ spin_option = click.option(
 
 
 def add_measurement_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all measurements; `MeasurementOptions.of` takes them, apart from endpoints and prefix."""
+    """Add the options of all measurements. `MeasurementOptions.from_arguments` takes all but endpoints and prefix."""
     for option in (
         options.prefix_option,
         options.json_option,
@@ -44,7 +44,7 @@ class MeterColumn:
     """A figure of a line."""
 
     title: str
-    text: Callable[[MeterReading], str]
+    format_value: Callable[[MeterReading], str]
     width: int = 9
 
 
@@ -52,14 +52,14 @@ class MeterColumn:
 class MeasurementOptions:
     """How a measurement goes: seconds a line, lines, and seconds without any message after which it gives up."""
 
-    interval: float
-    lines: int | None
-    timeout: float | None
-    spin: bool
+    interval_s: float
+    line_limit: int | None
+    timeout_s: float | None
+    busy_polls: bool
     as_json: bool
 
     @classmethod
-    def of(
+    def from_arguments(
         cls, interval: float, count: int | None, once: bool, timeout: float | None, as_json: bool, spin: bool = False
     ) -> Self:
         """Return what the options say."""
@@ -83,9 +83,9 @@ def _show_intervals(
     columns: Sequence[MeterColumn],
     wanted: MeasurementOptions,
 ) -> None:
-    _wait_for_endpoint(meters, names, wanted.timeout)
+    _wait_for_endpoint(meters, names, wanted.timeout_s)
     head, lines, heard_s = 0, 0, time.monotonic()
-    while wanted.lines is None or lines < wanted.lines:
+    while wanted.line_limit is None or lines < wanted.line_limit:
         _measure_interval(meters, wanted)
         readings = [meter.reading() for _, meter in sorted(meters.by_name.items())]
         for meter in meters.by_name.values():
@@ -99,17 +99,17 @@ def _show_intervals(
         now_s = time.monotonic()
         if any(reading.messages for reading in readings):
             heard_s = now_s
-        elif wanted.timeout is not None and now_s - heard_s >= wanted.timeout:
-            exit_after_timeout(names, wanted.timeout)
+        elif wanted.timeout_s is not None and now_s - heard_s >= wanted.timeout_s:
+            exit_after_timeout(names, wanted.timeout_s)
     names.require_matched()
 
 
 def _measure_interval(meters: EndpointFollower[Meter], wanted: MeasurementOptions) -> None:
     """Count for one interval."""
-    until_s = time.monotonic() + wanted.interval
+    until_s = time.monotonic() + wanted.interval_s
     while (left_s := until_s - time.monotonic()) > 0:
         meters.refresh()
-        watch(list(meters.by_name.values()), min(left_s, _REFRESH_PERIOD_S), wanted.spin)
+        watch(list(meters.by_name.values()), min(left_s, _REFRESH_PERIOD_S), wanted.busy_polls)
 
 
 def _wait_for_endpoint(meters: EndpointFollower[Meter], names: EndpointSelection, timeout: float | None) -> None:
@@ -135,7 +135,7 @@ def _show_reading(reading: MeterReading, columns: Sequence[MeterColumn], as_json
         rates = {"rate": reading.rate, "byte_rate": reading.byte_rate}
         echo_json({"time_ns": clock.time_ns(), **asdict(reading), **rates})
     else:
-        echo(_format_line(reading.endpoint, [f"{column.text(reading):>{column.width}}" for column in columns]))
+        echo(_format_line(reading.endpoint, [f"{column.format_value(reading):>{column.width}}" for column in columns]))
 
 
 def _format_line(name: str, cells: Sequence[str]) -> str:
@@ -144,14 +144,14 @@ def _format_line(name: str, cells: Sequence[str]) -> str:
 
 def distribution_columns(
     distribution_of: Callable[[MeterReading], Distribution | None],
-    text: Callable[[float | None], str],
+    format_value: Callable[[float | None], str],
     unit: str,
     width: int = 9,
 ) -> list[MeterColumn]:
     """Return the columns of a distribution: mean, extremes and percentiles."""
 
     def make_column(title: str, field: str) -> MeterColumn:
-        return MeterColumn(title, lambda reading: text(getattr(distribution_of(reading), field, None)), width)
+        return MeterColumn(title, lambda reading: format_value(getattr(distribution_of(reading), field, None)), width)
 
     titles = {"mean": f"mean {unit}".strip(), "min": "min", "p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
     return [make_column(title, field) for field, title in {**titles, "max": "max"}.items()]

@@ -20,7 +20,7 @@ _SMOOTHING_FACTOR = 0.8
 _LOAD_LIMIT_PERCENT = 50.0  # percent, above which the machine should do less
 
 
-def measure(
+def publish_measurements(
     steps: msgq.RecordQueue, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], float]
 ) -> None:
     """Publish what `sample` says, at the topic's rate: each record is an origin."""
@@ -29,7 +29,7 @@ def measure(
         steps.produce(_make_step(sequence, pid, value))
 
 
-def answer(
+def answer_causes(
     steps: msgq.RecordQueue, topic: plan.DemoTopic, stop: StopSignal, pid: int, causes: msgq.RecordQueue
 ) -> None:
     """Publish a record for each one of `causes`, with its origin, as a stage of this name."""
@@ -37,7 +37,11 @@ def answer(
     with msgq.StageTracer(topic.name) as tracer:
         while not stop.is_set():
             for cause in tracer.trace_messages(causes, timeout=_RECEIVE_TIMEOUT_S):
-                state = _smooth_load(state, cause["value"]) if topic.name == "estimate" else _work_share(cause["value"])
+                state = (
+                    _smooth_load(state, cause["value"])
+                    if topic.name == "estimate"
+                    else _compute_work_share(cause["value"])
+                )
                 steps.produce(_make_step(sequence, pid, state))
                 sequence += 1
                 if stop.is_set():
@@ -52,6 +56,6 @@ def _smooth_load(before: float, measured: float) -> float:
     return _SMOOTHING_FACTOR * before + (1 - _SMOOTHING_FACTOR) * measured
 
 
-def _work_share(load: float) -> float:
+def _compute_work_share(load: float) -> float:
     """Return how much of its work the machine should do, 0 to 1."""
     return min(1.0, _LOAD_LIMIT_PERCENT / max(load, _LOAD_LIMIT_PERCENT))

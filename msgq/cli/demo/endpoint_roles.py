@@ -40,25 +40,25 @@ SampleFunction = Callable[[], Sequence[float]]
 
 def open_alert_channel(run: str, topic: plan.DemoTopic) -> msgq.Channel:
     """Open the channel of those who watch the machine."""
-    name = plan.endpoint_name(run, topic)
+    name = plan.make_endpoint_name(run, topic)
     return msgq.Channel(name, capacity=_CHANNEL_CAPACITY, schema=struct_schema(ALERT_DTYPE, "Alert"), node=topic.name)
 
 
 def open_gauge_vector(run: str) -> msgq.SeqlockVector:
     """Open the vector of the machine's gauges."""
-    return msgq.SeqlockVector(plan.endpoint_name(run, plan.GAUGES_TOPIC), ALERT_DTYPE, GAUGE_COUNT)
+    return msgq.SeqlockVector(plan.make_endpoint_name(run, plan.GAUGES_TOPIC), ALERT_DTYPE, GAUGE_COUNT)
 
 
 def open_job_queue(run: str) -> msgq.MessageQueue:
     """Open the queue of files to be read. It says of each job what becomes of it, and what it was."""
-    name = plan.endpoint_name(run, plan.JOBS_TOPIC)
+    name = plan.make_endpoint_name(run, plan.JOBS_TOPIC)
     return msgq.MessageQueue(name, max_messages=_JOBS_MAX, max_message_size=_JOB_BYTES, events="payload")
 
 
 # ---- who writes ----
 
 
-def publish_role(
+def publish_to_endpoint(
     run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: SampleFunction, begin: Callable[[], object]
 ) -> None:
     """Play the role that writes to a channel, a vector or a queue.
@@ -100,8 +100,8 @@ def _send_jobs(
     with open_job_queue(run) as queue:
         begin()
         for tick in rate_loop(topic.rate_hz, stop):
-            for nth in range(topic.burst):
-                stamp = _STAMP_STRUCT.pack(time.monotonic_ns(), tick * topic.burst + nth, pid)
+            for nth in range(topic.burst_messages):
+                stamp = _STAMP_STRUCT.pack(time.monotonic_ns(), tick * topic.burst_messages + nth, pid)
                 queue.send(stamp + bytes(next(files)), timeout=0)
 
 
@@ -116,7 +116,7 @@ class AlertReader:
     """A subscriber of the channel. What it hears of each publisher is measured apart."""
 
     def __init__(self, run: str, subscriber: plan.DemoSubscriber) -> None:
-        self._channel = open_alert_channel(run, plan.TOPICS[subscriber.topics[0]])
+        self._channel = open_alert_channel(run, plan.DEMO_TOPICS[subscriber.topics[0]])
         self._subscriber = self._channel.subscriber()
 
     @property
@@ -124,13 +124,13 @@ class AlertReader:
         """Messages that it lost, of any publisher."""
         return self._subscriber.lost
 
-    def take(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
+    def receive_next(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
         """Measure one message, if there is one in time."""
         message = self._subscriber.receive(timeout=timeout_s)
         if message is None or self._subscriber.last is None:
             return False
         meter = meters[self._subscriber.last.publisher.name]
-        meter.take(_STAMP_STRUCT.unpack_from(message), len(message), time.monotonic_ns())
+        meter.count_message(_STAMP_STRUCT.unpack_from(message), len(message), time.monotonic_ns())
         return True
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class GaugeReader:
         self._counts = np.zeros(GAUGE_COUNT, np.int64)
         self.lost = 0
 
-    def take(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
+    def receive_next(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
         """Measure what has changed, if something has in time. It is numbered as all that was ever written."""
         self._vector.wait(timeout=timeout_s)
         changes = self._vector.changes()
@@ -159,7 +159,7 @@ class GaugeReader:
             self.lost += int(count - self._counts[index] - 1)
             self._counts[index] = count
             stamp = (int(row["published_ns"]), int(self._counts.sum()) - 1, int(row["pid"]))
-            meters[plan.GAUGES_TOPIC.name].take(stamp, ALERT_DTYPE.itemsize, time.monotonic_ns())
+            meters[plan.GAUGES_TOPIC.name].count_message(stamp, ALERT_DTYPE.itemsize, time.monotonic_ns())
         return bool(len(changes.indices))
 
     def close(self) -> None:
@@ -181,14 +181,16 @@ class JobWorker:
         self._queue, self._pause_s = open_job_queue(run), subscriber.pause_s
         self._done = 0
 
-    def take(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
+    def receive_next(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
         """Do one job, if there is one in time."""
         job = self._queue.take(timeout=timeout_s)
         if job is None:
             return False
         with job:
             published_ns, _, pid = _STAMP_STRUCT.unpack_from(job.data)
-            meters[plan.JOBS_TOPIC.name].take((published_ns, self._done, pid), len(job.data), time.monotonic_ns())
+            meters[plan.JOBS_TOPIC.name].count_message(
+                (published_ns, self._done, pid), len(job.data), time.monotonic_ns()
+            )
             with open(job.data[_STAMP_STRUCT.size :], "rb") as file:
                 zlib.crc32(file.read(_READ_CHUNK_BYTES))
             time.sleep(self._pause_s)
@@ -238,22 +240,22 @@ class WorkResults:
 def read_work_results(run: str, killed: Sequence[KilledWorker]) -> WorkResults | None:
     """Look at the queue, after all workers have ended; None: the run ended before one of them had made it."""
     try:
-        queue = stats.queue(plan.endpoint_name(run, plan.JOBS_TOPIC))
+        queue = stats.queue(plan.make_endpoint_name(run, plan.JOBS_TOPIC))
     except SegmentError:
         return None
     results = (queue.sent, queue.acknowledged, queue.returned, queue.depth, queue.in_flight)
     return WorkResults(plan.JOBS_TOPIC.name, *results, tuple(killed))
 
 
-def has_job(run: str, pid: int) -> bool:
+def holds_job(run: str, pid: int) -> bool:
     """Whether a process has taken a job that it has not finished."""
-    handles = stats.queue(plan.endpoint_name(run, plan.JOBS_TOPIC)).handles
+    handles = stats.queue(plan.make_endpoint_name(run, plan.JOBS_TOPIC)).handles
     return any(row.taken for row in handles if row.participant.pid == pid)
 
 
-def read_published(run: str, topic: plan.DemoTopic, pid: int | None) -> plan.PublishedCounts:
+def read_published_counts(run: str, topic: plan.DemoTopic, pid: int | None) -> plan.PublishedCounts:
     """Return what was written to a channel (by this topic's publisher), a vector or a queue so far."""
-    name = plan.endpoint_name(run, topic)
+    name = plan.make_endpoint_name(run, topic)
     with contextlib.suppress(SegmentError):
         if topic.kind == CHANNEL.name:
             pools = [row for row in stats.channel(name).publishers if row.node == topic.name]
@@ -267,18 +269,18 @@ def read_published(run: str, topic: plan.DemoTopic, pid: int | None) -> plan.Pub
 
 def has_publisher(run: str, topic: plan.DemoTopic) -> bool:
     """Whether somebody who writes to a channel, vector or queue is there."""
-    name = plan.endpoint_name(run, topic)
+    name = plan.make_endpoint_name(run, topic)
     if topic.kind == CHANNEL.name:
         return any(row.node == topic.name for row in stats.channel(name).publishers)
     if topic.kind == RECORDS.name:
         return bool(stats.record(name).writers)
-    return len(stats.queue(name).handles) > sum(topic.name in row.topics for row in plan.SUBSCRIBERS.values())
+    return len(stats.queue(name).handles) > sum(topic.name in row.topics for row in plan.DEMO_SUBSCRIBERS.values())
 
 
 def remove_leftovers(run: str) -> None:
     """Remove what the endpoints of a run left."""
     for topic in plan.OTHER_KIND_TOPICS:
-        name = plan.endpoint_name(run, topic)
+        name = plan.make_endpoint_name(run, topic)
         with contextlib.suppress(MsgqError):
             if topic.kind == CHANNEL.name:
                 msgq.Channel(name, create=False, passive=True).unlink()

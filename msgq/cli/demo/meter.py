@@ -20,12 +20,12 @@ class DemoMeter:
         self._restarts: list[PublisherRestart] = []
         self._recent, self._all = Histogram(), Histogram()
 
-    def take(self, stamp: MessageStamp, size: int, now_ns: int) -> None:
+    def count_message(self, stamp: MessageStamp, size: int, now_ns: int) -> None:
         """Count a message of `size` bytes, with the stamp that its publisher gave it."""
         published_ns, sequence, pid = stamp
         missed = sequence - self._expected
         if pid != self._pid:
-            self._turn(published_ns, pid, missed if COUNTS_ARE_EXACT else None)
+            self._record_restart(published_ns, pid, missed if COUNTS_ARE_EXACT else None)
             missed = missed if COUNTS_ARE_EXACT else 0  # each publisher counts from 0
         self._received += 1
         self._bytes += size
@@ -34,7 +34,7 @@ class DemoMeter:
         self._last_ns = published_ns
         self._recent.add(now_ns - published_ns)
 
-    def _turn(self, published_ns: int, pid: int, missed: int | None) -> None:
+    def _record_restart(self, published_ns: int, pid: int, missed: int | None) -> None:
         if self._pid:
             outage_ms = round((published_ns - self._last_ns) / 1e6, 1)
             self._restarts.append(PublisherRestart(self._pid, pid, missed, outage_ms))
@@ -42,20 +42,20 @@ class DemoMeter:
             self._first_ns = published_ns
         self._pid = pid
 
-    def reading(self, lost: int | None, now_ns: int) -> TopicReading:
+    def make_reading(self, lost: int | None, now_ns: int) -> TopicReading:
         """What was seen so far. What is recent starts anew."""
         recent_s = (now_ns - self._reported_ns) / 1e9
         received, size = self._received - self._reported[0], self._bytes - self._reported[1]
-        recent = _make_flow(received, size, recent_s, self._recent)
+        recent = _compute_rates(received, size, recent_s, self._recent)
         self._all.merge_and_clear(self._recent)
         self._reported_ns, self._reported = now_ns, (self._received, self._bytes)
         span_s = (self._last_ns - self._first_ns) / 1e9
-        overall = _make_flow(self._received, self._bytes, span_s, self._all)
+        overall = _compute_rates(self._received, self._bytes, span_s, self._all)
         return TopicReading(
             self._topic, self._received, self._bytes, lost, self._missed, span_s, recent, overall, tuple(self._restarts)
         )
 
 
-def _make_flow(received: int, size: int, seconds: float, latencies: Histogram) -> FlowRates:
+def _compute_rates(received: int, size: int, seconds: float, latencies: Histogram) -> FlowRates:
     rate, byte_rate = (round(received / seconds, 1), round(size / seconds, 1)) if seconds else (0.0, 0.0)
     return FlowRates(rate, byte_rate, *latencies.percentiles_us(0.5, 0.99))

@@ -33,26 +33,26 @@ class LoadPicture:
     def __init__(self, width: int, height: int) -> None:
         import numpy as np
 
-        self._width, self._at = width, 0
+        self._width, self._next_column = width, 0
         # Twice as wide as the picture, and written twice, a width apart: some window of it is always the whole picture.
         self._luma = np.full((height, 2 * width), _BLACK, np.uint8)
         self._chroma = np.full((height // 2, width, 2), _GREY, np.uint8)
         self._load = np.zeros(0)
 
-    def add(self, percent: Sequence[float]) -> None:
+    def append_columns(self, percent: Sequence[float]) -> None:
         """Append columns for the load of each core, now."""
         import numpy as np
 
         now = np.asarray(percent, float) / 100
         before = self._load if self._load.shape == now.shape else now
         self._load = _SMOOTHING_FACTOR * before + (1 - _SMOOTHING_FACTOR) * now
-        luma, chroma = self._column(self._load)
-        for at in (self._at, self._at + self._width):
+        luma, chroma = self._make_column(self._load)
+        for at in (self._next_column, self._next_column + self._width):
             self._luma[:, at : at + _STEP_COLUMNS] = luma[:, np.newaxis]
             self._chroma[:, at // 2 : (at + _STEP_COLUMNS) // 2] = chroma[:, np.newaxis]
-        self._at = (self._at + _STEP_COLUMNS) % self._width
+        self._next_column = (self._next_column + _STEP_COLUMNS) % self._width
 
-    def _column(self, load: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    def _make_column(self, load: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         """Return one column: in each band a bar as high as the load, blue to red."""
         import numpy as np
 
@@ -66,33 +66,33 @@ class LoadPicture:
         chroma = _GREY + _COLOUR * np.stack([0.5 - heat, heat - 0.5], axis=1)
         return luma.astype(np.uint8), chroma.astype(np.uint8)
 
-    def draw(self, luma: npt.NDArray[np.uint8], chroma: npt.NDArray[np.uint8]) -> None:
+    def copy_planes(self, luma: npt.NDArray[np.uint8], chroma: npt.NDArray[np.uint8]) -> None:
         """Copy the picture into the planes of a frame."""
-        luma[:] = self._luma[:, self._at : self._at + self._width]
-        chroma[:] = self._chroma[:, self._at // 2 : (self._at + self._width) // 2]
+        luma[:] = self._luma[:, self._next_column : self._next_column + self._width]
+        chroma[:] = self._chroma[:, self._next_column // 2 : (self._next_column + self._width) // 2]
 
 
 def publish_picture(run: str, topic: plan.DemoTopic, stop: StopSignal, sample: Callable[[], Sequence[float]]) -> None:
     """Serve the picture at the topic's rate, from when its viewers are there."""
     width, height = plan.PICTURE_SIZE
     picture = LoadPicture(width, height)
-    viewers = [subscriber for subscriber in plan.SUBSCRIBERS.values() if topic.name in subscriber.topics]
-    with VisionIpcServer(plan.server_name(run, topic.name)) as server:
+    viewers = [subscriber for subscriber in plan.DEMO_SUBSCRIBERS.values() if topic.name in subscriber.topics]
+    with VisionIpcServer(plan.make_server_name(run, topic.name)) as server:
         server.create_buffers(plan.STREAM_TYPE, _BUFFER_COUNT, width, height)
         server.start_listener()
         while len(server.stats(plan.STREAM_TYPE).clients) < len(viewers) and not stop.wait(0.02):
             pass
         for _ in rate_loop(topic.rate_hz, stop):
-            picture.add(sample())
+            picture.append_columns(sample())
             with server.frame(plan.STREAM_TYPE) as frame:
-                picture.draw(*frame.planes)
+                picture.copy_planes(*frame.planes)
 
 
 class PictureViewer:
     """A client of one run's picture that counts and times the frames."""
 
     def __init__(self, run: str, topic: plan.DemoTopic) -> None:
-        self._client = VisionIpcClient(plan.server_name(run, topic.name), plan.STREAM_TYPE, False)
+        self._client = VisionIpcClient(plan.make_server_name(run, topic.name), plan.STREAM_TYPE, False)
         self._client.connect(False)  # nobody serves so far; what is announced from now on is counted all the same
 
     @property
@@ -110,7 +110,7 @@ class PictureViewer:
             return False
         with frame:
             now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-            meter.take((frame.timestamp_eof, frame.frame_id, 1), len(frame.view), now_ns)
+            meter.count_message((frame.timestamp_eof, frame.frame_id, 1), len(frame.view), now_ns)
         return True
 
     def __enter__(self) -> Self:
@@ -122,8 +122,8 @@ class PictureViewer:
 
 def remove_leftovers(run: str, topic: plan.DemoTopic) -> None:
     """Remove what is left in /dev/shm, and in /tmp if the server was killed."""
-    unlink_topic(plan.run_endpoint(run, topic.name))
-    name = plan.server_name(run, topic.name)
+    unlink_topic(plan.make_run_endpoint(run, topic.name))
+    name = plan.make_server_name(run, topic.name)
     socket = wire.socket_path(name)
     for path in (socket, shm_paths.create_frames_lock_path(socket, name)):
         Path(path).unlink(missing_ok=True)

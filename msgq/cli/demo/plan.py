@@ -34,15 +34,15 @@ class DemoTopic:
 
     name: str
     rate_hz: float
-    burst: int = 0
+    burst_messages: int = 0
     ring_bytes: int = 0
     kind: str = "topic"
-    shared: str = ""
-    traced: bool = False
-    cause: str = ""
+    shared_channel: str = ""
+    has_origin: bool = False
+    cause_topic: str = ""
 
     @property
-    def frames(self) -> bool:
+    def is_frame_stream(self) -> bool:
         """Whether it is a stream of frames."""
         return self.kind == "frames"
 
@@ -55,20 +55,22 @@ TELEMETRY_TOPICS = (
     DemoTopic("memory", 20),
     DemoTopic("disk", 20),
     DemoTopic("processes", 2),
-    DemoTopic("sensor", 50, traced=True),
+    DemoTopic("sensor", 50, has_origin=True),
 )
 # What a robot does all the time: what was measured is estimated, and then answered, each by a process of its own.
 LOOP_TOPICS = (
-    DemoTopic("estimate", 50, traced=True, cause="sensor"),
-    DemoTopic("command", 50, traced=True, cause="estimate"),
+    DemoTopic("estimate", 50, has_origin=True, cause_topic="sensor"),
+    DemoTopic("command", 50, has_origin=True, cause_topic="estimate"),
 )
 # The ring of `pulse` holds more than ten seconds: its subscribers have no excuse for losing anything.
 # In virtual time a message takes as long as twenty on the ring: there are fewer, and a smaller ring for the slow one.
 BUSY_TOPIC = (
-    DemoTopic("busy", 50, burst=10, ring_bytes=16 << 10) if IS_VIRTUAL else DemoTopic("busy", 1000, 50, 1 << 20)
+    DemoTopic("busy", 50, burst_messages=10, ring_bytes=16 << 10)
+    if IS_VIRTUAL
+    else DemoTopic("busy", 1000, 50, 1 << 20)
 )
 PULSE_TOPIC = (
-    DemoTopic("pulse", 50, burst=2, ring_bytes=4 << 20) if IS_VIRTUAL else DemoTopic("pulse", 500, 10, 4 << 20)
+    DemoTopic("pulse", 50, burst_messages=2, ring_bytes=4 << 20) if IS_VIRTUAL else DemoTopic("pulse", 500, 10, 4 << 20)
 )
 # The load as a moving picture. Frames need processes and a clock; so does the ring they are announced on, whatever the
 # backend of the other topics.
@@ -78,16 +80,16 @@ PICTURE_SIZE = (1920, 1080)  # NV12
 PICTURE_BYTES = 1920 * 1080 * 3 // 2
 # What watches the machine says so on one channel: each of the two is a publisher of it.
 ALERT_TOPICS = (
-    DemoTopic("heat", 100, kind="channel", shared="alerts"),
-    DemoTopic("fill", 20, kind="channel", shared="alerts"),
+    DemoTopic("heat", 100, kind="channel", shared_channel="alerts"),
+    DemoTopic("fill", 20, kind="channel", shared_channel="alerts"),
 )
 # The newest results of the machine, each an element that is written anew. A reader that looks late misses nothing but
 # what is no longer so.
 GAUGES_TOPIC = DemoTopic("gauges", 20, kind="records")
 # Files of Python's library, each to be read and summed up by one of three workers; bursts, so that all have work.
-JOBS_TOPIC = DemoTopic("jobs", 20, burst=6, kind="queue")
+JOBS_TOPIC = DemoTopic("jobs", 20, burst_messages=6, kind="queue")
 OTHER_KIND_TOPICS = (*ALERT_TOPICS, GAUGES_TOPIC, JOBS_TOPIC) if HAS_ALL_KINDS else ()
-TOPICS = {
+DEMO_TOPICS = {
     topic.name: topic
     for topic in (*TELEMETRY_TOPICS, *LOOP_TOPICS, PULSE_TOPIC, BUSY_TOPIC, *FRAME_TOPICS, *OTHER_KIND_TOPICS)
 }
@@ -109,7 +111,7 @@ class DemoSubscriber:
     is_killed: bool = False
 
 
-SUBSCRIBERS = {
+DEMO_SUBSCRIBERS = {
     subscriber.name: subscriber
     for subscriber in (
         DemoSubscriber(
@@ -127,7 +129,7 @@ SUBSCRIBERS = {
         DemoSubscriber("worker-2", "worker", ("jobs",), pause_s=0.01, is_killed=not IS_VIRTUAL),
         DemoSubscriber("worker-3", "worker", ("jobs",)),
     )
-    if (COUNTS_ARE_EXACT or subscriber.kind != "passive") and TOPICS.keys() >= set(subscriber.topics)
+    if (COUNTS_ARE_EXACT or subscriber.kind != "passive") and DEMO_TOPICS.keys() >= set(subscriber.topics)
 }
 
 
@@ -144,7 +146,7 @@ class PublishedCounts:
 class PublisherRestart:
     """Another process took over a topic. `outage_ms`: between its first message and the last one before."""
 
-    pid_before: int
+    previous_pid: int
     pid: int
     lost: int | None
     outage_ms: float
@@ -207,40 +209,43 @@ class SubscriberReport:
         return cls(**fields)
 
 
-def run_endpoint(run: str, name: str) -> str:
+def make_run_endpoint(run: str, name: str) -> str:
     """The endpoint of a topic or report in one run of the demo; `run` is unique among runs."""
-    topic = TOPICS.get(name, DemoTopic(name, 0))
-    if topic.frames:
-        return get_endpoint_name(server_name(run, name), STREAM_TYPE)
+    topic = DEMO_TOPICS.get(name, DemoTopic(name, 0))
+    if topic.is_frame_stream:
+        return get_endpoint_name(make_server_name(run, name), STREAM_TYPE)
     mark = get_kind(topic.kind).name_prefix
-    return mark + endpoint_name(run, topic)
+    return mark + make_endpoint_name(run, topic)
 
 
-def endpoint_name(run: str, topic: DemoTopic) -> str:
+def make_endpoint_name(run: str, topic: DemoTopic) -> str:
     """The name of the channel, vector or queue of a topic, as those who open it say it."""
-    return f"demo-{run}-{topic.shared or topic.name}"
+    return f"demo-{run}-{topic.shared_channel or topic.name}"
 
 
-def server_name(run: str, name: str) -> str:
+def make_server_name(run: str, name: str) -> str:
     """The name of the server whose frames are this topic."""
     return f"demo-{run}-{name}"
 
 
-def report_name(subscriber: str) -> str:
+def make_report_topic(subscriber: str) -> str:
     """The name of the topic on which a subscriber reports."""
     return f"report-{subscriber}"
 
 
-def run_endpoints(run: str) -> list[str]:
+def list_run_endpoints(run: str) -> list[str]:
     """Every topic of a run on the backend; those of frames are always on the ring."""
-    topics = (name for name, topic in TOPICS.items() if topic.kind == "topic")
-    return [*(run_endpoint(run, name) for name in (*topics, *map(report_name, SUBSCRIBERS))), *timing_topics(run)]
+    topics = (name for name, topic in DEMO_TOPICS.items() if topic.kind == "topic")
+    return [
+        *(make_run_endpoint(run, name) for name in (*topics, *map(make_report_topic, DEMO_SUBSCRIBERS))),
+        *list_timing_topics(run),
+    ]
 
 
-def timing_topics(run: str) -> dict[str, str]:
+def list_timing_topics(run: str) -> dict[str, str]:
     """The topics on which the stages of the loop say how long they took, each with a name that tells no run."""
     return {
-        timing_topic(topic.name, run_endpoint(run, topic.cause)): f"{topic.name} handles {topic.cause}"
+        timing_topic(topic.name, make_run_endpoint(run, topic.cause_topic)): f"{topic.name} handles {topic.cause_topic}"
         for topic in LOOP_TOPICS
-        if topic.cause
+        if topic.cause_topic
     }

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
-from msgq.cli.demo.plan import SUBSCRIBERS
+from msgq.cli.demo.plan import DEMO_SUBSCRIBERS
 
 _END_TIMEOUT_S = 20.0  # more than a role gives itself
 
@@ -22,13 +22,13 @@ class ProcessGroup:
     def start(self, names: Iterable[str]) -> None:
         """Start the roles of these names; in a session of their own, where Ctrl-C is not meant for them."""
         for name in names:
-            role = "subscribe" if name in SUBSCRIBERS else "publish"
+            role = "subscribe" if name in DEMO_SUBSCRIBERS else "publish"
             command = [sys.executable, "-m", "msgq.cli.demo.roles", self._run, role, name]
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True
             )
 
-    def pid(self, name: str) -> int | None:
+    def get_pid(self, name: str) -> int | None:
         """The process that plays this role; None when nobody does."""
         process = self._processes.get(name)
         return process.pid if process else None
@@ -39,7 +39,7 @@ class ProcessGroup:
         process.kill()
         process.communicate()
 
-    def kill_at_work(self, name: str, at_work: Callable[[int], bool]) -> bool:
+    def kill_while_working(self, name: str, at_work: Callable[[int], bool]) -> bool:
         """Kill a role if it is at work just now: it is stopped, looked at, and goes on if it is not."""
         process = self._processes[name]
         process.send_signal(signal.SIGSTOP)
@@ -50,7 +50,7 @@ class ProcessGroup:
         self.kill(name)
         return True
 
-    def fallen(self) -> list[str]:
+    def list_ended_roles(self) -> list[str]:
         """The roles that ended without being told to."""
         return [name for name, process in self._processes.items() if process.poll() is not None]
 
@@ -58,8 +58,8 @@ class ProcessGroup:
         """Tell these roles to end, and wait for them; who does not end is killed. Returns who did not end well."""
         processes = {name: self._processes.pop(name) for name in list(names) if name in self._processes}
         for process in processes.values():
-            _tell_to_end(process)
-        return [name for name, process in processes.items() if _end_process(process) != 0]
+            _request_end(process)
+        return [name for name, process in processes.items() if _wait_for_exit(process) != 0]
 
     def kill_all(self) -> None:
         """Kill whoever is still there."""
@@ -67,14 +67,14 @@ class ProcessGroup:
             self.kill(name)
 
 
-def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
+def _request_end(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             process.stdin.write(b"end")
             process.stdin.close()
 
 
-def _end_process(process: subprocess.Popen[bytes]) -> int:
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait(_END_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -19,39 +19,48 @@ PICTURE_RATE_HZ = 2.0
 class RecordedResults:
     """What the recording has of a topic, or of one publisher of a channel.
 
-    `lost`: published and not recorded, by the gaps in the numbers. `tells_of`: messages published that it tells of; of
-    a vector all that were written, also those that were overwritten before the recorder looked; of a queue those sent.
+    `lost`: published and not recorded, by the gaps in the numbers. `published_messages`: messages that were published
+    according to the recording; of a vector all writes, also the overwritten ones; of a queue the jobs sent.
     """
 
     topic: str
     messages: int
     bytes: int
     lost: int
-    tells_of: int
+    published_messages: int
 
 
 def start_recorder(run: str, path: Path) -> Recorder:
     """Start recording a run, from its first message on."""
-    endpoints = list({plan.run_endpoint(run, name): None for name, topic in plan.TOPICS.items() if not topic.frames})
+    endpoints = list(
+        {
+            plan.make_run_endpoint(run, name): None
+            for name, topic in plan.DEMO_TOPICS.items()
+            if not topic.is_frame_stream
+        }
+    )
     pictures = [
-        FrameStream(plan.server_name(run, topic.name), plan.STREAM_TYPE, PICTURE_RATE_HZ) for topic in plan.FRAME_TOPICS
+        FrameStream(plan.make_server_name(run, topic.name), plan.STREAM_TYPE, PICTURE_RATE_HZ)
+        for topic in plan.FRAME_TOPICS
     ]
-    endpoints += plan.timing_topics(run)
+    endpoints += plan.list_timing_topics(run)
     return Recorder(path, endpoints, frames=pictures, level=3)
 
 
 def read_recording(run: str, path: Path) -> tuple[RecordedResults, ...]:
     """Read the recording back."""
-    names = {plan.run_endpoint(run, name): name for name in plan.TOPICS} | plan.timing_topics(run)
+    names = {plan.make_run_endpoint(run, name): name for name in plan.DEMO_TOPICS} | plan.list_timing_topics(run)
     log = LogReader(path)
     results: list[RecordedResults] = []
     for info in log.endpoints.values():
         if info.kind == CHANNEL.name:
-            results += _by_publisher(path, info)
+            results += _count_by_publisher(path, info)
             continue
-        tells_of = {RECORDS.name: _count_writes, QUEUE.name: _count_sent}.get(info.kind, _count_messages)(path, info)
+        published_messages = {RECORDS.name: _count_writes, QUEUE.name: _count_sent}.get(info.kind, _count_messages)(
+            path, info
+        )
         name = names.get(info.endpoint, "load, pictures")
-        results.append(RecordedResults(name, info.messages, info.bytes, info.lost or 0, tells_of))
+        results.append(RecordedResults(name, info.messages, info.bytes, info.lost or 0, published_messages))
     return tuple(results)
 
 
@@ -59,7 +68,7 @@ def _count_messages(_: Path, info: EndpointInfo) -> int:
     return info.messages
 
 
-def _by_publisher(path: Path, info: EndpointInfo) -> Iterator[RecordedResults]:
+def _count_by_publisher(path: Path, info: EndpointInfo) -> Iterator[RecordedResults]:
     sizes: dict[str, list[int]] = {}
     for message in LogReader(path, endpoints=[info.endpoint]):
         sizes.setdefault(message.publisher, []).append(len(message.data))
@@ -79,19 +88,19 @@ def _count_sent(path: Path, info: EndpointInfo) -> int:
     return events[Event.SENT] if events[Event.SENT] == events[Event.ACKNOWLEDGED] else 0
 
 
-def find_violations(
+def find_recording_errors(
     results: tuple[RecordedResults, ...], published: Mapping[str, plan.PublishedCounts]
 ) -> Iterator[str]:
     """Say where the recording is not the run."""
     by_topic = {topic_results.topic: topic_results for topic_results in results}
     for name, topic in published.items():
         if (
-            plan.TOPICS[name].frames or name == plan.BUSY_TOPIC.name
+            plan.DEMO_TOPICS[name].is_frame_stream or name == plan.BUSY_TOPIC.name
         ):  # on a busy machine its ring is too small for anybody
             continue
         recorded_topic = by_topic.get(name)
-        if recorded_topic is None or recorded_topic.tells_of != topic.messages:
-            count = recorded_topic.tells_of if recorded_topic else 0
+        if recorded_topic is None or recorded_topic.published_messages != topic.messages:
+            count = recorded_topic.published_messages if recorded_topic else 0
             yield f"recorded {count} of the {topic.messages} messages of {name}"
         if recorded_topic is not None and recorded_topic.lost:
             yield f"the recording of {name} has gaps: {recorded_topic.lost} messages"

@@ -24,9 +24,10 @@ def replay_recording(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
     """Play a recording into programs twice. Yields whether all held, and what is to be said."""
     topics = [plan.TELEMETRY_TOPICS[0], *plan.OTHER_KIND_TOPICS]
     pictures = {
-        plan.run_endpoint(run, topic.name) + SUFFIX: plan.server_name(run, topic.name) for topic in plan.FRAME_TOPICS
+        plan.make_run_endpoint(run, topic.name) + SUFFIX: plan.make_server_name(run, topic.name)
+        for topic in plan.FRAME_TOPICS
     }
-    log = LogReader(recording, endpoints=[*{plan.run_endpoint(run, topic.name) for topic in topics}, *pictures])
+    log = LogReader(recording, endpoints=[*{plan.make_run_endpoint(run, topic.name) for topic in topics}, *pictures])
     log = log.between(None, (log.start_time or 0) + _REPLAYED_MAX_S * NS_PER_S)
     programs, outputs = [partial(_answer_messages, run)], {*_OUTPUT_ENDPOINTS}
     for endpoint, server in pictures.items():
@@ -39,13 +40,15 @@ def replay_recording(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
     if not comparison:
         yield False, f"replayed twice in virtual time: {comparison}"
         return
-    input_counts = _by_kind((info.kind, info.messages) for info in log.endpoints.values())
-    output_counts = _by_kind((kind_of(name).name, tally.a) for name, tally in comparison.endpoints.items())
+    input_counts = _format_counts_by_kind((info.kind, info.messages) for info in log.endpoints.values())
+    output_counts = _format_counts_by_kind(
+        (kind_of(name).name, tally.a) for name, tally in comparison.endpoints.items()
+    )
     held = comparison.endpoints.keys() == outputs
     yield held, f"replayed twice in virtual time: {input_counts} came to the same {output_counts}"
 
 
-def _by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
+def _format_counts_by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
     """Say how many messages of how many endpoints there are, by kind."""
     messages: Counter[str] = Counter()
     count = 0
@@ -58,7 +61,7 @@ def _by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
 
 def _answer_messages(run: str) -> None:
     """Answer each kind but frames on another endpoint of that kind, and count the jobs on a board."""
-    cpu = msgq.sub_sock(plan.run_endpoint(run, plan.TELEMETRY_TOPICS[0].name))
+    cpu = msgq.sub_sock(plan.make_run_endpoint(run, plan.TELEMETRY_TOPICS[0].name))
     alerts = endpoint_roles.open_alert_channel(run, plan.ALERT_TOPICS[0]).subscriber()
     gauges, jobs = endpoint_roles.open_gauge_vector(run), endpoint_roles.open_job_queue(run)
     sizes, alarms = msgq.pub_sock("bytes"), msgq.Channel("alarms").publisher()

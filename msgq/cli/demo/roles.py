@@ -44,11 +44,11 @@ def main(run: str, role: str, name: str) -> int:
     parent_watch.start()
     try:
         if role == "subscribe":
-            run_subscriber(run, plan.SUBSCRIBERS[name], parent_watch.stop, os.getpid())
-        elif plan.TOPICS[name].frames:
-            picture.publish_picture(run, plan.TOPICS[name], parent_watch.stop, partial(sample_machine, "cpu"))
+            run_subscriber(run, plan.DEMO_SUBSCRIBERS[name], parent_watch.stop, os.getpid())
+        elif plan.DEMO_TOPICS[name].is_frame_stream:
+            picture.publish_picture(run, plan.DEMO_TOPICS[name], parent_watch.stop, partial(sample_machine, "cpu"))
         else:
-            publish_topic(run, plan.TOPICS[name], parent_watch.stop, os.getpid(), partial(sample_machine, name))
+            publish_topic(run, plan.DEMO_TOPICS[name], parent_watch.stop, os.getpid(), partial(sample_machine, name))
     except MsgqError as error:
         _log.error(
             "msgq demo: %s: %s", name, escape_terminal(str(error))
@@ -62,11 +62,11 @@ def main(run: str, role: str, name: str) -> int:
 
 def remove_leftovers(run: str) -> None:
     """Remove all that a run left."""
-    for topic in plan.TOPICS.values():
-        if topic.frames:
+    for topic in plan.DEMO_TOPICS.values():
+        if topic.is_frame_stream:
             picture.remove_leftovers(run, topic)
     endpoint_roles.remove_leftovers(run)
-    for endpoint in plan.run_endpoints(run):
+    for endpoint in plan.list_run_endpoints(run):
         if plan.BACKEND == "zmq":
             with contextlib.suppress(MsgqError):  # somebody else is sweeping it, or will when it ends
                 msgq.pub_sock(endpoint).close()  # removes its own files, which are those that the dead one left
@@ -86,16 +86,16 @@ def publish_topic(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, s
 
     `pid` is who subscribers take it for.
     """
-    if topic.traced:
+    if topic.has_origin:
         _publish_steps(run, topic, stop, pid, sample)
         return
     if topic in plan.OTHER_KIND_TOPICS:
-        endpoint_roles.publish_role(run, topic, stop, pid, sample, partial(_await_others, run, stop))
+        endpoint_roles.publish_to_endpoint(run, topic, stop, pid, sample, partial(_wait_for_publishers, run, stop))
         return
-    with msgq.pub_sock(plan.run_endpoint(run, topic.name), topic.ring_bytes) as socket:
-        _await_subscribers(socket, topic, stop)
-        _await_others(run, stop)
-        if topic.burst:
+    with msgq.pub_sock(plan.make_run_endpoint(run, topic.name), topic.ring_bytes) as socket:
+        _wait_for_subscribers(socket, topic, stop)
+        _wait_for_publishers(run, stop)
+        if topic.burst_messages:
             _publish_batches(socket, topic, stop, pid)
         else:
             _publish_telemetry(socket, topic, stop, pid, sample)
@@ -103,42 +103,44 @@ def publish_topic(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, s
 
 def _publish_steps(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]) -> None:
     """Publish records of the control loop."""
-    endpoint = plan.run_endpoint(run, topic.name)
+    endpoint = plan.make_run_endpoint(run, topic.name)
     with contextlib.ExitStack() as stack:
         causes = None
-        if topic.cause:  # from before we say that we are there
-            causes = stack.enter_context(msgq.RecordQueue(plan.run_endpoint(run, topic.cause), control_loop.STEP_DTYPE))
+        if topic.cause_topic:  # from before we say that we are there
+            causes = stack.enter_context(
+                msgq.RecordQueue(plan.make_run_endpoint(run, topic.cause_topic), control_loop.STEP_DTYPE)
+            )
         with msgq.PubSocket() as socket:  # only it knows who listens
             socket.connect(msgq.context, endpoint, schema=control_loop.STEP_SCHEMA)
-            _await_subscribers(socket, topic, stop)
+            _wait_for_subscribers(socket, topic, stop)
         steps = stack.enter_context(msgq.RecordQueue(endpoint, control_loop.STEP_DTYPE))
         steps.produce([])  # makes its publisher
-        _await_others(run, stop)
+        _wait_for_publishers(run, stop)
         if causes is not None:
-            control_loop.answer(steps, topic, stop, pid, causes)
+            control_loop.answer_causes(steps, topic, stop, pid, causes)
         else:
             if plan.BACKEND == "msgq":  # others go by their forerunners
                 stop.wait(_RECORDER_NOTICE_S)
-            control_loop.measure(steps, topic, stop, pid, sample)
+            control_loop.publish_measurements(steps, topic, stop, pid, sample)
 
 
-def _await_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal) -> None:
+def _wait_for_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal) -> None:
     """Wait until everybody listens: over ZMQ, who is connected already may still not have arrived."""
     expected = [
         subscriber
-        for subscriber in plan.SUBSCRIBERS.values()
+        for subscriber in plan.DEMO_SUBSCRIBERS.values()
         if topic.name in subscriber.topics and subscriber.kind != "passive"
     ]
-    answering = [subscriber for subscriber in plan.LOOP_TOPICS if subscriber.cause == topic.name]
+    answering = [subscriber for subscriber in plan.LOOP_TOPICS if subscriber.cause_topic == topic.name]
     while not stop.is_set():
         with contextlib.suppress(WaitTimeoutError):
             socket.wait_for_readers(_RECEIVE_TIMEOUT_MS / 1000, n=len(expected) + len(answering))
             return
 
 
-def _await_others(run: str, stop: StopSignal) -> None:
+def _wait_for_publishers(run: str, stop: StopSignal) -> None:
     """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
-    for topic in plan.TOPICS.values() if plan.BACKEND == "msgq" else ():
+    for topic in plan.DEMO_TOPICS.values() if plan.BACKEND == "msgq" else ():
         while not _has_publisher(run, topic):
             if stop.wait(_POLL_PERIOD_S):
                 return
@@ -147,14 +149,14 @@ def _await_others(run: str, stop: StopSignal) -> None:
 def _has_publisher(run: str, topic: plan.DemoTopic) -> bool:
     if topic in plan.OTHER_KIND_TOPICS:
         return endpoint_roles.has_publisher(run, topic)
-    return stats.topic(plan.run_endpoint(run, topic.name)).publisher is not None
+    return stats.topic(plan.make_run_endpoint(run, topic.name)).publisher is not None
 
 
 def _publish_batches(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal, pid: int) -> None:
     sequence = socket.stats().messages
     pack, send, now = _STAMP_STRUCT.pack, socket.send, time.monotonic_ns
     for _ in rate_loop(topic.rate_hz, stop):
-        for _ in range(topic.burst):
+        for _ in range(topic.burst_messages):
             send(pack(now(), sequence, pid))
             sequence += 1
 
@@ -190,17 +192,19 @@ class DemoReporter:
         self._socket, self._name, self._pid, self._subscribed = socket, subscriber.name, pid, subscribed
         self.meters = {topic: DemoMeter(topic) for topic in subscriber.topics}
         self._due_ns = 0
-        self.report()
+        self.send_report()
 
-    def report_if_due(self, now_ns: int) -> None:
+    def send_report_if_due(self, now_ns: int) -> None:
         """Report a few times a second; `now_ns` saves asking for the time again."""
         if now_ns >= self._due_ns:
-            self.report()
+            self.send_report()
 
-    def report(self, final: bool = False) -> None:
+    def send_report(self, final: bool = False) -> None:
         """Tell the parent how things stand."""
         now_ns = time.monotonic_ns()
-        readings = tuple(meter.reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items())
+        readings = tuple(
+            meter.make_reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items()
+        )
         self._socket.send(plan.SubscriberReport(self._name, self._pid, final, readings).to_json())
         self._due_ns = now_ns + _REPORT_PERIOD_NS
 
@@ -208,7 +212,7 @@ class DemoReporter:
 def run_subscriber(run: str, subscriber: plan.DemoSubscriber, stop: StopSignal, pid: int) -> None:
     """Receive as `who` does until `stop`, then take what is still there; report all along."""
     with contextlib.ExitStack() as stack:
-        report_endpoint = plan.run_endpoint(run, plan.report_name(subscriber.name))
+        report_endpoint = plan.make_run_endpoint(run, plan.make_report_topic(subscriber.name))
         reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))
         if subscriber.kind == "frames":
             _view_pictures(run, subscriber, reports, stop, pid)
@@ -218,32 +222,34 @@ def run_subscriber(run: str, subscriber: plan.DemoSubscriber, stop: StopSignal, 
             return
         subscribed = {
             topic: stack.enter_context(
-                _open_subscriber(run, plan.TOPICS[topic], subscriber.kind == "conflating", subscriber.kind == "passive")
+                _open_subscriber(
+                    run, plan.DEMO_TOPICS[topic], subscriber.kind == "conflating", subscriber.kind == "passive"
+                )
             )
             for topic in subscriber.topics
         }
         reporter = DemoReporter(reports, subscriber, pid, subscribed)
         if len(subscribed) > 1:
-            _poll_many(subscribed, reporter, stop)
+            _receive_from_many(subscribed, reporter, stop)
         else:
-            _receive_one(subscribed, reporter, subscriber.pause_s, stop)
+            _receive_from_one(subscribed, reporter, subscriber.pause_s, stop)
         for topic, socket in subscribed.items():
-            _drain_socket(socket, reporter.meters[topic], plan.TOPICS[topic])
-        reporter.report(final=True)
+            _drain_socket(socket, reporter.meters[topic], plan.DEMO_TOPICS[topic])
+        reporter.send_report(final=True)
 
 
 def _view_pictures(
     run: str, subscriber: plan.DemoSubscriber, reports: msgq.PubSocket, stop: StopSignal, pid: int
 ) -> None:
     (topic,) = subscriber.topics
-    with picture.PictureViewer(run, plan.TOPICS[topic]) as viewer:
+    with picture.PictureViewer(run, plan.DEMO_TOPICS[topic]) as viewer:
         reporter = DemoReporter(reports, subscriber, pid, {topic: viewer})
         while not stop.is_set():
             viewer.receive(reporter.meters[topic], _RECEIVE_TIMEOUT_MS)
-            reporter.report_if_due(time.monotonic_ns())
+            reporter.send_report_if_due(time.monotonic_ns())
         while viewer.receive(reporter.meters[topic], 0):
             pass
-        reporter.report(final=True)
+        reporter.send_report(final=True)
 
 
 def _read_other_kind(
@@ -252,18 +258,18 @@ def _read_other_kind(
     with contextlib.closing(endpoint_roles.READER_CLASSES[subscriber.kind](run, subscriber)) as reader:
         reporter = DemoReporter(reports, subscriber, pid, dict.fromkeys(subscriber.topics, reader))
         while not stop.is_set():
-            reader.take(reporter.meters, _RECEIVE_TIMEOUT_MS / 1000)
-            reporter.report_if_due(time.monotonic_ns())
-        while reader.take(reporter.meters, 0):
+            reader.receive_next(reporter.meters, _RECEIVE_TIMEOUT_MS / 1000)
+            reporter.send_report_if_due(time.monotonic_ns())
+        while reader.receive_next(reporter.meters, 0):
             pass
-        reporter.report(final=True)
+        reporter.send_report(final=True)
 
 
 def _open_subscriber(run: str, topic: plan.DemoTopic, conflate: bool = False, passive: bool = False) -> msgq.SubSocket:
     socket = msgq.SubSocket()
     socket.connect(
         msgq.context,
-        plan.run_endpoint(run, topic.name),
+        plan.make_run_endpoint(run, topic.name),
         conflate=conflate,
         segment_size=topic.ring_bytes,
         passive=passive,
@@ -272,7 +278,7 @@ def _open_subscriber(run: str, topic: plan.DemoTopic, conflate: bool = False, pa
     return socket
 
 
-def _receive_one(
+def _receive_from_one(
     subscribed: dict[str, msgq.SubSocket], reporter: DemoReporter, pause_s: float, stop: StopSignal
 ) -> None:
     ((topic, socket),) = subscribed.items()
@@ -281,13 +287,13 @@ def _receive_one(
         message = socket.receive()
         now_ns = now()
         if message is not None:
-            meter.take(_STAMP_STRUCT.unpack(message), len(message), now_ns)
-        reporter.report_if_due(now_ns)
+            meter.count_message(_STAMP_STRUCT.unpack(message), len(message), now_ns)
+        reporter.send_report_if_due(now_ns)
         if pause_s:
             stop.wait(pause_s)
 
 
-def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: DemoReporter, stop: StopSignal) -> None:
+def _receive_from_many(subscribed: dict[str, msgq.SubSocket], reporter: DemoReporter, stop: StopSignal) -> None:
     poller = msgq.Poller()
     names = {}
     for name, socket in subscribed.items():
@@ -296,18 +302,24 @@ def _poll_many(subscribed: dict[str, msgq.SubSocket], reporter: DemoReporter, st
     while not stop.is_set():
         for socket in poller.poll(_RECEIVE_TIMEOUT_MS):
             name = names[socket.endpoint]
-            _drain_socket(socket, reporter.meters[name], plan.TOPICS[name])
-        reporter.report_if_due(time.monotonic_ns())
+            _drain_socket(socket, reporter.meters[name], plan.DEMO_TOPICS[name])
+        reporter.send_report_if_due(time.monotonic_ns())
 
 
 def _drain_socket(socket: msgq.SubSocket, meter: DemoMeter, topic: plan.DemoTopic) -> None:
-    stamp_of = _STEP_STAMP_STRUCT.unpack if topic.traced else _STAMP_STRUCT.unpack if topic.burst else _json_stamp
+    stamp_of = (
+        _STEP_STAMP_STRUCT.unpack
+        if topic.has_origin
+        else _STAMP_STRUCT.unpack
+        if topic.burst_messages
+        else _parse_json_stamp
+    )
     while (message := socket.receive(non_blocking=True)) is not None:
         now_ns = time.monotonic_ns()
-        meter.take(stamp_of(message), len(message), now_ns)
+        meter.count_message(stamp_of(message), len(message), now_ns)
 
 
-def _json_stamp(message: bytes) -> MessageStamp:
+def _parse_json_stamp(message: bytes) -> MessageStamp:
     fields = json.loads(message)
     return fields["published_ns"], fields["sequence"], fields["pid"]
 

@@ -28,13 +28,13 @@ class ReportCollector:
     def __init__(self, run: str, stack: ExitStack) -> None:
         self.latest: dict[str, plan.SubscriberReport] = {}
         self._poller = msgq.Poller()
-        for name in plan.SUBSCRIBERS:
+        for name in plan.DEMO_SUBSCRIBERS:
             socket = stack.enter_context(msgq.SubSocket())
-            endpoint = plan.run_endpoint(run, plan.report_name(name))
+            endpoint = plan.make_run_endpoint(run, plan.make_report_topic(name))
             socket.connect(msgq.context, endpoint, segment_size=plan.REPORT_RING_BYTES)
             self._poller.registerSocket(socket)
 
-    def read(self, timeout_ms: int) -> None:
+    def read_reports(self, timeout_ms: int) -> None:
         """Take what has come in, waiting at most so long for the first."""
         for socket in self._poller.poll(timeout_ms):
             for text in socket.receive_many():
@@ -44,11 +44,11 @@ class ReportCollector:
     def read_final_reports(self) -> None:
         """Take what those that were heard said last; it may still be under way from processes that have ended."""
         deadline = time.monotonic() + _FINAL_REPORTS_TIMEOUT_S
-        self.read(0)
+        self.read_reports(0)
         while not all(report.final for report in self.latest.values()) and time.monotonic() < deadline:
-            self.read(_POLL_PERIOD_MS)
+            self.read_reports(_POLL_PERIOD_MS)
 
-    def readings(self) -> list[plan.TopicReading]:
+    def list_readings(self) -> list[plan.TopicReading]:
         """The latest results of every subscriber and topic."""
         return [reading for report in self.latest.values() for reading in report.readings]
 
@@ -56,10 +56,10 @@ class ReportCollector:
 class RunView(Protocol):
     """What shows a run while it goes on."""
 
-    def due(self) -> bool:
+    def is_refresh_due(self) -> bool:
         """Whether it is time to show something new."""
 
-    def show(
+    def show_progress(
         self,
         title: str,
         published: Mapping[str, plan.PublishedCounts],
@@ -96,7 +96,7 @@ class DemoRun:
             self._reports = ReportCollector(self._run, stack)
             complete = self._run_steps()
             elapsed_s = self._measure_elapsed_s()
-            published = self._stop_all()
+            published = self._stop_processes()
             interrupted = self._stop.is_set() and not complete
             read_recording = self._read_recording(published)
             work = endpoint_roles.read_work_results(self._run, self._killed_workers) if plan.HAS_ALL_KINDS else None
@@ -109,123 +109,129 @@ class DemoRun:
         if self._recorder is None or self._recording is None:
             return ()
         results = recording.read_recording(self._run, self._recording)
-        self._failures += recording.find_violations(results, published)
+        self._failures += recording.find_recording_errors(results, published)
         return results
 
     def _run_steps(self) -> bool:
         """Everything up to the curtain. False: it was ended early, or something failed."""
         # Passive subscribers create nothing, so they come second; the topics come when everybody listens.
-        subscribers = plan.SUBSCRIBERS.values()
-        if not self._attach([subscriber.name for subscriber in subscribers if subscriber.kind != "passive"]):
+        subscribers = plan.DEMO_SUBSCRIBERS.values()
+        if not self._start_subscribers([subscriber.name for subscriber in subscribers if subscriber.kind != "passive"]):
             return False
-        if not self._attach([subscriber.name for subscriber in subscribers if subscriber.kind == "passive"]):
+        if not self._start_subscribers([subscriber.name for subscriber in subscribers if subscriber.kind == "passive"]):
             return False
         if self._recording is not None:  # the topics are there, and still silent
             self._recorder = recording.start_recorder(self._run, self._recording)
-        self._processes.start(plan.TOPICS)
-        if not self._until(self._all_flowing, "some topic did not flow"):
+        self._processes.start(plan.DEMO_TOPICS)
+        if not self._wait_until(self._have_all_received, "some topic did not flow"):
             return False
         self._begin = time.monotonic()
         return (
-            self._wait(self._duration_s / 2)
-            and self._restart()
+            self._wait_until_elapsed(self._duration_s / 2)
+            and self._restart_publisher()
             and self._kill_workers()
-            and self._wait(self._duration_s)
+            and self._wait_until_elapsed(self._duration_s)
         )
 
-    def _attach(self, names: Collection[str]) -> bool:
+    def _start_subscribers(self, names: Collection[str]) -> bool:
         self._processes.start(names)
-        return self._until(lambda: self._reports.latest.keys() >= set(names), "some subscriber did not attach")
+        return self._wait_until(lambda: self._reports.latest.keys() >= set(names), "some subscriber did not attach")
 
-    def _all_flowing(self) -> bool:
-        return all(reading.received for reading in self._reports.readings() if reading.topic != plan.JOBS_TOPIC.name)
+    def _have_all_received(self) -> bool:
+        return all(
+            reading.received for reading in self._reports.list_readings() if reading.topic != plan.JOBS_TOPIC.name
+        )
 
-    def _restart(self) -> bool:
+    def _restart_publisher(self) -> bool:
         """Kill the publisher of one topic in full flow, and start it again."""
-        killed = self._processes.pid(plan.PULSE_TOPIC.name)
+        killed = self._processes.get_pid(plan.PULSE_TOPIC.name)
         self._processes.kill(plan.PULSE_TOPIC.name)
         self._processes.start([plan.PULSE_TOPIC.name])
-        self._say(f"publisher of {plan.PULSE_TOPIC.name} killed (SIGKILL, {killed}) and started again")
-        if not self._until(self._all_restarted, f"{plan.PULSE_TOPIC.name} did not come back"):
+        self._add_event(f"publisher of {plan.PULSE_TOPIC.name} killed (SIGKILL, {killed}) and started again")
+        if not self._wait_until(self._have_all_seen_restart, f"{plan.PULSE_TOPIC.name} did not come back"):
             return False
-        losses = [restart.lost for reading in self._reports.readings() for restart in reading.restarts]
+        losses = [restart.lost for reading in self._reports.list_readings() for restart in reading.restarts]
         lost = sum(filter(None, losses)) if plan.COUNTS_ARE_EXACT else "an unknown number of"
-        self._say(f"{plan.PULSE_TOPIC.name} is back; its {len(losses)} subscribers lost {lost} messages")
+        self._add_event(f"{plan.PULSE_TOPIC.name} is back; its {len(losses)} subscribers lost {lost} messages")
         return True
 
     def _kill_workers(self) -> bool:
         """Kill the workers that are doomed, each with a job in its hands, which another one is to finish."""
-        at_work = partial(endpoint_roles.has_job, self._run)
-        for name in [subscriber.name for subscriber in plan.SUBSCRIBERS.values() if subscriber.is_killed]:
-            pid = self._processes.pid(name)
-            if not self._until(partial(self._processes.kill_at_work, name, at_work), f"{name} had no job"):
+        at_work = partial(endpoint_roles.holds_job, self._run)
+        for name in [subscriber.name for subscriber in plan.DEMO_SUBSCRIBERS.values() if subscriber.is_killed]:
+            pid = self._processes.get_pid(name)
+            if not self._wait_until(partial(self._processes.kill_while_working, name, at_work), f"{name} had no job"):
                 return False
             self._killed_workers.append(KilledWorker(name, pid or 0))
-            self._say(f"{name} killed (SIGKILL, {pid}) with a job in its hands, which another worker is given")
+            self._add_event(f"{name} killed (SIGKILL, {pid}) with a job in its hands, which another worker is given")
         return True
 
-    def _all_restarted(self) -> bool:
-        return all(reading.restarts for reading in self._reports.readings() if reading.topic == plan.PULSE_TOPIC.name)
+    def _have_all_seen_restart(self) -> bool:
+        return all(
+            reading.restarts for reading in self._reports.list_readings() if reading.topic == plan.PULSE_TOPIC.name
+        )
 
-    def _say(self, event: str) -> None:
+    def _add_event(self, event: str) -> None:
         self._events.append(f"{self._measure_elapsed_s():.1f} s: {event}")
 
     def _measure_elapsed_s(self) -> float:
         return time.monotonic() - self._begin if self._begin else 0.0
 
-    def _wait(self, until_s: float) -> bool:
+    def _wait_until_elapsed(self, until_s: float) -> bool:
         due = self._begin + until_s
-        return self._until(lambda: time.monotonic() >= due, "", until_s + _FLOW_TIMEOUT_S)
+        return self._wait_until(lambda: time.monotonic() >= due, "", until_s + _FLOW_TIMEOUT_S)
 
-    def _until(self, done: Callable[[], bool], complaint: str, patience_s: float = _FLOW_TIMEOUT_S) -> bool:
+    def _wait_until(self, done: Callable[[], bool], complaint: str, patience_s: float = _FLOW_TIMEOUT_S) -> bool:
         """Read reports and show them until `done`. False: told to stop, somebody fell, or patience is at its end."""
         deadline = time.monotonic() + patience_s
         while not done():
             if self._stop.is_set():
                 return False
-            if fallen := self._processes.fallen():
+            if fallen := self._processes.list_ended_roles():
                 self._failures += [f"{name} ended by itself" for name in fallen]
                 return False
             if time.monotonic() > deadline:
                 self._failures.append(f"{complaint} within {patience_s:g} s")
                 return False
-            self._reports.read(_POLL_PERIOD_MS)
-            self._show()
+            self._reports.read_reports(_POLL_PERIOD_MS)
+            self._show_progress()
         return True
 
-    def _show(self) -> None:
-        if self._view is not None and self._view.due():
+    def _show_progress(self) -> None:
+        if self._view is not None and self._view.is_refresh_due():
             title = f"msgq demo, {self._measure_elapsed_s():.1f} of {self._duration_s:g} s"
-            self._view.show(title, self._read_published(self._pids()), self._reports.latest.values(), self._events)
+            self._view.show_progress(
+                title, self._read_published_counts(self._list_pids()), self._reports.latest.values(), self._events
+            )
 
-    def _stop_all(self) -> dict[str, plan.PublishedCounts]:
+    def _stop_processes(self) -> dict[str, plan.PublishedCounts]:
         """Stop the publishers, take their results, then let the subscribers take what is left, and report."""
-        pids = self._pids()
-        crashed = self._processes.stop(plan.TOPICS)
-        published = self._read_published(pids)
+        pids = self._list_pids()
+        crashed = self._processes.stop(plan.DEMO_TOPICS)
+        published = self._read_published_counts(pids)
         # Workers say what becomes of their jobs, which is recorded; so they end first.
         crashed += self._processes.stop(
-            [subscriber.name for subscriber in plan.SUBSCRIBERS.values() if subscriber.kind == "worker"]
+            [subscriber.name for subscriber in plan.DEMO_SUBSCRIBERS.values() if subscriber.kind == "worker"]
         )
         if self._recorder is not None:
             self._recorder.stop()
-        crashed += self._processes.stop(plan.SUBSCRIBERS)
+        crashed += self._processes.stop(plan.DEMO_SUBSCRIBERS)
         self._failures += [f"{name} did not end well" for name in crashed]
         self._reports.read_final_reports()
         return published
 
-    def _pids(self) -> dict[str, int | None]:
-        return {name: self._processes.pid(name) for name in plan.TOPICS}
+    def _list_pids(self) -> dict[str, int | None]:
+        return {name: self._processes.get_pid(name) for name in plan.DEMO_TOPICS}
 
-    def _read_published(self, pids: dict[str, int | None]) -> dict[str, plan.PublishedCounts]:
+    def _read_published_counts(self, pids: dict[str, int | None]) -> dict[str, plan.PublishedCounts]:
         if not plan.COUNTS_ARE_EXACT:
             return {name: plan.PublishedCounts(pid, None, None) for name, pid in pids.items()}
         by_endpoint = {topic.endpoint: topic for topic in topics()}
         published = {}
-        for name, topic in plan.TOPICS.items():
-            endpoint = plan.run_endpoint(self._run, name)
+        for name, topic in plan.DEMO_TOPICS.items():
+            endpoint = plan.make_run_endpoint(self._run, name)
             if topic in plan.OTHER_KIND_TOPICS:
-                published[name] = endpoint_roles.read_published(self._run, topic, pids[name])
+                published[name] = endpoint_roles.read_published_counts(self._run, topic, pids[name])
             elif (stats := by_endpoint.get(endpoint)) is not None:
                 published[name] = plan.PublishedCounts(pids[name], stats.messages, _count_payload_bytes(topic, stats))
         return published
@@ -233,6 +239,6 @@ class DemoRun:
 
 def _count_payload_bytes(topic: plan.DemoTopic, counts: TopicStats) -> int | None:
     """Of the messages; of frames, which are not in the messages, the pictures'."""
-    if topic.frames and counts.messages is not None:
+    if topic.is_frame_stream and counts.messages is not None:
         return counts.messages * plan.PICTURE_BYTES
     return counts.bytes

@@ -7,10 +7,10 @@ from msgq.cli.demo.endpoint_roles import WorkResults
 from msgq.cli.demo.plan import (
     BACKEND,
     COUNTS_ARE_EXACT,
+    DEMO_SUBSCRIBERS,
     HAS_ALL_KINDS,
     IS_VIRTUAL,
     PULSE_TOPIC,
-    SUBSCRIBERS,
     FlowRates,
     PublishedCounts,
     SubscriberReport,
@@ -114,9 +114,9 @@ def summarize_run(
         not failures,
         interrupted,
         round(duration_s, 3),
-        tuple(_topic_results(name, topic, readings) for name, topic in published.items()),
-        tuple(_subscriber_results(report, reading) for report, reading in readings),
-        tuple(_restart_results(readings)),
+        tuple(_make_topic_results(name, topic, readings) for name, topic in published.items()),
+        tuple(_make_subscriber_results(report, reading) for report, reading in readings),
+        tuple(_make_restart_results(readings)),
         failures,
         notes=_BACKEND_NOTES,
         recording=recording,
@@ -128,8 +128,8 @@ _ReportReadings = Sequence[tuple[SubscriberReport, TopicReading]]
 
 
 def _check_reports(reports: Mapping[str, SubscriberReport], interrupted: bool) -> Iterator[str]:
-    for name in SUBSCRIBERS:
-        if SUBSCRIBERS[name].is_killed:
+    for name in DEMO_SUBSCRIBERS:
+        if DEMO_SUBSCRIBERS[name].is_killed:
             continue
         # An interrupted run may have ended before everybody was started; who was heard must have had a last word.
         if not reports[name].final if name in reports else not interrupted:
@@ -146,7 +146,7 @@ def _check_readings(
             yield f"{where} received nothing"
         if reading.topic == PULSE_TOPIC.name and not interrupted and len(reading.restarts) != 1:
             yield f"{where} saw {len(reading.restarts)} restarts of its publisher instead of one"
-        if not COUNTS_ARE_EXACT or SUBSCRIBERS[report.subscriber].kind == "worker":  # each job is one worker's
+        if not COUNTS_ARE_EXACT or DEMO_SUBSCRIBERS[report.subscriber].kind == "worker":  # each job is one worker's
             continue
         if reading.lost is None:
             yield f"{where} does not know what it lost"
@@ -156,7 +156,7 @@ def _check_readings(
             yield f"{where} lost {reading.lost}, but {reading.missed} are missing by their sequence numbers"
         if report.final and messages != reading.received + reading.lost:
             yield f"{where}: received {reading.received} + lost {reading.lost} is not the {messages} published"
-        if SUBSCRIBERS[report.subscriber].lossless and reading.lost:
+        if DEMO_SUBSCRIBERS[report.subscriber].lossless and reading.lost:
             yield f"{where} lost {reading.lost}"
 
 
@@ -168,16 +168,16 @@ def _check_work(work: WorkResults) -> Iterator[str]:
         yield f"{work.returned} jobs came back from {len(work.killed)} workers that were killed with one"
 
 
-def _topic_results(name: str, topic: PublishedCounts, readings: _ReportReadings) -> TopicResults:
+def _make_topic_results(name: str, topic: PublishedCounts, readings: _ReportReadings) -> TopicResults:
     messages, size = topic.messages, topic.bytes
     span_s = max((reading.span_s for _, reading in readings if reading.topic == name), default=0.0)
     return TopicResults(name, topic.pid, messages, size, _divide_rate(messages, span_s), _divide_rate(size, span_s))
 
 
-def _subscriber_results(report: SubscriberReport, reading: TopicReading) -> SubscriberResults:
+def _make_subscriber_results(report: SubscriberReport, reading: TopicReading) -> SubscriberResults:
     return SubscriberResults(
         report.subscriber,
-        SUBSCRIBERS[report.subscriber].kind,
+        DEMO_SUBSCRIBERS[report.subscriber].kind,
         report.pid,
         reading.topic,
         reading.received,
@@ -187,11 +187,11 @@ def _subscriber_results(report: SubscriberReport, reading: TopicReading) -> Subs
     )
 
 
-def _restart_results(readings: _ReportReadings) -> Iterator[RestartResults]:
+def _make_restart_results(readings: _ReportReadings) -> Iterator[RestartResults]:
     for report, reading in readings:
         for restart in reading.restarts:
             yield RestartResults(
-                reading.topic, report.subscriber, restart.pid_before, restart.pid, restart.lost, restart.outage_ms
+                reading.topic, report.subscriber, restart.previous_pid, restart.pid, restart.lost, restart.outage_ms
             )
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from msgq.cli.common.render import style_text
 from msgq.cli.demo.endpoint_roles import WorkResults
-from msgq.cli.demo.plan import IS_VIRTUAL, SUBSCRIBERS, FlowRates, PublishedCounts, SubscriberReport
+from msgq.cli.demo.plan import DEMO_SUBSCRIBERS, IS_VIRTUAL, FlowRates, PublishedCounts, SubscriberReport
 from msgq.cli.demo.summary import RunSummary
 from msgq.common.formatting import format_bytes, format_count
 
@@ -34,11 +34,11 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def due(self) -> bool:
+    def is_refresh_due(self) -> bool:
         """Whether it is time to show something new."""
         return time.monotonic() - self._shown_s >= _REFRESH_PERIOD_S
 
-    def show(
+    def show_progress(
         self,
         title: str,
         published: Mapping[str, PublishedCounts],
@@ -50,10 +50,14 @@ class LiveView:
         table = _make_table(title)
         for name, topic in published.items():
             before = self._before.get(name, topic)
-            _add_publisher(table, name, topic.pid, topic.messages, _rates_between(before, topic, now_s - self._shown_s))
+            _add_publisher_row(
+                table, name, topic.pid, topic.messages, _compute_rates(before, topic, now_s - self._shown_s)
+            )
             matching = ((report, r) for report in reports for r in report.readings if r.topic == name)
             for source, reading in matching:
-                _add_subscriber(table, source.subscriber, source.pid, reading.received, reading.recent, reading.lost)
+                _add_subscriber_row(
+                    table, source.subscriber, source.pid, reading.received, reading.recent, reading.lost
+                )
         self._live.update(Group(table, *events), refresh=True)
         self._before, self._shown_s = published, now_s
 
@@ -63,10 +67,10 @@ def print_summary(screen: Console, summary: RunSummary) -> None:
     length = f"{summary.duration_s:.1f} s" + (" of virtual time" if IS_VIRTUAL else "")
     table = _make_table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
     for topic in summary.topics:
-        _add_publisher(table, topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate))
+        _add_publisher_row(table, topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate))
         for subscriber in summary.subscribers:
             if subscriber.topic == topic.topic:
-                _add_subscriber(
+                _add_subscriber_row(
                     table,
                     subscriber.subscriber,
                     subscriber.pid,
@@ -83,9 +87,9 @@ def print_summary(screen: Console, summary: RunSummary) -> None:
             f"{restart.outage_ms:.0f} ms; {restart.subscriber} {lost}",
         )
     if summary.work is not None:
-        screen.print(_in_words(summary.work))
+        screen.print(_describe_work(summary.work))
     if summary.recording:
-        screen.print(_recording_table(summary))
+        screen.print(_make_recording_table(summary))
     if summary.digest:
         text = f"seed {summary.seed}: all that was sent has the digest {summary.digest}, in a second run as well"
         screen.print(text)
@@ -96,13 +100,13 @@ def print_summary(screen: Console, summary: RunSummary) -> None:
     screen.print(style_text("everything held", "green") if summary.ok else style_text("not everything held", "red"))
 
 
-def _in_words(work: WorkResults) -> str:
+def _describe_work(work: WorkResults) -> str:
     killed = ", ".join(f"{worker.name} ({worker.pid})" for worker in work.killed) or "nobody"
     done = f"{work.acknowledged:,} of {work.sent:,} were worked off"
     return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned:,} came back to others"
 
 
-def _recording_table(summary: RunSummary) -> Table:
+def _make_recording_table(summary: RunSummary) -> Table:
     table = Table("topic", title="recorded meanwhile, and read back", title_justify="left")
     for column in ("messages", "bytes", "lost"):
         table.add_column(column, justify="right")
@@ -120,7 +124,9 @@ def _make_table(title: str) -> Table:
     return table
 
 
-def _add_publisher(table: Table, name: str, pid: int | None, messages: int | None, rates: _MessageAndByteRate) -> None:
+def _add_publisher_row(
+    table: Table, name: str, pid: int | None, messages: int | None, rates: _MessageAndByteRate
+) -> None:
     rate, byte_rate = format_count(rates[0]), format_bytes(rates[1])
     process_name = f"demo-{name}"
     table.add_row(
@@ -128,14 +134,14 @@ def _add_publisher(table: Table, name: str, pid: int | None, messages: int | Non
     )
 
 
-def _add_subscriber(table: Table, name: str, pid: int, received: int, flow: FlowRates, lost: int | None) -> None:
+def _add_subscriber_row(table: Table, name: str, pid: int, received: int, flow: FlowRates, lost: int | None) -> None:
     latencies = (f"{flow.p50_us:,.1f}", f"{flow.p99_us:,.1f}")
     rates = (format_count(flow.rate), format_bytes(flow.byte_rate))
-    kind = SUBSCRIBERS[name].kind
+    kind = DEMO_SUBSCRIBERS[name].kind
     table.add_row("", f"demo-{name}", str(pid), kind, format_count(received), *rates, *latencies, format_count(lost))
 
 
-def _rates_between(before: PublishedCounts, now: PublishedCounts, seconds: float) -> _MessageAndByteRate:
+def _compute_rates(before: PublishedCounts, now: PublishedCounts, seconds: float) -> _MessageAndByteRate:
     """Messages and bytes a second between two looks."""
     if now.messages is None:
         return None, None

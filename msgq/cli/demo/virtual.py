@@ -29,7 +29,7 @@ TelemetryRecording = dict[str, list[Any]]
 
 def record_telemetry(stop: threading.Event) -> TelemetryRecording:
     """Look at the machine for a second: what each source of telemetry says, at its rate."""
-    sources = [topic for topic in plan.TOPICS.values() if topic.name in SAMPLE_FUNCTIONS]
+    sources = [topic for topic in plan.DEMO_TOPICS.values() if topic.name in SAMPLE_FUNCTIONS]
     recording: TelemetryRecording = {topic.name: [SAMPLE_FUNCTIONS[topic.name]()] for topic in sources}
     begin = time.monotonic()
     looks = sorted((n / t.rate_hz, t.name) for t in sources for n in range(1, int(_RECORDED_DURATION_S * t.rate_hz)))
@@ -67,27 +67,29 @@ class VirtualRun:
 
     def run(self) -> RunSummary:
         """Play it until its end in virtual time, or until `stop` is set."""
-        restart = Fault("restart", plan.run_endpoint(_RUN_NAME, plan.PULSE_TOPIC.name), at=self._duration_s / 2)
+        restart = Fault("restart", plan.make_run_endpoint(_RUN_NAME, plan.PULSE_TOPIC.name), at=self._duration_s / 2)
         with ExitStack() as stack:
             sim = stack.enter_context(Simulation(self._seed, fault_schedule=[restart]))
             stack.enter_context(sim.clock.patch_time())
             collector = ReportCollector(_RUN_NAME, stack)
-            sim.add(_read_for_ever, collector, name="desk")
+            sim.add(_read_reports_forever, collector, name="desk")
             self._publishing = VirtualStop(sim.clock, self._duration_s)
             self._subscribing = VirtualStop(sim.clock, self._duration_s + _INTERRUPT_PERIOD_S)
-            for subscriber in sorted(plan.SUBSCRIBERS.values(), key=lambda subscriber: subscriber.kind == "passive"):
+            for subscriber in sorted(
+                plan.DEMO_SUBSCRIBERS.values(), key=lambda subscriber: subscriber.kind == "passive"
+            ):
                 sim.add(
                     run_subscriber, _RUN_NAME, subscriber, self._subscribing, next(self._pids), name=subscriber.name
                 )
-            for topic in plan.TOPICS.values():
-                sim.add(self._publish, topic, name=_node_name(topic))
-            interrupted = self._run(sim)
+            for topic in plan.DEMO_TOPICS.values():
+                sim.add(self._publish_topic, topic, name=_make_node_name(topic))
+            interrupted = self._run_simulation(sim)
             summary = summarize_run(
-                self._read_published(sim), collector.latest, self._publishing.end_s, interrupted, ()
+                self._read_published_counts(sim), collector.latest, self._publishing.end_s, interrupted, ()
             )
             return replace(summary, seed=self._seed, digest=_digest_messages(sim))
 
-    def _run(self, sim: Simulation) -> bool:
+    def _run_simulation(self, sim: Simulation) -> bool:
         """Let time pass to the end; True: it was told to end early."""
         while sim.clock.time() < self._duration_s and not self._stop.is_set():
             sim.run(until=min(sim.clock.time() + _INTERRUPT_PERIOD_S, self._duration_s))
@@ -97,16 +99,16 @@ class VirtualRun:
         sim.run()
         return interrupted
 
-    def _publish(self, topic: plan.DemoTopic) -> None:
+    def _publish_topic(self, topic: plan.DemoTopic) -> None:
         """Publish a topic; after a restart, as another process would."""
         self._publishers[topic.name] = pid = next(self._pids)
         samples = itertools.cycle(self._recording.get(topic.name, [None]))
         publish_topic(_RUN_NAME, topic, self._publishing, pid, samples.__next__)
 
-    def _read_published(self, sim: Simulation) -> dict[str, plan.PublishedCounts]:
+    def _read_published_counts(self, sim: Simulation) -> dict[str, plan.PublishedCounts]:
         published = {}
         for name, pid in self._publishers.items():
-            endpoint, node = plan.run_endpoint(_RUN_NAME, name), _node_name(plan.TOPICS[name])
+            endpoint, node = plan.make_run_endpoint(_RUN_NAME, name), _make_node_name(plan.DEMO_TOPICS[name])
             messages = [sent.data for sent in sim.sent_messages if (sent.endpoint, sent.node) == (endpoint, node)]
             published[name] = plan.PublishedCounts(pid, len(messages), sum(map(len, messages)))
         return published
@@ -132,13 +134,13 @@ def run_twice(duration_s: float, seed: int, stop: threading.Event) -> RunSummary
     return first
 
 
-def _node_name(topic: plan.DemoTopic) -> str:
+def _make_node_name(topic: plan.DemoTopic) -> str:
     return f"{topic.name} publisher"
 
 
-def _read_for_ever(collector: ReportCollector) -> None:
+def _read_reports_forever(collector: ReportCollector) -> None:
     while True:
-        collector.read(-1)
+        collector.read_reports(-1)
 
 
 def _digest_messages(sim: Simulation) -> str:

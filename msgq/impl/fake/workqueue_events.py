@@ -6,7 +6,7 @@ import contextlib
 import os
 import struct
 
-from msgq.common.queue_events import EVENT_HEAD_FORMAT, SCHEMA, Event, events_channel
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event, events_channel
 from msgq.errors import MsgqError
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.base.origin import set_origin
@@ -68,7 +68,7 @@ class EventPublisher:
         )
         channel_file.channel.reports_queue_events = True
         channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
-        channel_file.set_schema(SCHEMA, False)
+        channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
         pool = options.size_events_pool(self._queue.max_message_size, payload)
         return Publisher(channel_file, process_name(), *pool, _POOL_BYTES_MAX)
 

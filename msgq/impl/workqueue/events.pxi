@@ -95,7 +95,7 @@ cdef class EventPublisher:
                                              process_name())
             try:
                 channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
-                channel_file.set_schema(SCHEMA, False)
+                channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
                 publisher = _Publisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
                 channel_file.close()  # the publisher says itself that it uses it

@@ -16,7 +16,7 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
-from msgq.common.message_source import TOPIC, MessageSource, parse_metadata
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource, parse_metadata
 from msgq.common.schema import Schema, message_encoding, schema_of
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import NO_BOUNDARY_LOSSES, BoundaryLosses, parse_boundary_losses
@@ -66,7 +66,7 @@ class RecordedChannel:
     has_publisher_sequence: bool  # a gap in the sequence is a loss
     schema: Schema | None
     tracked: bool = False  # messages had stamps, which their origins are from
-    source: MessageSource = TOPIC
+    source: MessageSource = TOPIC_SOURCE
     channel_record: ChannelRecord = _EMPTY_CHANNEL_RECORD
     boundary_losses: BoundaryLosses = NO_BOUNDARY_LOSSES
 

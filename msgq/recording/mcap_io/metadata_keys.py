@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeGuard
 
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
 
 MSGQ_PROFILE = "msgq"
@@ -34,7 +34,7 @@ def build_channel_metadata(
     epoch: int,
     counting: str,
     tracked: bool = False,
-    source: MessageSource = TOPIC,
+    source: MessageSource = TOPIC_SOURCE,
     boundary_losses: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the metadata of a channel that msgq wrote; see EPOCH, SEQUENCE, TRACKED.

@@ -18,7 +18,7 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq import __version__
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError
 from msgq.recording.mcap_io import metadata_keys
@@ -64,7 +64,7 @@ def encode_channel(
     epoch: int,
     counting: str,
     tracked: bool = False,
-    source: MessageSource = TOPIC,
+    source: MessageSource = TOPIC_SOURCE,
     boundary_losses: BoundaryLosses | None = None,
 ) -> EncodedChannel:
     """Return a channel of a recording of ours; see `metadata_keys.build_channel_metadata` for what it says."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from msgq.common.message_source import TOPIC
+from msgq.common.message_source import TOPIC_SOURCE
 from msgq.recording.player.ring_sender import RingSender
 from msgq.recording.player.schedule import PlaybackSchedule, compute_message_ages
 from msgq.recording.player.writers import PlaybackWriters
@@ -57,7 +57,7 @@ class BatchSender:
     @property
     def sent_by_kind(self) -> dict[str, int]:
         """How many messages were sent, by the kind of their endpoints."""
-        return dict(self._other_counts + Counter({TOPIC.kind: self._ring_sender.sent_messages}))
+        return dict(self._other_counts + Counter({TOPIC_SOURCE.kind: self._ring_sender.sent_messages}))
 
     @property
     def sent_bytes(self) -> int:

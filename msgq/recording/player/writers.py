@@ -60,7 +60,7 @@ class PlaybackWriters:
                 )
                 raise RecordingError(f"there is nothing to play: {reasons}")
             if clock_endpoint is not None:
-                clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, largest=8)
+                clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, max_message_bytes=8)
                 self.writers_by_name[clock_endpoint] = open_writer(clock, target, self._shared_writer_state)
             stack.pop_all()
 
@@ -73,7 +73,9 @@ class PlaybackWriters:
                 largest = self.playback_plan.log_index.measure_largest_payload(
                     self.playback_plan.recorded_names[wanted.endpoint]
                 )
-                writer = open_writer(wanted._replace(largest=largest), self._target, self._shared_writer_state)
+                writer = open_writer(
+                    wanted._replace(max_message_bytes=largest), self._target, self._shared_writer_state
+                )
             self.writers_by_name[wanted.endpoint] = writer
         except UnplayableError as error:
             self.playback_plan.skip_endpoint(wanted.endpoint, str(error))

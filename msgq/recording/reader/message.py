@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
 
 
@@ -35,7 +35,7 @@ class Message(NamedTuple):
     epoch: int
     schema: Schema | None
     origin_time: int = 0
-    source: MessageSource = TOPIC
+    source: MessageSource = TOPIC_SOURCE
 
     @property
     def kind(self) -> str:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from msgq.common.message_source import TOPIC, MessageSource
+from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
 from msgq.kinds import keeps_values, recorded_kind
@@ -122,7 +122,7 @@ def _row_kind(values: dict[str, Any]) -> str:
 
 def _row_origin_time(values: dict[str, Any]) -> int:
     """Return what a file says beside a message of its origin: nothing of topics, whose payloads say it themselves."""
-    return 0 if _row_kind(values) == TOPIC.kind else max(0, values.get("origin_time") or 0)
+    return 0 if _row_kind(values) == TOPIC_SOURCE.kind else max(0, values.get("origin_time") or 0)
 
 
 def _boundary_loss(values: dict[str, Any], name: str) -> BoundaryLoss | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.common.message_source import TOPIC
+from msgq.common.message_source import TOPIC_SOURCE
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.bronze_store import BronzeStore
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Of rows that are appended.
 _OPTIONAL_COLUMNS = ("origin_time", "schema_id", "kind", "publisher", "key", "options", "lost_before", "lost_after")
 #: What messages have that do not say it: those of files of other programs.
-_COLUMN_DEFAULTS = {"run": "", "epoch": 0, "kind": TOPIC.kind}
+_COLUMN_DEFAULTS = {"run": "", "epoch": 0, "kind": TOPIC_SOURCE.kind}
 _REQUIRED_COLUMNS = ("endpoint", "sequence", "log_time", "data")
 _DICTIONARY_COLUMNS = pa.schema(
     [

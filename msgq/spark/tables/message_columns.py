@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from msgq.common.message_source import TOPIC
+from msgq.common.message_source import TOPIC_SOURCE
 from msgq.kinds import state_kinds
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def kind_column(messages: DataFrame) -> Column:
     """Return the kind of each message: "topic" where nothing is said."""
-    return F.coalesce("kind", F.lit(TOPIC.kind)) if "kind" in messages.columns else F.lit(TOPIC.kind)
+    return F.coalesce("kind", F.lit(TOPIC_SOURCE.kind)) if "kind" in messages.columns else F.lit(TOPIC_SOURCE.kind)
 
 
 def optional_column(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
