@@ -16,6 +16,7 @@ from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import PATTERN_SIGNS
+from msgq.errors import InvalidValueError
 from msgq.monitor.endpoint_selection import EndpointSelection
 
 
@@ -84,7 +85,7 @@ def command(
     screen = console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     report = FlowReport()
-    with settings.overrides(prefix, bind), Bridge(out, sources, segment_size) as bridge:
+    with settings.overrides(prefix, bind), _make_bridge(out, sources, segment_size) as bridge:
         _print_waiting_topics(out, prefix)
         with call_on_interrupt(bridge.stop), live or nullcontext():
             while bridge.run(interval):
@@ -106,6 +107,13 @@ def _print_waiting_topics(out: Sequence[str], prefix: str | None) -> None:
         names = EndpointSelection(out, prefix)
         names.find_existing()
         print_awaited_endpoints(names.unmatched)
+
+
+def _make_bridge(out: Sequence[str], sources: dict[str, str], segment_size: int) -> Bridge:
+    try:
+        return Bridge(out, sources, segment_size)
+    except InvalidValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _parse_sources(into: Iterable[str], host: str) -> dict[str, str]:

@@ -56,10 +56,10 @@ def alive(prefix: str) -> Iterator[msgq.PubSocket]:
 
 def test_users_and_the_dead_are_told_apart(alive: msgq.PubSocket, prefix: str) -> None:
     pid = killed_publisher("left")
-    living, unknown = cleanup.list_users(msgq.stats.topic("alive"))
+    living, unknown = cleanup.find_topic_users(msgq.stats.topic("alive"))
     assert ([word.split()[-1] for word in living], unknown) == ([str(os.getpid())], ())
     assert cleanup.find_dead_participants(msgq.stats.topic("alive")) == []
-    assert cleanup.list_users(msgq.stats.topic("left")) == ((), ())
+    assert cleanup.find_topic_users(msgq.stats.topic("left")) == ((), ())
     ((role, participant),) = cleanup.find_dead_participants(msgq.stats.topic("left"))
     assert (role, participant.pid) == ("publisher", pid)
     assert str(participant).endswith(f" {pid} (dead)")

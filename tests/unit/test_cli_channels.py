@@ -224,7 +224,7 @@ def test_channel_that_is_opened_while_it_is_cleared_is_a_new_one(prefix: str, mo
         return EndpointUsers((), ())
 
     with monkeypatch.context() as patch:
-        patch.setattr(cleanup, "users", lambda stats: slow(stats) if not opened else EndpointUsers((), ()))
+        patch.setattr(cleanup, "list_users", lambda stats: slow(stats) if not opened else EndpointUsers((), ()))
         (removal,) = cleanup.remove_unused(["scans"], prefix)
     assert (removal.removed, removal.reason) == (True, explain_removal((), ()))
     with opened[0].result() as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:

@@ -57,8 +57,8 @@ def test_one_value_is_every_percentile() -> None:
 def test_meter_counts_the_messages_that_are_missing() -> None:
     meter = DemoMeter("busy")
     for sequence in (2, 3, 7):
-        meter.take((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
-    reading = meter.reading(lost=5, now_ns=10_000)
+        meter.count_message((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
+    reading = meter.make_reading(lost=5, now_ns=10_000)
     assert (reading.received, reading.bytes, reading.missed) == (3, 192, 5)
     assert reading.restarts == ()
 
@@ -66,15 +66,15 @@ def test_meter_counts_the_messages_that_are_missing() -> None:
 def test_meter_sees_a_duplicate() -> None:
     meter = DemoMeter("busy")
     for sequence in (0, 1, 1):
-        meter.take((sequence, sequence, 1), size=64, now_ns=10)
-    assert meter.reading(lost=0, now_ns=10).missed == -1
+        meter.count_message((sequence, sequence, 1), size=64, now_ns=10)
+    assert meter.make_reading(lost=0, now_ns=10).missed == -1
 
 
 def test_meter_tells_what_a_restart_lost() -> None:
     meter = DemoMeter("pulse")
-    meter.take((1_000_000, 0, 11), size=64, now_ns=1_000_000)
-    meter.take((5_000_000, 3, 12), size=64, now_ns=5_000_000)
-    assert meter.reading(lost=2, now_ns=6_000_000).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
+    meter.count_message((1_000_000, 0, 11), size=64, now_ns=1_000_000)
+    meter.count_message((5_000_000, 3, 12), size=64, now_ns=5_000_000)
+    assert meter.make_reading(lost=2, now_ns=6_000_000).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
 
 
 def test_a_report_survives_its_journey() -> None:

@@ -13,14 +13,14 @@ STEP = 8
 def random_faults(picture: LoadPicture) -> tuple[np.ndarray, np.ndarray]:
     layout = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
     luma, chroma = layout.planes(memoryview(bytearray(layout.size)))
-    picture.draw(luma, chroma)
+    picture.copy_planes(luma, chroma)
     return luma, chroma
 
 
 def steady(*percent: float, times: int = 1) -> LoadPicture:
     picture = LoadPicture(WIDTH, HEIGHT)
     for _ in range(times):
-        picture.add(percent)
+        picture.append_columns(percent)
     return picture
 
 
@@ -49,7 +49,7 @@ def test_the_picture_moves_to_the_left_and_wraps_without_a_trace() -> None:
     picture = steady(0.0, times=2 * WIDTH // STEP + 3)
     before, _ = random_faults(picture)
     for load in (100.0, 100.0):
-        picture.add([load])
+        picture.append_columns([load])
     after, _ = random_faults(picture)
     assert (after[:, : -2 * STEP] == before[:, 2 * STEP :]).all()
     assert (after[:, -2 * STEP :] != before[:, -2 * STEP :]).any()
@@ -57,6 +57,6 @@ def test_the_picture_moves_to_the_left_and_wraps_without_a_trace() -> None:
 
 def test_cores_may_come_and_go() -> None:
     picture = steady(100.0, 100.0)
-    picture.add([100.0])
+    picture.append_columns([100.0])
     luma, _ = random_faults(picture)
     assert (luma[:, -1] > 100).all()
