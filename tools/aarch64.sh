@@ -43,9 +43,9 @@ PROBE void gate_close(mq_event_gate *g) { mq_event_gate_close(g); }
 PROBE bool lease_take(mq_frame_lease_table *t, uint32_t r, uint32_t b) { return mq_frame_lease_take(t, r, b, 7); }
 PROBE void lease_return(mq_frame_lease_table *t, uint32_t r, uint32_t b) { mq_frame_lease_return(t, r, b); }
 PROBE void lease_leave(mq_frame_lease_table *t, uint32_t r) { mq_frame_row_set_left(t, r); }
-PROBE int buffer_take(mq_frame_lease_table *t, uint32_t rows, uint32_t b) { return mq_buffer_take(t, rows, b, 7); }
-PROBE void buffer_publish(mq_frame_lease_table *t, uint32_t b) { mq_buffer_publish(t, b, 7); }
-PROBE bool row_done(const mq_frame_lease_table *t, uint32_t r, const uint32_t *g) { return mq_frame_row_is_done(t, r, g); }
+PROBE int buffer_take(mq_frame_lease_table *t, uint32_t rows, uint32_t b) { return mq_frame_buffer_claim(t, rows, b, 7); }
+PROBE void buffer_publish(mq_frame_lease_table *t, uint32_t b) { mq_frame_buffer_publish(t, b, 7); }
+PROBE bool row_done(const mq_frame_lease_table *t, uint32_t r, const uint32_t *g) { return mq_frame_row_is_released(t, r, g); }
 PROBE int slot_join(mq_ring_header *ring, mq_ring_side *side) { return mq_reader_slot_claim(ring, side, NULL, 1, 1); }
 EOF
 

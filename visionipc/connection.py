@@ -11,7 +11,7 @@ from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.core import Mapping
 from visionipc import memfd, wire
-from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, ClientLeases, IncomingStream
+from visionipc.impl.core import LEASE_CLIENTS_MAX, LEASE_TABLE_BYTES, VERSION, ClientLeases, IncomingStream
 from visionipc.listener import check_peer, peer_pid
 
 ANSWER_TIMEOUT_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
@@ -155,8 +155,8 @@ def _has_grant(data: bytes) -> bool:
 
 def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
     try:
-        memfd.check_memfd(fd, TABLE_BYTES, True, endpoint)
-        return ClientLeases(Mapping(fd, TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
+        memfd.check_memfd(fd, LEASE_TABLE_BYTES, True, endpoint)
+        return ClientLeases(Mapping(fd, LEASE_TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
     finally:
         os.close(fd)
 
@@ -198,7 +198,7 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S) -> Strea
             return None
         if kind not in available:
             raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(available)}", name)
-    text = f"{MAX_CLIENTS} clients hold places in it, or the server has no descriptors left"
+    text = f"{LEASE_CLIENTS_MAX} clients hold places in it, or the server has no descriptors left"
     raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
 
 

@@ -23,7 +23,7 @@ from msgq.impl.ring import Context, PubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
 from visionipc.formats import FrameFormat, Geometry, geometry
-from visionipc.impl.core import TABLE_BYTES, VERSION, FrameDraft, OutgoingStream, ServerLeases, StreamSender
+from visionipc.impl.core import LEASE_TABLE_BYTES, VERSION, FrameDraft, OutgoingStream, ServerLeases, StreamSender
 from visionipc.listener import Answer, Listener, Request
 from visionipc.picture import Picture
 from visionipc.stock_keywords import accept_stock_names
@@ -127,7 +127,7 @@ class _Stream(OutgoingStream):
             for _ in range(count, with_spare(count)):
                 self._fds.append(memfd.create_memfd(endpoint, size, endpoint, allocated=False))
                 regions.append(_writable(self._fds[-1], endpoint, populate=False))
-            self._fds.append(memfd.create_memfd(f"{endpoint} leases", TABLE_BYTES, endpoint))
+            self._fds.append(memfd.create_memfd(f"{endpoint} leases", LEASE_TABLE_BYTES, endpoint))
             table = _writable(self._fds[-1], endpoint, populate=True)
             self.leases = ServerLeases(table, self._fds[-1], count, endpoint)
             self._socket.connect(Context(), endpoint)
@@ -172,7 +172,7 @@ class _Stream(OutgoingStream):
                 grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
                 answer.parts.append(grant.pack(VERSION))
             else:
-                self.leases.admit_stock()
+                self.leases.admit_stock_client()
         except BaseException:
             answer.close()
             raise
@@ -188,7 +188,7 @@ class _Stream(OutgoingStream):
             self.endpoint,
             self.geometry,
             self.leases.buffers,
-            self.leases.count_held(),
+            self.leases.count_held_buffers(),
             self.published,
             self.dropped,
             self.leases.clients(),

@@ -16,7 +16,7 @@ from msgq.cli.common.meters import (
 from msgq.common import settings
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.decoding.time_fields import find_time_field_offset
-from msgq.impl.meter import Meter
+from msgq.impl.meter import EndpointMeter
 from msgq.kinds import announced_kind, kind_of, stored_kinds
 from msgq.kinds.opening import open_meter
 from msgq.kinds.source import PayloadTime, TimeStamps
@@ -62,7 +62,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
     those that still wait; `measured_until` says which.
     """
 
-    def make_meter(name: str) -> Meter:
+    def make_meter(name: str) -> EndpointMeter:
         kind = kind_of(name)
         if kind.source.find_stamps is None:
             if offset is not None:

@@ -9,8 +9,8 @@ from typing import Any
 from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
-from msgq.impl.meter import Meter
-from msgq.impl.sources import Source
+from msgq.impl.meter import EndpointMeter
+from msgq.impl.sources import EndpointSource
 from msgq.kinds import find_kind, kind_of, snapshots, validate_endpoint
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackTarget, UnplayableError
 from msgq.kinds.source import EndpointFeed, PayloadTime
@@ -18,7 +18,7 @@ from msgq.kinds.source import EndpointFeed, PayloadTime
 
 def open_source(
     endpoint: str, prefix: str | None = None, *, whole: bool = False, files: Mapping[str, int] | None = None
-) -> Source:
+) -> EndpointSource:
     """Return a source of the messages of an endpoint of any kind.
 
     Parameters
@@ -46,7 +46,7 @@ def open_feed(endpoint: str) -> EndpointFeed:
     return kind.source.open_feed(kind.bare_name(endpoint), settings.resolve_prefix(None))
 
 
-def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> Meter:
+def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> EndpointMeter:
     """Return a meter of an endpoint of any kind, under the prefix in force."""
     kind = kind_of(endpoint)
     return kind.source.open_meter(kind.bare_name(endpoint), settings.resolve_prefix(None), payload_time)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from msgq.common.schema import Schema
 from msgq.impl.base.core import Waitable
-from msgq.impl.meter import Meter
-from msgq.impl.sources import Source
+from msgq.impl.meter import EndpointMeter
+from msgq.impl.sources import EndpointSource
 
 
 class PayloadTime(NamedTuple):
@@ -90,9 +90,9 @@ class KindSource:
     begins_epochs : another schema begins another epoch of the endpoint; else its numbering goes on.
     """
 
-    open: Callable[[str, str, bool, Mapping[str, int] | None], Source]
+    open: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
     open_feed: Callable[[str, str], EndpointFeed]
-    open_meter: Callable[[str, str, PayloadTime | None], Meter]
+    open_meter: Callable[[str, str, PayloadTime | None], EndpointMeter]
     find_stamps: Callable[[str, str], TimeStamps] | None = None
     has_better_meter: bool = False
     begins_epochs: bool = False

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from msgq.common import settings
-from msgq.impl.meter import watch
+from msgq.impl.meter import run_meters
 from msgq.kinds import carrier_of, kind_of
 from msgq.kinds.opening import open_meter
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_subject
@@ -35,7 +35,7 @@ def wait_for_expected_endpoints(expected: Expectations, timeout: float) -> None:
 def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
     """Measure for `seconds`, and give the result of each comparison."""
     measured = _measure_endpoints(expected)
-    readings = {name: endpoint.meter.reading() for name, endpoint in measured.items() if endpoint.meter}
+    readings = {name: endpoint.meter.take_reading() for name, endpoint in measured.items() if endpoint.meter}
     rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
     claimed: set[str] = set()
     for expectation in expected.endpoints:
@@ -60,5 +60,7 @@ def _measure_endpoints(expected: Expectations) -> dict[str, _CheckedEndpoint]:
     until_s = time.monotonic() + expected.duration_s
     while (left_s := until_s - time.monotonic()) > 0:
         followed.refresh()
-        watch([endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _POLL_PERIOD_S))
+        run_meters(
+            [endpoint.meter for endpoint in followed.by_name.values() if endpoint.meter], min(left_s, _POLL_PERIOD_S)
+        )
     return dict(sorted(followed.by_name.items()))

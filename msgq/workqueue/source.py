@@ -13,7 +13,7 @@ from msgq.common.queue_events import EVENT_FIELDS, EVENT_HEAD_BYTES, EVENT_HEAD_
 from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 from msgq.errors import SegmentError
-from msgq.impl.meter import EventsMeter, Meter, QueueMeter
+from msgq.impl.meter import EndpointMeter, QueueEventsMeter, QueueMeter
 from msgq.impl.sources import open_events_source
 from msgq.impl.workqueue.core import QueueBrowser, QueueWatch
 from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem
@@ -102,10 +102,10 @@ def open_feed(name: str, prefix: str) -> EndpointFeed:
     return EventsFeed(name, prefix, browser) if browser.events else QueueFeed(browser)
 
 
-def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> Meter:
+def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> EndpointMeter:
     """Return a meter: by events if the queue has them, else by its counters."""
     has_events = QueueWatch(name, prefix).stats().events
-    return EventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)
+    return QueueEventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)
 
 
 def _waiting(message: QueueMessage, schema: Schema | None) -> SourceItem:

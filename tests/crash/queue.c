@@ -23,11 +23,11 @@ enum { WORDS = 3, KEPT_MAX = 64, BLOCKS_MAX = 1024 };
 
 static mq_liveness_file liveness_file;
 static mq_queue_block_cache blocks[BLOCKS_MAX];
-static mq_queue_handle h = {.blocks = blocks, .liveness_file = &liveness_file};
+static mq_queue_handle h = {.block_caches = blocks, .liveness_file = &liveness_file};
 static uint64_t uid;
 static void *row_lock;
 static struct {
-    mq_queue_delivery taken;
+    mq_queue_taken_message taken;
     uint64_t number;
 } kept[KEPT_MAX];
 static unsigned kept_count;
@@ -39,11 +39,11 @@ static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (
 /* ---- coming and going ---- */
 
 /* As Handle._recover. */
-static void sweep(void) { mq_queue_recover(&h, mq_monotonic_ns()); }
+static void sweep(void) { mq_queue_recover_from_dead_owners(&h, mq_monotonic_ns()); }
 
 /* The first half of Handle._join: before it looks for the dead. */
 static void enter(void) {
-    mq_row_table row_table = mq_queue_row_table(h.parts.queue);
+    mq_row_table row_table = mq_queue_make_row_table(h.parts.queue);
     int lock = mq_liveness_file_reopen(&liveness_file, O_RDWR);
     if (lock < 0 || flock(lock, LOCK_EX) != 0)
         fail("lock");
@@ -54,7 +54,7 @@ static void enter(void) {
     mq_queue_join(&h, row, &self, uid, row_lock != NULL);
     flock(lock, LOCK_UN);
     close(lock);
-    h.next = 0;
+    h.next_search_slot = 0;
 }
 
 static void join(void) {
@@ -68,25 +68,25 @@ static void leave(void) { mq_queue_leave(&h, uid, &row_lock); }
 
 /* As Handle._claim_slot. */
 static int64_t find_room(void) {
-    int64_t slot = mq_queue_claim_slot(&h, MQ_NO_TICKET);
+    int64_t slot = mq_queue_claim_free_slot(&h, MQ_NO_TICKET);
     if (slot != MQ_QUEUE_NO_SLOT)
         return slot;
     sweep();
-    return mq_queue_claim_slot(&h, MQ_NO_TICKET);
+    return mq_queue_claim_free_slot(&h, MQ_NO_TICKET);
 }
 
 static void fill(uint64_t slot, uint64_t number) {
     uint64_t message[WORDS] = {number, number, number};
-    uint8_t *payload = mq_queue_slot_payload(&h, slot);
+    uint8_t *payload = mq_queue_get_slot_payload(&h, slot);
     mq_copy_to_shared(payload, message, sizeof message);
-    mq_queue_commit(&h, slot, sizeof message, priority_of(number), host_time(), 0);
+    mq_queue_commit_message(&h, slot, sizeof message, priority_of(number), host_time(), 0);
 }
 
 /* False: there is no room. */
 static bool put(uint64_t number) {
     int64_t slot = find_room();
     if (slot == MQ_QUEUE_NO_SLOT) {
-        mq_queue_count(&h.row->counts.refused, 1);
+        mq_queue_add_to_counter(&h.own_row->counts.refused, 1);
         say("no room for", number);
         return false;
     }
@@ -113,36 +113,36 @@ static void send_many(uint64_t count, uint64_t number) {
 /* ---- receiving ---- */
 
 /* As Handle._try_take, without the pauses between two looks for the dead. */
-static bool look(uint64_t ticket, mq_queue_delivery *delivery) {
-    mq_queue_status status = mq_queue_take(&h, ticket, delivery);
+static bool look(uint64_t ticket, mq_queue_taken_message *delivery) {
+    mq_queue_status status = mq_queue_take_message(&h, ticket, delivery);
     if (status == MQ_QUEUE_EMPTY) {
         sweep();
-        status = mq_queue_take(&h, ticket, delivery);
+        status = mq_queue_take_message(&h, ticket, delivery);
     }
     if (status == MQ_QUEUE_CORRUPT)
         fail("corrupt");
     return status == MQ_QUEUE_OK;
 }
 
-static uint64_t copy(const mq_queue_delivery *delivery) {
+static uint64_t copy(const mq_queue_taken_message *delivery) {
     uint64_t message[WORDS] = {0};
-    const uint8_t *payload = mq_queue_slot_payload(&h, delivery->slot);
+    const uint8_t *payload = mq_queue_get_slot_payload(&h, delivery->slot);
     if (delivery->length != sizeof message)
         fail("length");
     mq_copy_from_shared(message, payload, sizeof message);
     if (message[0] != message[1] || message[0] != message[2])
         fail("torn");
-    if (mq_slot_state_priority(delivery->key) != priority_of(message[0]))
+    if (mq_slot_state_get_priority(delivery->key) != priority_of(message[0]))
         fail("priority");
     return message[0];
 }
 
 /* receive:COUNT */
 static void receive(uint64_t count) {
-    mq_queue_delivery taken;
+    mq_queue_taken_message taken;
     while (count-- && look(MQ_NO_TICKET, &taken)) {
         uint64_t number = copy(&taken);
-        say(mq_queue_free_slot(&h, &taken) ? "got" : "lost", number);
+        say(mq_queue_free_taken_slot(&h, &taken) ? "got" : "lost", number);
     }
 }
 
@@ -151,82 +151,83 @@ static void take(uint64_t count, uint64_t ticks) {
     while (count-- && look(MQ_NO_TICKET, &kept[kept_count].taken)) {
         kept[kept_count].number = copy(&kept[kept_count].taken);
         if (ticks)
-            mq_queue_set_lease(&h, &kept[kept_count].taken, mq_job_lease_tick(host_time()) + (uint32_t)ticks);
+            mq_queue_set_job_lease(&h, &kept[kept_count].taken,
+                                   mq_job_lease_convert_to_ticks(host_time()) + (uint32_t)ticks);
         say("took", kept[kept_count++].number);
     }
 }
 
 static void acknowledge(void) {
     while (kept_count) {
-        bool ours = mq_queue_free_slot(&h, &kept[--kept_count].taken);
+        bool ours = mq_queue_free_taken_slot(&h, &kept[--kept_count].taken);
         say(ours ? "got" : "lost", kept[kept_count].number);
     }
 }
 
 static void give_back(void) {
     while (kept_count) {
-        const mq_queue_delivery *delivery = &kept[--kept_count].taken;
-        mq_queue_requeue(&h, delivery->slot, delivery->word);
+        const mq_queue_taken_message *delivery = &kept[--kept_count].taken;
+        mq_queue_requeue_message(&h, delivery->slot, delivery->word);
     }
 }
 
 /* ---- waiting ---- */
 
 /* As Wait: sleep once, unless it is there already. */
-static void doze(mq_queue_wait *waits, uint64_t ms) {
+static void doze(mq_queue_waiting_call *waits, uint64_t ms) {
     uint32_t expected = mq_queue_wait_prepare_sleep(&h, waits, waits->ticket);
     if (!mq_queue_wait_is_over(&h, waits))
-        mq_futex_wait(mq_futex_word(mq_queue_eventcount(&h, waits->role)), expected,
+        mq_futex_wait(mq_futex_word(mq_queue_get_eventcount(&h, waits->role)), expected,
                       mq_monotonic_ns() + (int64_t)ms * MQ_NS_PER_MS);
     POINT("slept", on a word);
     mq_queue_finish_sleep(&h, waits->role);
 }
 
 /* A call that waits. `overtaken`: how often another call took its message; at 2 it takes the turn. */
-static mq_queue_wait begin_wait(mq_queue_role role, uint64_t overtaken) {
-    mq_queue_wait waits = mq_queue_wait_begin(&h, role, true);
+static mq_queue_waiting_call begin_wait(mq_queue_role role, uint64_t overtaken) {
+    mq_queue_waiting_call waits = mq_queue_wait_begin(&h, role, true);
     waits.overtaken = (uint32_t)overtaken;
     return waits;
 }
 
 /* wait:MS:OVERTAKEN, as Handle._await_message: sleep once, then take what is there. */
 static void wait_message(uint64_t ms, uint64_t overtaken) {
-    mq_queue_delivery taken;
-    mq_queue_wait waits = begin_wait(MQ_QUEUE_RECEIVER, overtaken);
-    mq_queue_debt_add(h.row, 1);
+    mq_queue_taken_message taken;
+    mq_queue_waiting_call waits = begin_wait(MQ_QUEUE_RECEIVER, overtaken);
+    mq_queue_add_notify_debt(h.own_row, 1);
     doze(&waits, ms);
     bool found = look(waits.ticket, &taken);
     if (found)
         mq_queue_notify_if_not_empty(&h.parts);
-    mq_queue_debt_clear(h.row, 1);
+    mq_queue_clear_notify_debt(h.own_row, 1);
     mq_queue_wait_end(&h, &waits);
     if (!found)
         return;
     uint64_t number = copy(&taken);
-    say(mq_queue_free_slot(&h, &taken) ? "got" : "lost", number);
+    say(mq_queue_free_taken_slot(&h, &taken) ? "got" : "lost", number);
 }
 
 /* giveup:MS: sleep once, and leave as who was interrupted. */
 static void give_up(uint64_t ms) {
-    mq_queue_wait waits = begin_wait(MQ_QUEUE_RECEIVER, 0);
-    mq_queue_debt_add(h.row, 1);
+    mq_queue_waiting_call waits = begin_wait(MQ_QUEUE_RECEIVER, 0);
+    mq_queue_add_notify_debt(h.own_row, 1);
     doze(&waits, ms);
-    mq_queue_forward_message_wake(&h);
-    mq_queue_debt_clear(h.row, 1);
+    mq_queue_forward_wake_and_notify(&h);
+    mq_queue_clear_notify_debt(h.own_row, 1);
 }
 
 /* waitroom:MS, as MessageQueue.wait_space. */
 static void wait_room(uint64_t ms) {
-    mq_queue_wait waits = mq_queue_wait_begin(&h, MQ_QUEUE_SENDER, false);
+    mq_queue_waiting_call waits = mq_queue_wait_begin(&h, MQ_QUEUE_SENDER, false);
     doze(&waits, ms);
-    mq_queue_forward_room_wake(&h);
+    mq_queue_forward_sender_wake(&h);
 }
 
 /* waitsend:MS:NUMBER, as Handle._await_room of a call that takes a turn: sleep once, then send if there is room. */
 static void wait_and_send(uint64_t ms, uint64_t number) {
-    mq_queue_wait waits = begin_wait(MQ_QUEUE_SENDER, MQ_QUEUE_OVERTAKEN_MAX);
+    mq_queue_waiting_call waits = begin_wait(MQ_QUEUE_SENDER, MQ_QUEUE_OVERTAKEN_MAX);
     doze(&waits, ms);
-    int64_t slot = mq_queue_claim_slot(&h, waits.ticket);
+    int64_t slot = mq_queue_claim_free_slot(&h, waits.ticket);
     mq_queue_wait_end(&h, &waits);
     if (slot == MQ_QUEUE_NO_SLOT)
         return;
@@ -245,7 +246,7 @@ static void pass(uint64_t count) {
 
 /* Lie down, and never sleep or get up. */
 static void lie(mq_queue_role role, uint64_t overtaken) {
-    mq_queue_wait waits = begin_wait(role, overtaken);
+    mq_queue_waiting_call waits = begin_wait(role, overtaken);
     mq_queue_wait_prepare_sleep(&h, &waits, waits.ticket);
 }
 
@@ -257,7 +258,7 @@ static bool perform_waiting(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "crave"))
         lie(MQ_QUEUE_SENDER, a);
     else if (!strcmp(name, "notify"))
-        mq_queue_bit_on(&h.parts.queue->notify_requested, h.number);
+        mq_queue_set_row_bit(&h.parts.queue->notify_requested, h.row_number);
     else if (!strcmp(name, "wait"))
         wait_message(a, b);
     else if (!strcmp(name, "giveup"))
@@ -312,7 +313,7 @@ int main(int count, char **arguments) {
         fail("usage: queue FILE CLOCK SIGNAL PATTERN N OPERATION...");
     mq_queue *queue = map(arguments[1], &fd, &bytes, &liveness_file);
     close(fd);
-    if (mq_queue_check(queue, bytes, &h.parts) != MQ_FILE_VALID || h.parts.blocks > BLOCKS_MAX)
+    if (mq_queue_check_file(queue, bytes, &h.parts) != MQ_FILE_VALID || h.parts.block_count > BLOCKS_MAX)
         fail("no queue");
     h.clock_offset = atoll(arguments[2]);
     run(arguments + 3, perform);

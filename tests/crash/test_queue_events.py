@@ -67,8 +67,8 @@ def test_a_taker_killed_before_its_events(slot: Place) -> None:
     events are missing.
     """
     steps = kill_taker(slot, 0)
-    assert "mq_queue_take: exchanged &h->parts.slot_states[best.slot]" in steps
-    assert "mq_queue_free_slot: exchanged &h->parts.slot_states[delivery->slot]" in steps
+    assert "mq_queue_take_message: exchanged &h->parts.slot_states[best.slot]" in steps
+    assert "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]" in steps
     problems = []
     for at, step in enumerate(steps, 1):
         try:

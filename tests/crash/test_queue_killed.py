@@ -61,52 +61,57 @@ SENDERS = {
 #: The steps that must be among the points, or this test has lost its subject.
 NAMED = {
     "send": [
-        "mq_queue_claim_slot: exchanged word",
-        "mq_queue_claim_slot: counted &h->parts.fill_counts[slot / MQ_QUEUE_BLOCK]",
+        "mq_queue_claim_free_slot: exchanged word",
+        "mq_queue_claim_free_slot: counted &h->parts.fill_counts[slot / MQ_QUEUE_BLOCK_SLOTS]",
         "fill: half copied to payload",
-        "mq_queue_commit: stored &header->key",
-        "mq_queue_commit: stored &h->parts.slot_states[slot]",
-        "mq_queue_commit: counted &h->parts.queue->ready_count",
+        "mq_queue_commit_message: stored &header->key",
+        "mq_queue_commit_message: stored &h->parts.slot_states[slot]",
+        "mq_queue_commit_message: counted &h->parts.queue->ready_count",
     ],
     "send beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
     "send where somebody wants to be told": ["mq_queue_notify_not_empty: counted &queue->notify_seq"],
-    "send to another block": ["mq_queue_claim_slot: counted &h->parts.fill_counts[slot / MQ_QUEUE_BLOCK]"],
+    "send to another block": ["mq_queue_claim_free_slot: counted &h->parts.fill_counts[slot / MQ_QUEUE_BLOCK_SLOTS]"],
     "wait for room": [
         "mq_eventcount_prepare_wait_mp: exchanged word",
-        "mq_queue_bit_on: set &bits->word[row / 64]",
+        "mq_queue_set_row_bit: set &bits->word[row / 64]",
         "doze: slept on a word",
-        "mq_queue_bit_off: cleared &bits->word[row / 64]",
+        "mq_queue_clear_row_bit: cleared &bits->word[row / 64]",
     ],
     "join where another died": [
-        "mq_queue_bit_off: cleared &bits->word[row / 64]",
+        "mq_queue_clear_row_bit: cleared &bits->word[row / 64]",
         "mq_row_table_occupy: stored &row->generation",
         "enter: gave back lock",
-        "mq_queue_reclaim: exchanged &h->parts.slot_states[slot]",
+        "mq_queue_reclaim_slots: exchanged &h->parts.slot_states[slot]",
     ],
     "receive": [
-        "mq_queue_take: exchanged &h->parts.slot_states[best.slot]",
-        "mq_queue_read_header: stored &header->deliveries",
+        "mq_queue_take_message: exchanged &h->parts.slot_states[best.slot]",
+        "mq_queue_read_slot_header: stored &header->deliveries",
         "copy: half copied from payload",
-        "mq_queue_free_slot: exchanged &h->parts.slot_states[delivery->slot]",
+        "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]",
     ],
     "wait, with a handoff": [
         "mq_queue_wait_begin: counted &h->parts.queue->last_ticket",
-        "mq_queue_prepare_sleep: stored &h->row->oldest_ticket[role]",
-        "mq_queue_handoff_request: exchanged handoff",
-        "mq_queue_handoff_end: exchanged &parts->queue->handoff_ticket[role]",
+        "mq_queue_prepare_sleep: stored &h->own_row->oldest_ticket[role]",
+        "mq_queue_request_handoff: exchanged handoff",
+        "mq_queue_end_handoff: exchanged &parts->queue->handoff_ticket[role]",
     ],
     "receive beside one who waits for room": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
-    "take, give back": ["mq_queue_requeue: exchanged &h->parts.slot_states[slot]"],
-    "take for a time": ["mq_queue_set_lease: stored &h->parts.slot_headers[delivery->slot].lease"],
+    "take, give back": ["mq_queue_requeue_message: exchanged &h->parts.slot_states[slot]"],
+    "take for a time": ["mq_queue_set_job_lease: stored &h->parts.slot_headers[delivery->slot].lease"],
     "look for the dead": [
-        "mq_queue_reclaim: exchanged &h->parts.slot_states[slot]",
-        "mq_queue_requeue: exchanged &h->parts.slot_states[slot]",
-        "mq_queue_bit_off: cleared &bits->word[row / 64]",
+        "mq_queue_reclaim_slots: exchanged &h->parts.slot_states[slot]",
+        "mq_queue_requeue_message: exchanged &h->parts.slot_states[slot]",
+        "mq_queue_clear_row_bit: cleared &bits->word[row / 64]",
     ],
 }
 
 #: Behind these a message is not in the queue any more, though the victim has not said so.
-GONE = ("mq_queue_free_slot: ", "mq_queue_wake_sender: ", "mq_eventcount_notify_mp: ", "mq_queue_count: ")
+GONE = (
+    "mq_queue_free_taken_slot: ",
+    "mq_queue_wake_sender: ",
+    "mq_eventcount_notify_mp: ",
+    "mq_queue_add_to_counter: ",
+)
 
 
 def at_each_step(slot: Place, scene: str, slots: int, kill: Callable[[Place, int, str], list[str]]) -> None:

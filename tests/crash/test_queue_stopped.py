@@ -191,7 +191,7 @@ def test_a_lease_runs_out_while_its_taker_is_stopped(slot: Place) -> None:
     """
     with slot.another(0) as trial:
         names = run_leased(trial, 0)
-    assert "mq_queue_set_lease: stored &h->parts.slot_headers[delivery->slot].lease" in names
+    assert "mq_queue_set_job_lease: stored &h->parts.slot_headers[delivery->slot].lease" in names
     for at in range(1, len(names) + 1):
         with slot.another(at) as round_:
             run_leased(round_, at)

@@ -61,7 +61,7 @@ def test_level_survives_hostile_bytes_for_long(level: Any, seed: int, prefix: st
 
 
 LENGTH = "value->length = length;"
-PLACED = "mq_queue_layout(parts, queue, messages, size)"
+PLACED = "mq_queue_locate_parts(parts, queue, messages, size)"
 CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->room;"
 
 
@@ -133,7 +133,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_LOG_MESSAG
         ),
         ("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
         ("queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_are_valid(messages, size) ||", ""),
-        ("queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_row(word) < MQ_QUEUE_ROWS &&", ""),
+        ("queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS &&", ""),
         (
             "queues",
             "HEADERS",

@@ -6,7 +6,7 @@
 enum { BUFFERS = 3, ROWS = 4 };
 
 static mq_frame_lease_table table;
-static mq_buffer_mru mru;
+static mq_frame_buffer_mru mru;
 
 static uint32_t generation_of(uint32_t buffer) { return mq_load_acquire_u32(&table.generation[buffer]); }
 static uint32_t lease_of(uint32_t row, uint32_t buffer) { return mq_load_acquire_u32(&table.rows[row].lease[buffer]); }
@@ -16,10 +16,10 @@ static uint32_t passed_by(uint32_t row) { return mq_load_acquire_u32(&table.rows
 static void begin(void) {
     forget_steps();
     memset((void *)&table, 0, sizeof table);
-    mq_buffer_mru_init(&mru, BUFFERS);
+    mq_frame_buffer_mru_init(&mru, BUFFERS);
     for (uint32_t buffer = 0; buffer < BUFFERS; buffer++) {
-        CHECK(mq_buffer_take(&table, ROWS, buffer, 0) == -1);
-        CHECK(mq_buffer_mru_publish(&mru, &table, buffer) == buffer + 1);
+        CHECK(mq_frame_buffer_claim(&table, ROWS, buffer, 0) == -1);
+        CHECK(mq_frame_buffer_mru_publish(&mru, &table, buffer) == buffer + 1);
     }
     for (uint32_t row = 0; row < 2; row++) {
         mq_frame_row_reset(&table, row, MQ_FRAME_ROW_TAKEN);
@@ -35,7 +35,7 @@ TEST(lease_take_of_the_frame_that_is_there_holds_it) {
     begin();
     CHECK(mq_frame_lease_take(&table, 1, 2, 3));
     CHECK(lease_of(1, 2) == 3 && passed_by(1) == 3);
-    CHECK(mq_frame_lease_holder(&table, ROWS, 2, 3) == 1);
+    CHECK(mq_frame_lease_find_holder(&table, ROWS, 2, 3) == 1);
     CHECK(in_order("mq_frame_lease_take: stored lease", "*: fenced seq_cst", "*: loaded &table->generation*"));
 }
 
@@ -51,7 +51,8 @@ static unsigned server_acts_at;
 static void server_takes_a_buffer(unsigned time) {
     int slowest;
     if (time == server_acts_at)
-        mq_buffer_take_mru(&mru, &table, ROWS, mq_frame_count_awaited(&table, ROWS, mru.newest, &slowest));
+        mq_frame_buffer_claim_mru(&mru, &table, ROWS,
+                                  mq_frame_count_awaited_frames(&table, ROWS, mru.newest, &slowest));
 }
 
 TEST(lease_take_loses_no_frame_to_a_server_at_any_step) {
@@ -67,10 +68,10 @@ TEST(lease_take_loses_no_frame_to_a_server_at_any_step) {
 TEST(lease_return_lets_the_server_take_the_buffer) {
     begin();
     CHECK(mq_frame_lease_take(&table, 1, 2, 3));
-    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == 1);
+    CHECK(mq_frame_buffer_claim(&table, ROWS, 2, 3) == 1);
     CHECK(generation_of(2) == 3);
     mq_frame_lease_return(&table, 1, 2);
-    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
+    CHECK(mq_frame_buffer_claim(&table, ROWS, 2, 3) == -1);
     CHECK(generation_of(2) == 0);
 }
 
@@ -83,41 +84,41 @@ static void client_stores_its_lease(unsigned time) {
 
 TEST(buffer_take_that_meets_a_lease_puts_the_generation_back) {
     begin();
-    meet("mq_buffer_take: stored *", client_stores_its_lease);
-    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == 1);
+    meet("mq_frame_buffer_claim: stored *", client_stores_its_lease);
+    CHECK(mq_frame_buffer_claim(&table, ROWS, 2, 3) == 1);
     CHECK(generation_of(2) == 3);
 }
 
 TEST(buffer_take_looks_for_leases_after_a_fence) {
     begin();
-    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
-    CHECK(in_order("mq_buffer_take: stored &table->generation*", "mq_buffer_take: fenced seq_cst",
-                   "mq_frame_lease_holder: loaded *"));
+    CHECK(mq_frame_buffer_claim(&table, ROWS, 2, 3) == -1);
+    CHECK(in_order("mq_frame_buffer_claim: stored &table->generation*", "mq_frame_buffer_claim: fenced seq_cst",
+                   "mq_frame_lease_find_holder: loaded *"));
 }
 
 TEST(buffer_take_passes_over_leases_of_other_generations) {
     begin();
     mq_store_release_u32(&table.rows[1].lease[2], 2);
-    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == -1);
+    CHECK(mq_frame_buffer_claim(&table, ROWS, 2, 3) == -1);
 }
 
 TEST(buffer_take_finds_the_lease_of_the_last_row) {
     begin();
     mq_store_release_u32(&table.rows[ROWS - 1].lease[2], 3);
-    CHECK(mq_buffer_take(&table, ROWS, 2, 3) == ROWS - 1);
+    CHECK(mq_frame_buffer_claim(&table, ROWS, 2, 3) == ROWS - 1);
 }
 
 TEST(shelf_publish_after_the_largest_generation_gives_1) {
     begin();
     mru.newest = UINT32_MAX - 1;
-    CHECK(mq_buffer_mru_publish(&mru, &table, 0) == UINT32_MAX);
-    CHECK(mq_buffer_mru_publish(&mru, &table, 1) == 1);
+    CHECK(mq_frame_buffer_mru_publish(&mru, &table, 0) == UINT32_MAX);
+    CHECK(mq_frame_buffer_mru_publish(&mru, &table, 1) == 1);
     CHECK(generation_of(1) == 1 && mru.generation[1] == 1);
 }
 
 TEST(shelf_orders_buffers_by_their_last_frame) {
     begin();
-    mq_buffer_mru_publish(&mru, &table, 1);
+    mq_frame_buffer_mru_publish(&mru, &table, 1);
     CHECK(mru.order[0] == 1 && mru.order[1] == 2 && mru.order[2] == 0);
 }
 
@@ -125,31 +126,31 @@ TEST(frames_awaited_is_the_lag_of_the_slowest_client_that_is_there) {
     int slowest;
     begin();
     mq_store_release_u32(&table.rows[0].seen_generation, 3);
-    CHECK(mq_frame_count_awaited(&table, ROWS, 3, &slowest) == 1 && slowest == 1);
+    CHECK(mq_frame_count_awaited_frames(&table, ROWS, 3, &slowest) == 1 && slowest == 1);
     mq_store_release_u32(&table.rows[1].seen_generation, 0); /* it has reached no frame yet */
-    CHECK(mq_frame_count_awaited(&table, ROWS, 3, &slowest) == UINT32_MAX && slowest == 1);
+    CHECK(mq_frame_count_awaited_frames(&table, ROWS, 3, &slowest) == UINT32_MAX && slowest == 1);
     mq_frame_row_set_leaving(&table, 1);
-    CHECK(mq_frame_count_awaited(&table, ROWS, 3, &slowest) == 0 && slowest == -1);
+    CHECK(mq_frame_count_awaited_frames(&table, ROWS, 3, &slowest) == 0 && slowest == -1);
 }
 
 TEST(take_warmest_takes_the_newest_frame_that_none_awaits) {
     begin();
-    CHECK(mq_buffer_take_mru(&mru, &table, ROWS, 1) == 1);
+    CHECK(mq_frame_buffer_claim_mru(&mru, &table, ROWS, 1) == 1);
     begin();
-    CHECK(mq_buffer_take_mru(&mru, &table, ROWS, 0) == 2);
+    CHECK(mq_frame_buffer_claim_mru(&mru, &table, ROWS, 0) == 2);
     begin();
-    CHECK(mq_buffer_take_mru(&mru, &table, ROWS, 3) == -1);
+    CHECK(mq_frame_buffer_claim_mru(&mru, &table, ROWS, 3) == -1);
 }
 
 TEST(row_is_done_when_its_client_left_and_let_go_of_all) {
     begin();
     CHECK(mq_frame_lease_take(&table, 1, BUFFERS - 1, 3));
     mq_frame_row_set_left(&table, 1);
-    CHECK(!mq_frame_row_is_done(&table, 1, mru.generation));
+    CHECK(!mq_frame_row_is_released(&table, 1, mru.generation));
     mq_frame_lease_return(&table, 1, BUFFERS - 1);
-    CHECK(mq_frame_row_is_done(&table, 1, mru.generation));
+    CHECK(mq_frame_row_is_released(&table, 1, mru.generation));
     mq_frame_row_set_locked(&table, 1);
-    CHECK(!mq_frame_row_is_done(&table, 1, mru.generation));
+    CHECK(!mq_frame_row_is_released(&table, 1, mru.generation));
 }
 
 TEST(row_is_held_until_its_client_left) {

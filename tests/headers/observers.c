@@ -21,25 +21,28 @@ static const mq_process_identity self_of_row = {.pid = 1, .pid_namespace = 1};
 TEST(bucket_middle_is_within_a_percent_of_each_value) {
     unsigned before = 0;
     for (uint64_t value = 1; value; value = value + value / 3 + 1 > value ? value + value / 3 + 1 : 0) {
-        unsigned bucket = mq_bucket(value);
-        double off = mq_bucket_middle(bucket) / (double)value - 1;
-        CHECK(bucket >= before && bucket < MQ_BUCKETS && off < 0.008 && off > -0.008);
+        unsigned bucket = mq_histogram_find_bucket(value);
+        double off = mq_histogram_bucket_middle(bucket) / (double)value - 1;
+        CHECK(bucket >= before && bucket < MQ_HISTOGRAM_BUCKETS && off < 0.008 && off > -0.008);
         before = bucket;
     }
-    CHECK(mq_bucket(UINT64_MAX) == MQ_BUCKETS - 1 && mq_bucket(127) == 127 && mq_bucket_middle(127) == 127);
+    CHECK(mq_histogram_find_bucket(UINT64_MAX) == MQ_HISTOGRAM_BUCKETS - 1 && mq_histogram_find_bucket(127) == 127 &&
+          mq_histogram_bucket_middle(127) == 127);
 }
 
 static mq_histogram histogram;
 
 TEST(percentiles_stay_between_the_least_and_the_largest_value) {
     memset(&histogram, 0, sizeof histogram);
-    CHECK(mq_histogram_percentile(&histogram, 0.5) == 0);
-    mq_histogram_add(&histogram, 1000, 9);
-    mq_histogram_add(&histogram, 5001, 1);
-    mq_histogram_add(&histogram, 1, 0); /* never */
+    CHECK(mq_histogram_compute_percentile(&histogram, 0.5) == 0);
+    mq_histogram_add_value(&histogram, 1000, 9);
+    mq_histogram_add_value(&histogram, 5001, 1);
+    mq_histogram_add_value(&histogram, 1, 0); /* never */
     CHECK(histogram.count == 10 && histogram.min == 1000 && histogram.max == 5001 && histogram.sum == 14001);
-    CHECK(mq_histogram_percentile(&histogram, 0) >= 1000 && mq_histogram_percentile(&histogram, 1) == 5001);
-    CHECK(mq_histogram_percentile(&histogram, 0.95) == 5001 && mq_histogram_percentile(&histogram, 0.5) < 1010);
+    CHECK(mq_histogram_compute_percentile(&histogram, 0) >= 1000 &&
+          mq_histogram_compute_percentile(&histogram, 1) == 5001);
+    CHECK(mq_histogram_compute_percentile(&histogram, 0.95) == 5001 &&
+          mq_histogram_compute_percentile(&histogram, 0.5) < 1010);
 }
 
 static mq_meter meter;
@@ -56,10 +59,10 @@ TEST(messages_of_one_look_share_the_time_since_the_last_one) {
 TEST(message_is_dated_by_a_time_that_it_holds) {
     memset((void *)&meter, 0, sizeof meter);
     meter.stamp_offset = 8;
-    CHECK(mq_meter_has_timestamp(&meter, 16) && !mq_meter_has_timestamp(&meter, 15) &&
-          !mq_meter_has_timestamp(&meter, 7));
+    CHECK(mq_meter_payload_has_timestamp(&meter, 16) && !mq_meter_payload_has_timestamp(&meter, 15) &&
+          !mq_meter_payload_has_timestamp(&meter, 7));
     meter.stamp_offset = -1;
-    CHECK(!mq_meter_has_timestamp(&meter, 16));
+    CHECK(!mq_meter_payload_has_timestamp(&meter, 16));
     mq_meter_add_delay(&meter, 100, 60);
     mq_meter_add_delay(&meter, 100, 101);
     CHECK(meter.negative_delays == 1 && meter.delays_ns.count == 2 && meter.delays_ns.sum == 40 &&
@@ -71,12 +74,12 @@ TEST(message_is_dated_by_a_time_that_it_holds) {
 static mq_queue *queue;
 static mq_queue_handle a, b;
 static mq_queue_block_cache memories[2][1];
-static mq_queue_delivery t;
+static mq_queue_taken_message t;
 static mq_queue_event_buffer buffer_of_a, buffer_of_b;
 static mq_queue_event_record event_records[2][2];
 
 static void join(mq_queue_handle *h, int row) {
-    h->blocks = memories[row];
+    h->block_caches = memories[row];
     h->liveness_file = &liveness_file;
     memset(memories[row], 0, sizeof memories[row]);
     mq_queue_join(h, row, &self_of_row, 100 + (uint64_t)row, true);
@@ -84,40 +87,43 @@ static void join(mq_queue_handle *h, int row) {
 }
 
 static void begin_queue(void) {
-    uint64_t bytes = mq_queue_bytes(SLOTS, SIZE);
+    uint64_t bytes = mq_queue_compute_file_bytes(SLOTS, SIZE);
     queue = zeros(bytes);
-    mq_queue_write(queue, SLOTS, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_HEADS);
+    mq_queue_write_file_header(queue, SLOTS, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_HEADS);
     memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
-    CHECK(mq_queue_check(queue, bytes, &a.parts) == MQ_FILE_VALID);
+    CHECK(mq_queue_check_file(queue, bytes, &a.parts) == MQ_FILE_VALID);
     b.parts = a.parts;
     join(&a, 0);
     join(&b, 1);
-    buffer_of_a = (mq_queue_event_buffer){.row = a.row, .number = 0, .room = 2, .records = event_records[0]};
-    buffer_of_b = (mq_queue_event_buffer){.row = b.row, .number = 1, .room = 2, .records = event_records[1]};
+    buffer_of_a =
+        (mq_queue_event_buffer){.own_row = a.own_row, .number = 0, .capacity = 2, .records = event_records[0]};
+    buffer_of_b =
+        (mq_queue_event_buffer){.own_row = b.own_row, .number = 1, .capacity = 2, .records = event_records[1]};
     forget_steps();
 }
 static void send_one(uint64_t sent_time) {
-    mq_queue_commit(&a, (uint64_t)mq_queue_claim_slot(&a, MQ_NO_TICKET), 8, 1, sent_time, 0);
+    mq_queue_commit_message(&a, (uint64_t)mq_queue_claim_free_slot(&a, MQ_NO_TICKET), 8, 1, sent_time, 0);
 }
 
 static mq_queue_slot_counts counts;
 static uint32_t priorities[MQ_QUEUE_PRIORITIES];
 static void look(uint64_t now_ns) {
     memset(priorities, 0, sizeof priorities);
-    mq_queue_snapshot_slots(&a.parts, now_ns, &counts, priorities);
+    mq_queue_count_all_slots(&a.parts, now_ns, &counts, priorities);
 }
 
 TEST(census_of_a_queue_counts_places_by_their_words) {
     begin_queue();
     send_one(7);
     send_one(5);
-    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK && mq_queue_claim_slot(&a, MQ_NO_TICKET) == 2);
+    CHECK(mq_queue_take_message(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK &&
+          mq_queue_claim_free_slot(&a, MQ_NO_TICKET) == 2);
     mq_store_release_u64(&a.parts.slot_states[3], 1);
     look(1);
     CHECK(counts.free == 0 && counts.filling == 1 && counts.taken == 1 && counts.ready == 1 && counts.corrupt == 1);
     CHECK(priorities[1] == 1 && counts.oldest == 5 && counts.most_deliveries == 1 && counts.redelivered == 0);
     CHECK(counts.rows[0].filling == 1 && counts.rows[1].taken == 1 && counts.lost == 0);
-    CHECK(mq_queue_requeue(&b, t.slot, t.word));
+    CHECK(mq_queue_requeue_message(&b, t.slot, t.word));
     look(1);
     CHECK(counts.redelivered == 1 && counts.taken == 0);
     join(&a, 0); /* a later owner of its row */
@@ -128,10 +134,10 @@ TEST(census_of_a_queue_counts_places_by_their_words) {
 TEST(census_of_a_queue_counts_expired_leases) {
     begin_queue();
     send_one(1);
-    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
+    CHECK(mq_queue_take_message(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     look(1);
     CHECK(counts.leases == 0);
-    mq_queue_set_lease(&b, &t, 10);
+    mq_queue_set_job_lease(&b, &t, 10);
     look(9 * MQ_JOB_LEASE_TICK_NS);
     CHECK(counts.leases == 1 && counts.expired_leases == 0);
     look(10 * MQ_JOB_LEASE_TICK_NS);
@@ -140,13 +146,13 @@ TEST(census_of_a_queue_counts_expired_leases) {
 
 static void take_it(unsigned time) {
     if (time == 1)
-        CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
+        CHECK(mq_queue_take_message(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
 }
 
 TEST(census_omits_a_message_that_changes_during_the_count) {
     begin_queue();
     send_one(5);
-    meet("mq_queue_snapshot_message: loaded &header->deliveries", take_it);
+    meet("mq_queue_count_message_stats: loaded &header->deliveries", take_it);
     look(1);
     CHECK(counts.oldest == 0 && counts.most_deliveries == 0);
 }
@@ -154,19 +160,20 @@ TEST(census_omits_a_message_that_changes_during_the_count) {
 TEST(counts_of_an_owner_begin_at_those_of_its_row) {
     begin_queue();
     send_one(1);
-    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 1);
+    CHECK(mq_queue_count_since_join(&a.own_row->counts.sent, &a.own_row->counts_before.sent) == 1);
     join(&a, 0);
-    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 0);
+    CHECK(mq_queue_count_since_join(&a.own_row->counts.sent, &a.own_row->counts_before.sent) == 0);
     send_one(1);
-    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 1);
-    mq_store_relaxed_u64(&a.row->counts_before.sent, 5); /* invalid data */
-    CHECK(mq_queue_snapshot_difference(&a.row->counts.sent, &a.row->counts_before.sent) == 0);
+    CHECK(mq_queue_count_since_join(&a.own_row->counts.sent, &a.own_row->counts_before.sent) == 1);
+    mq_store_relaxed_u64(&a.own_row->counts_before.sent, 5); /* invalid data */
+    CHECK(mq_queue_count_since_join(&a.own_row->counts.sent, &a.own_row->counts_before.sent) == 0);
 }
 
 TEST(events_have_numbers_of_their_own) {
-    uint64_t key = mq_slot_state_ready(3, 7);
-    CHECK(mq_queue_event_number(key, 0) == (7 << 16) + 1 && mq_queue_event_number(key, 2) == (7 << 16) + 3);
-    CHECK(mq_queue_event_number(mq_slot_state_ready(0, 0), 0) != 0);
+    uint64_t key = mq_slot_state_encode_ready(3, 7);
+    CHECK(mq_queue_compute_message_number(key, 0) == (7 << 16) + 1 &&
+          mq_queue_compute_message_number(key, 2) == (7 << 16) + 3);
+    CHECK(mq_queue_compute_message_number(mq_slot_state_encode_ready(0, 0), 0) != 0);
     begin_queue();
     CHECK(mq_queue_make_event(&buffer_of_a, MQ_QUEUE_EVENT_SENT, key, 2, 1ull << 40).event.size == UINT32_MAX);
     CHECK(mq_queue_make_refused_event(&buffer_of_a, 3, 8, 0).event.number == 0);
@@ -176,28 +183,28 @@ TEST(event_of_a_returned_message_has_the_time_of_its_own_take) {
     begin_queue();
     a.event_buffer = &buffer_of_a, b.event_buffer = &buffer_of_b;
     send_one(1);
-    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
+    CHECK(mq_queue_take_message(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     uint64_t earlier = t.word;
-    CHECK(mq_queue_requeue(&a, t.slot, t.word));
+    CHECK(mq_queue_requeue_message(&a, t.slot, t.word));
     CHECK(buffer_of_a.end == 1 && event_records[0][0].event.event == MQ_QUEUE_EVENT_RETURNED &&
           event_records[0][0].event.deliveries == 1);
     CHECK(event_records[0][0].event.taken_time == t.taken_time);
-    CHECK(mq_queue_take(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
+    CHECK(mq_queue_take_message(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
     mq_queue_event_record back =
         mq_queue_make_returned_event(&buffer_of_a, &a.parts.slot_headers[0], t.key, 0, earlier);
     CHECK(back.event.taken_time == 0); /* the time of the take is unknown */
-    CHECK(!mq_queue_requeue(&a, t.slot, earlier) && buffer_of_a.end == 1);
+    CHECK(!mq_queue_requeue_message(&a, t.slot, earlier) && buffer_of_a.end == 1);
 }
 
 TEST(events_without_room_are_counted) {
     begin_queue();
     mq_queue_event_record one = {.event.event = MQ_QUEUE_EVENT_SENT};
     for (int i = 0; i < 3; i++)
-        mq_queue_event_buffer_add(&buffer_of_a, &one);
-    CHECK(buffer_of_a.end == 2 && mq_load_relaxed_u64(&a.row->events_lost) == 1);
-    mq_queue_event_buffer_add(&buffer_of_b, &one);
-    mq_queue_event_buffer_move(&buffer_of_a, &buffer_of_b);
-    CHECK(buffer_of_b.end == 2 && mq_load_relaxed_u64(&b.row->events_lost) == 1);
+        mq_queue_event_buffer_append(&buffer_of_a, &one);
+    CHECK(buffer_of_a.end == 2 && mq_load_relaxed_u64(&a.own_row->events_lost) == 1);
+    mq_queue_event_buffer_append(&buffer_of_b, &one);
+    mq_queue_event_buffer_move_all(&buffer_of_a, &buffer_of_b);
+    CHECK(buffer_of_b.end == 2 && mq_load_relaxed_u64(&b.own_row->events_lost) == 1);
     CHECK(buffer_of_a.first == 0 && buffer_of_a.end == 0);
 }
 
@@ -221,8 +228,8 @@ static void begin_channel(void) {
     CHECK(mq_channel_publisher_init(&p));
     mq_channel_publisher_register(p.row, &self_of_row, true, &p.slots, bytes, 0, node);
     memset((void *)&source, 0, sizeof source);
-    source.from.header = &header;
-    source.from.pools[0] = p.slots;
+    source.subscriber.header = &header;
+    source.subscriber.pools[0] = p.slots;
     source.origin_ids[0] = 9;
     forget_steps();
 }
@@ -241,15 +248,16 @@ TEST(channel_source_returns_messages_and_keeps_those_without_room) {
     mq_source_message taken;
     begin_channel();
     publish(1, 2);
-    CHECK(mq_channel_source_has_pending(&source) && mq_channel_source_pending(&source) == 2);
-    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_FULL && taken.size == 8);
+    CHECK(mq_channel_source_has_pending(&source) && mq_channel_source_count_pending(&source) == 2);
+    CHECK(mq_channel_source_take_message(&source, &room, &taken) == MQ_SOURCE_FULL && taken.size == 8);
     room.bytes = 8;
     for (uint64_t number = 1; number <= 2; number++) {
-        CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_OK);
+        CHECK(mq_channel_source_take_message(&source, &room, &taken) == MQ_SOURCE_OK);
         CHECK(!memcmp(bytes, &number, 8) && taken.size == 8 && taken.origin_id == 9 && taken.counted);
         CHECK(taken.sequence == CAPACITY + number - 1 && taken.origin_time == (int64_t)number);
     }
-    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_EMPTY && !mq_channel_source_has_pending(&source));
+    CHECK(mq_channel_source_take_message(&source, &room, &taken) == MQ_SOURCE_EMPTY &&
+          !mq_channel_source_has_pending(&source));
 }
 
 static const mq_u64 cut = {0};
@@ -261,23 +269,27 @@ TEST(channel_source_of_a_file_that_was_cut_is_corrupt) {
     begin_channel();
     publish(1, 1);
     source.pool_not_truncated[0] = &cut;
-    CHECK(mq_channel_source_take(&source, &room, &taken) == MQ_SOURCE_CORRUPT && source.from.received == 0);
+    CHECK(mq_channel_source_take_message(&source, &room, &taken) == MQ_SOURCE_CORRUPT &&
+          source.subscriber.received == 0);
 }
 
 TEST(channel_source_counts_skipped_messages_as_lost) {
     begin_channel();
     publish(1, 3);
     mq_channel_source_skip_pending(&source);
-    CHECK(source.from.lost == 3 && mq_channel_source_pending(&source) == 0);
+    CHECK(source.subscriber.lost == 3 && mq_channel_source_count_pending(&source) == 0);
 }
 
 TEST(part_of_a_payload_fills_the_room) {
     uint8_t bytes[8] = {0};
-    mq_source_buffer_fill(&(mq_source_buffer){.data = bytes, .bytes = 3, .skip = 2}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_copy_payload(&(mq_source_buffer){.data = bytes, .bytes = 3, .skip = 2}, (const uint8_t *)"abcdef",
+                                  6);
     CHECK(!memcmp(bytes, "cde\0", 4));
-    mq_source_buffer_fill(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 4}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_copy_payload(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 4}, (const uint8_t *)"abcdef",
+                                  6);
     CHECK(!memcmp(bytes, "efe\0", 4));
-    mq_source_buffer_fill(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 6}, (const uint8_t *)"abcdef", 6);
+    mq_source_buffer_copy_payload(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 6}, (const uint8_t *)"abcdef",
+                                  6);
     CHECK(!memcmp(bytes, "efe\0", 4));
 }
 
@@ -309,7 +321,7 @@ static void begin_records(uint64_t flags) {
     mq_record_header_init(record, &shape, 1, 1, "test");
     memset(&records, 0, sizeof records), memset(seen, 0, sizeof seen);
     CHECK(mq_record_header_check(record, bytes, &records.parts) == MQ_FILE_VALID);
-    records.seen = seen, records.elements_left = MQ_RECORD_SCAN;
+    records.seen_write_counts = seen, records.elements_left = MQ_RECORD_SCAN_ELEMENTS;
     writer = (mq_record_writer){.parts = records.parts, .liveness_file = &liveness_file};
     mq_record_register_writer(&writer, 0, &self_of_row, 100, true);
     forget_steps();
@@ -322,23 +334,24 @@ static void write_at(uint64_t index, int64_t time) {
 }
 
 TEST(record_source_gives_each_element_that_changed_once) {
-    uint8_t bytes[MQ_RECORD_CHANGE_HEADER + ITEM];
+    uint8_t bytes[MQ_RECORD_CHANGE_HEADER_BYTES + ITEM];
     mq_source_buffer room = {.data = bytes, .bytes = sizeof bytes - 1, .all_or_nothing = true};
     mq_source_message taken;
     begin_records(0);
     write_at(0, 5);
     write_at(LENGTH - 1, 6);
     write_at(LENGTH - 1, 7);
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == sizeof bytes);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == sizeof bytes);
     room.bytes = sizeof bytes;
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 5);
-    CHECK(bytes[0] == 0 && bytes[4] == 1 && bytes[MQ_RECORD_CHANGE_HEADER] == 1);
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 7);
-    CHECK(bytes[0] == LENGTH - 1 && bytes[4] == 2 && bytes[MQ_RECORD_CHANGE_HEADER] == LENGTH && taken.sequence == 1);
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 5);
+    CHECK(bytes[0] == 0 && bytes[4] == 1 && bytes[MQ_RECORD_CHANGE_HEADER_BYTES] == 1);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_OK && taken.publish_time == 7);
+    CHECK(bytes[0] == LENGTH - 1 && bytes[4] == 2 && bytes[MQ_RECORD_CHANGE_HEADER_BYTES] == LENGTH &&
+          taken.sequence == 1);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_EMPTY);
     CHECK(records.next_index == 0 && mq_record_source_has_scanned_since(&records, records.scan_started_ns - 1));
     records.next_scan_ns = 0;
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_EMPTY);
 }
 
 TEST(board_source_gives_values_of_named_keys) {
@@ -348,13 +361,13 @@ TEST(board_source_gives_values_of_named_keys) {
     begin_records(MQ_RECORD_BOARD);
     CHECK(mq_board_add_key(&records.parts, "key", 3) == 0);
     mq_board_write_value(&writer, 0, "value", 5, 9);
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == 5);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_FULL && taken.size == 5);
     room.bytes = 5;
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_OK);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_OK);
     CHECK(!memcmp(bytes, "value", 5) && taken.size == 5 && taken.publish_time == 9 && taken.sequence == 1);
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_EMPTY);
     records.next_scan_ns = 0;
-    CHECK(mq_record_source_take(&records, &room, &taken) == MQ_SOURCE_EMPTY);
+    CHECK(mq_record_source_take_change(&records, &room, &taken) == MQ_SOURCE_EMPTY);
 }
 
 TEST(census_of_records_separates_present_from_previous_owners) {
@@ -379,22 +392,22 @@ TEST(meter_of_records_counts_writes_that_were_overwritten_as_lost) {
     static uint64_t known[LENGTH];
     begin_records(0);
     write_at(0, 5);
-    mq_meter_records reads = {.parts = &records.parts, .seen = known};
+    mq_meter_record_reader reads = {.parts = &records.parts, .seen_write_counts = known};
     memset((void *)&meter, 0, sizeof meter);
-    mq_meter_records_begin(&reads); /* what was written before does not count */
-    CHECK(mq_meter_records_sample(&meter, &reads) == 0);
+    mq_meter_start_records(&reads); /* what was written before does not count */
+    CHECK(mq_meter_sample_records(&meter, &reads) == 0);
     for (int i = 0; i < 3; i++)
         write_at(LENGTH - 1, 6);
     write_at(0, 7);
-    reads.next_ns = 0;
-    CHECK(mq_meter_records_sample(&meter, &reads) == 2 && reads.lost == 2 && meter.messages == 2);
+    reads.next_sample_ns = 0;
+    CHECK(mq_meter_sample_records(&meter, &reads) == 2 && reads.lost == 2 && meter.messages == 2);
     CHECK(meter.sizes.min == ITEM && meter.delays_ns.count == 2);
-    CHECK(reads.next_ns > 0);
-    reads.next_ns = 0;
-    CHECK(mq_meter_records_sample(&meter, &reads) == 0);
+    CHECK(reads.next_sample_ns > 0);
+    reads.next_sample_ns = 0;
+    CHECK(mq_meter_sample_records(&meter, &reads) == 0);
     write_at(0, 8);
-    reads.next_ns = INT64_MAX;
-    CHECK(mq_meter_records_sample(&meter, &reads) == 0); /* it rests */
+    reads.next_sample_ns = INT64_MAX;
+    CHECK(mq_meter_sample_records(&meter, &reads) == 0); /* it rests */
 }
 
 TEST(meter_of_a_channel_counts_messages_and_their_delays) {
@@ -402,24 +415,24 @@ TEST(meter_of_a_channel_counts_messages_and_their_delays) {
     memset((void *)&meter, 0, sizeof meter);
     meter.stamp_offset = -1, meter.stamp_clock = CLOCK_MONOTONIC;
     publish(1, 3);
-    CHECK(mq_meter_channel_sample(&meter, &source.from) == 3 && meter.messages == 3 && meter.sizes.sum == 24);
+    CHECK(mq_meter_sample_channel(&meter, &source.subscriber) == 3 && meter.messages == 3 && meter.sizes.sum == 24);
     CHECK(meter.delays_ns.count == 3 && meter.without_timestamp == 0);
     meter.stamp_offset = 8; /* beyond the messages */
     publish(4, 2);
-    CHECK(mq_meter_channel_sample(&meter, &source.from) == 2 && meter.without_timestamp == 2 &&
+    CHECK(mq_meter_sample_channel(&meter, &source.subscriber) == 2 && meter.without_timestamp == 2 &&
           meter.delays_ns.count == 3);
-    source.from.pools[0].uid = 99;
+    source.subscriber.pools[0].uid = 99;
     publish(6, 1);
-    CHECK(mq_meter_channel_sample(&meter, &source.from) == -1); /* the pool is to be mapped */
+    CHECK(mq_meter_sample_channel(&meter, &source.subscriber) == -1); /* the pool is to be mapped */
 }
 
 TEST(meter_of_queue_events_counts_sends_and_dates_first_takes) {
     mq_queue_event event = {.event = MQ_QUEUE_EVENT_SENT, .size = 8};
     memset((void *)&meter, 0, sizeof meter);
-    CHECK(mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.sizes.sum == 8);
+    CHECK(mq_meter_count_queue_event(&meter, NULL, (uint8_t *)&event, 0) && meter.sizes.sum == 8);
     event = (mq_queue_event){.event = MQ_QUEUE_EVENT_TAKEN, .deliveries = 1, .sent_time = 10, .publish_time = 15};
-    CHECK(!mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.sum == 5);
+    CHECK(!mq_meter_count_queue_event(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.sum == 5);
     event.deliveries = 2;
-    CHECK(!mq_meter_event_count(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.count == 1);
-    CHECK(!mq_meter_event_count(&meter, NULL, NULL, 0));
+    CHECK(!mq_meter_count_queue_event(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.count == 1);
+    CHECK(!mq_meter_count_queue_event(&meter, NULL, NULL, 0));
 }

@@ -4,29 +4,29 @@
 /* ---- files ---- */
 
 TEST(queue_that_does_not_fit_into_its_file_is_rejected) {
-    mq_queue_parts found;
-    uint64_t bytes = mq_queue_bytes(SLOTS, SIZE);
+    mq_queue_file_parts found;
+    uint64_t bytes = mq_queue_compute_file_bytes(SLOTS, SIZE);
     begin(SLOTS);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);
-    CHECK(mq_queue_check(queue, bytes - 1, &found) == MQ_FILE_NOT_OURS);
+    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);
+    CHECK(mq_queue_check_file(queue, bytes - 1, &found) == MQ_FILE_NOT_OURS);
     static const uint64_t wrong[] = {0, SLOTS + 1, MQ_QUEUE_MESSAGES_MAX + 1ull, UINT64_MAX};
     for (unsigned i = 0; i < 4; i++) {
         mq_store_relaxed_u64(&queue->max_messages, wrong[i]);
-        CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_NOT_OURS);
+        CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_NOT_OURS);
     }
     mq_store_relaxed_u64(&queue->max_messages, SLOTS);
     mq_store_relaxed_u64(&queue->max_message_size, 0);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_NOT_OURS);
+    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_NOT_OURS);
     mq_store_relaxed_u64(&queue->max_message_size, SIZE);
     mq_store_relaxed_u64(&queue->events, 77);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_VALID && found.events == MQ_QUEUE_EVENTS_NONE);
+    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_VALID && found.events == MQ_QUEUE_EVENTS_NONE);
     mq_store_relaxed_u64(&queue->version, (uint64_t)(MQ_QUEUE_MAJOR + 1) << 32);
-    CHECK(mq_queue_check(queue, bytes, &found) == MQ_FILE_OTHER_VERSION);
+    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_OTHER_VERSION);
 }
 
 TEST(queue_plan_has_room_for_each_place) {
-    mq_queue_offsets at = mq_queue_plan(65, 65);
-    CHECK(mq_queue_blocks(64) == 1 && mq_queue_blocks(65) == 2);
+    mq_queue_part_offsets at = mq_queue_compute_offsets(65, 65);
+    CHECK(mq_queue_count_blocks(64) == 1 && mq_queue_count_blocks(65) == 2);
     CHECK(at.slot_headers - at.slot_states >= 65 * sizeof(mq_u64) &&
           at.payloads - at.slot_headers == 65 * sizeof(mq_queue_slot_header));
     CHECK(at.end - at.payloads == 65 * 128 && at.payloads % 64 == 0);
@@ -39,24 +39,24 @@ TEST(messages_come_by_priority_and_then_in_the_order_of_sending) {
     begin(SLOTS);
     for (unsigned i = 0; i < SLOTS; i++)
         CHECK(send_one(a, priorities[i]) == i);
-    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == MQ_QUEUE_NO_SLOT);
+    CHECK(mq_queue_claim_free_slot(a, MQ_NO_TICKET) == MQ_QUEUE_NO_SLOT);
     for (unsigned i = 0; i < SLOTS; i++)
-        CHECK(take(b) && t.slot == slots[i] && t.deliveries == 1 && mq_queue_free_slot(b, &t));
+        CHECK(take(b) && t.slot == slots[i] && t.deliveries == 1 && mq_queue_free_taken_slot(b, &t));
     CHECK(!take(b));
 }
 
 TEST(commit_makes_the_word_ready_before_it_counts) {
     begin(SLOTS);
     send_one(a, 0);
-    CHECK(in_order("mq_queue_claim_slot: exchanged word", "mq_queue_claim_slot: counted *fill_counts*",
-                   "mq_queue_commit: stored *length", "mq_queue_commit: stored *slot_states*",
-                   "mq_queue_commit: counted *ready_count"));
+    CHECK(in_order("mq_queue_claim_free_slot: exchanged word", "mq_queue_claim_free_slot: counted *fill_counts*",
+                   "mq_queue_commit_message: stored *length", "mq_queue_commit_message: stored *slot_states*",
+                   "mq_queue_commit_message: counted *ready_count"));
     CHECK(ready() == 1);
 }
 
 static void return_and_send(unsigned time) {
     if (time == 1)
-        CHECK(mq_queue_requeue(b, t.slot, t.word));
+        CHECK(mq_queue_requeue_message(b, t.slot, t.word));
 }
 
 TEST(returned_message_is_found_by_a_scan_that_has_passed_its_place) {
@@ -65,8 +65,8 @@ TEST(returned_message_is_found_by_a_scan_that_has_passed_its_place) {
     send_one(a, 1);
     CHECK(take(b) && t.slot == 0);
     meet("mq_queue_scan_block: loaded &h->parts.slot_states*", return_and_send); /* after the load of slot 0 */
-    mq_queue_delivery best;
-    CHECK(mq_queue_take(c, MQ_NO_TICKET, &best) == MQ_QUEUE_OK && best.slot == 0);
+    mq_queue_taken_message best;
+    CHECK(mq_queue_take_message(c, MQ_NO_TICKET, &best) == MQ_QUEUE_OK && best.slot == 0);
     CHECK(best.deliveries == 2);
     CHECK(ready() == 3);
 }
@@ -76,13 +76,13 @@ TEST(returned_message_wakes_a_receiver_and_is_notified) {
     send_one(a, 1);
     CHECK(take(a));
     const mq_u32 *word = doze(b, MQ_QUEUE_RECEIVER);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     uint32_t before = arrived();
-    CHECK(mq_queue_requeue(a, t.slot, t.word));
+    CHECK(mq_queue_requeue_message(a, t.slot, t.word));
     CHECK(wakes(word) == 1 && arrived() == before + 1);
-    CHECK(mq_load_acquire_u64(&a->row->notify_debt[1]) == 0);
-    CHECK(!mq_queue_requeue(a, t.slot, t.word)); /* it is there already */
-    CHECK(ready() == 2 && mq_load_acquire_u64(&a->row->notify_debt[1]) == 0);
+    CHECK(mq_load_acquire_u64(&a->own_row->notify_debt[1]) == 0);
+    CHECK(!mq_queue_requeue_message(a, t.slot, t.word)); /* it is there already */
+    CHECK(ready() == 2 && mq_load_acquire_u64(&a->own_row->notify_debt[1]) == 0);
 }
 
 static uint64_t same_key;
@@ -98,7 +98,7 @@ static void change_a_scanned_place(unsigned time) {
         mq_store_release_u64(&a->parts.slot_states[0], 0);
     } else if (time == SLOTS + 1) { /* the second scan has loaded slot 0 */
         mq_fetch_add_u64(&a->parts.fill_counts[0], 2);
-        mq_store_release_u64(&a->parts.slot_states[0], mq_slot_state_ready(7, 5));
+        mq_store_release_u64(&a->parts.slot_states[0], mq_slot_state_encode_ready(7, 5));
         mq_store_release_u64(&a->parts.slot_states[1], same_key);
         mq_fetch_add_u64(&queue->ready_count, 2);
     }
@@ -108,7 +108,7 @@ TEST(equal_keys_of_two_places_are_two_messages) {
     begin(SLOTS);
     send_one(a, 1);
     meet("mq_queue_scan_block: loaded &h->parts.slot_states*", change_a_scanned_place);
-    CHECK(take(b) && t.key == mq_slot_state_ready(7, 5));
+    CHECK(take(b) && t.key == mq_slot_state_encode_ready(7, 5));
 }
 
 static void send_to_the_first_place(unsigned time) {
@@ -130,12 +130,12 @@ TEST(message_in_a_cached_block_is_found) {
 
 TEST(block_with_a_held_or_taken_place_is_not_cached) {
     begin(SLOTS);
-    int64_t slot = mq_queue_claim_slot(a, MQ_NO_TICKET);
+    int64_t slot = mq_queue_claim_free_slot(a, MQ_NO_TICKET);
     CHECK(!take(b) && b->saw_owned_slots);
     commit(a, slot, 1);
     CHECK(take(b));
     CHECK(!take(c) && c->saw_owned_slots);
-    CHECK(mq_queue_requeue(b, t.slot, t.word));
+    CHECK(mq_queue_requeue_message(b, t.slot, t.word));
     CHECK(receive(c));
     CHECK(!take(c) && !c->saw_owned_slots);
 }
@@ -144,20 +144,20 @@ TEST(free_of_a_message_that_came_back_fails) {
     begin(SLOTS);
     send_one(a, 1);
     CHECK(take(a));
-    mq_queue_delivery earlier = t;
-    CHECK(mq_queue_requeue(b, t.slot, t.word));
+    mq_queue_taken_message earlier = t;
+    CHECK(mq_queue_requeue_message(b, t.slot, t.word));
     CHECK(take(a));
-    CHECK(!mq_queue_free_slot(a, &earlier));
-    CHECK(mq_queue_free_slot(a, &t));
-    CHECK(mq_load_relaxed_u64(&a->row->counts.acknowledged) == 1);
+    CHECK(!mq_queue_free_taken_slot(a, &earlier));
+    CHECK(mq_queue_free_taken_slot(a, &t));
+    CHECK(mq_load_relaxed_u64(&a->own_row->counts.acknowledged) == 1);
 }
 
 TEST(message_inherits_nothing_from_the_previous_one_in_its_place) {
     begin(1);
     send_one(a, 1);
-    CHECK(take(b) && mq_queue_requeue(b, t.slot, t.word) && take(b) && t.deliveries == 2);
-    mq_queue_set_lease(b, &t, 10);
-    CHECK(mq_queue_free_slot(b, &t));
+    CHECK(take(b) && mq_queue_requeue_message(b, t.slot, t.word) && take(b) && t.deliveries == 2);
+    mq_queue_set_job_lease(b, &t, 10);
+    CHECK(mq_queue_free_taken_slot(b, &t));
     send_one(a, 1);
     CHECK(mq_load_relaxed_u64(&a->parts.slot_headers[0].lease) == 0);
     CHECK(take(b) && t.deliveries == 1);
@@ -165,30 +165,31 @@ TEST(message_inherits_nothing_from_the_previous_one_in_its_place) {
 
 TEST(message_longer_than_the_limit_is_reported_and_can_be_freed) {
     begin(SLOTS);
-    mq_queue_commit(a, (uint64_t)mq_queue_claim_slot(a, MQ_NO_TICKET), SIZE + 1, 0, 1, 0);
-    CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_CORRUPT && t.word);
-    CHECK(mq_queue_free_slot(b, &t) && is_free(0));
-    mq_queue_commit(a, (uint64_t)mq_queue_claim_slot(a, MQ_NO_TICKET), SIZE, 0, 1, 0);
-    CHECK(mq_queue_take(b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
+    mq_queue_commit_message(a, (uint64_t)mq_queue_claim_free_slot(a, MQ_NO_TICKET), SIZE + 1, 0, 1, 0);
+    CHECK(mq_queue_take_message(b, MQ_NO_TICKET, &t) == MQ_QUEUE_CORRUPT && t.word);
+    CHECK(mq_queue_free_taken_slot(b, &t) && is_free(0));
+    mq_queue_commit_message(a, (uint64_t)mq_queue_claim_free_slot(a, MQ_NO_TICKET), SIZE, 0, 1, 0);
+    CHECK(mq_queue_take_message(b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
 }
 
 /* ---- leases ---- */
 
 static int64_t sweep_at(mq_queue_handle *h, uint32_t tick) {
-    return mq_queue_reclaim(h, (int64_t)tick * MQ_JOB_LEASE_TICK_NS);
+    return mq_queue_reclaim_slots(h, (int64_t)tick * MQ_JOB_LEASE_TICK_NS);
 }
 
 TEST(lease_of_all_zeros_is_a_lease) {
-    uint64_t word = mq_slot_state_taken(0, 0, 1u << 24); /* as the low half of the tick, the row and the take are 0 */
-    CHECK(mq_job_lease_pack(word, 0) != 0);
-    CHECK(mq_job_lease_belongs_to(mq_job_lease_pack(word, 0), word));
+    uint64_t word =
+        mq_slot_state_encode_taken(0, 0, 1u << 24); /* as the low half of the tick, the row and the take are 0 */
+    CHECK(mq_job_lease_encode(word, 0) != 0);
+    CHECK(mq_job_lease_belongs_to(mq_job_lease_encode(word, 0), word));
 }
 
 TEST(lease_belongs_to_the_take_that_it_was_given_to) {
     begin(SLOTS);
     send_one(a, 1);
     CHECK(take(b));
-    mq_queue_set_lease(b, &t, 10);
+    mq_queue_set_job_lease(b, &t, 10);
     CHECK(mq_job_lease_belongs_to(mq_load_acquire_u64(&b->parts.slot_headers[0].lease), word_of(0)));
     CHECK(sweep_at(c, 9) == MQ_JOB_LEASE_TICK_NS && word_of(0) == t.word);
     sweep_at(c, 10);
@@ -205,7 +206,7 @@ TEST(sweep_asks_in_time_for_the_next_lease) {
     for (unsigned i = 0; i < 3; i++) {
         send_one(a, 1);
         CHECK(take(b));
-        mq_queue_set_lease(b, &t, ends[i]);
+        mq_queue_set_job_lease(b, &t, ends[i]);
     }
     CHECK(sweep_at(c, 1) == 4 * MQ_JOB_LEASE_TICK_NS);
 }
@@ -214,12 +215,12 @@ TEST(sweep_asks_in_time_for_the_next_lease) {
 
 TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     begin(1);
-    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 0);
+    CHECK(mq_queue_claim_free_slot(a, MQ_NO_TICKET) == 0);
     const mq_u32 *word = doze(b, MQ_QUEUE_SENDER);
-    mq_queue_reclaim(c, 1);
+    mq_queue_reclaim_slots(c, 1);
     CHECK(!is_free(0) && wakes(word) == 0);
     die(a);
-    mq_queue_reclaim(c, 1);
+    mq_queue_reclaim_slots(c, 1);
     CHECK(is_free(0) && wakes(word) == 1);
 }
 
@@ -229,13 +230,13 @@ TEST(sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver) {
     uint64_t key = word_of(0);
     CHECK(take(a));
     const mq_u32 *word = doze(b, MQ_QUEUE_RECEIVER);
-    mq_queue_reclaim(c, 1);
+    mq_queue_reclaim_slots(c, 1);
     CHECK(word_of(0) == t.word && wakes(word) == 0);
     lives[MQ_QUEUE_ROW_BYTE] = MQ_UNKNOWN;
-    mq_queue_reclaim(c, 1);
+    mq_queue_reclaim_slots(c, 1);
     CHECK(word_of(0) == t.word);
     die(a);
-    mq_queue_reclaim(c, 1);
+    mq_queue_reclaim_slots(c, 1);
     CHECK(word_of(0) == key && wakes(word) == 1);
 }
 
@@ -243,9 +244,9 @@ TEST(sweep_takes_nothing_from_its_own_handle) {
     begin(SLOTS);
     send_one(a, 1);
     CHECK(take(a));
-    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 1);
+    CHECK(mq_queue_claim_free_slot(a, MQ_NO_TICKET) == 1);
     die(a); /* its own lock seems free to it */
-    mq_queue_reclaim(a, 1);
+    mq_queue_reclaim_slots(a, 1);
     CHECK(word_of(0) == t.word && !is_free(1));
 }
 
@@ -253,9 +254,9 @@ TEST(sweep_reclaims_the_words_of_the_previous_owner_of_a_row) {
     begin(SLOTS);
     send_one(b, 1);
     CHECK(take(a));
-    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 1);
+    CHECK(mq_queue_claim_free_slot(a, MQ_NO_TICKET) == 1);
     join(0); /* the row's next owner, alive */
-    mq_queue_reclaim(b, 1);
+    mq_queue_reclaim_slots(b, 1);
     CHECK(mq_slot_state_is_ready(word_of(0)) && is_free(1));
 }
 
@@ -264,5 +265,5 @@ TEST(message_without_a_key_comes_back_as_well) {
     send_one(a, 1);
     CHECK(take(a));
     mq_store_release_u64(&a->parts.slot_headers[0].key, 0);
-    CHECK(mq_queue_requeue(b, t.slot, t.word) && take(b));
+    CHECK(mq_queue_requeue_message(b, t.slot, t.word) && take(b));
 }

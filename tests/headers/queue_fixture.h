@@ -15,12 +15,12 @@ static mq_queue_handle handles[HANDLES];
 static mq_queue_block_cache memories[HANDLES][1];
 static void *locks[HANDLES];
 static mq_queue_handle *const a = &handles[0], *const b = &handles[1], *const c = &handles[2];
-static mq_queue_delivery t;
+static mq_queue_taken_message t;
 
 static inline void join(int row) {
     mq_queue_handle *h = &handles[row];
     locks[row] = &holds[MQ_QUEUE_ROW_BYTE + row];
-    h->blocks = memories[row];
+    h->block_caches = memories[row];
     h->liveness_file = &liveness_file;
     memset(memories[row], 0, sizeof memories[row]);
     mq_queue_join(h, row, &me, 100 + (uint64_t)row, true);
@@ -29,19 +29,19 @@ static inline void join(int row) {
 
 /* A queue with the handles a, b and c, in the rows 0 to 2. */
 static inline void begin(uint64_t slots) {
-    uint64_t bytes = mq_queue_bytes(slots, SIZE);
+    uint64_t bytes = mq_queue_compute_file_bytes(slots, SIZE);
     forget_steps();
     memset(handles, 0, sizeof handles);
     queue = zeros(bytes);
-    mq_queue_write(queue, slots, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_NONE);
+    mq_queue_write_file_header(queue, slots, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_NONE);
     for (int row = 0; row < HANDLES; row++) {
-        CHECK(mq_queue_check(queue, bytes, &handles[row].parts) == MQ_FILE_VALID);
+        CHECK(mq_queue_check_file(queue, bytes, &handles[row].parts) == MQ_FILE_VALID);
         join(row);
     }
     forget_steps();
 }
 
-static inline void die(mq_queue_handle *h) { lives[MQ_QUEUE_ROW_BYTE + h->number] = MQ_DEAD; }
+static inline void die(mq_queue_handle *h) { lives[MQ_QUEUE_ROW_BYTE + h->row_number] = MQ_DEAD; }
 
 static inline uint64_t word_of(uint64_t slot) { return mq_load_acquire_u64(&a->parts.slot_states[slot]); }
 static inline uint64_t ready(void) { return mq_load_acquire_u64(&queue->ready_count); }
@@ -51,21 +51,21 @@ static inline bool is_free(uint64_t slot) { return word_of(slot) == 0; }
 /* Fill a held slot, and send it. */
 static inline void commit(mq_queue_handle *h, int64_t slot, uint64_t priority) {
     CHECK(slot != MQ_QUEUE_NO_SLOT);
-    mq_queue_commit(h, (uint64_t)slot, 8, priority, 1, 0);
+    mq_queue_commit_message(h, (uint64_t)slot, 8, priority, 1, 0);
     mq_queue_wake_receivers(queue, 1);
 }
 static inline uint64_t send_one(mq_queue_handle *h, uint64_t priority) {
-    int64_t slot = mq_queue_claim_slot(h, MQ_NO_TICKET);
+    int64_t slot = mq_queue_claim_free_slot(h, MQ_NO_TICKET);
     commit(h, slot, priority);
     return (uint64_t)slot;
 }
 
-static inline bool take(mq_queue_handle *h) { return mq_queue_take(h, MQ_NO_TICKET, &t) == MQ_QUEUE_OK; }
-static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free_slot(h, &t); }
+static inline bool take(mq_queue_handle *h) { return mq_queue_take_message(h, MQ_NO_TICKET, &t) == MQ_QUEUE_OK; }
+static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free_taken_slot(h, &t); }
 
 static inline const mq_u32 *doze(mq_queue_handle *h, mq_queue_role role) {
     mq_queue_prepare_sleep(h, role, 1);
-    return mq_queue_eventcount(h, role);
+    return mq_queue_get_eventcount(h, role);
 }
 
 #endif

@@ -6,22 +6,22 @@
 TEST(sleeper_shows_itself_before_a_fence) {
     begin(SLOTS);
     doze(a, MQ_QUEUE_RECEIVER);
-    CHECK(in_order("mq_eventcount_prepare_wait_mp: exchanged word", "mq_queue_bit_on: set *",
-                   "mq_queue_bit_on: fenced seq_cst"));
-    CHECK(mq_queue_bits_any(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]));
+    CHECK(in_order("mq_eventcount_prepare_wait_mp: exchanged word", "mq_queue_set_row_bit: set *",
+                   "mq_queue_set_row_bit: fenced seq_cst"));
+    CHECK(mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]));
     forget_steps();
     mq_queue_finish_sleep(a, MQ_QUEUE_RECEIVER);
-    CHECK(in_order("mq_queue_bit_off: cleared *", "mq_queue_bit_off: fenced seq_cst"));
-    CHECK(!mq_queue_bits_any(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]));
+    CHECK(in_order("mq_queue_clear_row_bit: cleared *", "mq_queue_clear_row_bit: fenced seq_cst"));
+    CHECK(!mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]));
 }
 
 TEST(bits_of_the_last_row_are_seen) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->sleeping_rows[MQ_QUEUE_SENDER], MQ_QUEUE_ROWS - 1);
-    CHECK(mq_queue_bits_any(&queue->sleeping_rows[MQ_QUEUE_SENDER]));
-    CHECK(mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_SENDER], MQ_QUEUE_ROWS - 1));
-    mq_queue_bit_off(&queue->sleeping_rows[MQ_QUEUE_SENDER], 0);
-    CHECK(mq_queue_bits_any(&queue->sleeping_rows[MQ_QUEUE_SENDER]));
+    mq_queue_set_row_bit(&queue->sleeping_rows[MQ_QUEUE_SENDER], MQ_QUEUE_ROWS - 1);
+    CHECK(mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_SENDER]));
+    CHECK(mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_SENDER], MQ_QUEUE_ROWS - 1));
+    mq_queue_clear_row_bit(&queue->sleeping_rows[MQ_QUEUE_SENDER], 0);
+    CHECK(mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_SENDER]));
 }
 
 TEST(each_message_wakes_one_receiver_and_all_watchers) {
@@ -45,9 +45,9 @@ TEST(free_place_wakes_one_sender) {
 
 TEST(dropped_place_wakes_a_sender) {
     begin(1);
-    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 0);
+    CHECK(mq_queue_claim_free_slot(a, MQ_NO_TICKET) == 0);
     const mq_u32 *word = doze(b, MQ_QUEUE_SENDER);
-    mq_queue_release_slot(a, 0);
+    mq_queue_release_unsent_slot(a, 0);
     CHECK(is_free(0) && wakes(word) == 1);
 }
 
@@ -57,10 +57,10 @@ TEST(leave_returns_the_messages_and_places_of_its_handle) {
     begin(SLOTS);
     send_one(b, 1);
     CHECK(take(a));
-    CHECK(mq_queue_claim_slot(a, MQ_NO_TICKET) == 1 && mq_queue_claim_slot(b, MQ_NO_TICKET) == 2);
-    commit(b, mq_queue_claim_slot(b, MQ_NO_TICKET), 1);
-    mq_queue_delivery other;
-    CHECK(mq_queue_take(b, MQ_NO_TICKET, &other) == MQ_QUEUE_OK && other.slot == 3);
+    CHECK(mq_queue_claim_free_slot(a, MQ_NO_TICKET) == 1 && mq_queue_claim_free_slot(b, MQ_NO_TICKET) == 2);
+    commit(b, mq_queue_claim_free_slot(b, MQ_NO_TICKET), 1);
+    mq_queue_taken_message other;
+    CHECK(mq_queue_take_message(b, MQ_NO_TICKET, &other) == MQ_QUEUE_OK && other.slot == 3);
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(mq_slot_state_is_ready(word_of(0)) && is_free(1) && !is_free(2) && word_of(3) == other.word);
     CHECK(mq_load_acquire_u64(&queue->rows[0].at.participant.uid) == 0 && !locks[0]);
@@ -98,20 +98,20 @@ TEST(leave_of_a_full_queue_wakes_no_sender) {
 
 TEST(leave_notifies_about_messages_that_were_left_to_its_handle) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     doze(a, MQ_QUEUE_RECEIVER);
     send_one(b, 1); /* without a notification, because `a` waits */
     uint32_t before = arrived();
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(arrived() == before + 1);
-    CHECK(!mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], 0));
+    CHECK(!mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], 0));
 }
 
 TEST(leave_with_a_debt_notifies) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     send_one(b, 1);
-    mq_queue_debt_add(a->row, 1);
+    mq_queue_add_notify_debt(a->own_row, 1);
     uint32_t before = arrived();
     mq_queue_leave(a, 100, &locks[0]);
     CHECK(arrived() == before + 1 && mq_load_acquire_u64(&queue->rows[0].notify_debt[1]) == 0);
@@ -119,7 +119,7 @@ TEST(leave_with_a_debt_notifies) {
 
 TEST(leave_without_a_debt_makes_no_notification) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     send_one(b, 1);
     uint32_t before = arrived();
     mq_queue_leave(a, 100, &locks[0]);
@@ -128,32 +128,32 @@ TEST(leave_without_a_debt_makes_no_notification) {
 
 TEST(giving_up_passes_the_wake_on_and_notifies) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     send_one(b, 1);
     const mq_u32 *word = doze(c, MQ_QUEUE_RECEIVER);
     uint32_t before = arrived();
-    mq_queue_forward_message_wake(a);
+    mq_queue_forward_wake_and_notify(a);
     CHECK(wakes(word) == 1 && arrived() == before + 1);
 }
 
 static void debt_is_noted(void) {
     bool has_debt =
         mq_load_relaxed_u64(&queue->rows[0].notify_debt[0]) || mq_load_relaxed_u64(&queue->rows[0].notify_debt[1]);
-    CHECK(has_debt || mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], 0) || arrived());
+    CHECK(has_debt || mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], 0) || arrived());
 }
 
 TEST(settle_of_a_dead_row_keeps_the_debt_until_it_is_paid) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     doze(a, MQ_QUEUE_RECEIVER);
-    mq_queue_bit_on(&queue->notify_requested, a->number);
+    mq_queue_set_row_bit(&queue->notify_requested, a->row_number);
     send_one(b, 1);
     die(a);
     CHECK(!arrived());
     hold_at_each_step(debt_is_noted);
     mq_queue_recover_dead_rows(b);
     CHECK(arrived() == 1 && mq_queue_row_is_clean(queue, 0));
-    CHECK(mq_queue_bit_is_on(&queue->notify_requested, 2)); /* the other one lives */
+    CHECK(mq_queue_row_bit_is_set(&queue->notify_requested, 2)); /* the other one lives */
 }
 
 TEST(settle_leaves_rows_of_the_living) {
@@ -161,15 +161,15 @@ TEST(settle_leaves_rows_of_the_living) {
     doze(a, MQ_QUEUE_RECEIVER);
     doze(c, MQ_QUEUE_SENDER);
     mq_queue_recover_dead_rows(b);
-    CHECK(mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], 0) &&
-          mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_SENDER], 2));
+    CHECK(mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], 0) &&
+          mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_SENDER], 2));
 }
 
 /* ---- notifications ---- */
 
 TEST(message_to_an_empty_queue_is_notified_and_a_second_one_is_not) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     send_one(a, 1);
     CHECK(arrived() == 1 && wakes(&queue->notify_seq) == 1);
     send_one(a, 1);
@@ -192,10 +192,10 @@ static void empty_and_refill(unsigned time) {
 
 TEST(message_is_notified_though_its_witness_has_an_equal_successor) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     send_one(a, 1);
     CHECK(arrived() == 1);
-    int64_t slot = mq_queue_claim_slot(a, MQ_NO_TICKET);
+    int64_t slot = mq_queue_claim_free_slot(a, MQ_NO_TICKET);
     CHECK(slot == 1);
     meet("mq_queue_commit_and_notify: loaded &h->parts.slot_states*", empty_and_refill);
     commit(a, slot, 1);
@@ -209,9 +209,9 @@ static void empty(unsigned time) {
 
 TEST(message_is_notified_when_its_witness_goes_before_it_comes) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     send_one(a, 1);
-    int64_t slot = mq_queue_claim_slot(a, MQ_NO_TICKET);
+    int64_t slot = mq_queue_claim_free_slot(a, MQ_NO_TICKET);
     meet("mq_queue_commit_and_notify: loaded &h->parts.slot_states*", empty);
     commit(a, slot, 1);
     CHECK(arrived() == 2);
@@ -219,27 +219,27 @@ TEST(message_is_notified_when_its_witness_goes_before_it_comes) {
 
 static void want_notifications(unsigned time) {
     if (time == 1)
-        mq_queue_bit_on(&queue->notify_requested, c->number);
+        mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
 }
 
 TEST(notification_that_is_requested_during_a_send_is_made) {
     begin(SLOTS);
-    meet("mq_queue_commit: stored &h->parts.slot_states*", want_notifications);
+    meet("mq_queue_commit_message: stored &h->parts.slot_states*", want_notifications);
     send_one(a, 1);
     CHECK(arrived() == 1);
 }
 
 static void sender_owes(void) {
     CHECK(arrived() || is_free(0) || !mq_slot_state_is_ready(word_of(0)) ||
-          mq_load_relaxed_u64(&a->row->notify_debt[0]));
+          mq_load_relaxed_u64(&a->own_row->notify_debt[0]));
 }
 
 TEST(sender_owes_a_notification_from_ready_on) {
     begin(SLOTS);
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     hold_at_each_step(sender_owes);
     send_one(a, 1);
-    CHECK(arrived() == 1 && mq_load_relaxed_u64(&a->row->notify_debt[0]) == 0);
+    CHECK(arrived() == 1 && mq_load_relaxed_u64(&a->own_row->notify_debt[0]) == 0);
 }
 
 /* ---- peeks ---- */
@@ -254,13 +254,13 @@ TEST(peek_of_a_message_that_was_replaced_fails) {
     uint8_t room[SIZE];
     begin(1);
     send_one(a, 1);
-    CHECK(mq_peek_read(&a->parts, 0, &it) && it.length == 8);
-    CHECK(mq_peek_copy(&a->parts, &it, room));
-    meet("mq_peek_read: loaded &header->length", next_message);
-    CHECK(!mq_peek_read(&a->parts, 0, &it));
-    CHECK(mq_peek_read(&a->parts, 0, &it));
+    CHECK(mq_peek_read_slot(&a->parts, 0, &it) && it.length == 8);
+    CHECK(mq_peek_copy_payload(&a->parts, &it, room));
+    meet("mq_peek_read_slot: loaded &header->length", next_message);
+    CHECK(!mq_peek_read_slot(&a->parts, 0, &it));
+    CHECK(mq_peek_read_slot(&a->parts, 0, &it));
     mq_store_relaxed_u64(&a->parts.slot_headers[0].sent_time, 2); /* an equal word of the next message */
-    CHECK(!mq_peek_copy(&a->parts, &it, room));
+    CHECK(!mq_peek_copy_payload(&a->parts, &it, room));
 }
 
 /* ---- watching ---- */
@@ -269,14 +269,14 @@ TEST(last_watcher_of_a_handle_takes_its_bit_away) {
     mq_queue_poll_state state;
     begin(SLOTS);
     state = (mq_queue_poll_state){.h = *a};
-    mq_queue_watch(&state);
+    mq_queue_poll_add_watcher(&state);
     mq_queue_poll_prepare_wait(&state, NULL);
     mq_queue_poll_prepare_wait(&state, NULL); /* again: it is one watcher */
-    CHECK(state.watching == 2);
+    CHECK(state.watcher_count == 2);
     mq_queue_poll_end_wait(&state);
-    CHECK(mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_WATCHER], 0));
-    mq_queue_unwatch(&state);
-    CHECK(!mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_WATCHER], 0));
+    CHECK(mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_WATCHER], 0));
+    mq_queue_poll_remove_watcher(&state);
+    CHECK(!mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_WATCHER], 0));
 }
 
 TEST(notice_is_taken_once) {
@@ -284,7 +284,7 @@ TEST(notice_is_taken_once) {
     begin(SLOTS);
     notification = (mq_queue_notification){.h = *c};
     CHECK(!mq_queue_notification_consume(&notification));
-    mq_queue_bit_on(&queue->notify_requested, c->number);
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
     send_one(a, 1);
     CHECK(mq_queue_notification_is_due(&notification) && mq_queue_notification_consume(&notification) &&
           !mq_queue_notification_consume(&notification));

@@ -30,12 +30,12 @@ PARTS = {
     "entries: the position": "64 - MQ_INDEX_RING_SHIFT",
     "the times": "bits(MQ_CELL_WRITE_COUNT_MAX)",
     "the generation of a row": (
-        "bits(mq_cell_owner_generation(UINT64_MAX)) == bits(mq_slot_state_generation(UINT64_MAX)) ? 16 : 0"
+        "bits(mq_cell_owner_generation(UINT64_MAX)) == bits(mq_slot_state_get_generation(UINT64_MAX)) ? 16 : 0"
     ),
     "the order": "bits(MQ_SLOT_ORDER_MASK)",
-    "TAKEN word: the take": "bits(mq_slot_state_take_number(UINT64_MAX))",
-    "lease: the take": "bits(mq_job_lease_pack(mq_slot_state_taken(0, 0, UINT32_MAX), 0))",
-    "lease: the tick": "bits(mq_job_lease_pack(0, UINT32_MAX))",
+    "TAKEN word: the take": "bits(mq_slot_state_get_take_number(UINT64_MAX))",
+    "lease: the take": "bits(mq_job_lease_encode(mq_slot_state_encode_taken(0, 0, UINT32_MAX), 0))",
+    "lease: the tick": "bits(mq_job_lease_encode(0, UINT32_MAX))",
     "number of a message in events": "8 * (int)sizeof(((mq_queue_event *)0)->number)",
 }
 #: Fields of the layouts with these names count.
@@ -45,7 +45,13 @@ COUNTING = re.compile(
 )
 LAYOUTS = [*ROOT.glob("msgq/impl/*/layout.h"), ROOT / "msgq/impl/channel/pool.h", ROOT / "visionipc/impl/leases.h"]
 NO_COUNTERS = {"mq_event_gate.held", "mq_channel_header.ring_canary"}  # flags
-OWN = {"mq_buffer_mru", "mq_pool_map", "mq_channel_config", "mq_queue_parts", "mq_record_file_parts"}  # in no file
+OWN = {
+    "mq_frame_buffer_mru",
+    "mq_pool_map",
+    "mq_channel_config",
+    "mq_queue_file_parts",
+    "mq_record_file_parts",
+}  # in no file
 
 
 def rows() -> list[tuple[list[str], str, int]]:

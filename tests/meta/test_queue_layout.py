@@ -26,7 +26,7 @@ from tests.meta.test_channel_layout import process_words
 from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
 
 HEADERS = ("workqueue/layout.h",)
-OWN = frozenset({"mq_queue_parts", "mq_queue_offsets"})  # structs of these headers that are in no file
+OWN = frozenset({"mq_queue_file_parts", "mq_queue_part_offsets"})  # structs of these headers that are in no file
 GOLDEN: Golden = {
     "mq_queue": {
         "magic": (0, 8),
@@ -70,7 +70,7 @@ GOLDEN: Golden = {
         "pad2": (240, 16),
         "": (0, 256),
     },
-    "mq_queue_counts": {
+    "mq_queue_handle_counts": {
         "sent": (0, 8),
         "received": (8, 8),
         "acknowledged": (16, 8),
@@ -78,7 +78,7 @@ GOLDEN: Golden = {
         "refused": (32, 8),
         "": (0, 40),
     },
-    "mq_queue_bits": {"word": (0, 16), "": (0, 16)},
+    "mq_queue_row_bits": {"word": (0, 16), "": (0, 16)},
     "mq_queue_slot_header": {
         "key": (0, 8),
         "length": (8, 8),
@@ -95,12 +95,12 @@ CONSTANTS = {
     "MQ_QUEUE_MAGIC": 0x3153424F4A515347,
     "MQ_QUEUE_MAJOR": 1,
     "MQ_QUEUE_MINOR": 0,
-    "MQ_QUEUE_CREATOR": 64,
+    "MQ_QUEUE_CREATOR_BYTES": 64,
     "MQ_QUEUE_ROWS": 128,
     "MQ_QUEUE_ROW_BYTE": 0,
-    "MQ_QUEUE_BLOCK": 64,
+    "MQ_QUEUE_BLOCK_SLOTS": 64,
     "MQ_QUEUE_MESSAGES_MAX": 65536,
-    "MQ_QUEUE_SIZE_MAX": 1 << 30,
+    "MQ_QUEUE_MESSAGE_SIZE_MAX": 1 << 30,
     "MQ_QUEUE_PRIORITY_MAX": 32767,
     "MQ_QUEUE_EVENTS_NONE": 0,
     "MQ_QUEUE_EVENTS_HEADS": 1,
@@ -115,7 +115,7 @@ CONSTANTS = {
 SECTIONS = {
     "The header": "mq_queue",
     "A row": "mq_queue_row",
-    "Counts": "mq_queue_counts",
+    "Counts": "mq_queue_handle_counts",
     "A head": "mq_queue_slot_header",
 }
 
@@ -140,7 +140,7 @@ def test_documentation_tells_the_same_constants() -> None:
 
 def test_limits_are_the_same_in_headers_and_arguments() -> None:
     assert CONSTANTS["MQ_QUEUE_MESSAGES_MAX"] == options.MESSAGES_MAX
-    assert CONSTANTS["MQ_QUEUE_SIZE_MAX"] == options.MESSAGE_SIZE_MAX
+    assert CONSTANTS["MQ_QUEUE_MESSAGE_SIZE_MAX"] == options.MESSAGE_SIZE_MAX
     marks = 8 + 64 + 64 + 1 + 1 + 6  # version, identity, layout, their lengths
     assert GOLDEN["mq_queue"]["schema_data"][1] == options.SCHEMA_DATA_MAX + marks
     assert CONSTANTS["MQ_QUEUE_PRIORITY_MAX"] == options.PRIORITY_MAX

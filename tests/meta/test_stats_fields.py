@@ -21,7 +21,7 @@ from msgq.common.schema import Schema
 from msgq.errors import QueueFullError
 from msgq.impl import zeromq
 from msgq.impl.channel.core import open_channel_file
-from msgq.impl.meter import ChannelMeter, EventsMeter, QueueMeter, RecordsMeter, TopicMeter, watch
+from msgq.impl.meter import ChannelMeter, QueueEventsMeter, QueueMeter, RecordsMeter, TopicMeter, run_meters
 from msgq.impl.records.core import RecordStatsReader
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.workqueue.core import QueueWatch
@@ -115,14 +115,14 @@ def topics(stack: ExitStack, prefix: str) -> Iterator[Any]:
     meter = TopicMeter(msgq.context, "topic", 0)
     for _ in range(100):
         pub.send(AHEAD)
-        watch([meter], 0)
+        run_meters([meter], 0)
     pub.send(b"short")
-    watch([meter], 0)
+    run_meters([meter], 0)
     assert sub.receive(non_blocking=True) is None  # it was lapped
     pub.send(AHEAD)
     assert sub.receive() == AHEAD
     pub.send(AHEAD)
-    yield from (pub.stats(), sub.stats(), TopicObserver("topic", prefix).counts(), meter.reading())
+    yield from (pub.stats(), sub.stats(), TopicObserver("topic", prefix).counts(), meter.take_reading())
     meter.close()
 
 
@@ -149,15 +149,15 @@ def channels(stack: ExitStack, prefix: str) -> Iterator[Any]:
     meter = ChannelMeter("channel", prefix)
     for _ in range(3):
         publisher.send(DATA)
-        watch([meter], 0)
+        run_meters([meter], 0)
     views = [viewer.receive_view(0) for _ in range(3)]
     publisher.send_many([DATA] * 20, origin_time=1)
-    watch([meter], 0)
+    run_meters([meter], 0)
     assert late.receive(0) == DATA
     publisher.send(bytes(100))
     channel_file = open_channel_file("channel", prefix)
     stack.enter_context(stack.enter_context(Channel("small", subscribers=2, schema=SCHEMA)).publisher())
-    yield from (stats.channel("channel"), channel_file.counts(), meter.reading(), late.last)
+    yield from (stats.channel("channel"), channel_file.counts(), meter.take_reading(), late.last)
     meter.close()
     del views
 
@@ -175,13 +175,13 @@ def records(stack: ExitStack, prefix: str) -> Iterator[Any]:
         wait_until(lambda: all(one.messages + (one.lost or 0) > i for one in readings(meters)))  # noqa: B023
     yield from (stats.record("vector"), stats.record("board"))
     for name, meter in zip(("vector", "board"), meters, strict=True):
-        yield from (RecordStatsReader(name, prefix).counts(), meter.reading())
+        yield from (RecordStatsReader(name, prefix).counts(), meter.take_reading())
         meter.close()
 
 
 def readings(meters: list[RecordsMeter]) -> list[stats.MeterReading]:
-    watch(meters, 0.001)
-    return [meter.reading() for meter in meters]
+    run_meters(meters, 0.001)
+    return [meter.take_reading() for meter in meters]
 
 
 def queues(stack: ExitStack, prefix: str) -> Iterator[Any]:
@@ -191,11 +191,11 @@ def queues(stack: ExitStack, prefix: str) -> Iterator[Any]:
         queue = stack.enter_context(
             MessageQueue(name, max_messages=8, max_message_size=8, schema=SCHEMA, events=events)
         )
-        meter = EventsMeter(name, prefix) if events else QueueMeter(name, prefix)
+        meter = QueueEventsMeter(name, prefix) if events else QueueMeter(name, prefix)
         for _ in range(3):
             queue.send(DATA, priority=3, origin_time=1)
             assert queue.receive(0)
-            watch([meter], 0)
+            run_meters([meter], 0)
         for _ in range(8):
             queue.send(DATA, priority=2, origin_time=1)
         with pytest.raises(QueueFullError):
@@ -205,7 +205,12 @@ def queues(stack: ExitStack, prefix: str) -> Iterator[Any]:
         if (given_back := jobs.pop()) is not None:
             given_back.nack()
         stack.enter_context(MessageQueue(name)).notify(signal.SIGURG)
-        yield from (stats.queue(name), QueueWatch(name, prefix).counts(), meter.reading(), stats.queue_messages(name))
+        yield from (
+            stats.queue(name),
+            QueueWatch(name, prefix).counts(),
+            meter.take_reading(),
+            stats.queue_messages(name),
+        )
         meter.close()
 
 

@@ -11,7 +11,7 @@ import msgq
 from msgq import errors
 from msgq.common import shm_paths
 from msgq.impl.ring.core import unlink_topic
-from msgq.impl.sources import Source
+from msgq.impl.sources import EndpointSource
 from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.core import Capture
@@ -20,7 +20,7 @@ from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, need
 SIZE = 4096  # of the ring
 
 
-def taken(source: Source) -> tuple[int, int | None]:
+def taken(source: EndpointSource) -> tuple[int, int | None]:
     """Return how many messages a source gives, and how many it has lost."""
     capture, chunk = Capture(), ChunkBuffer(1 << 20, 1 << 10)
     capture.add_source(source)

@@ -24,7 +24,7 @@ static mq_frame_lease_table *table;
 static uint64_t frames[BUFFERS][WORDS];
 static mq_u64 packets[2]; /* buffer << 32 | generation; the newest, and the one before */
 static mq_u32 dead[CLIENTS];
-static mq_buffer_mru shelf; /* the server's: what each buffer has */
+static mq_frame_buffer_mru shelf; /* the server's: what each buffer has */
 static _Atomic bool stop;
 static _Atomic uint64_t published, warm, dropped, held, missed, left, died;
 static unsigned seed;
@@ -51,7 +51,7 @@ static void verify(uint32_t client, uint32_t buffer, uint32_t generation) {
 static void free_rows(void) {
     for (uint32_t row = 0; row < CLIENTS; row++) {
         bool is_dead = mq_load_acquire_u32(&dead[row]);
-        if (!is_dead && !mq_frame_row_is_done(table, row, shelf.generation))
+        if (!is_dead && !mq_frame_row_is_released(table, row, shelf.generation))
             continue;
         mq_frame_row_reset(table, row, MQ_FRAME_ROW_TAKEN);
         mq_store_release_u32(&dead[row], 0);
@@ -61,19 +61,20 @@ static void free_rows(void) {
 /* The warmest that nobody awaits (or, for these clients may be asleep, that only few do); else the oldest. -1: none. */
 static int take(uint64_t *chance) {
     int slowest, buffer = -1;
-    uint32_t awaited = mq_frame_count_awaited(table, CLIENTS, shelf.newest, &slowest);
+    uint32_t awaited = mq_frame_count_awaited_frames(table, CLIENTS, shelf.newest, &slowest);
     if (below(chance, 4))
-        buffer = mq_buffer_take_mru(&shelf, table, CLIENTS, awaited < BUFFERS ? awaited : below(chance, BUFFERS));
+        buffer =
+            mq_frame_buffer_claim_mru(&shelf, table, CLIENTS, awaited < BUFFERS ? awaited : below(chance, BUFFERS));
     warm += buffer >= 0;
     for (int place = BUFFERS - 1; place >= 0 && buffer < 0; place--)
-        if (mq_buffer_take(table, CLIENTS, shelf.order[place], shelf.generation[shelf.order[place]]) < 0)
+        if (mq_frame_buffer_claim(table, CLIENTS, shelf.order[place], shelf.generation[shelf.order[place]]) < 0)
             buffer = shelf.order[place];
     return buffer;
 }
 
 static void *run_server(void *unused) {
     uint64_t chance = seed;
-    mq_buffer_mru_init(&shelf, BUFFERS);
+    mq_frame_buffer_mru_init(&shelf, BUFFERS);
     while (!stop) {
         free_rows();
         int buffer = take(&chance);
@@ -86,7 +87,7 @@ static void *run_server(void *unused) {
         shelf.generation[buffer] = 0;
         for (int i = 0; i < WORDS; i++)
             frames[buffer][i] = generation;
-        mq_buffer_mru_publish(&shelf, table, (uint32_t)buffer);
+        mq_frame_buffer_mru_publish(&shelf, table, (uint32_t)buffer);
         mq_store_relaxed_u64(&packets[1], mq_load_relaxed_u64(&packets[0]));
         mq_store_relaxed_u64(&packets[0], (uint64_t)(uint32_t)buffer << 32 | generation);
         published++;

@@ -18,7 +18,9 @@ enum { SENDS = 2, PROCESSES_MAX = SENDERS - SENDS };
 
 /* ---- messages ---- */
 
-static uint64_t *place_of(member *m, uint64_t slot) { return (uint64_t *)(void *)mq_queue_slot_payload(&m->h, slot); }
+static uint64_t *place_of(member *m, uint64_t slot) {
+    return (uint64_t *)(void *)mq_queue_get_slot_payload(&m->h, slot);
+}
 
 static void fill(uint64_t *at, uint64_t word, uint64_t words) {
     for (uint64_t i = 0; i < words; i++)
@@ -44,7 +46,7 @@ static void verify(const uint64_t *at, uint64_t words, uint64_t word) {
 static void send_one(member *m, uint64_t sender, uint64_t number) {
     uint64_t word = sender << 48 | number, words = 1 + below(WORDS);
     int64_t slot, until = mq_monotonic_ns() + (int64_t)STUCK_MS * MQ_NS_PER_MS;
-    while ((slot = mq_queue_claim_slot(&m->h, ticket())) == MQ_QUEUE_NO_SLOT) {
+    while ((slot = mq_queue_claim_free_slot(&m->h, ticket())) == MQ_QUEUE_NO_SLOT) {
         m->h.saw_owned_slots = true;
         look(m);
         pthread_mutex_lock(&m->lock);
@@ -53,7 +55,7 @@ static void send_one(member *m, uint64_t sender, uint64_t number) {
         if (mq_monotonic_ns() > until)
             wrong("no slot becomes free", word, 0);
         if (all->stop || below(64) == 0) { /* it gives up: the wake was for another one, perhaps */
-            mq_queue_forward_room_wake(&m->h);
+            mq_queue_forward_sender_wake(&m->h);
             end_wait(m);
             all->skipped++;
             return;
@@ -67,10 +69,10 @@ static void send_one(member *m, uint64_t sender, uint64_t number) {
             go(m, true);
             come(m);
         } else
-            mq_queue_release_slot(&m->h, (uint64_t)slot);
+            mq_queue_release_unsent_slot(&m->h, (uint64_t)slot);
         return;
     }
-    mq_queue_commit(&m->h, (uint64_t)slot, 8 * words, number % PRIORITIES, (uint64_t)mq_monotonic_ns(), word);
+    mq_queue_commit_message(&m->h, (uint64_t)slot, 8 * words, number % PRIORITIES, (uint64_t)mq_monotonic_ns(), word);
     mq_queue_wake_receivers(parts.queue, 1);
     all->sent++;
 }
@@ -110,7 +112,7 @@ static void *run_sender(void *argument) {
 
 /* ---- consumers ---- */
 
-static void check_head(member *m, const mq_queue_delivery *t) {
+static void check_head(member *m, const mq_queue_taken_message *t) {
     uint64_t word = t->origin_time, sender = word >> 48, number = word & 0xFFFFFFFFFFFFull;
     if (sender >= SENDERS || number >= NUMBERS || t->length % 8 || t->length > 8 * WORDS || t->length == 0)
         wrong("a head", t->length, word);
@@ -121,9 +123,9 @@ static void check_head(member *m, const mq_queue_delivery *t) {
         *last = number;
 }
 
-static void acknowledge(member *m, const mq_queue_delivery *t, bool leased) {
+static void acknowledge(member *m, const mq_queue_taken_message *t, bool leased) {
     uint64_t word = t->origin_time;
-    if (mq_queue_free_slot(&m->h, t)) {
+    if (mq_queue_free_taken_slot(&m->h, t)) {
         if (all->sender[word >> 48].done[word & 0xFFFFFFFFFFFFull]++)
             wrong("a message is done twice", word, t->word);
         all->acked++;
@@ -134,9 +136,9 @@ static void acknowledge(member *m, const mq_queue_delivery *t, bool leased) {
 }
 
 /* With a lease (of ticks of 10 ms) that a slow one outlives. */
-static void lease(member *m, const mq_queue_delivery *t) {
-    uint32_t tick = mq_job_lease_tick((uint64_t)mq_monotonic_ns());
-    mq_queue_set_lease(&m->h, t, tick + 1 + below(3));
+static void lease(member *m, const mq_queue_taken_message *t) {
+    uint32_t tick = mq_job_lease_convert_to_ticks((uint64_t)mq_monotonic_ns());
+    mq_queue_set_job_lease(&m->h, t, tick + 1 + below(3));
     if (below(64))
         return;
     pthread_mutex_unlock(&m->lock);
@@ -146,8 +148,8 @@ static void lease(member *m, const mq_queue_delivery *t) {
 
 /* Take one, the lock being held. False: nothing is there. */
 static bool consume(member *m, bool leases) {
-    mq_queue_delivery t;
-    mq_queue_status status = mq_queue_take(&m->h, ticket(), &t);
+    mq_queue_taken_message t;
+    mq_queue_status status = mq_queue_take_message(&m->h, ticket(), &t);
     if (status == MQ_QUEUE_EMPTY)
         return false;
     if (status != MQ_QUEUE_OK)
@@ -166,7 +168,7 @@ static bool consume(member *m, bool leases) {
     if (leases && (leased || m != &shared) && below(64) == 0)
         return true; /* it is left as it is until the handle goes, or its lease is over */
     if (leases && below(16) == 0) {
-        mq_queue_requeue(&m->h, t.slot, t.word);
+        mq_queue_requeue_message(&m->h, t.slot, t.word);
         all->nacked++;
     } else
         acknowledge(m, &t, leased);
@@ -202,7 +204,7 @@ static void *run_consumer(void *argument) {
             while (!consume(&m, true) && !all->stop) {
                 rest(&m, MQ_QUEUE_RECEIVER);
                 if (below(64) == 0) { /* as senders do */
-                    mq_queue_forward_message_wake(&m.h);
+                    mq_queue_forward_wake_and_notify(&m.h);
                     end_wait(&m);
                     rounds = 1;
                     break;
@@ -221,11 +223,11 @@ static void *run_consumer(void *argument) {
 /* As the watcher thread: it wants to know, and takes nothing. */
 static void *run_watcher(void *argument) {
     member m;
-    mq_queue_poll_state outlook = {.watching = 0};
+    mq_queue_poll_state outlook = {.watcher_count = 0};
     chance = seed + (uint64_t)(uintptr_t)argument;
     come(&m);
     outlook.h = m.h;
-    mq_u32 *word = mq_queue_eventcount(&m.h, MQ_QUEUE_WATCHER);
+    mq_u32 *word = mq_queue_get_eventcount(&m.h, MQ_QUEUE_WATCHER);
     while (!all->stop) {
         uint32_t seen = mq_queue_poll_prepare_wait(&outlook, word);
         if (!mq_queue_poll_has_more(&outlook))
@@ -241,7 +243,7 @@ static void *run_watcher(void *argument) {
 /* Wants to be told; and looks for the dead all the time. */
 static void *run_told(void *argument) {
     member m;
-    mq_queue_notification notification = {.seen = {0}};
+    mq_queue_notification notification = {.seen_notify_seq = {0}};
     chance = seed + (uint64_t)(uintptr_t)argument;
     while (!all->stop) {
         come(&m);
@@ -249,12 +251,12 @@ static void *run_told(void *argument) {
         mq_queue_notification_consume(&notification);
         for (int rounds = 0; rounds < 40 && !all->stop; rounds++) {
             if (rounds == 20)
-                mq_queue_bit_on(&parts.queue->notify_requested, m.h.number);
+                mq_queue_set_row_bit(&parts.queue->notify_requested, m.h.row_number);
             uint32_t seen = mq_queue_notification_prepare_wait(&notification, &parts.queue->notify_seq);
             if (!mq_queue_notification_is_due(&notification))
                 mq_futex_wait(mq_futex_word(&parts.queue->notify_seq), seen, mq_monotonic_ns() + MQ_NS_PER_MS);
             all->told += mq_queue_notification_consume(&notification);
-            mq_queue_recover(&m.h, mq_monotonic_ns());
+            mq_queue_recover_from_dead_owners(&m.h, mq_monotonic_ns());
             all->swept++;
         }
         go(&m, below(2));
@@ -293,7 +295,7 @@ static void run_process(uint64_t number) {
 
 static void make_queue(void) {
     struct stat found;
-    size_t bytes = mq_queue_bytes(SLOTS, 8 * WORDS);
+    size_t bytes = mq_queue_compute_file_bytes(SLOTS, 8 * WORDS);
     liveness_file.fd = memfd_create("queue", MFD_CLOEXEC);
     if (liveness_file.fd < 0 || ftruncate(liveness_file.fd, (off_t)bytes) || fstat(liveness_file.fd, &found))
         wrong("no file", 0, 0);
@@ -302,8 +304,8 @@ static void make_queue(void) {
     mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, liveness_file.fd, 0);
     if (queue == MAP_FAILED)
         wrong("no memory", 0, 0);
-    mq_queue_write(queue, SLOTS, 8 * WORDS, 1, 1, "stress", MQ_QUEUE_EVENTS_NONE);
-    if (mq_queue_check(queue, bytes, &parts) != MQ_FILE_VALID)
+    mq_queue_write_file_header(queue, SLOTS, 8 * WORDS, 1, 1, "stress", MQ_QUEUE_EVENTS_NONE);
+    if (mq_queue_check_file(queue, bytes, &parts) != MQ_FILE_VALID)
         wrong("its own queue", 0, 0);
 }
 
@@ -313,7 +315,7 @@ static void settle(void) {
     member m;
     uint64_t missing = 0, expected = all->skipped + all->killed;
     come(&m);
-    mq_queue_recover(&m.h, mq_monotonic_ns());
+    mq_queue_recover_from_dead_owners(&m.h, mq_monotonic_ns());
     pthread_mutex_lock(&m.lock);
     memset(m.last, 0, sizeof m.last);
     while (consume(&m, false))

@@ -55,7 +55,7 @@ typedef struct {
     } sender[SENDERS];
 } books;
 static books *all;
-static mq_queue_parts parts;
+static mq_queue_file_parts parts;
 static mq_liveness_file liveness_file;
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* of the queue's file, for sanitizers; flock is for the rest */
@@ -76,24 +76,24 @@ typedef struct {
     uint64_t uid, last[SENDERS][PRIORITIES];
     pthread_mutex_t lock; /* Python's, for threads that share the handle */
     int asleep[MQ_QUEUE_ROLES];
-    const mq_queue_wait *calls[2]; /* those that wait, of its threads */
+    const mq_queue_waiting_call *calls[2]; /* those that wait, of its threads */
 } member;
 static member shared;
 
 /* The call of this thread that waits. */
-static _Thread_local mq_queue_wait call;
+static _Thread_local mq_queue_waiting_call call;
 static _Thread_local bool waits;
 
 static void come(member *m) {
     mq_process_identity self;
-    mq_row_table row_table = mq_queue_row_table(parts.queue);
+    mq_row_table row_table = mq_queue_make_row_table(parts.queue);
     memset(m, 0, sizeof *m);
     pthread_mutex_init(&m->lock, NULL);
     m->h.parts = parts;
     m->h.liveness_file = &liveness_file;
-    m->h.blocks = calloc(parts.blocks, sizeof *m->h.blocks);
-    m->h.next = below(SLOTS);
-    if (!m->h.blocks || mq_read_process_identity(&self))
+    m->h.block_caches = calloc(parts.block_count, sizeof *m->h.block_caches);
+    m->h.next_search_slot = below(SLOTS);
+    if (!m->h.block_caches || mq_read_process_identity(&self))
         wrong("no memory", 0, 0);
     int fd = mq_liveness_file_reopen(&liveness_file, O_RDWR);
     pthread_mutex_lock(&lock);
@@ -106,7 +106,7 @@ static void come(member *m) {
     flock(fd, LOCK_UN);
     pthread_mutex_unlock(&lock);
     close(fd);
-    mq_queue_recover(&m->h, mq_monotonic_ns());
+    mq_queue_recover_from_dead_owners(&m->h, mq_monotonic_ns());
 }
 
 static void go(member *m, bool dies) {
@@ -118,15 +118,15 @@ static void go(member *m, bool dies) {
         mq_queue_leave(&m->h, m->uid, &m->liveness_token);
         all->left++;
     }
-    free(m->h.blocks);
+    free(m->h.block_caches);
     pthread_mutex_destroy(&m->lock);
 }
 
 /* As Handle._look: the dead, by the clock. */
 static void look(member *m) {
     int64_t now = mq_monotonic_ns();
-    if (mq_queue_reclaim_due(&m->h, now))
-        mq_queue_recover(&m->h, now);
+    if (mq_queue_recovery_is_due(&m->h, now))
+        mq_queue_recover_from_dead_owners(&m->h, now);
 }
 
 /* Who sleeps is woken when others see its bit; but the killed take wakes with them. */
@@ -138,7 +138,7 @@ static void doze(const member *m, mq_queue_role role, mq_u32 *word, uint32_t see
     long woken = mq_futex_wait(mq_futex_word(word), seen, mq_monotonic_ns() + (patient ? max_sleep_ns : 100000));
     if (!plain || !patient || !woken || errno != ETIMEDOUT)
         return;
-    for (int look = 0; receives ? mq_queue_has_ready(&parts) : mq_queue_has_free(&parts); look++) {
+    for (int look = 0; receives ? mq_queue_has_ready_message(&parts) : mq_queue_has_free_slot(&parts); look++) {
         if (mq_load_acquire_u32(word) != seen || all->stop)
             return; /* it was just being woken */
         if (look == 1000)
@@ -177,7 +177,7 @@ static void end_wait(member *m) {
 
 /* As Handle._sleep. The lock is let go meanwhile. */
 static void rest(member *m, mq_queue_role role) {
-    mq_u32 *word = mq_queue_eventcount(&m->h, role);
+    mq_u32 *word = mq_queue_get_eventcount(&m->h, role);
     begin_wait(m, role);
     m->asleep[role]++;
     uint32_t seen = mq_queue_wait_prepare_sleep(&m->h, &call, oldest(m));

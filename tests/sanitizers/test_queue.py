@@ -32,17 +32,24 @@ def relaxed_exchange(word: str, expected: str, desired: str) -> tuple[str, str]:
 RELAXED = {
     "message, sent": (
         "sender.h",
-        "mq_store_release_u64(&h->parts.words[place], key);",
-        "mq_store_relaxed_u64(&h->parts.words[place], key);",
+        "mq_store_release_u64(&h->parts.slot_states[slot], key);",
+        "mq_store_relaxed_u64(&h->parts.slot_states[slot], key);",
     ),
-    "message, taken": ("receiver.h", *relaxed_exchange("&h->parts.words[best.slot]", "found.key", "word")),
-    "free, by who took it": ("receiver.h", *relaxed_exchange("&h->parts.words[taken->slot]", "taken->word", "0")),
-    "free, held": ("sender.h", *relaxed_exchange("word", "0", "held")),
-    "lease, given": ("receiver.h", "mq_store_release_u64(&h->parts.heads", "mq_store_relaxed_u64(&h->parts.heads"),
+    "message, taken": ("receiver.h", *relaxed_exchange("&h->parts.slot_states[best.slot]", "best.key", "word")),
+    "free, by who took it": (
+        "receiver.h",
+        *relaxed_exchange("&h->parts.slot_states[delivery->slot]", "delivery->word", "0"),
+    ),
+    "free, held": ("sender.h", *relaxed_exchange("word", "0", "filling")),
+    "lease, given": (
+        "receiver.h",
+        "mq_store_release_u64(&h->parts.slot_headers",
+        "mq_store_relaxed_u64(&h->parts.slot_headers",
+    ),
     "lease, over": (
         "recovery.h",
-        "mq_load_acquire_u64(&h->parts.heads[place].lease)",
-        "mq_load_relaxed_u64(&h->parts.heads[place].lease)",
+        "mq_load_acquire_u64(&h->parts.slot_headers[slot].lease)",
+        "mq_load_relaxed_u64(&h->parts.slot_headers[slot].lease)",
     ),
 }
 
@@ -60,26 +67,34 @@ def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.Monke
 MISSING = {
     "the count of fills": (
         "sender.h",
-        "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK], 1);",
+        "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK_SLOTS], 1);",
         "",
     ),
-    "the check for slots of others in a block": ("receiver.h", ".known = !owned", ".known = true"),
+    "the check for slots of others in a block": ("receiver.h", ".is_valid = !owned", ".is_valid = true"),
     "the second look at ready": (
         "receiver.h",
         "if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready)",
         "if (ready || !ready)",
     ),
-    "forgetting what was taken": ("receiver.h", "mq_queue_cache_invalidate(h, best.slot / MQ_QUEUE_BLOCK);", ""),
+    "forgetting what was taken": (
+        "receiver.h",
+        "mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);",
+        "",
+    ),
     "the generation of a word": (
         "recovery.h",
         "!= generation)\n        return true;",
         "!= generation)\n        return false;",
     ),
-    "the wake of a receiver": ("handle.h", "mq_queue_wake(queue, MQ_QUEUE_RECEIVER, messages);", "(void)messages;"),
-    "the wake of a sender": ("handle.h", "mq_queue_wake(queue, MQ_QUEUE_SENDER, 1);", "(void)queue;"),
+    "the wake of a receiver": (
+        "handle.h",
+        "mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, messages);",
+        "(void)messages;",
+    ),
+    "the wake of a sender": ("handle.h", "mq_queue_wake_rows(queue, MQ_QUEUE_SENDER, 1);", "(void)queue;"),
     "the taker in a lease": (
         "slot_state.h",
-        "return lease && (uint32_t)lease == (uint32_t)mq_job_lease_pack(word, 0);",
+        "return lease && (uint32_t)lease == (uint32_t)mq_job_lease_encode(word, 0);",
         "return lease && word;",
     ),
     "the take in a word": (

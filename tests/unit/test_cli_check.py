@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import msgq
 from msgq.cli.app import app
 from msgq.errors import QueueFullError
-from msgq.impl.meter import TopicMeter, watch
+from msgq.impl.meter import TopicMeter, run_meters
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.expectations import Expectation, check_endpoint
 from msgq.monitor.live_endpoints import LiveEndpoint
@@ -95,11 +95,11 @@ def test_judge_of_sizes_compares_the_least_and_the_most(
     with msgq.pub_sock("camera") as publisher:
         meter = TopicMeter(msgq.context, "camera")
         publisher.send_many([bytes(10), bytes(1000)])
-        watch([meter], 0)
+        run_meters([meter], 0)
         size_only = Expectation(
             EndpointSelection(["camera"], prefix), None, (None, None), (None, None), expected, None, False
         )
-        found = list(check_endpoint(size_only, LiveEndpoint("camera", prefix).poll(), meter.reading()))
+        found = list(check_endpoint(size_only, LiveEndpoint("camera", prefix).poll(), meter.take_reading()))
     assert [(one.what, one.ok) for one in found] == [("size", ok)]
 
 

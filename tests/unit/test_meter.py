@@ -10,7 +10,7 @@ import pytest
 import msgq
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentError
 from msgq.impl.meter import TopicMeter as Meter
-from msgq.impl.meter import watch
+from msgq.impl.meter import run_meters
 from msgq.impl.ring.core import TopicObserver
 from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Task
@@ -21,8 +21,8 @@ def test_counts_messages_bytes_and_sizes(endpoint: str) -> None:
         publisher.send(b"before")
         meter = Meter(msgq.context, endpoint)
         publisher.send_many([bytes(10), bytes(20), bytes(60)])
-        watch([meter], 0.01)
-        reading = meter.reading()
+        run_meters([meter], 0.01)
+        reading = meter.take_reading()
     assert (reading.messages, reading.bytes, reading.lost) == (3, 90, 0)
     assert reading.sizes is not None
     assert (reading.sizes.min, reading.sizes.mean, reading.sizes.max) == (10, 30, 60)
@@ -33,8 +33,8 @@ def test_counts_messages_bytes_and_sizes(endpoint: str) -> None:
 def test_nothing_has_no_rate(endpoint: str) -> None:
     with msgq.pub_sock(endpoint):
         meter = Meter(msgq.context, endpoint)
-        watch([meter], 0.001)
-    reading = meter.reading()
+        run_meters([meter], 0.001)
+    reading = meter.take_reading()
     assert (reading.messages, reading.rate, reading.byte_rate, reading.periods_us) == (0, None, None, None)
 
 
@@ -42,12 +42,12 @@ def test_clear_begins_anew_and_goes_on_from_the_last_message(endpoint: str) -> N
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
         publisher.send(b"a")
-        watch([meter], 0.001)
-        meter.clear()
-        assert meter.reading().messages == 0
+        run_meters([meter], 0.001)
+        meter.reset_counts()
+        assert meter.take_reading().messages == 0
         publisher.send(b"b")
-        watch([meter], 0.001)
-    reading = meter.reading()
+        run_meters([meter], 0.001)
+    reading = meter.take_reading()
     assert reading.messages == 1
     assert reading.periods_us is not None
     assert reading.periods_us.count == 1
@@ -59,8 +59,8 @@ def test_percentiles_are_within_a_percent(endpoint: str) -> None:
         meter = Meter(msgq.context, endpoint)
         sizes = [17 * i for i in range(500)]
         publisher.send_many([bytes(size) for size in sizes])
-        watch([meter], 0.001)
-    found = meter.reading().sizes
+        run_meters([meter], 0.001)
+    found = meter.take_reading().sizes
     assert found is not None
     assert found.p50 == pytest.approx(sizes[250], rel=0.01)
     assert found.p90 == pytest.approx(sizes[450], rel=0.01)
@@ -78,12 +78,12 @@ def test_the_mean_period_is_exact_however_it_looks(endpoint: str, spin: bool) ->
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
         publisher.send(b"tick")
-        watch([meter], 0.001, spin)  # periods begin with what is found first, be it one message or several
+        run_meters([meter], 0.001, spin)  # periods begin with what is found first, be it one message or several
         task = Task(publish)
-        while meter.reading().messages < 50:
-            watch([meter], 0.01, spin)
+        while meter.take_reading().messages < 50:
+            run_meters([meter], 0.01, spin)
         task.result()
-    reading = meter.reading()
+    reading = meter.take_reading()
     assert reading.periods_us is not None
     assert reading.periods_us.count == 49
     assert reading.periods_us.mean * 49 == pytest.approx(reading.span_s * 1e6, rel=1e-6)
@@ -94,13 +94,13 @@ def test_what_was_overwritten_is_lost_and_counts_for_the_rate(endpoint: str) -> 
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
         publisher.send(b"first")
-        watch([meter], 0.001)
+        run_meters([meter], 0.001)
         publisher.send_many([bytes(1000)] * 5000)  # five laps
         publisher.send(b"last")
-        watch([meter], 0.001)
+        run_meters([meter], 0.001)
         publisher.send(b"after")
-        watch([meter], 0.001)
-    reading = meter.reading()
+        run_meters([meter], 0.001)
+    reading = meter.take_reading()
     assert reading.lost
     assert reading.messages + reading.lost == 5003
     assert reading.rate is not None
@@ -115,8 +115,8 @@ def test_delays_are_measured_from_the_time_in_the_message(endpoint: str) -> None
         for stamp in (now - 5_000_000, now + 3_600_000_000_000):
             publisher.send(b"head" + struct.pack("<Q", stamp))
         publisher.send(b"head" + bytes(7))
-        watch([meter], 0.001)
-    reading = meter.reading()
+        run_meters([meter], 0.001)
+    reading = meter.take_reading()
     assert (reading.messages, reading.without_timestamp, reading.negative_delays) == (3, 1, 1)
     assert reading.delays_us is not None
     assert reading.delays_us.count == 2
@@ -128,8 +128,8 @@ def test_delays_by_the_monotonic_clock(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint, 0, clock="monotonic")
         publisher.send(struct.pack("<Q", time.monotonic_ns()))
-        watch([meter], 0.001)
-    delays = meter.reading().delays_us
+        run_meters([meter], 0.001)
+    delays = meter.take_reading().delays_us
     assert delays is not None
     assert 0 < delays.max < 60e6
 
@@ -139,8 +139,8 @@ def test_many_meters_at_once(prefix: str) -> None:
     meters = [Meter(msgq.context, f"e{i}") for i in range(150)]
     for publisher in publishers:
         publisher.send(b"x")
-    watch([*meters], 0.005)
-    assert [meter.reading().messages for meter in meters] == [1] * 150
+    run_meters([*meters], 0.005)
+    assert [meter.take_reading().messages for meter in meters] == [1] * 150
 
 
 def test_it_leaves_no_trace(endpoint: str) -> None:
@@ -149,7 +149,7 @@ def test_it_leaves_no_trace(endpoint: str) -> None:
         files = [(SHM / f"{kind}{endpoint}") for kind in ("msgq_", "msgqside_")]
         before = [path.read_bytes() for path in files]
         meter = Meter(msgq.context, endpoint)
-        watch([meter], 0.005)
+        run_meters([meter], 0.005)
         assert [path.read_bytes() for path in files] == before
         assert topic(endpoint).subscribers == ()
 
@@ -163,7 +163,7 @@ def test_errors_name_the_endpoint(endpoint: str) -> None:
         meter = Meter(msgq.context, endpoint)
         meter.close()
         with pytest.raises(EndpointClosedError, match=endpoint):
-            watch([meter], 0.001)
+            run_meters([meter], 0.001)
 
 
 def test_a_watch_counts_what_its_participants_do(endpoint: str) -> None:

@@ -7,7 +7,7 @@ import threading
 
 import msgq
 from msgq.common import settings, shm_paths
-from msgq.impl.meter.core import ChannelMeter, watch
+from msgq.impl.meter.core import ChannelMeter, run_meters
 from tests.support import Child, say
 
 
@@ -26,7 +26,7 @@ def test_a_publisher_without_a_pool_does_not_keep_a_watch_from_its_end(prefix: s
     with Child(flood, "c") as child:
         assert child.hear() == "ready"
         meter = ChannelMeter("c", prefix)
-        watching = threading.Thread(target=watch, args=([meter], 0.3), daemon=True)
+        watching = threading.Thread(target=run_meters, args=([meter], 0.3), daemon=True)
         watching.start()
         watching.join(20)
         ended = not watching.is_alive()

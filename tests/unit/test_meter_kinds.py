@@ -17,7 +17,15 @@ from msgq import Schema, stats
 from msgq.channel import Channel
 from msgq.errors import EndpointClosedError, SegmentError, SegmentSizeError
 from msgq.impl.base import clock
-from msgq.impl.meter import ChannelMeter, EventsMeter, Meter, QueueMeter, RecordsMeter, TopicMeter, watch
+from msgq.impl.meter import (
+    ChannelMeter,
+    EndpointMeter,
+    QueueEventsMeter,
+    QueueMeter,
+    RecordsMeter,
+    TopicMeter,
+    run_meters,
+)
 from msgq.workqueue import MessageQueue
 from tests import command
 from tests.support import Child, Task
@@ -29,10 +37,10 @@ def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).stdout.splitlines()]
 
 
-def seen_by(meter: Meter, messages: int) -> None:
+def seen_by(meter: EndpointMeter, messages: int) -> None:
     """Count until so many messages were seen or lost."""
-    while (now := meter.reading()).messages + (now.lost or 0) < messages:
-        watch([meter], 0.01)
+    while (now := meter.take_reading()).messages + (now.lost or 0) < messages:
+        run_meters([meter], 0.01)
 
 
 # ---- channels ----
@@ -50,8 +58,8 @@ def test_a_channel_of_two_publishers_is_counted_exactly(prefix: str) -> None:
         for child in (left, right):
             child.say(5000)
         seen_by(meter, 10_001)
-        watch([meter], 0.01)
-        reading = meter.reading()
+        run_meters([meter], 0.01)
+        reading = meter.take_reading()
         assert reading.lost is not None
         assert reading.messages + reading.lost == 10_001
         assert (reading.endpoint, reading.measured_until) == ("channel/cam", "seen")
@@ -70,23 +78,23 @@ def test_a_channel_that_lapped_us_is_counted_exactly(prefix: str) -> None:
     with Channel("cam", capacity=8) as channel, channel.publisher() as publisher:
         meter = ChannelMeter("cam", prefix)
         publisher.send_many([b"x"] * 1000)
-        watch([meter], 0.001)
-        reading = meter.reading()
+        run_meters([meter], 0.001)
+        reading = meter.take_reading()
         assert reading.lost is not None
         assert 0 < reading.messages <= 8
         assert reading.messages + reading.lost == 1000
-        meter.clear()
+        meter.reset_counts()
         publisher.send(b"x")
-        watch([meter], 0.001)
-        assert (meter.reading().messages, meter.reading().lost) == (1, 0)
+        run_meters([meter], 0.001)
+        assert (meter.take_reading().messages, meter.take_reading().lost) == (1, 0)
 
 
 def test_it_looks_at_least_once(prefix: str) -> None:
     with Channel("cam") as channel, channel.publisher() as publisher:
         meter = ChannelMeter("cam", prefix)
         publisher.send_many([b"1", b"2"])
-        watch([meter], 0)
-        assert meter.reading().messages == 2
+        run_meters([meter], 0)
+        assert meter.take_reading().messages == 2
 
 
 def test_a_publish_time_in_the_payload_of_a_channel(prefix: str) -> None:
@@ -95,15 +103,15 @@ def test_a_publish_time_in_the_payload_of_a_channel(prefix: str) -> None:
         publisher.send(b"head" + struct.pack("<Q", clock.time_ns() - 5_000_000))
         publisher.send(b"head" + struct.pack("<Q", clock.time_ns() + 3_600_000_000_000))
         publisher.send(b"short")
-        watch([meter], 0.001)
-        reading = meter.reading()
+        run_meters([meter], 0.001)
+        reading = meter.take_reading()
         assert (reading.messages, reading.without_timestamp, reading.negative_delays) == (3, 1, 1)
         assert reading.delays_us is not None
         assert (reading.delays_us.count, reading.delays_us.max >= 5000) == (2, True)
         bare = ChannelMeter("cam", prefix)
         publisher.send(b"x")
-        watch([bare], 0.001)
-        assert bare.reading().delays_us is None
+        run_meters([bare], 0.001)
+        assert bare.take_reading().delays_us is None
 
 
 # ---- records ----
@@ -120,7 +128,7 @@ def test_writes_of_a_vector_are_counted_exactly(prefix: str) -> None:
         for _ in range(500):
             child.hear()
         seen_by(meter, 500)
-        reading = meter.reading()
+        reading = meter.take_reading()
         assert reading.lost is not None
         assert reading.messages + reading.lost == 500
         assert reading.sizes is not None
@@ -136,8 +144,8 @@ def test_what_was_overwritten_in_a_vector_is_lost(prefix: str) -> None:
         meter = RecordsMeter("speed", prefix)
         for value in range(100):
             record.value = value
-        watch([meter], 0.001)
-        assert (meter.reading().messages, meter.reading().lost) == (1, 99)
+        run_meters([meter], 0.001)
+        assert (meter.take_reading().messages, meter.take_reading().lost) == (1, 99)
 
 
 def test_values_of_a_board_are_counted_with_their_sizes(prefix: str) -> None:
@@ -145,8 +153,8 @@ def test_values_of_a_board_are_counted_with_their_sizes(prefix: str) -> None:
         meter = RecordsMeter("state", prefix)
         board.declare("small").write(bytes(10))
         board.declare("large").write(bytes(1000))
-        watch([meter], 0.001)
-        reading = meter.reading()
+        run_meters([meter], 0.001)
+        reading = meter.take_reading()
         assert (reading.messages, reading.bytes, reading.lost) == (2, 1010, 0)
 
 
@@ -156,8 +164,8 @@ def test_values_of_a_board_are_counted_with_their_sizes(prefix: str) -> None:
 def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
-        meter = EventsMeter("jobs", prefix)  # their channel is still to come
-        watch([meter], 0.001)
+        meter = QueueEventsMeter("jobs", prefix)  # their channel is still to come
+        run_meters([meter], 0.001)
         queue.send(bytes(100))
         time.sleep(0.02)  # it waits so long
         with queue.take():
@@ -165,7 +173,7 @@ def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: st
         child.say(50)
         child.hear()
         seen_by(meter, 51)
-        reading = meter.reading()
+        reading = meter.take_reading()
         assert (reading.messages, reading.lost, reading.measured_until) == (51, 0, "taken")
         assert reading.sizes is not None
         assert (reading.sizes.min, reading.sizes.max) == (1, 100)
@@ -179,11 +187,11 @@ def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: st
 def test_a_message_that_comes_back_waited_once(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"x")
-        meter = EventsMeter("jobs", prefix)
+        meter = QueueEventsMeter("jobs", prefix)
         queue.take().nack()
         queue.take().ack()
-        watch([meter], 0.001)
-        reading = meter.reading()
+        run_meters([meter], 0.001)
+        reading = meter.take_reading()
         assert (reading.messages, reading.delays_us and reading.delays_us.count) == (0, 1)
 
 
@@ -197,8 +205,8 @@ def test_a_queue_without_events_tells_how_many_and_how_long_those_wait_that_are_
         seen_by(meter, 100)
         queue.send(b"x")
         time.sleep(0.01)  # it waits so long
-        watch([meter], 0.001)
-        reading = meter.reading()
+        run_meters([meter], 0.001)
+        reading = meter.take_reading()
         assert (reading.messages, reading.lost, reading.bytes, reading.sizes, reading.measured_until) == (
             101,
             0,
@@ -225,12 +233,12 @@ def test_meters_of_all_kinds_in_one_watch(prefix: str) -> None:
         MessageQueue("bus", events=True) as events,
         msgq.Seqlock("car", POSE) as record,
     ):
-        meters: list[Meter] = [
+        meters: list[EndpointMeter] = [
             TopicMeter(msgq.context, "car"),
             ChannelMeter("car", prefix),
             RecordsMeter("car", prefix),
             QueueMeter("car", prefix),
-            EventsMeter("bus", prefix),
+            QueueEventsMeter("bus", prefix),
         ]
         for _ in range(3):
             topic.send(b"t")
@@ -238,13 +246,13 @@ def test_meters_of_all_kinds_in_one_watch(prefix: str) -> None:
             queue.send(b"q")
             events.send(b"e")
             record.value = (1, 2)
-            watch(meters, 0.06)
-        found = {one.endpoint: one.messages for one in (meter.reading() for meter in meters)}
+            run_meters(meters, 0.06)
+        found = {one.endpoint: one.messages for one in (meter.take_reading() for meter in meters)}
         assert found == {"car": 3, "channel/car": 3, "records/car": 3, "queue/car": 3, "queue/bus": 3}
         for meter in meters:
             meter.close()
             with pytest.raises(EndpointClosedError):
-                watch([meter], 0.001)
+                run_meters([meter], 0.001)
 
 
 def test_they_leave_no_trace(prefix: str) -> None:
@@ -263,10 +271,10 @@ def test_they_leave_no_trace(prefix: str) -> None:
         before = [path.read_bytes() for path in files]
         meters = [
             *(ChannelMeter("car", prefix), RecordsMeter("car", prefix)),
-            *(QueueMeter("bus", prefix), EventsMeter("car", prefix)),
+            *(QueueMeter("bus", prefix), QueueEventsMeter("car", prefix)),
         ]
-        watch(meters, 0.01)
-        assert [meter.reading().endpoint for meter in meters] == [
+        run_meters(meters, 0.01)
+        assert [meter.take_reading().endpoint for meter in meters] == [
             "channel/car",
             "records/car",
             "queue/bus",
@@ -288,9 +296,9 @@ def test_a_file_that_others_cut(endpoint: str) -> None:
         os.truncate(queue.path, 57344)
         os.truncate(vector.path, 65536)
         with pytest.raises(SegmentSizeError):
-            jobs.reading()
+            jobs.take_reading()
         with pytest.raises(SegmentSizeError):
-            watch([poses], 0.2)
+            run_meters([poses], 0.2)
 
 
 # ---- the command ----

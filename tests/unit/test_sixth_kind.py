@@ -11,7 +11,7 @@ import pytest
 
 from msgq import kinds, stats
 from msgq.errors import InvalidValueError
-from msgq.impl.meter import watch
+from msgq.impl.meter import run_meters
 from msgq.kinds.opening import open_meter
 from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.simulation import Fault, Simulation
@@ -99,6 +99,6 @@ def test_a_blob_is_played_in_a_simulation(prefix: str) -> None:
 def test_messages_of_a_blob_are_metered(blob: str, prefix: str) -> None:
     meter = open_meter(blob)
     append("notes", prefix, b"third")
-    watch([meter], 0.0)
-    reading = meter.reading()
+    run_meters([meter], 0.0)
+    reading = meter.take_reading()
     assert (reading.endpoint, reading.messages, reading.bytes, reading.lost) == (blob, 1, 5, 0)

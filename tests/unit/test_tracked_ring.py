@@ -14,7 +14,7 @@ from msgq import stats
 from msgq.errors import CorruptSegmentError, StateError
 from msgq.impl.base import clock
 from msgq.impl.meter import TopicMeter as Meter
-from msgq.impl.meter import watch
+from msgq.impl.meter import run_meters
 from msgq.impl.ring import SubSocket
 from tests.command import run, start
 from tests.unit.ringfile import HEADER, SIDE_BYTES, Words, ring_path, side_path
@@ -117,8 +117,8 @@ def test_a_meter_counts_payloads_and_dates_them_by_their_stamps(endpoint: str) -
         meter = Meter(msgq.context, endpoint)
         before = clock.time_ns()
         pub.send_many([bytes(10), bytes(20)])
-        watch([meter], 0.01)
-        reading = meter.reading()
+        run_meters([meter], 0.01)
+        reading = meter.take_reading()
         after = clock.time_ns()
     assert (reading.messages, reading.bytes, reading.without_timestamp, reading.negative_delays) == (2, 30, 0, 0)
     assert reading.delays_us is not None
@@ -130,8 +130,8 @@ def test_a_meter_may_date_by_the_payload_instead(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub:
         meter = Meter(msgq.context, endpoint, 2)
         pub.send(b"--" + struct.pack("<q", clock.time_ns() - 5_000_000_000))
-        watch([meter], 0.01)
-        delays = meter.reading().delays_us
+        run_meters([meter], 0.01)
+        delays = meter.take_reading().delays_us
     assert delays is not None
     assert delays.min > 4e6
 

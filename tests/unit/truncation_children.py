@@ -13,7 +13,7 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common import settings
 from msgq.errors import IpcError, PoolExhaustedError
-from msgq.impl.meter.core import TopicMeter, watch
+from msgq.impl.meter.core import TopicMeter, run_meters
 from msgq.impl.ring.core import TopicObserver
 from tests.support import hear, say
 
@@ -79,7 +79,7 @@ def _topic_meter(endpoint: str) -> list[Use]:
     pub, _ = _pair(endpoint)
     meter = TopicMeter(msgq.context, endpoint)
     pub.send(b"third")
-    return [lambda: watch([meter], 0.001)]
+    return [lambda: run_meters([meter], 0.001)]
 
 
 def _topic_stats(endpoint: str) -> list[Use]:

@@ -22,7 +22,7 @@ from msgq.errors import IpcError
 from tests.support import DEADLINE, DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import ALL_BUFFERS
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.core import MAX_BUFFERS, MAX_CLIENTS, TABLE_BYTES
+from visionipc.impl.core import LEASE_BUFFERS_MAX, LEASE_CLIENTS_MAX, LEASE_TABLE_BYTES
 
 ASK = wire.REQUEST_STRUCT.pack(0)
 ANSWER_BYTES = 1 << 16
@@ -263,7 +263,7 @@ def test_a_server_without_descriptors_recovers(name: Any) -> None:
         before = child.hear()
         for room in (*range(7), *range(7)):
             told(child, room)
-            for _ in range(MAX_CLIENTS // 2 if 1 < room < 6 else 1):
+            for _ in range(LEASE_CLIENTS_MAX // 2 if 1 < room < 6 else 1):
                 with VisionIpcClient(name, 0, False) as client, contextlib.suppress(IpcError):
                     client.connect(False)
             told(child, -1)
@@ -281,19 +281,19 @@ def test_a_server_without_descriptors_recovers(name: Any) -> None:
 def table_of(name: str) -> Iterator[Any]:
     """The table of leases, as a hostile client may write into it."""
     _, fds = ask(name, ASK, ours=True)
-    with mmap.mmap(fds[-1], TABLE_BYTES) as table:
+    with mmap.mmap(fds[-1], LEASE_TABLE_BYTES) as table:
         for fd in fds:
             os.close(fd)
         yield table
 
 
-ROWS_AT = 4 * MAX_BUFFERS + 64
-LEFT = (bytes(ROWS_AT) + (b"\2\0\0\0" + bytes(572)) * MAX_CLIENTS)[:TABLE_BYTES]
+ROWS_AT = 4 * LEASE_BUFFERS_MAX + 64
+LEFT = (bytes(ROWS_AT) + (b"\2\0\0\0" + bytes(572)) * LEASE_CLIENTS_MAX)[:LEASE_TABLE_BYTES]
 
 
 @pytest.mark.parametrize(
     "fill",
-    [b"\xff" * TABLE_BYTES, bytes(TABLE_BYTES), LEFT, random.Random(1).randbytes(TABLE_BYTES)],
+    [b"\xff" * LEASE_TABLE_BYTES, bytes(LEASE_TABLE_BYTES), LEFT, random.Random(1).randbytes(LEASE_TABLE_BYTES)],
     ids=["ones", "zeros", "all left", "random"],
 )
 def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server: Any, served: Any, fill: Any) -> None:
@@ -319,7 +319,7 @@ def test_random_words_in_the_table_under_live_traffic(server: Any, connect: Any)
     until = time.monotonic() + 1
     with table_of(server.name) as table:
         while time.monotonic() < until:
-            start = chance.randrange(0, TABLE_BYTES, 4)
+            start = chance.randrange(0, LEASE_TABLE_BYTES, 4)
             table[start : start + 4] = chance.choice([bytes(4), b"\xff" * 4, chance.randbytes(4), b"\1\0\0\0"])
             server.send(0, data)
             with client.recv(0) or contextlib.nullcontext():

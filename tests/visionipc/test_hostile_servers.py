@@ -32,7 +32,7 @@ from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, memfd, wire
 from visionipc.formats import Geometry, geometry
-from visionipc.impl.core import MAX_CLIENTS, TABLE_BYTES, VERSION, IncomingStream
+from visionipc.impl.core import LEASE_CLIENTS_MAX, LEASE_TABLE_BYTES, VERSION, IncomingStream
 
 COUNT = 3
 LAYOUT = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
@@ -104,7 +104,7 @@ def grant(row: int = 0) -> bytearray:
 @contextlib.contextmanager
 def memory(ours: bool, count: int = COUNT) -> Iterator[list[int]]:
     """Descriptors as a server sends them: of buffers, and of the table if it is one of ours."""
-    sizes = [BYTES] * count + [TABLE_BYTES] * ours
+    sizes = [BYTES] * count + [LEASE_TABLE_BYTES] * ours
     fds = [memfd.create_memfd("test", size, "test") for size in sizes]
     try:
         yield fds
@@ -296,7 +296,7 @@ def test_geometry_that_cannot_be(client: Any, changes: Any) -> None:
         {"format": 2**32 - 1},
         {"channels": 0},
         {"channels": 2**32 - 1},
-        {"row": MAX_CLIENTS},
+        {"row": LEASE_CLIENTS_MAX},
         {"row": 2**32 - 1},
     ],
     ids=str,
@@ -379,7 +379,7 @@ STRANGE = {
     "path": lambda folder: os.open(folder, os.O_PATH),
     "short": lambda folder: memfd.create_memfd("short", BYTES - 1, "test"),
     "empty": lambda folder: os.memfd_create("empty"),
-    "write only": lambda folder: write_only(folder, max(BYTES, TABLE_BYTES)),
+    "write only": lambda folder: write_only(folder, max(BYTES, LEASE_TABLE_BYTES)),
 }
 
 
@@ -400,8 +400,8 @@ def test_descriptors_of_something_else(client: Any, tmp_path: Path, ours: Any, p
 @pytest.mark.parametrize("place", [0, COUNT], ids=["buffer", "table"])
 def test_memory_that_can_shrink_is_not_of_ours(client: Any, tmp_path: Path, place: int) -> None:
     """Whoever reads behind the end of a file dies of SIGBUS."""
-    for fd in (unsealed(TABLE_BYTES), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)):
-        os.truncate(fd, TABLE_BYTES)
+    for fd in (unsealed(LEASE_TABLE_BYTES), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)):
+        os.truncate(fd, LEASE_TABLE_BYTES)
         with memory(True) as fds:
             bad = [*fds[:place], fd, *fds[place + 1 :]]
             refused(client, answering(bytes(records() + grant()), bad), CorruptSegmentError, "can shrink")

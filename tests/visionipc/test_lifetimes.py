@@ -12,7 +12,7 @@ from typing import Any
 from msgq.impl.base.core import Mapping, View
 from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.core import MAX_BUFFERS, TABLE_BYTES, ClientLeases, Frame, IncomingStream
+from visionipc.impl.core import LEASE_BUFFERS_MAX, LEASE_TABLE_BYTES, ClientLeases, Frame, IncomingStream
 from visionipc.listener import Answer, Request
 
 
@@ -62,11 +62,11 @@ def test_memory_that_a_stock_server_makes_smaller_does_not_kill() -> None:
 def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
     """The lease is returned into memory that the client has mapped, in whatever order the collector takes them."""
     table, buffer = os.memfd_create("table"), os.memfd_create("buffer")
-    generation, row = 7, 4 * MAX_BUFFERS + 64
+    generation, row = 7, 4 * LEASE_BUFFERS_MAX + 64
 
     def child() -> None:
         gc.disable()
-        leases = ClientLeases(Mapping(table, TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
+        leases = ClientLeases(Mapping(table, LEASE_TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
         record: Any = SimpleNamespace(server_id=5, geometry=SimpleNamespace(size=100))
         incoming = IncomingStream([record], [Mapping(buffer, 4096, False, "frames")], [buffer], leases)
         packet = wire.FRAME_PACKET_STRUCT.pack(5, 0, 0, generation, 0, 0, True)
@@ -77,7 +77,7 @@ def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
         gc.collect()
 
     try:
-        os.ftruncate(table, TABLE_BYTES)
+        os.ftruncate(table, LEASE_TABLE_BYTES)
         os.ftruncate(buffer, 4096)
         os.pwrite(table, struct.pack("I", generation), 0)
         assert in_fork(child) == 0

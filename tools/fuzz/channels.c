@@ -171,16 +171,16 @@ static bool look(reader *r, mq_channel_message *m) {
 
 /* As the recorder does. */
 static void record(reader *r) {
-    mq_channel_source source = {.from = r->c};
+    mq_channel_source source = {.subscriber = r->c};
     mq_source_message taken;
     uint64_t bytes = fuzz_below(2 * SLOT_BYTES);
     uint8_t *to = malloc(bytes + 1);
-    mq_source_status status = mq_channel_source_take(
+    mq_source_status status = mq_channel_source_take_message(
         &source, &(mq_source_buffer){.data = to, .bytes = bytes, .all_or_nothing = true}, &taken);
     check(status != MQ_SOURCE_OK || taken.size <= bytes, "a message beyond the room");
     check(status != MQ_SOURCE_FULL || taken.size > bytes, "no room, though there is");
-    mq_channel_source_pending(&source);
-    r->c = source.from;
+    mq_channel_source_count_pending(&source);
+    r->c = source.subscriber;
     free(to);
 }
 

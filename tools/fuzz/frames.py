@@ -18,7 +18,7 @@ from tools.fuzz.rounds import run_rounds, watchdog
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.connection import _parse_stream
 from visionipc.formats import FrameFormat, geometry
-from visionipc.impl.core import TABLE_BYTES, VERSION
+from visionipc.impl.core import LEASE_TABLE_BYTES, VERSION
 from visionipc.memfd import create_memfd
 
 NAME = "frames"
@@ -59,9 +59,9 @@ def answer(chance: random.Random, count: int) -> bytes:
 
 def descriptors(chance: random.Random, count: int) -> list[int]:
     """Return what a server sends with it: of buffers and the table, or something else."""
-    sizes = [BUFFER_BYTES] * count + [TABLE_BYTES]
+    sizes = [BUFFER_BYTES] * count + [LEASE_TABLE_BYTES]
     if chance.random() < 0.3:
-        sizes[chance.randrange(len(sizes))] = chance.choice((0, 1, BUFFER_BYTES - 1, TABLE_BYTES - 1, 2**20))
+        sizes[chance.randrange(len(sizes))] = chance.choice((0, 1, BUFFER_BYTES - 1, LEASE_TABLE_BYTES - 1, 2**20))
     if chance.random() < 0.1:
         sizes.pop()
     fds = [create_memfd("fuzz", size, NAME) if size > 1 else os.memfd_create("fuzz", os.MFD_CLOEXEC) for size in sizes]

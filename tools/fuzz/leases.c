@@ -10,9 +10,9 @@
 enum { OPS = 200, SIZE = sizeof(mq_frame_lease_table) };
 
 static fuzz_memory memory;
-static mq_buffer_mru mru; /* the server's own */
+static mq_frame_buffer_mru mru; /* the server's own */
 static uint32_t rows;
-static bool taken[MQ_FRAME_LEASE_ROWS];
+static bool taken[MQ_FRAME_CLIENT_ROWS];
 static uint32_t row; /* the client's */
 
 static mq_frame_lease_table *table(void) { return (mq_frame_lease_table *)(void *)memory.writable; }
@@ -22,13 +22,13 @@ static uint32_t hostile_word(void) {
     case 0: return (uint32_t)fuzz_random();
     case 1: return (uint32_t)fuzz_below(4);
     case 2: return mru.newest - (uint32_t)fuzz_below(3); /* a lease that is one */
-    default: return mru.generation[fuzz_below(MQ_FRAME_LEASE_BUFFERS)];
+    default: return mru.generation[fuzz_below(MQ_FRAME_BUFFERS_MAX)];
     }
 }
 
 static void scribble(void) {
     uint64_t words = SIZE / 4,
-             used = (offsetof(mq_frame_lease_table, rows) / 4 + rows * sizeof(mq_frame_row) / 4) % words + 1;
+             used = (offsetof(mq_frame_lease_table, rows) / 4 + rows * sizeof(mq_frame_client_row) / 4) % words + 1;
     uint64_t at = fuzz_below(4) ? fuzz_below(used) : fuzz_below(words);
     __atomic_store_n((uint32_t *)(void *)memory.writable + at, hostile_word(), __ATOMIC_RELAXED);
 }
@@ -36,10 +36,10 @@ static void scribble(void) {
 /* As ServerLeases.admit, where half of all clients are dead. */
 static void admit(void) {
     uint32_t free = 0;
-    while (free < MQ_FRAME_LEASE_ROWS && taken[free] && !mq_frame_row_is_done(table(), free, mru.generation) &&
+    while (free < MQ_FRAME_CLIENT_ROWS && taken[free] && !mq_frame_row_is_released(table(), free, mru.generation) &&
            fuzz_one_in(2))
         free++;
-    if (free == MQ_FRAME_LEASE_ROWS)
+    if (free == MQ_FRAME_CLIENT_ROWS)
         return;
     taken[free] = true;
     mq_frame_row_reset(table(), free, MQ_FRAME_ROW_TAKEN);
@@ -48,15 +48,15 @@ static void admit(void) {
 
 static void publish(uint32_t buffer) {
     mru.generation[buffer] = 0;
-    check(mq_buffer_mru_publish(&mru, table(), buffer) != 0, "a frame has generation 0, which is none");
+    check(mq_frame_buffer_mru_publish(&mru, table(), buffer) != 0, "a frame has generation 0, which is none");
 }
 
 /* As ServerLeases.take and publish. */
 static void render(void) {
     int slowest;
-    uint32_t awaited = mq_frame_count_awaited(table(), rows, mru.newest, &slowest);
+    uint32_t awaited = mq_frame_count_awaited_frames(table(), rows, mru.newest, &slowest);
     check(slowest >= -1 && slowest < (int)rows, "a client lags that is none");
-    int warmest = mq_buffer_take_mru(&mru, table(), rows, awaited);
+    int warmest = mq_frame_buffer_claim_mru(&mru, table(), rows, awaited);
     check(warmest >= -1 && warmest < (int)mru.buffers, "a buffer is warm that is none");
     if (warmest >= 0 && fuzz_one_in(2)) {
         publish((uint32_t)warmest);
@@ -64,7 +64,7 @@ static void render(void) {
     }
     for (uint32_t place = mru.buffers; place-- > 0;) {
         uint32_t buffer = mru.order[place];
-        int holder = mq_buffer_take(table(), rows, buffer, mru.generation[buffer]);
+        int holder = mq_frame_buffer_claim(table(), rows, buffer, mru.generation[buffer]);
         check(holder >= -1 && holder < (int)rows, "a buffer is held by a client that is none");
         if (holder >= 0 && fuzz_one_in(2)) { /* dead: what it held is free */
             mq_frame_row_reset(table(), (uint32_t)holder, MQ_FRAME_ROW_FREE);
@@ -78,7 +78,7 @@ static void render(void) {
 }
 
 static void call(void) {
-    uint32_t buffer = (uint32_t)fuzz_below(MQ_FRAME_LEASE_BUFFERS), generation = (uint32_t)fuzz_random() | 1;
+    uint32_t buffer = (uint32_t)fuzz_below(MQ_FRAME_BUFFERS_MAX), generation = (uint32_t)fuzz_random() | 1;
     switch (fuzz_below(8)) {
     case 0:
         fuzz_op = "admit";
@@ -95,16 +95,16 @@ static void call(void) {
     case 3:
         fuzz_op = "leave";
         mq_frame_row_set_left(table(), row);
-        row = (uint32_t)fuzz_below(MQ_FRAME_LEASE_ROWS);
+        row = (uint32_t)fuzz_below(MQ_FRAME_CLIENT_ROWS);
         break;
     case 4:
         fuzz_op = "held";
-        mq_frame_lease_holder(table(), rows, buffer, mru.generation[buffer]);
+        mq_frame_lease_find_holder(table(), rows, buffer, mru.generation[buffer]);
         break;
     case 5:
         fuzz_op = "grow";
-        if (mru.buffers < MQ_FRAME_LEASE_BUFFERS)
-            mq_buffer_mru_grow(&mru);
+        if (mru.buffers < MQ_FRAME_BUFFERS_MAX)
+            mq_frame_buffer_mru_add(&mru);
         break;
     default: fuzz_op = "render"; render();
     }
@@ -114,15 +114,16 @@ static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 64, 512};
     fuzz_use(&memory, SIZE);
     memset(taken, 0, sizeof taken);
-    mq_buffer_mru_init(&mru, 1 + (uint32_t)fuzz_below(MQ_FRAME_LEASE_BUFFERS));
+    mq_frame_buffer_mru_init(&mru, 1 + (uint32_t)fuzz_below(MQ_FRAME_BUFFERS_MAX));
     rows = 0;
-    row = (uint32_t)fuzz_below(MQ_FRAME_LEASE_ROWS);
+    row = (uint32_t)fuzz_below(MQ_FRAME_CLIENT_ROWS);
     mru.newest = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
     fuzz_calls(OPS, call, rates);
     /* all clients are dead, say: then the next buffer is to be had */
     for (uint32_t i = 0; i < rows; i++)
         mq_frame_row_reset(table(), i, MQ_FRAME_ROW_FREE);
-    check(mq_buffer_take(table(), rows, 0, mru.generation[0]) == -1, "nobody holds it, and yet it cannot be had");
+    check(mq_frame_buffer_claim(table(), rows, 0, mru.generation[0]) == -1,
+          "nobody holds it, and yet it cannot be had");
 }
 
 int main(int argc, char **argv) {

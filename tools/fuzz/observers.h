@@ -40,10 +40,10 @@ static void measure(void) {
     fuzz_op = "meter";
     if (!joined[PASSIVE])
         return;
-    int64_t found = mq_meter_topic_sample(&meter, &subscribers[PASSIVE]);
+    int64_t found = mq_meter_sample_topic(&meter, &subscribers[PASSIVE]);
     check(found >= -1 && found <= fuzz_data_bytes / 8, "more messages than a ring can hold");
     for (int i = 0; i < 3; i++) {
-        double middle = mq_histogram_percentile(histograms[i], (double)fuzz_below(1001) / 1000);
+        double middle = mq_histogram_compute_percentile(histograms[i], (double)fuzz_below(1001) / 1000);
         check(middle >= 0 && middle <= (double)histograms[i]->max, "a percentile beyond all values");
     }
     check(meter.sizes.count == 0 || meter.sizes.max < fuzz_data_bytes, "a message larger than the ring");
@@ -70,8 +70,8 @@ static void check_chunk(const mq_log_chunk *chunk) {
 }
 
 static void record(void) {
-    mq_capture_source taps[2] = {{.source = {.kind = MQ_SOURCE_RING, .ring = &subscribers[PASSIVE]}},
-                                 {.source = {.kind = MQ_SOURCE_RING, .ring = &subscribers[WITHOUT_SIDE]}}};
+    mq_capture_source taps[2] = {{.source = {.kind = MQ_SOURCE_RING, .ring_subscriber = &subscribers[PASSIVE]}},
+                                 {.source = {.kind = MQ_SOURCE_RING, .ring_subscriber = &subscribers[WITHOUT_SIDE]}}};
     uint64_t enough = fuzz_below(4096), largest = fuzz_one_in(4) ? fuzz_below(64) : fuzz_data_bytes / 3;
     fuzz_op = "record";
     if (!joined[PASSIVE] || !joined[WITHOUT_SIDE])
@@ -85,7 +85,7 @@ static void record(void) {
     capture.sources = taps;
     capture.source_count = 2;
     if (mq_capture_run(&capture, &chunk, mq_monotonic_ns()) == MQ_CAPTURE_CORRUPT_SOURCE)
-        mq_ring_subscriber_recover_from_lap(taps[capture.stopped_source].source.ring);
+        mq_ring_subscriber_recover_from_lap(taps[capture.stopped_source].source.ring_subscriber);
     uint64_t size = fuzz_below(64);
     mq_log_chunk_append_message(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
     capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */

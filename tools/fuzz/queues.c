@@ -30,15 +30,15 @@ static int fuzz_clock(clockid_t clock, struct timespec *t) {
 enum { OPS = 200, HANDLES = 3, JOBS = 4, MOST = 200, SIZE_MOST = 200, PAGE = 4096 };
 
 static fuzz_memory memory;
-static mq_queue_parts parts; /* as the file was made */
+static mq_queue_file_parts parts; /* as the file was made */
 static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
 static mq_process_identity self = {.pid = 7, .name = "fuzz"};
 static bool contended; /* the stranger writes what keeps a receiver busy, and nothing else */
 
 typedef struct {
     mq_queue_handle h;
-    mq_queue_block_cache blocks[(MOST + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK];
-    mq_queue_delivery jobs[JOBS];
+    mq_queue_block_cache blocks[(MOST + MQ_QUEUE_BLOCK_SLOTS - 1) / MQ_QUEUE_BLOCK_SLOTS];
+    mq_queue_taken_message jobs[JOBS];
     mq_queue_poll_state state;
     mq_queue_notification notification;
     void *liveness_token;
@@ -56,10 +56,10 @@ static uint64_t hostile_word(void) {
     uint16_t generation = (uint16_t)(fuzz_one_in(4) ? fuzz_random() : fuzz_below(4));
     switch (fuzz_below(6)) {
     case 0: return 0;
-    case 1: return mq_slot_state_filling(row, generation);
-    case 2: return mq_slot_state_taken(row, generation, (uint32_t)fuzz_below(8));
+    case 1: return mq_slot_state_encode_filling(row, generation);
+    case 2: return mq_slot_state_encode_taken(row, generation, (uint32_t)fuzz_below(8));
     case 3: return fuzz_edge(64);
-    default: return mq_slot_state_ready(fuzz_below(4), fuzz_below(64));
+    default: return mq_slot_state_encode_ready(fuzz_below(4), fuzz_below(64));
     }
 }
 
@@ -68,11 +68,12 @@ static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, v
 static void contend(void) {
     static uint64_t order;
     store(&queue()->ready_count, fuzz_random());
-    store(&parts.slot_states[fuzz_below(parts.max_messages)], mq_slot_state_ready(MQ_QUEUE_PRIORITY_MAX, 0 - ++order));
+    store(&parts.slot_states[fuzz_below(parts.max_messages)],
+          mq_slot_state_encode_ready(MQ_QUEUE_PRIORITY_MAX, 0 - ++order));
 }
 
 static void scribble(void) {
-    uint64_t slot = fuzz_below(parts.max_messages), block = fuzz_below(parts.blocks);
+    uint64_t slot = fuzz_below(parts.max_messages), block = fuzz_below(parts.block_count);
     mq_queue_row *row = &queue()->rows[fuzz_below(HANDLES + 1)];
     if (contended) {
         contend();
@@ -108,40 +109,40 @@ static void leave(member *m) {
 /* As Handle._join. */
 static void join(member *m) {
     static uint64_t uids;
-    mq_row_table row_table = mq_queue_row_table(queue());
+    mq_row_table row_table = mq_queue_make_row_table(queue());
     leave(m);
     memset(m, 0, sizeof *m);
     m->h.parts = parts;
     m->h.liveness_file = &liveness_file;
-    m->h.blocks = m->blocks;
+    m->h.block_caches = m->blocks;
     int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
     check(row >= MQ_NO_ROW && row < MQ_QUEUE_ROWS, "a row that is none");
     if (row == MQ_NO_ROW)
         return;
     m->uid = ++uids;
     mq_queue_join(&m->h, row, &self, m->uid, m->liveness_token != NULL);
-    m->h.next = fuzz_below(parts.max_messages);
+    m->h.next_search_slot = fuzz_below(parts.max_messages);
     m->state.h = m->notification.h = m->h;
     m->joined = true;
-    mq_queue_recover(&m->h, mq_monotonic_ns());
+    mq_queue_recover_from_dead_owners(&m->h, mq_monotonic_ns());
 }
 
 /* Another one opens a file of which nothing is certain. */
 static void open_file(void) {
-    mq_queue_parts found;
+    mq_queue_file_parts found;
     uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
     if (fuzz_one_in(2))
         store(&queue()->max_messages, fuzz_edge(2 * MOST));
     if (fuzz_one_in(2))
         store(&queue()->max_message_size, fuzz_edge(2 * SIZE_MOST));
-    if (mq_queue_check(queue(), bytes, &found) == MQ_FILE_VALID) {
+    if (mq_queue_check_file(queue(), bytes, &found) == MQ_FILE_VALID) {
         check(found.payloads + found.max_messages * found.stride <= memory.writable + bytes, "slots beyond the file");
         check(found.max_message_size <= found.stride &&
                   (uint8_t *)(found.slot_headers + found.max_messages) <= found.payloads &&
                   (uint8_t *)(found.slot_states + found.max_messages) <= (uint8_t *)found.slot_headers,
               "parts that overlap");
-        mq_queue_has_ready(&found);
-        mq_queue_has_free(&found);
+        mq_queue_has_ready_message(&found);
+        mq_queue_has_free_slot(&found);
     }
 }
 
@@ -150,27 +151,27 @@ static void open_file(void) {
 static bool send(member *m, uint64_t token) {
     uint8_t message[SIZE_MOST];
     uint64_t size = fuzz_below(parts.max_message_size + 1);
-    int64_t slot = mq_queue_claim_slot(&m->h, MQ_NO_TICKET);
+    int64_t slot = mq_queue_claim_free_slot(&m->h, MQ_NO_TICKET);
     check(slot >= MQ_QUEUE_NO_SLOT && slot < (int64_t)parts.max_messages, "a slot that is none");
     if (slot == MQ_QUEUE_NO_SLOT)
         return false;
     memset(message, 1, size);
-    mq_copy_to_shared(mq_queue_slot_payload(&m->h, (uint64_t)slot), message, size);
+    mq_copy_to_shared(mq_queue_get_slot_payload(&m->h, (uint64_t)slot), message, size);
     if (!token && fuzz_one_in(8)) {
-        mq_queue_release_slot(&m->h, (uint64_t)slot);
+        mq_queue_release_unsent_slot(&m->h, (uint64_t)slot);
         return false;
     }
-    mq_queue_commit(&m->h, (uint64_t)slot, size, fuzz_below(4), 1, token);
+    mq_queue_commit_message(&m->h, (uint64_t)slot, size, fuzz_below(4), 1, token);
     mq_queue_wake_receivers(queue(), 1);
     return true;
 }
 
 /* As Handle._try_take. False: there is none, or one that makes no sense. */
-static bool take(member *m, mq_queue_delivery *delivery, bool *any) {
-    mq_queue_status status = mq_queue_take(&m->h, MQ_NO_TICKET, delivery);
+static bool take(member *m, mq_queue_taken_message *delivery, bool *any) {
+    mq_queue_status status = mq_queue_take_message(&m->h, MQ_NO_TICKET, delivery);
     *any = status != MQ_QUEUE_EMPTY;
     if (status == MQ_QUEUE_CORRUPT && delivery->word)
-        mq_queue_free_slot(&m->h, delivery);
+        mq_queue_free_taken_slot(&m->h, delivery);
     if (status != MQ_QUEUE_OK)
         return false;
     check(delivery->slot < parts.max_messages, "a slot that is none");
@@ -179,37 +180,37 @@ static bool take(member *m, mq_queue_delivery *delivery, bool *any) {
 }
 
 static uint64_t receive(member *m, bool *any) {
-    mq_queue_delivery delivery;
+    mq_queue_taken_message delivery;
     if (!take(m, &delivery, any))
         return 0;
     uint8_t *copy = malloc(delivery.length + 1); /* of just its size */
-    mq_copy_from_shared(copy, mq_queue_slot_payload(&m->h, delivery.slot), delivery.length);
+    mq_copy_from_shared(copy, mq_queue_get_slot_payload(&m->h, delivery.slot), delivery.length);
     free(copy);
-    return mq_queue_free_slot(&m->h, &delivery) ? delivery.origin_time : 0;
+    return mq_queue_free_taken_slot(&m->h, &delivery) ? delivery.origin_time : 0;
 }
 
 static void work(member *m) {
     bool any;
     if (m->held < JOBS && take(m, &m->jobs[m->held], &any)) {
         if (fuzz_one_in(2))
-            mq_queue_set_lease(&m->h, &m->jobs[m->held], (uint32_t)fuzz_edge(64));
+            mq_queue_set_job_lease(&m->h, &m->jobs[m->held], (uint32_t)fuzz_edge(64));
         m->held++;
     } else if (m->held) {
         m->held--;
         if (fuzz_one_in(2))
-            mq_queue_free_slot(&m->h, &m->jobs[m->held]);
+            mq_queue_free_taken_slot(&m->h, &m->jobs[m->held]);
         else
-            mq_queue_requeue(&m->h, m->jobs[m->held].slot, m->jobs[m->held].word);
+            mq_queue_requeue_message(&m->h, m->jobs[m->held].slot, m->jobs[m->held].word);
     }
 }
 
 /* All but the sleep of a call that waits, which was woken without result before. */
 static void lie_down(member *m, mq_queue_role role) {
-    mq_queue_wait call = mq_queue_wait_begin(&m->h, role, fuzz_one_in(2));
+    mq_queue_waiting_call call = mq_queue_wait_begin(&m->h, role, fuzz_one_in(2));
     call.overtaken = (uint32_t)fuzz_below(4);
     mq_queue_wait_prepare_sleep(&m->h, &call, call.ticket);
     mq_queue_wait_is_over(&m->h, &call);
-    mq_queue_wait_max_sleep_ns(&m->h, &call, MQ_QUEUE_RECOVER_NS);
+    mq_queue_wait_limit_sleep_ns(&m->h, &call, MQ_QUEUE_RECOVER_NS);
     mq_queue_finish_sleep(&m->h, role);
     if (fuzz_one_in(2))
         mq_queue_wait_end(&m->h, &call);
@@ -221,16 +222,16 @@ static void rest(member *m) {
     switch (fuzz_below(4)) {
     case 0: lie_down(m, role); break;
     case 1:
-        mq_queue_poll_prepare_wait(&m->state, mq_queue_eventcount(&m->h, MQ_QUEUE_WATCHER));
+        mq_queue_poll_prepare_wait(&m->state, mq_queue_get_eventcount(&m->h, MQ_QUEUE_WATCHER));
         mq_queue_poll_has_more(&m->state);
         mq_queue_poll_end_wait(&m->state);
         break;
     case 2:
-        mq_queue_bit_on(&queue()->notify_requested, m->h.number);
+        mq_queue_set_row_bit(&queue()->notify_requested, m->h.row_number);
         mq_queue_notification_has_more(&m->notification);
         mq_queue_notification_consume(&m->notification);
         break;
-    default: mq_queue_forward_message_wake(&m->h); mq_queue_forward_room_wake(&m->h);
+    default: mq_queue_forward_wake_and_notify(&m->h); mq_queue_forward_sender_wake(&m->h);
     }
 }
 
@@ -266,7 +267,7 @@ static void call(void) {
         break;
     case 3:
         fuzz_op = "look";
-        mq_queue_recover(&m->h, mq_monotonic_ns());
+        mq_queue_recover_from_dead_owners(&m->h, mq_monotonic_ns());
         break;
     case 4:
     case 5:
@@ -281,7 +282,7 @@ static void call(void) {
         break;
     case 9:
         fuzz_op = "forget";
-        mq_queue_cache_invalidate_all(&m->h);
+        mq_queue_invalidate_all_caches(&m->h);
         break;
     case 10:
     case 11:
@@ -298,7 +299,7 @@ static void call(void) {
 /* As after MQ_QUEUE_HANDOFF_NS: this handle ends the turns at its next call that finds something. */
 static void outwait_turns(member *m) {
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
-        m->h.yields[role] = (mq_queue_yield_state){.ticket = mq_load_relaxed_u64(&queue()->handoff_ticket[role])};
+        m->h.yields[role] = (mq_queue_handoff_yield){.ticket = mq_load_relaxed_u64(&queue()->handoff_ticket[role])};
 }
 
 /* The stranger holds still: what is sent is received, unless there is no room. */
@@ -307,7 +308,7 @@ static void check_delivers(member *m) {
     bool any = true, found = false;
     fuzz_op = "the sound message";
     fuzz_steps = 0;
-    mq_queue_cache_invalidate_all(&m->h); /* as each look for the dead does */
+    mq_queue_invalidate_all_caches(&m->h); /* as each look for the dead does */
     outwait_turns(m);
     if (!send(m, token))
         return;
@@ -319,10 +320,10 @@ static void check_delivers(member *m) {
 static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 64, 512};
     uint64_t messages = 1 + fuzz_below(fuzz_one_in(2) ? 16 : MOST), size = 1 + fuzz_below(SIZE_MOST);
-    fuzz_use(&memory, mq_queue_bytes(messages, size));
+    fuzz_use(&memory, mq_queue_compute_file_bytes(messages, size));
     memset(members, 0, sizeof members);
-    mq_queue_write(queue(), messages, size, 1, 7, "fuzz", MQ_QUEUE_EVENTS_NONE);
-    check(mq_queue_check(queue(), memory.bytes, &parts) == MQ_FILE_VALID, "its own queue");
+    mq_queue_write_file_header(queue(), messages, size, 1, 7, "fuzz", MQ_QUEUE_EVENTS_NONE);
+    check(mq_queue_check_file(queue(), memory.bytes, &parts) == MQ_FILE_VALID, "its own queue");
     for (int i = 0; i < HANDLES; i++)
         join(&members[i]);
     fuzz_calls(OPS, call, rates);
@@ -337,7 +338,7 @@ static void run_case(void) {
 }
 
 int main(int argc, char **argv) {
-    fuzz_map(&memory, (mq_queue_bytes(MOST, SIZE_MOST) + PAGE - 1) & ~(size_t)(PAGE - 1));
+    fuzz_map(&memory, (mq_queue_compute_file_bytes(MOST, SIZE_MOST) + PAGE - 1) & ~(size_t)(PAGE - 1));
     fuzz_scribble = scribble;
     return fuzz_main(argc, argv, run_case, OPS);
 }

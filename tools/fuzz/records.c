@@ -261,12 +261,13 @@ static void find_changes(member *m) {
 
 /* As the recorder does. */
 static void record_changes(member *m) {
-    mq_record_source source = {.parts = *any_parts(), .seen = m->seen, .elements_left = 1 + fuzz_below(MQ_RECORD_SCAN)};
+    mq_record_source source = {
+        .parts = *any_parts(), .seen_write_counts = m->seen, .elements_left = 1 + fuzz_below(MQ_RECORD_SCAN_ELEMENTS)};
     mq_source_message taken;
     for (int i = 0; i < 64; i++) {
         uint64_t bytes = fuzz_below(2 * ITEM_MOST);
         uint8_t *to = room(bytes, 1);
-        mq_source_status status = mq_record_source_take(
+        mq_source_status status = mq_record_source_take_change(
             &source, &(mq_source_buffer){.data = to, .bytes = bytes, .all_or_nothing = true}, &taken);
         check(status != MQ_SOURCE_OK || (taken.size <= bytes && taken.origin_id < parts.config.length),
               "beyond the room");

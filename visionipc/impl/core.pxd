@@ -8,20 +8,20 @@ from msgq.impl.base.core cimport expose, Mapping, mq_liveness_file, pin, PinnedV
 cdef extern from "leases.h" nogil:
     ctypedef struct mq_frame_lease_table:
         pass
-    ctypedef struct mq_buffer_mru:
+    ctypedef struct mq_frame_buffer_mru:
         uint32_t buffers
         uint32_t newest
         uint32_t generation[128]
         uint8_t order[128]
     enum:
-        MQ_FRAME_LEASE_BUFFERS
-    uint64_t mq_frame_load_dropped(const mq_frame_lease_table *table)
+        MQ_FRAME_BUFFERS_MAX
+    uint64_t mq_frame_load_dropped_count(const mq_frame_lease_table *table)
     bint mq_frame_lease_take(mq_frame_lease_table *table, uint32_t row, uint32_t buffer, uint32_t generation)
 
 
 cdef extern from "leases.h" nogil:
     enum:
-        MQ_FRAME_LEASE_ROWS
+        MQ_FRAME_CLIENT_ROWS
         MQ_FRAME_LEASE_VERSION
         MQ_FRAME_ROW_FREE
         MQ_FRAME_ROW_TAKEN
@@ -31,15 +31,18 @@ cdef extern from "leases.h" nogil:
     void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t row)
     bint mq_frame_row_has_leases(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
     bint mq_frame_row_is_locked(const mq_frame_lease_table *table, uint32_t row)
-    int mq_frame_lease_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
-    int mq_buffer_take(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
-    void mq_frame_store_dropped(mq_frame_lease_table *table, uint64_t dropped)
-    void mq_buffer_mru_init(mq_buffer_mru *mru, uint32_t buffers)
-    void mq_buffer_mru_grow(mq_buffer_mru *mru)
-    uint32_t mq_buffer_mru_publish(mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t buffer)
-    uint32_t mq_frame_count_awaited(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest, int *slowest)
-    int mq_buffer_take_mru(const mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows, uint32_t awaited)
-    bint mq_frame_row_is_done(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
+    int mq_frame_lease_find_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer,
+                                   uint32_t generation)
+    int mq_frame_buffer_claim(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation)
+    void mq_frame_store_dropped_count(mq_frame_lease_table *table, uint64_t dropped)
+    void mq_frame_buffer_mru_init(mq_frame_buffer_mru *mru, uint32_t buffers)
+    void mq_frame_buffer_mru_add(mq_frame_buffer_mru *mru)
+    uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_frame_lease_table *table, uint32_t buffer)
+    uint32_t mq_frame_count_awaited_frames(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest,
+                                           int *slowest)
+    int mq_frame_buffer_claim_mru(const mq_frame_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows,
+                                  uint32_t awaited)
+    bint mq_frame_row_is_released(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
     void mq_frame_row_reset(mq_frame_lease_table *table, uint32_t row, uint32_t state)
 
 
@@ -55,31 +58,31 @@ cdef extern from "<time.h>" nogil:
 cdef struct ClientRow:
     uint64_t pid
     uint64_t start_time
-    int64_t asked_ns
-    uint64_t came_at  # frames that were published before
+    int64_t probed_ns
+    uint64_t joined_at_frame  # frames that were published before
     bint taken
 
 
 cdef class ServerLeases:
     cdef Mapping _region
     cdef mq_frame_lease_table *_table
-    cdef mq_liveness_file _roll              # the table's file, whose byte n the client of row n has locked
+    cdef mq_liveness_file _liveness_file              # the table's file, whose byte n the client of row n has locked
     cdef str _endpoint
-    cdef mq_buffer_mru _mru
-    cdef uint32_t _rows             # that were ever taken
+    cdef mq_frame_buffer_mru _mru
+    cdef uint32_t _used_row_count             # that were ever taken
     cdef uint64_t _published        # frames so far
     cdef uint64_t _round_end        # until there are so many they go round, whoever has come to what
-    cdef bint _stock                # a stock client may have the buffers
+    cdef bint _has_stock_client                # a stock client may have the buffers
     cdef ClientRow _client_rows[256]
     cdef readonly uint64_t taken_back
-    cdef bint _is_done(self, uint32_t row) noexcept
-    cdef bint _is_dead(self, uint32_t row) noexcept
-    cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept
-    cdef int _take_mru(self) noexcept
-    cdef int _take_oldest(self) noexcept
+    cdef bint _is_row_released(self, uint32_t row) noexcept
+    cdef bint _is_client_dead(self, uint32_t row) noexcept
+    cdef bint _reclaim_dead_client(self, uint32_t row, int64_t pause_ns) noexcept
+    cdef int _take_mru_buffer(self) noexcept
+    cdef int _take_oldest_buffer(self) noexcept
     cdef int take(self, bint stock_reader) noexcept
     cdef uint32_t publish(self, uint32_t buffer) noexcept
-    cdef void show_dropped(self, uint64_t dropped) noexcept
+    cdef void store_dropped_count(self, uint64_t dropped) noexcept
 
 
 cdef class ClientLeases(PinOwner):
@@ -88,9 +91,9 @@ cdef class ClientLeases(PinOwner):
     cdef uint32_t _row
     cdef readonly uint32_t since    # the newest generation when the server gave us the row
     cdef uint64_t _dropped_before   # frames that the server had dropped by then
-    cdef void *_hold                # the row's lock
+    cdef void *_liveness_token                # the row's lock
     cdef int _fork_generation
-    cdef uint32_t _held[128]  # 1: a view holds the buffer
+    cdef uint32_t _held_buffers[128]  # 1: a view holds the buffer
 
 
 cdef inline PinnedView lease(ClientLeases leases, Mapping region, size_t size, uint32_t buffer, uint32_t generation):
@@ -99,11 +102,11 @@ cdef inline PinnedView lease(ClientLeases leases, Mapping region, size_t size, u
     """
     cdef PinnedView view
     # A server may break the rules and say anything. The lease of another view is never given up.
-    if buffer >= MQ_FRAME_LEASE_BUFFERS or generation == 0 or leases._held[buffer]:
+    if buffer >= MQ_FRAME_BUFFERS_MAX or generation == 0 or leases._held_buffers[buffer]:
         return None
     if not mq_frame_lease_take(leases._table, leases._row, buffer, generation):
         return None
-    leases._held[buffer] = 1
+    leases._held_buffers[buffer] = 1
     view = PinnedView.__new__(PinnedView)
     pin(view, leases, buffer)
     expose(view, region, region.address, size, False)

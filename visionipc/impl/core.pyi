@@ -11,9 +11,9 @@ from visionipc.buffers import VisionBuf
 from visionipc.server import OutgoingFrame
 from visionipc.wire import Record
 
-MAX_BUFFERS: int
-MAX_CLIENTS: int
-TABLE_BYTES: int
+LEASE_BUFFERS_MAX: int
+LEASE_CLIENTS_MAX: int
+LEASE_TABLE_BYTES: int
 VERSION: int
 
 @final
@@ -33,7 +33,7 @@ class ServerLeases:
         """Number of buffers in use for frames."""
 
     def __init__(self, region: Mapping, fd: int, buffers: int, endpoint: str) -> None:
-        """Begin a table, in zeroed writable memory of TABLE_BYTES, for 1 to MAX_BUFFERS buffers.
+        """Begin a table, in zeroed writable memory of LEASE_TABLE_BYTES, for 1 to LEASE_BUFFERS_MAX buffers.
 
         Parameters
         ----------
@@ -45,10 +45,10 @@ class ServerLeases:
 
         Raises
         ------
-        IpcError : MAX_CLIENTS live clients have rows.
+        IpcError : LEASE_CLIENTS_MAX live clients have rows.
         """
 
-    def admit_stock(self) -> None:
+    def admit_stock_client(self) -> None:
         """From now on frames go round all buffers: a stock client gets them, and nothing will tell when it is gone."""
 
     def drop_client(self, row: int, pid: int) -> None:
@@ -65,13 +65,13 @@ class ServerLeases:
 
         Raises
         ------
-        SegmentError : the table has MAX_BUFFERS buffers.
+        SegmentError : the table has LEASE_BUFFERS_MAX buffers.
         """
 
     def clients(self) -> list[int]:
         """Return the pids of the clients that are there."""
 
-    def count_held(self) -> int:
+    def count_held_buffers(self) -> int:
         """Return how many buffers some client holds."""
 
 @final

@@ -47,8 +47,8 @@
 #include "base/atomics.h"
 
 enum {
-    MQ_FRAME_LEASE_BUFFERS = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
-    MQ_FRAME_LEASE_ROWS = 256,    /* clients of a stream, at most */
+    MQ_FRAME_BUFFERS_MAX = 128, /* of a stream, at most: as many descriptors as stock takes in one message */
+    MQ_FRAME_CLIENT_ROWS = 256, /* clients of a stream, at most */
     MQ_FRAME_LEASE_VERSION = 1,
 };
 enum {
@@ -62,37 +62,38 @@ enum {
 typedef struct {
     mq_u32 state;
     mq_u32 seen_generation;
-    mq_u32 lease[MQ_FRAME_LEASE_BUFFERS];
+    mq_u32 lease[MQ_FRAME_BUFFERS_MAX];
     char unshared[56]; /* rows do not share cache lines: each is another client's */
-} mq_frame_row;
+} mq_frame_client_row;
 
 typedef struct {
-    mq_u32 generation[MQ_FRAME_LEASE_BUFFERS];
+    mq_u32 generation[MQ_FRAME_BUFFERS_MAX];
     mq_u64 dropped; /* frames that were not published because clients held all buffers. Written by the server */
     char unshared[56];
-    mq_frame_row rows[MQ_FRAME_LEASE_ROWS];
+    mq_frame_client_row rows[MQ_FRAME_CLIENT_ROWS];
 } mq_frame_lease_table;
 
-_Static_assert(sizeof(mq_frame_row) % 64 == 0, "a row is whole cache lines");
+_Static_assert(sizeof(mq_frame_client_row) % 64 == 0, "a row is whole cache lines");
 
 /* What the server knows of its buffers, in memory of its own: clients may write into the table. */
 typedef struct {
     uint32_t buffers;
-    uint32_t newest;                             /* frames so far, without 0 when it begins again */
-    uint32_t generation[MQ_FRAME_LEASE_BUFFERS]; /* as it should be in the table */
-    uint8_t order[MQ_FRAME_LEASE_BUFFERS];       /* the buffers, the one that was published last first */
-} mq_buffer_mru;
+    uint32_t newest;                           /* frames so far, without 0 when it begins again */
+    uint32_t generation[MQ_FRAME_BUFFERS_MAX]; /* as it should be in the table */
+    uint8_t order[MQ_FRAME_BUFFERS_MAX];       /* the buffers, the one that was published last first */
+} mq_frame_buffer_mru;
 
 /* The client's side. */
 
 static inline bool mq_frame_lease_take(mq_frame_lease_table *table, uint32_t row, uint32_t buffer,
                                        uint32_t generation) {
     mq_u32 *lease = &table->rows[row].lease[buffer];
-    /* EDGE claim: sequentially consistent. The lease is stored, then the generation is loaded. Partner: mq_buffer_take.
-     * If weaker: the server finds no lease and the client the old generation, and one writes what the other reads. */
+    /* EDGE claim: sequentially consistent. The lease is stored, then the generation is loaded. Partner:
+     * mq_frame_buffer_claim. If weaker: the server finds no lease and the client the old generation, and one writes
+     * what the other reads. */
     mq_store_release_u32(lease, generation);
     mq_fence_seq_cst();
-    /* EDGE frame: acquire. Partner: mq_buffer_publish */
+    /* EDGE frame: acquire. Partner: mq_frame_buffer_publish */
     bool is_ours = mq_load_acquire_u32(&table->generation[buffer]) == generation;
     if (!is_ours)
         mq_store_release_u32(lease, 0);
@@ -102,7 +103,7 @@ static inline bool mq_frame_lease_take(mq_frame_lease_table *table, uint32_t row
 }
 
 static inline void mq_frame_lease_return(mq_frame_lease_table *table, uint32_t row, uint32_t buffer) {
-    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_frame_lease_holder,
+    /* EDGE lease: release. What was read of the frame is read before. Partner: mq_frame_lease_find_holder,
      * mq_frame_row_has_leases. If weaker: on ARM a load of the old frame may find bytes of the next one. */
     mq_store_release_u32(&table->rows[row].lease[buffer], 0);
 }
@@ -118,7 +119,8 @@ static inline void mq_frame_row_set_leaving(mq_frame_lease_table *table, uint32_
 }
 
 /* EDGE client-left: release. The leases that are still held are there for who sees that the client left. Partner:
- * mq_frame_row_is_done. If weaker: the row is given to another client, and the frames that are held to the server. */
+ * mq_frame_row_is_released. If weaker: the row is given to another client, and the frames that are held to the server.
+ * */
 static inline void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEFT);
 }
@@ -127,68 +129,71 @@ static inline void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t r
 
 /* The first row that holds a buffer, or -1. `generation`: what the buffer has, 0: no frame, so nobody holds it.
  * EDGE lease: acquire. Partner: mq_frame_lease_return */
-static inline int mq_frame_lease_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer,
-                                        uint32_t generation) {
+static inline int mq_frame_lease_find_holder(const mq_frame_lease_table *table, uint32_t rows, uint32_t buffer,
+                                             uint32_t generation) {
     for (uint32_t row = 0; generation && row < rows; row++)
         if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)
             return (int)row;
     return -1;
 }
 
-/* Does this row hold any? `generations`: of all MQ_FRAME_LEASE_BUFFERS. EDGE lease: acquire. Partner: mq_frame_lease_return */
+/* Does this row hold any? `generations`: of all MQ_FRAME_BUFFERS_MAX. EDGE lease: acquire. Partner:
+ * mq_frame_lease_return */
 static inline bool mq_frame_row_has_leases(const mq_frame_lease_table *table, uint32_t row,
                                            const uint32_t *generations) {
-    for (uint32_t buffer = 0; buffer < MQ_FRAME_LEASE_BUFFERS; buffer++)
+    for (uint32_t buffer = 0; buffer < MQ_FRAME_BUFFERS_MAX; buffer++)
         if (generations[buffer] && mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generations[buffer])
             return true;
     return false;
 }
 
 /* Make a buffer the server's to write. Returns -1, or the first row that holds it. */
-static inline int mq_buffer_take(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer, uint32_t generation) {
-    int holder = mq_frame_lease_holder(table, rows, buffer, generation);
+static inline int mq_frame_buffer_claim(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer,
+                                        uint32_t generation) {
+    int holder = mq_frame_lease_find_holder(table, rows, buffer, generation);
     if (holder >= 0) /* so that a buffer that is held does not flicker for newcomers */
         return holder;
     /* EDGE claim: sequentially consistent. The generation is stored, then the leases are loaded. Partner:
      * mq_frame_lease_take */
     mq_store_release_u32(&table->generation[buffer], 0);
     mq_fence_seq_cst();
-    holder = mq_frame_lease_holder(table, rows, buffer, generation);
+    holder = mq_frame_lease_find_holder(table, rows, buffer, generation);
     if (holder >= 0)
         mq_store_release_u32(&table->generation[buffer], generation);
     return holder;
 }
 
-static inline void mq_buffer_publish(mq_frame_lease_table *table, uint32_t buffer, uint32_t generation) {
+static inline void mq_frame_buffer_publish(mq_frame_lease_table *table, uint32_t buffer, uint32_t generation) {
     /* EDGE frame: release. Partner: mq_frame_lease_take. If weaker: a client holds a buffer whose bytes are
      * still to come. */
     mq_store_release_u32(&table->generation[buffer], generation);
 }
 
 /* Both accesses are relaxed: the count orders nothing. */
-static inline void mq_frame_store_dropped(mq_frame_lease_table *table, uint64_t dropped) {
+static inline void mq_frame_store_dropped_count(mq_frame_lease_table *table, uint64_t dropped) {
     mq_store_relaxed_u64(&table->dropped, dropped);
 }
 
-/* relaxed: see mq_frame_store_dropped */
-static inline uint64_t mq_frame_load_dropped(const mq_frame_lease_table *table) {
+/* relaxed: see mq_frame_store_dropped_count */
+static inline uint64_t mq_frame_load_dropped_count(const mq_frame_lease_table *table) {
     return mq_load_relaxed_u64(&table->dropped);
 }
 
-static inline void mq_buffer_mru_init(mq_buffer_mru *mru, uint32_t buffers) {
-    *mru = (mq_buffer_mru){.buffers = buffers};
+static inline void mq_frame_buffer_mru_init(mq_frame_buffer_mru *mru, uint32_t buffers) {
+    *mru = (mq_frame_buffer_mru){.buffers = buffers};
     for (uint32_t i = 0; i < buffers; i++) /* the first one is the oldest */
         mru->order[i] = (uint8_t)(buffers - 1 - i);
 }
 
 /* Add a buffer without a frame. The server tries it first, because it has no frame that a client could want. */
-static inline void mq_buffer_mru_grow(mq_buffer_mru *mru) {
+static inline void mq_frame_buffer_mru_add(mq_frame_buffer_mru *mru) {
     mru->order[mru->buffers] = (uint8_t)mru->buffers;
     mru->buffers++;
 }
 
 /* A frame was written into a buffer that was taken: let clients have it. Returns its generation. */
-static inline uint32_t mq_buffer_mru_publish(mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t buffer) {
+static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_frame_lease_table *table,
+                                                   uint32_t buffer) {
     uint32_t at = 0;
     mru->newest = mru->newest == UINT32_MAX ? 1 : mru->newest + 1;
     mru->generation[buffer] = mru->newest;
@@ -196,13 +201,13 @@ static inline uint32_t mq_buffer_mru_publish(mq_buffer_mru *mru, mq_frame_lease_
         at++;
     memmove(mru->order + 1, mru->order, at);
     mru->order[0] = (uint8_t)buffer;
-    mq_buffer_publish(table, buffer, mru->newest);
+    mq_frame_buffer_publish(table, buffer, mru->newest);
     return mru->newest;
 }
 
 /* How many of the newest frames are awaited by somebody; UINT32_MAX: all. `slowest`: who lags most, or -1. */
-static inline uint32_t mq_frame_count_awaited(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest,
-                                              int *slowest) {
+static inline uint32_t mq_frame_count_awaited_frames(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest,
+                                                     int *slowest) {
     uint32_t most = 0;
     *slowest = -1;
     for (uint32_t row = 0; row < rows; row++) {
@@ -216,19 +221,20 @@ static inline uint32_t mq_frame_count_awaited(const mq_frame_lease_table *table,
 }
 
 /* Take the buffer that was published last of those that nobody holds or awaits; -1: there is none. */
-static inline int mq_buffer_take_mru(const mq_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows,
-                                     uint32_t awaited) {
+static inline int mq_frame_buffer_claim_mru(const mq_frame_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows,
+                                            uint32_t awaited) {
     for (uint32_t i = 0; i < mru->buffers; i++) {
         uint32_t buffer = mru->order[i], generation = mru->generation[buffer];
         bool is_seen = generation == 0 || mru->newest - generation >= awaited;
-        if (is_seen && mq_buffer_take(table, rows, buffer, generation) < 0)
+        if (is_seen && mq_frame_buffer_claim(table, rows, buffer, generation) < 0)
             return (int)buffer;
     }
     return -1;
 }
 
 /* Did a client leave, and let go of all? EDGE client-left: acquire. Partner: mq_frame_row_set_left */
-static inline bool mq_frame_row_is_done(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations) {
+static inline bool mq_frame_row_is_released(const mq_frame_lease_table *table, uint32_t row,
+                                            const uint32_t *generations) {
     return mq_load_acquire_u32(&table->rows[row].state) == MQ_FRAME_ROW_LEFT &&
            !mq_frame_row_has_leases(table, row, generations);
 }
@@ -239,7 +245,7 @@ static inline bool mq_frame_row_is_locked(const mq_frame_lease_table *table, uin
 }
 
 static inline void mq_frame_row_reset(mq_frame_lease_table *table, uint32_t row, uint32_t state) {
-    for (uint32_t buffer = 0; buffer < MQ_FRAME_LEASE_BUFFERS; buffer++)
+    for (uint32_t buffer = 0; buffer < MQ_FRAME_BUFFERS_MAX; buffer++)
         mq_store_release_u32(&table->rows[row].lease[buffer], 0);
     mq_store_release_u32(&table->rows[row].seen_generation, 0);
     mq_store_release_u32(&table->rows[row].state, state);

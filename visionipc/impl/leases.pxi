@@ -3,16 +3,16 @@
 
 cdef enum:
     # A client that stands in the way is asked whether it lives. That costs some 5 us, and 70 where the caches are cold.
-    HOLDER_NS = 10000000     # between two questions, of one that holds a buffer that is needed
-    LAGGARD_NS = 1000000000  # and of one that only keeps frames going round
+    HOLDER_PROBE_INTERVAL_NS = 10000000     # between two questions, of one that holds a buffer that is needed
+    LAGGARD_PROBE_INTERVAL_NS = 1000000000  # and of one that only keeps frames going round
 
-MAX_BUFFERS = MQ_FRAME_LEASE_BUFFERS
-MAX_CLIENTS = MQ_FRAME_LEASE_ROWS
-TABLE_BYTES = sizeof(mq_frame_lease_table)
+LEASE_BUFFERS_MAX = MQ_FRAME_BUFFERS_MAX
+LEASE_CLIENTS_MAX = MQ_FRAME_CLIENT_ROWS
+LEASE_TABLE_BYTES = sizeof(mq_frame_lease_table)
 VERSION = MQ_FRAME_LEASE_VERSION
 
 
-cdef int _find_roll(mq_liveness_file *liveness_file, int fd, str endpoint) except -1:
+cdef int _init_liveness_file(mq_liveness_file *liveness_file, int fd, str endpoint) except -1:
     cdef struct_stat found
     if fstat(fd, &found) != 0:
         raise SegmentError(f"cannot examine the table of leases: {os.strerror(errno)}", endpoint, errno=errno)
@@ -25,12 +25,12 @@ cdef class ServerLeases:
     """See core.pyi."""
 
     def __init__(self, Mapping region not None, int fd, uint32_t buffers, str endpoint):
-        if region.size < sizeof(mq_frame_lease_table) or not 0 < buffers <= MQ_FRAME_LEASE_BUFFERS:
+        if region.size < sizeof(mq_frame_lease_table) or not 0 < buffers <= MQ_FRAME_BUFFERS_MAX:
             raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
-        _find_roll(&self._roll, fd, endpoint)
+        _init_liveness_file(&self._liveness_file, fd, endpoint)
         self._region = region
         self._table = <mq_frame_lease_table *> region.address
-        mq_buffer_mru_init(&self._mru, buffers)
+        mq_frame_buffer_mru_init(&self._mru, buffers)
         self._round_end = buffers
         self._endpoint = endpoint
 
@@ -43,9 +43,9 @@ cdef class ServerLeases:
         return self._mru.buffers
 
     def grow(self):
-        if self._mru.buffers >= MQ_FRAME_LEASE_BUFFERS:
-            raise SegmentError(f"the table of leases has {MQ_FRAME_LEASE_BUFFERS} buffers already", self._endpoint)
-        mq_buffer_mru_grow(&self._mru)
+        if self._mru.buffers >= MQ_FRAME_BUFFERS_MAX:
+            raise SegmentError(f"the table of leases has {MQ_FRAME_BUFFERS_MAX} buffers already", self._endpoint)
+        mq_frame_buffer_mru_add(&self._mru)
         self._round_end = max(self._round_end, self._published + self._mru.buffers)  # the round is one frame longer
 
     def admit(self, uint64_t pid):
@@ -53,54 +53,55 @@ cdef class ServerLeases:
         cdef char state
         cdef long threads
         cdef uint64_t start_time = 0
-        for row in range(<uint32_t> MQ_FRAME_LEASE_ROWS):
-            if not self._client_rows[row].taken or self._is_done(row) or self._is_dead(row):
+        for row in range(<uint32_t> MQ_FRAME_CLIENT_ROWS):
+            if not self._client_rows[row].taken or self._is_row_released(row) or self._is_client_dead(row):
                 break
         else:
-            raise IpcError(f"{MQ_FRAME_LEASE_ROWS} clients hold places in the stream; no more can be admitted",
+            raise IpcError(f"{MQ_FRAME_CLIENT_ROWS} clients hold places in the stream; no more can be admitted",
                            self._endpoint)
         if pid:
             mq_read_process_stat(pid, &state, &threads, &start_time)
         self._client_rows[row] = ClientRow(pid, start_time, 0, self._published, True)
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_TAKEN)
-        self._rows = max(self._rows, row + 1)
+        self._used_row_count = max(self._used_row_count, row + 1)
         self._round_end = self._published + self._mru.buffers
         return row
 
-    def admit_stock(self):
-        self._stock = True
+    def admit_stock_client(self):
+        self._has_stock_client = True
 
     def drop_client(self, uint32_t row, uint64_t pid):
-        if row >= MQ_FRAME_LEASE_ROWS or not self._client_rows[row].taken or self._client_rows[row].pid != pid:
+        if row >= MQ_FRAME_CLIENT_ROWS or not self._client_rows[row].taken or self._client_rows[row].pid != pid:
             return
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
         self._client_rows[row].taken = False
         self._round_end = self._mru.buffers  # the round that it began is not to be: it may ask again and again
-        for row in range(self._rows):
+        for row in range(self._used_row_count):
             if self._client_rows[row].taken:
-                self._round_end = max(self._round_end, self._client_rows[row].came_at + self._mru.buffers)
+                self._round_end = max(self._round_end, self._client_rows[row].joined_at_frame + self._mru.buffers)
 
     def clients(self):
         cdef uint32_t row
-        return [self._client_rows[row].pid for row in range(self._rows)
-                if self._client_rows[row].taken and not self._is_done(row) and not self._is_dead(row)]
+        return [self._client_rows[row].pid for row in range(self._used_row_count)
+                if self._client_rows[row].taken and not self._is_row_released(row) and not self._is_client_dead(row)]
 
-    def count_held(self):
+    def count_held_buffers(self):
         cdef uint32_t buffer
-        return sum(mq_frame_lease_holder(self._table, self._rows, buffer, self._mru.generation[buffer]) >= 0
+        return sum(mq_frame_lease_find_holder(self._table, self._used_row_count, buffer,
+                                              self._mru.generation[buffer]) >= 0
                    for buffer in range(self._mru.buffers))
 
-    cdef bint _is_done(self, uint32_t row) noexcept:
-        return mq_frame_row_is_done(self._table, row, self._mru.generation)
+    cdef bint _is_row_released(self, uint32_t row) noexcept:
+        return mq_frame_row_is_released(self._table, row, self._mru.generation)
 
-    cdef bint _is_dead(self, uint32_t row) noexcept:
+    cdef bint _is_client_dead(self, uint32_t row) noexcept:
         cdef ClientRow *client = &self._client_rows[row]
         cdef uint64_t pid_namespace = this_process().pid_namespace
         cdef mq_liveness_probe probe
         cdef mq_liveness life
         if not mq_frame_row_is_locked(self._table, row):  # pid 0: of a PID namespace that this process cannot see into
             return client.pid != 0 and mq_process_liveness(client.pid, client.start_time, pid_namespace) == MQ_DEAD
-        probe = mq_liveness_probe_begin(&self._roll)
+        probe = mq_liveness_probe_begin(&self._liveness_file)
         if client.pid:
             life = mq_owner_liveness(&probe, row, client.pid, pid_namespace)
         else:
@@ -108,14 +109,14 @@ cdef class ServerLeases:
         mq_liveness_probe_end(&probe)
         return life == MQ_DEAD
 
-    cdef bint _take_back(self, uint32_t row, int64_t pause_ns) noexcept:
+    cdef bint _reclaim_dead_client(self, uint32_t row, int64_t pause_ns) noexcept:
         """If the client is dead, free its row and what it held. It is asked again after a pause."""
         cdef int64_t now = mq_monotonic_ns()
         if self._client_rows[row].taken:
-            if now - self._client_rows[row].asked_ns < pause_ns:
+            if now - self._client_rows[row].probed_ns < pause_ns:
                 return False
-            self._client_rows[row].asked_ns = now
-            if not self._is_dead(row):
+            self._client_rows[row].probed_ns = now
+            if not self._is_client_dead(row):
                 return False
         self.taken_back += mq_frame_row_has_leases(self._table, row, self._mru.generation)
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
@@ -125,44 +126,44 @@ cdef class ServerLeases:
     cdef int take(self, bint stock_reader) noexcept:
         """The buffer to write next; -1: all are held. leases.h says which."""
         cdef int buffer = -1
-        if not self._stock and not stock_reader and self._published >= self._round_end:
-            buffer = self._take_mru()
+        if not self._has_stock_client and not stock_reader and self._published >= self._round_end:
+            buffer = self._take_mru_buffer()
         if buffer < 0:
-            buffer = self._take_oldest()
+            buffer = self._take_oldest_buffer()
         if buffer >= 0:
             self._mru.generation[buffer] = 0
         return buffer
 
-    cdef int _take_mru(self) noexcept:
+    cdef int _take_mru_buffer(self) noexcept:
         cdef int buffer = -1, slowest
         cdef uint32_t _
-        for _ in range(self._rows + 1):  # bound: each round takes back a row
-            awaited = mq_frame_count_awaited(self._table, self._rows, self._mru.newest, &slowest)
-            buffer = mq_buffer_take_mru(&self._mru, self._table, self._rows, awaited)
-            if buffer >= 0 or slowest < 0 or not self._take_back(slowest, LAGGARD_NS):
+        for _ in range(self._used_row_count + 1):  # bound: each round takes back a row
+            awaited = mq_frame_count_awaited_frames(self._table, self._used_row_count, self._mru.newest, &slowest)
+            buffer = mq_frame_buffer_claim_mru(&self._mru, self._table, self._used_row_count, awaited)
+            if buffer >= 0 or slowest < 0 or not self._reclaim_dead_client(slowest, LAGGARD_PROBE_INTERVAL_NS):
                 break
         return buffer
 
-    cdef int _take_oldest(self) noexcept:
+    cdef int _take_oldest_buffer(self) noexcept:
         cdef uint32_t place, buffer
         cdef int holder
         for place in range(self._mru.buffers, 0, -1):
             buffer = self._mru.order[place - 1]
-            for _ in range(self._rows + 1):  # bound: each round takes back a row
-                holder = mq_buffer_take(self._table, self._rows, buffer, self._mru.generation[buffer])
+            for _ in range(self._used_row_count + 1):  # bound: each round takes back a row
+                holder = mq_frame_buffer_claim(self._table, self._used_row_count, buffer, self._mru.generation[buffer])
                 if holder < 0:
                     return buffer
-                if not self._take_back(holder, HOLDER_NS):
+                if not self._reclaim_dead_client(holder, HOLDER_PROBE_INTERVAL_NS):
                     break
         return -1
 
     cdef uint32_t publish(self, uint32_t buffer) noexcept:
         """Let clients have what was written into a buffer that was taken; the generation for the packet."""
         self._published += 1
-        return mq_buffer_mru_publish(&self._mru, self._table, buffer)
+        return mq_frame_buffer_mru_publish(&self._mru, self._table, buffer)
 
-    cdef void show_dropped(self, uint64_t dropped) noexcept:
-        mq_frame_store_dropped(self._table, dropped)
+    cdef void store_dropped_count(self, uint64_t dropped) noexcept:
+        mq_frame_store_dropped_count(self._table, dropped)
 
 
 @no_gc_clear  # its views return their leases, and it its row, into the region
@@ -171,34 +172,34 @@ cdef class ClientLeases(PinOwner):
 
     def __init__(self, Mapping region not None, int fd, uint32_t row, uint32_t since, str endpoint):
         cdef mq_liveness_file liveness_file = mq_liveness_file(NULL, -1, 0, 0)
-        if region.size < sizeof(mq_frame_lease_table) or row >= MQ_FRAME_LEASE_ROWS:
+        if region.size < sizeof(mq_frame_lease_table) or row >= MQ_FRAME_CLIENT_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
                                endpoint)
-        memset(self._held, 0, sizeof(self._held))
+        memset(self._held_buffers, 0, sizeof(self._held_buffers))
         self._region = region
         self._row = row
         self.since = since
         self._fork_generation = fork_generation
         self._table = <mq_frame_lease_table *> region.address
-        self._dropped_before = mq_frame_load_dropped(self._table)
-        _find_roll(&liveness_file, fd, endpoint)
-        self._hold = mq_liveness_lock(&liveness_file, row, True)
-        if self._hold != NULL:
+        self._dropped_before = mq_frame_load_dropped_count(self._table)
+        _init_liveness_file(&liveness_file, fd, endpoint)
+        self._liveness_token = mq_liveness_lock(&liveness_file, row, True)
+        if self._liveness_token != NULL:
             mq_frame_row_set_locked(self._table, row)
 
     def __dealloc__(self):
         if self._table != NULL and self._fork_generation == fork_generation:
             mq_frame_row_set_left(self._table, self._row)
-            mq_liveness_unlock(self._hold)
+            mq_liveness_unlock(self._liveness_token)
 
     @property
     def dropped(self):
-        return mq_frame_load_dropped(self._table) - self._dropped_before
+        return mq_frame_load_dropped_count(self._table) - self._dropped_before
 
     def end(self):
-        if self._hold != NULL and self._fork_generation == fork_generation:  # without the lock the row must stay ours
+        if self._liveness_token != NULL and self._fork_generation == fork_generation:  # unlocked, it stays ours
             mq_frame_row_set_leaving(self._table, self._row)
 
     cdef void _unpin(self, uint64_t buffer) noexcept:
-        self._held[buffer] = 0
+        self._held_buffers[buffer] = 0
         mq_frame_lease_return(self._table, self._row, buffer)

@@ -1,13 +1,13 @@
 """What is done for each frame, on both sides. In C, since most frames come after a sleep, when the caches are cold."""
 
 
-cdef tuple NOTHING = ()
-cdef str ELSEWHERE = "a frame to render into comes from VisionIpcServer.frame"
+cdef tuple EMPTY_ARGUMENTS = ()
+cdef str CONSTRUCTOR_HINT = "a frame to render into comes from VisionIpcServer.frame"
 
 
-cdef inline object new(type kind):
+cdef inline object new_without_init(type kind):
     """As kind.__new__(kind), without looking that up; `__init__` is not called."""
-    return (<PyTypeObject *> kind).tp_new(kind, <PyObject *> NOTHING, NULL)
+    return (<PyTypeObject *> kind).tp_new(kind, <PyObject *> EMPTY_ARGUMENTS, NULL)
 
 
 cdef struct FramePacket:  # wire.FRAME_PACKET_STRUCT
@@ -29,11 +29,11 @@ cdef class OutgoingStream:
     cdef readonly uint64_t dropped
     cdef PubSocket _publisher
     cdef ServerLeases _leases
-    cdef list _regions
+    cdef list _mappings
     cdef list _views
     cdef size_t _size
     cdef uint64_t _server_id
-    cdef bint _busy
+    cdef bint _is_rendering
 
     def __init__(self, str endpoint, PubSocket publisher not None, ServerLeases leases not None, list regions not None,
                  size_t size, uint64_t server_id):
@@ -41,7 +41,7 @@ cdef class OutgoingStream:
         self._publisher = publisher
         publisher._populate_ring()  # a frame that is rendered shall also be sent
         self._leases = leases
-        self._regions = regions
+        self._mappings = regions
         self._views = [View(region, size, True) for region in regions]
         self._size = size
         self._server_id = server_id
@@ -52,22 +52,22 @@ cdef class OutgoingStream:
     def grow(self):
         raise NotImplementedError
 
-    cdef int _begin(self) except -2:
-        """Take a buffer; -1: clients hold all. The stream is busy until the caller clears `_busy`, or this raises."""
+    cdef int _begin_frame(self) except -2:
+        """Take a buffer; -1: clients hold all. The caller clears `_is_rendering` at the end of the frame."""
         cdef int buffer
         cdef bint stock
-        if self._busy:
+        if self._is_rendering:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
         self._check_open()
         stock = mq_ring_publisher_may_have_stock_readers(&self._publisher._publisher)
         buffer = self._leases.take(stock)
-        self._busy = True
+        self._is_rendering = True
         if buffer < 0:
             try:
                 if self.grow():  # other threads, and signal handlers, may run meanwhile
                     buffer = self._leases.take(stock)
             except BaseException:
-                self._busy = False
+                self._is_rendering = False
                 raise
         return buffer
 
@@ -80,7 +80,7 @@ cdef class OutgoingStream:
             self._publisher._reopen_or_raise()
         return 0
 
-    cdef int _end(self, int buffer, frame_id, sof, eof, bint valid) except -1:
+    cdef int _publish_frame(self, int buffer, frame_id, sof, eof, bint valid) except -1:
         """Publish what was begun."""
         cdef FramePacket packet
         cdef uint64_t word
@@ -92,11 +92,11 @@ cdef class OutgoingStream:
             raise InvalidValueError(text, self.endpoint) from None
         if buffer < 0:
             self.dropped += 1
-            self._leases.show_dropped(self.dropped)
+            self._leases.store_dropped_count(self.dropped)
             return 0
         self._check_open()
         word = packet.frame_id
-        mq_copy_to_shared((<Mapping> self._regions[buffer]).address + self._size, &word, sizeof(word))
+        mq_copy_to_shared((<Mapping> self._mappings[buffer]).address + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer, packet.valid = self._server_id, buffer, valid
         packet.generation = self._leases.publish(buffer)
         self._publisher._send_bytes(&packet, sizeof(packet), 0)
@@ -111,16 +111,16 @@ cdef class OutgoingStream:
             if <size_t> source.len != self._size:
                 text = f"the frame has {source.len} bytes, the stream's buffers {self._size}"
                 raise MessageSizeError(text, self.endpoint)
-            buffer = self._begin()
+            buffer = self._begin_frame()
             try:
                 if buffer >= 0:
-                    address = (<Mapping> self._regions[buffer]).address
+                    address = (<Mapping> self._mappings[buffer]).address
                     with nogil:
                         mq_copy_to_shared(address, source.buf, source.len)
-                self._end(buffer, frame_id, sof, eof, True)
+                self._publish_frame(buffer, frame_id, sof, eof, True)
                 return buffer >= 0
             finally:
-                self._busy = False
+                self._is_rendering = False
         finally:
             PyBuffer_Release(&source)
 
@@ -139,22 +139,22 @@ cdef class FrameDraft:
     cdef public object valid
 
     def __init__(self):
-        raise TypeError(ELSEWHERE)
+        raise TypeError(CONSTRUCTOR_HINT)
 
     def __enter__(self):
         cdef OutgoingStream stream = self._stream
         if stream is None:  # it was made around the constructor
-            raise TypeError(ELSEWHERE)
+            raise TypeError(CONSTRUCTOR_HINT)
         if self._entered:
             raise ConcurrentUseError("a frame is rendered in one with block; ask the server for more", stream.endpoint)
-        self._buffer = stream._begin()
+        self._buffer = stream._begin_frame()
         self._entered = True
         self.dropped = self._buffer < 0
         if self.dropped:
             try:
                 self._view = <View?> stream.scratch()
             except BaseException:
-                stream._busy = False
+                stream._is_rendering = False
                 raise
         else:
             self._view = stream._views[self._buffer]
@@ -171,9 +171,9 @@ cdef class FrameDraft:
         try:
             if kind is None:  # what the user set may raise when it is looked at
                 eof = self.timestamp_eof or mq_read_clock_ns(CLOCK_BOOTTIME)
-                self._stream._end(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
+                self._stream._publish_frame(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
         finally:
-            self._stream._busy = False
+            self._stream._is_rendering = False
 
 
 cdef class StreamSender:
@@ -192,7 +192,7 @@ cdef class StreamSender:
         if stream is None:
             stream = <OutgoingStream?> self._stream(type)
         stream._check_open()
-        draft = <FrameDraft?> new(self._kind)
+        draft = <FrameDraft?> new_without_init(self._kind)
         draft._stream = stream
         draft.valid = True
         return draft
@@ -264,7 +264,7 @@ cdef class IncomingStream:
         else:
             view = View.__new__(View)
             expose(view, region, region.address, self._size, False)
-        frame = <Frame?> new(kind)
+        frame = <Frame?> new_without_init(kind)
         frame._record, frame._region, frame._view = self.records[p.buffer], region, view
         frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None
         frame.frame_id, frame.valid_frame = p.frame_id, p.valid != 0

@@ -12,7 +12,7 @@ from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints, pri
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import settings
 from msgq.impl.base import clock
-from msgq.impl.meter import Meter, watch
+from msgq.impl.meter import EndpointMeter, run_meters
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.stats import Distribution, MeterReading
 
@@ -67,7 +67,10 @@ class MeasurementOptions:
 
 
 def show_readings(
-    names: EndpointSelection, make: Callable[[str], Meter], columns: Sequence[MeterColumn], wanted: MeasurementOptions
+    names: EndpointSelection,
+    make: Callable[[str], EndpointMeter],
+    columns: Sequence[MeterColumn],
+    wanted: MeasurementOptions,
 ) -> None:
     """Show a line for each endpoint and interval, until it is interrupted.
 
@@ -78,7 +81,7 @@ def show_readings(
 
 
 def _show_intervals(
-    meters: EndpointFollower[Meter],
+    meters: EndpointFollower[EndpointMeter],
     names: EndpointSelection,
     columns: Sequence[MeterColumn],
     wanted: MeasurementOptions,
@@ -87,9 +90,9 @@ def _show_intervals(
     head, lines, heard_s = 0, 0, time.monotonic()
     while wanted.line_limit is None or lines < wanted.line_limit:
         _measure_interval(meters, wanted)
-        readings = [meter.reading() for _, meter in sorted(meters.by_name.items())]
+        readings = [meter.take_reading() for _, meter in sorted(meters.by_name.items())]
         for meter in meters.by_name.values():
-            meter.clear()
+            meter.reset_counts()
         for reading in readings:
             if not wanted.as_json and head % _HEADER_PERIOD_LINES == 0:
                 echo(_format_line("endpoint", [f"{column.title:>{column.width}}" for column in columns]))
@@ -104,15 +107,17 @@ def _show_intervals(
     names.require_matched()
 
 
-def _measure_interval(meters: EndpointFollower[Meter], wanted: MeasurementOptions) -> None:
+def _measure_interval(meters: EndpointFollower[EndpointMeter], wanted: MeasurementOptions) -> None:
     """Count for one interval."""
     until_s = time.monotonic() + wanted.interval_s
     while (left_s := until_s - time.monotonic()) > 0:
         meters.refresh()
-        watch(list(meters.by_name.values()), min(left_s, _REFRESH_PERIOD_S), wanted.busy_polls)
+        run_meters(list(meters.by_name.values()), min(left_s, _REFRESH_PERIOD_S), wanted.busy_polls)
 
 
-def _wait_for_endpoint(meters: EndpointFollower[Meter], names: EndpointSelection, timeout: float | None) -> None:
+def _wait_for_endpoint(
+    meters: EndpointFollower[EndpointMeter], names: EndpointSelection, timeout: float | None
+) -> None:
     """Wait until there is an endpoint."""
     meters.refresh()
     print_awaited_endpoints(names.unmatched)

@@ -18,7 +18,7 @@ struct msgq_queue {
     int events; /* of a new one */
     void *liveness_token;
     int64_t lease_ends_ns;
-    mq_queue_wait wait; /* state of the waiting call */
+    mq_queue_waiting_call wait; /* state of the waiting call */
     int generation;
 };
 
@@ -26,7 +26,8 @@ struct msgq_queue {
 
 static int mqc_queue_check(void *handle) {
     msgq_queue *q = handle;
-    mq_file_check_result kind = mq_queue_check((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
+    mq_file_check_result kind =
+        mq_queue_check_file((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
     if (kind == MQ_FILE_OTHER_VERSION)
         return mqc_endpoint_error(&q->endpoint, EPROTO, "has another layout than this library, which has version %d",
                                   MQ_QUEUE_MAJOR);
@@ -36,11 +37,11 @@ static int mqc_queue_check(void *handle) {
 static void mqc_queue_fill(void *handle) {
     msgq_queue *q = handle;
     mq_process_identity self;
-    char creator[MQ_QUEUE_CREATOR] = "";
+    char creator[MQ_QUEUE_CREATOR_BYTES] = "";
     mqc_identify(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);
-    mq_queue_write((mq_queue *)(void *)q->segment.address, q->max_messages, q->max_message_size,
-                   (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events)q->events);
+    mq_queue_write_file_header((mq_queue *)(void *)q->segment.address, q->max_messages, q->max_message_size,
+                               (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events_mode)q->events);
 }
 
 /* Taking a message writes to the file, so half of a right is none. */
@@ -59,7 +60,7 @@ static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
 }
 
 static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *options) {
-    const mq_queue_parts *parts = &q->h.parts;
+    const mq_queue_file_parts *parts = &q->h.parts;
     static const char *const events[] = {"no events", "events", "events with payload"};
     if (options->events && options->events != (int)parts->events)
         return mqc_endpoint_error(&q->endpoint, EEXIST, "has %s, and %s were asked for; give 0 to take what is there",
@@ -77,16 +78,16 @@ static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *option
 /* ---- coming and going ---- */
 
 static void mqc_queue_sweep(msgq_queue *q, int64_t now) {
-    mq_queue_cache_invalidate_all(&q->h); /* a stranger may have put back what we remember a block by */
-    q->lease_ends_ns = now + mq_queue_recover(&q->h, now);
+    mq_queue_invalidate_all_caches(&q->h); /* a stranger may have put back what we remember a block by */
+    q->lease_ends_ns = now + mq_queue_recover_from_dead_owners(&q->h, now);
     mqc_event_publisher_flush(&q->event_publisher);
 }
 
 static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mq_process_identity self;
-    mq_row_table row_table = mq_queue_row_table(q->h.parts.queue);
+    mq_row_table row_table = mq_queue_make_row_table(q->h.parts.queue);
     mq_queue *queue = q->h.parts.queue;
-    mq_schema_parts at = mq_schema_parts_from_block(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA);
+    mq_schema_parts at = mq_schema_parts_from_block(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA_BYTES);
     int status = mqc_identify(&self), row = MQ_NO_ROW;
     int fd = status ? status : mqc_lock(&q->endpoint, &q->segment);
     if (fd < 0)
@@ -102,7 +103,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
                                     MQ_QUEUE_ROWS);
     mqc_unlock_file(fd);
     if (!status) {
-        q->h.next = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
+        q->h.next_search_slot = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
         mqc_event_publisher_join(&q->event_publisher, &q->h, self.pid);
         mqc_queue_sweep(q, mq_monotonic_ns());
     }
@@ -116,15 +117,15 @@ static void mqc_queue_leave(msgq_queue *q) {
 
 static void mqc_queue_unmap(msgq_queue *q) {
     mqc_event_publisher_end(&q->event_publisher);
-    free(q->h.blocks);
-    q->h.blocks = NULL;
+    free(q->h.block_caches);
+    q->h.block_caches = NULL;
     mqc_unmap(&q->segment);
 }
 
 static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
     mqc_file_ops kind = {.start = "msgqjobs_",
                          .least = sizeof(mq_queue),
-                         .bytes = mq_queue_bytes(q->max_messages, q->max_message_size),
+                         .bytes = mq_queue_compute_file_bytes(q->max_messages, q->max_message_size),
                          .check = mqc_queue_check,
                          .fill = mqc_queue_fill,
                          .handle = q};
@@ -134,8 +135,8 @@ static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
     status = mqc_queue_agree(q, options);
     q->h.liveness_file = &q->segment.liveness_file;
     q->h.clock_offset = mqc_clock_offset();
-    q->h.blocks = calloc(q->h.parts.blocks, sizeof *q->h.blocks);
-    if (!status && !q->h.blocks)
+    q->h.block_caches = calloc(q->h.parts.block_count, sizeof *q->h.block_caches);
+    if (!status && !q->h.block_caches)
         status = mqc_endpoint_error(&q->endpoint, ENOMEM, "no memory for a handle");
     if (!status && q->h.parts.events)
         status = mqc_event_publisher_init(&q->event_publisher, &q->endpoint, &q->segment, &q->h.parts);
@@ -161,7 +162,7 @@ static int mqc_queue_begin(msgq_queue *q, const char *name, const msgq_queue_opt
         status = mqc_queue_mode(&q->endpoint, options->open.mode);
     if (!status && !mq_queue_sizes_are_valid(q->max_messages, q->max_message_size))
         status = mqc_endpoint_error(&q->endpoint, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
-                                    MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_SIZE_MAX);
+                                    MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_MESSAGE_SIZE_MAX);
     if (!status && (options->events < MSGQ_EVENTS_AS_IS || options->events > MSGQ_EVENTS_PAYLOAD))
         status = mqc_endpoint_error(&q->endpoint, EINVAL,
                                     "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
@@ -219,13 +220,13 @@ static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_monotonic_ns();
     (void)slept_ns;
-    if (mq_queue_reclaim_due(&q->h, now))
+    if (mq_queue_recovery_is_due(&q->h, now))
         mqc_queue_sweep(q, now);
     else if (q->h.saw_owned_slots)
         return MQ_QUEUE_RECOVER_BUSY_NS; /* then it is time, and we know when the first lease ends */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
-    return mq_queue_wait_max_sleep_ns(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
+    return mq_queue_wait_limit_sleep_ns(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
 }
 
 /* 1: there may be a message, or room; 0: the time is over; or an error. */
@@ -234,7 +235,7 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .prepare_wait = mqc_queue_announce,
                          .end_wait = mqc_queue_awake,
                          .max_sleep_ns = mqc_queue_nap,
-                         .word = mq_queue_eventcount(&q->h, q->wait.role),
+                         .word = mq_queue_get_eventcount(&q->h, q->wait.role),
                          .reader = q,
                          /* A spin announces nothing, so it takes no turn. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
@@ -254,27 +255,27 @@ static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) 
         in_time = mqc_queue_sleep(q, deadline);
         *status = in_time < 0 ? in_time : mqc_check_truncation(&q->endpoint, &q->segment);
         if (*status) {
-            mq_queue_forward_room_wake(&q->h); /* the wake may have been for us */
+            mq_queue_forward_sender_wake(&q->h); /* the wake may have been for us */
             break;
         }
-        slot = mq_queue_claim_slot(&q->h, q->wait.ticket);
+        slot = mq_queue_claim_free_slot(&q->h, q->wait.ticket);
         q->h.saw_owned_slots = true;
         if (slot == MQ_QUEUE_NO_SLOT)
-            mq_queue_wait_overtaken(&q->wait);
+            mq_queue_wait_count_overtake(&q->wait);
     }
     mq_queue_wait_end(&q->h, &q->wait);
     return slot;
 }
 
 static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
-    int64_t slot = mq_queue_claim_slot(&q->h, MQ_NO_TICKET), now;
+    int64_t slot = mq_queue_claim_free_slot(&q->h, MQ_NO_TICKET), now;
     if (mq_likely(slot != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_truncation(&q->endpoint, &q->segment)))
         return slot;
     q->h.saw_owned_slots = true; /* every place is somebody's */
     now = mq_monotonic_ns();
-    if (mq_queue_reclaim_due(&q->h, now)) {
+    if (mq_queue_recovery_is_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
-        slot = mq_queue_claim_slot(&q->h, MQ_NO_TICKET);
+        slot = mq_queue_claim_free_slot(&q->h, MQ_NO_TICKET);
     }
     if (slot == MQ_QUEUE_NO_SLOT && timeout != 0)
         slot = mqc_queue_await_room(q, timeout, status);
@@ -283,7 +284,7 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
 
 /* There was no room in time. */
 static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double timeout) {
-    mq_queue_count(&q->h.row->counts.refused, 1);
+    mq_queue_add_to_counter(&q->h.own_row->counts.refused, 1);
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_refused(&q->event_publisher, (uint64_t)priority, size, msgq_origin());
     return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
@@ -296,7 +297,7 @@ static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double tim
 static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t slot, int priority) {
     mq_queue_handle *h = &q->h;
     int64_t sent_time = mq_monotonic_ns() + h->clock_offset, origin = msgq_origin();
-    uint64_t key = mq_queue_commit(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
+    uint64_t key = mq_queue_commit_message(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
     int status =
         mqc_check_truncation(&q->endpoint, &q->segment); /* a page that was cut off is found when it is touched */
     if (mqc_queue_has_events(h) && !status)
@@ -322,23 +323,23 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
     int64_t slot = mqc_queue_find_room(queue, timeout, &status);
     if (slot == MQ_QUEUE_NO_SLOT)
         return status ? status : mqc_queue_refuse(queue, size, priority, timeout);
-    mq_copy_to_shared(mq_queue_slot_payload(h, (uint64_t)slot), data, size);
+    mq_copy_to_shared(mq_queue_get_slot_payload(h, (uint64_t)slot), data, size);
     return mqc_queue_commit(queue, data, size, (uint64_t)slot, priority);
 }
 
 /* ---- receiving ---- */
 
 /* 1: the best message is taken; 0: there is none. */
-static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_delivery *delivery) {
+static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken_message *delivery) {
     int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);
-    if (mq_queue_reclaim_due(&q->h, now))
+    if (mq_queue_recovery_is_due(&q->h, now))
         mqc_queue_sweep(q, now);
-    mq_queue_status status = mq_queue_take(&q->h, ticket, delivery);
-    if (status == MQ_QUEUE_EMPTY && mq_queue_reclaim_due(&q->h, now)) {
+    mq_queue_status status = mq_queue_take_message(&q->h, ticket, delivery);
+    if (status == MQ_QUEUE_EMPTY && mq_queue_recovery_is_due(&q->h, now)) {
         mqc_queue_sweep(q, now);
-        status = mq_queue_take(&q->h, ticket, delivery);
+        status = mq_queue_take_message(&q->h, ticket, delivery);
     }
     if (mq_likely(status == MQ_QUEUE_OK))
         return 1;
@@ -347,7 +348,7 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_delivery *del
         return cut;
     if (!delivery->word)
         return mqc_endpoint_error(&q->endpoint, EPROTO, "its words change without end: another program writes there");
-    if (mq_queue_free_slot(&q->h, delivery) && mqc_queue_has_events(&q->h))
+    if (mq_queue_free_taken_slot(&q->h, delivery) && mqc_queue_has_events(&q->h))
         mqc_event_publisher_delivery(&q->event_publisher, &q->h, MQ_QUEUE_EVENT_RECEIVED, delivery);
     return mqc_endpoint_error(&q->endpoint, EPROTO,
                               "a message of %llu bytes was there, more than it can hold: another program wrote "
@@ -356,22 +357,22 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_delivery *del
 }
 
 /* 1: a message is taken; 0: none came in time. */
-static int mqc_queue_await(msgq_queue *q, mq_queue_delivery *delivery, double timeout) {
+static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, double timeout) {
     int64_t deadline = mqc_deadline(timeout);
     int found = 0, in_time = 1;
     q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_RECEIVER, true);
     while (!found && in_time) {
-        mq_queue_debt_add(q->h.row, 1); /* what comes while we wait is left to us */
+        mq_queue_add_notify_debt(q->h.own_row, 1); /* what comes while we wait is left to us */
         in_time = mqc_queue_sleep(q, deadline);
         found = in_time < 0 ? in_time : mqc_queue_look(q, q->wait.ticket, delivery);
         if (found > 0)
             mq_queue_notify_if_not_empty(&q->h.parts);
         if (found < 0)
-            mq_queue_forward_message_wake(&q->h); /* the wake may have been for us */
-        mq_queue_debt_clear(q->h.row, 1);
+            mq_queue_forward_wake_and_notify(&q->h); /* the wake may have been for us */
+        mq_queue_clear_notify_debt(q->h.own_row, 1);
         if (!found) {
-            mq_queue_cache_invalidate_all(&q->h); /* the cache is wrong if another program wrote words */
-            mq_queue_wait_overtaken(&q->wait);
+            mq_queue_invalidate_all_caches(&q->h); /* the cache is wrong if another program wrote words */
+            mq_queue_wait_count_overtake(&q->wait);
         }
     }
     mq_queue_wait_end(&q->h, &q->wait);
@@ -379,17 +380,17 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_delivery *delivery, double ti
 }
 
 /* Return a message that nobody has seen. */
-static void mqc_queue_put_back(msgq_queue *q, const mq_queue_delivery *delivery) {
+static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *delivery) {
     mq_u64 *deliveries = &q->h.parts.slot_headers[delivery->slot].deliveries;
     if (mqc_queue_has_events(&q->h))
-        mq_queue_add_event_of_delivery(&q->h, MQ_QUEUE_EVENT_TAKEN, delivery);
+        mq_queue_buffer_delivery_event(&q->h, MQ_QUEUE_EVENT_TAKEN, delivery);
     mq_store_relaxed_u64(deliveries, delivery->deliveries - 1); /* relaxed: released with the word */
-    mq_queue_requeue(&q->h, delivery->slot, delivery->word);
+    mq_queue_requeue_message(&q->h, delivery->slot, delivery->word);
     mqc_event_publisher_flush(&q->event_publisher);
 }
 
 /* Take a message, and copy it; 0, or why there is none. */
-static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_delivery *delivery,
+static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_taken_message *delivery,
                          msgq_message *about) {
     int found = mqc_check_process(&q->endpoint, q->generation);
     found = found ? found : mqc_queue_look(q, MQ_NO_TICKET, delivery);
@@ -404,23 +405,24 @@ static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeou
                                 .publish_time = (int64_t)delivery->sent_time,
                                 .origin_time = (int64_t)delivery->origin_time,
                                 .deliveries = delivery->deliveries,
-                                .priority = (int)mq_slot_state_priority(delivery->key)};
+                                .priority = (int)mq_slot_state_get_priority(delivery->key)};
     if (delivery->length > room) {
         mqc_queue_put_back(q, delivery);
         return mqc_endpoint_error(&q->endpoint, EMSGSIZE,
                                   "the message has %llu bytes, the buffer %zu; it stays in the queue",
                                   (unsigned long long)delivery->length, room);
     }
-    mq_copy_from_shared(buffer, mq_queue_slot_payload(&q->h, delivery->slot), delivery->length);
+    mq_copy_from_shared(buffer, mq_queue_get_slot_payload(&q->h, delivery->slot), delivery->length);
     return mqc_check_truncation(&q->endpoint, &q->segment);
 }
 
 int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about) {
-    mq_queue_delivery delivery;
+    mq_queue_taken_message delivery;
     int status;
     do
         status = mqc_queue_get(queue, buffer, room, timeout, &delivery, about);
-    while (!status && !mq_queue_free_slot(&queue->h, &delivery)); /* somebody took us for dead: then it is another's */
+    while (!status &&
+           !mq_queue_free_taken_slot(&queue->h, &delivery)); /* somebody took us for dead: then it is another's */
     if (status)
         return status;
     if (mqc_queue_has_events(&queue->h))
@@ -430,7 +432,7 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
 
 int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double timeout, double lease, msgq_job *job,
                         msgq_message *about) {
-    mq_queue_delivery delivery;
+    mq_queue_taken_message delivery;
     *job = (msgq_job){0};
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
         return mqc_endpoint_error(&queue->endpoint, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f",
@@ -442,7 +444,8 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
         mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_TAKEN, &delivery);
     if (lease > 0) {
         int64_t until = mq_monotonic_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_JOB_LEASE_TICK_NS;
-        mq_queue_set_lease(&queue->h, &delivery, mq_job_lease_tick((uint64_t)(until + queue->h.clock_offset)) + 1);
+        mq_queue_set_job_lease(&queue->h, &delivery,
+                               mq_job_lease_convert_to_ticks((uint64_t)(until + queue->h.clock_offset)) + 1);
         queue->lease_ends_ns = end < queue->lease_ends_ns ? end : queue->lease_ends_ns;
     }
     *job = (msgq_job){delivery.slot,       delivery.key,       delivery.word,        delivery.length,
@@ -451,12 +454,12 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
 }
 
 /* What was taken, if the job is not over; the words of the place are checked by the exchange. */
-static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_delivery *delivery) {
+static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken_message *delivery) {
     int status = mqc_check_process(&q->endpoint, q->generation);
     if (!status && (!job->word || job->slot >= q->h.parts.max_messages))
         status = mqc_endpoint_error(&q->endpoint, EINVAL, "a job ends once; this one is over, or was never taken");
-    *delivery = (mq_queue_delivery){job->slot,       job->key,       job->word,        job->length,
-                                    job->deliveries, job->sent_time, job->origin_time, job->taken_time};
+    *delivery = (mq_queue_taken_message){job->slot,       job->key,       job->word,        job->length,
+                                         job->deliveries, job->sent_time, job->origin_time, job->taken_time};
     if (status)
         return status;
     job->word = 0;
@@ -466,11 +469,11 @@ static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_delivery *delive
 }
 
 int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
-    mq_queue_delivery delivery;
+    mq_queue_taken_message delivery;
     int status = mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
-    if (mq_queue_free_slot(&queue->h, &delivery)) {
+    if (mq_queue_free_taken_slot(&queue->h, &delivery)) {
         if (mqc_queue_has_events(&queue->h))
             mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_ACKNOWLEDGED, &delivery);
         return 0;
@@ -482,11 +485,11 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
 }
 
 int msgq_queue_return(msgq_queue *queue, msgq_job *job) {
-    mq_queue_delivery delivery;
+    mq_queue_taken_message delivery;
     int status = mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
-    mq_queue_requeue(&queue->h, delivery.slot, delivery.word); /* unless its lease did */
+    mq_queue_requeue_message(&queue->h, delivery.slot, delivery.word); /* unless its lease did */
     mqc_event_publisher_flush(&queue->event_publisher);
     return 0;
 }

@@ -29,17 +29,17 @@ int mqc_event_publisher_check(const mqc_endpoint *endpoint) {
 }
 
 int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint, const mqc_mapped_file *segment,
-                             const mq_queue_parts *parts) {
+                             const mq_queue_file_parts *parts) {
     uint64_t room = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
     *events = (mqc_event_publisher){.endpoint = endpoint, .segment = segment, .parts = parts};
-    events->buffer.room = room + 1;
-    events->buffer.records = calloc(events->buffer.room, sizeof *events->buffer.records);
+    events->buffer.capacity = room + 1;
+    events->buffer.records = calloc(events->buffer.capacity, sizeof *events->buffer.records);
     return events->buffer.records ? 0 : mqc_endpoint_error(endpoint, ENOMEM, "no memory for its events");
 }
 
 void mqc_event_publisher_join(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid) {
     h->event_buffer = events->parts ? &events->buffer : NULL;
-    events->buffer.row = h->row, events->buffer.number = (uint8_t)h->number;
+    events->buffer.own_row = h->own_row, events->buffer.number = (uint8_t)h->row_number;
     events->buffer.pid = (uint32_t)pid, events->buffer.clock_offset = h->clock_offset;
 }
 
@@ -104,7 +104,7 @@ void mqc_event_publisher_open(mqc_event_publisher *events, bool sends) {
 }
 
 void mqc_event_publisher_open_to_take(mqc_event_publisher *events) {
-    if (mq_unlikely(mqc_event_publisher_must_open(events, false)) && mq_queue_has_ready(events->parts))
+    if (mq_unlikely(mqc_event_publisher_must_open(events, false)) && mq_queue_has_ready_message(events->parts))
         mqc_event_publisher_open(events, false);
 }
 
@@ -146,7 +146,7 @@ void mqc_event_publisher_refused(mqc_event_publisher *events, uint64_t priority,
 }
 
 void mqc_event_publisher_delivery(mqc_event_publisher *events, const mq_queue_handle *h, mq_queue_event_type event_type,
-                                  const mq_queue_delivery *delivery) {
-    mq_queue_add_event_of_delivery(h, event_type, delivery);
+                                  const mq_queue_taken_message *delivery) {
+    mq_queue_buffer_delivery_event(h, event_type, delivery);
     mqc_event_publisher_flush(events);
 }

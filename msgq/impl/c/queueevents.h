@@ -11,7 +11,7 @@
 typedef struct {
     const mqc_endpoint *endpoint; /* of the queue, and so are the next two */
     const mqc_mapped_file *segment;
-    const mq_queue_parts *parts;       /* NULL: it has no events */
+    const mq_queue_file_parts *parts;  /* NULL: it has no events */
     mq_queue_event_buffer buffer;      /* what was noted so far */
     msgq_channel_publisher *publisher; /* NULL: none so far, or it could not be had */
     bool roomy;                        /* its slots have room for a head and a payload */
@@ -24,7 +24,7 @@ static inline bool mqc_queue_has_events(const mq_queue_handle *h) { return mq_un
 MQC_HIDDEN int mqc_event_publisher_check(const mqc_endpoint *endpoint);
 /* Get the memory, for a queue with events whose fields stay where they are. */
 MQC_HIDDEN int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint,
-                                        const mqc_mapped_file *segment, const mq_queue_parts *parts);
+                                        const mqc_mapped_file *segment, const mq_queue_file_parts *parts);
 /* The handle has a row from now on, and notes what it does. */
 MQC_HIDDEN void mqc_event_publisher_join(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid);
 /* Publish no more. In a forked child the publisher stays the parent's. */
@@ -43,6 +43,6 @@ MQC_HIDDEN void mqc_event_publisher_sent(mqc_event_publisher *events, uint64_t k
 MQC_HIDDEN void mqc_event_publisher_refused(mqc_event_publisher *events, uint64_t priority, size_t size,
                                             int64_t origin_time);
 MQC_HIDDEN void mqc_event_publisher_delivery(mqc_event_publisher *events, const mq_queue_handle *h,
-                                             mq_queue_event_type event_type, const mq_queue_delivery *delivery);
+                                             mq_queue_event_type event_type, const mq_queue_taken_message *delivery);
 
 #endif

@@ -2,22 +2,22 @@
 
 from msgq.impl.meter.core import (
     ChannelMeter,
-    EventsMeter,
-    Meter,
+    EndpointMeter,
     PolledMeter,
+    QueueEventsMeter,
     QueueMeter,
     RecordsMeter,
     TopicMeter,
-    watch,
+    run_meters,
 )
 
 __all__ = [
     "ChannelMeter",
-    "EventsMeter",
-    "Meter",
+    "EndpointMeter",
     "PolledMeter",
+    "QueueEventsMeter",
     "QueueMeter",
     "RecordsMeter",
     "TopicMeter",
-    "watch",
+    "run_meters",
 ]

@@ -6,27 +6,29 @@
 #include "meter/counting.h"
 #include "workqueue/events.h"
 
-enum { MQ_METER_BATCH = 8192 }; /* messages of one look: as many as stay in the largest channel */
+enum { MQ_METER_BATCH_MESSAGES = 8192 }; /* messages of one look: as many as stay in the largest channel */
 
 /* Counts a message that was whole, and the part of it that was wanted, NULL if it is too short for that. Returns
  * whether it is one of those whose periods are measured. */
-typedef bool (*mq_meter_count)(mq_meter *m, const mq_channel_message *message, const uint8_t *part, int64_t wall_ns);
+typedef bool (*mq_meter_count_callback)(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
+                                        int64_t wall_ns);
 
 /* Count what is there, with so many bytes of each message from `at` on. */
-static inline int64_t mq_meter_channel_scan(mq_meter *m, mq_channel_subscriber *s, uint64_t at, uint64_t bytes,
-                                            mq_meter_count count) {
+static inline int64_t mq_meter_scan_channel(mq_meter *m, mq_channel_subscriber *s, uint64_t at, uint64_t bytes,
+                                            mq_meter_count_callback count) {
     uint8_t part[sizeof(mq_queue_event)];
     mq_channel_message message;
     mq_channel_status status = MQ_CHANNEL_EMPTY;
     int64_t now = 0, wall_ns = 0;
     uint64_t found = 0, tail = 0;
-    for (int i = 0; i < MQ_METER_BATCH && (status = mq_channel_next_message(s, &message)) == MQ_CHANNEL_OK; i++) {
+    for (int i = 0; i < MQ_METER_BATCH_MESSAGES && (status = mq_channel_next_message(s, &message)) == MQ_CHANNEL_OK;
+         i++) {
         bool long_enough = bytes && message.length >= bytes && message.length - bytes >= at;
         if (long_enough)
             mq_copy_from_shared(part, mq_pool_slot_payload(message.slot) + at, bytes);
         if (message.position >= tail) { /* what is before the tail was published before now */
             tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), message.position + 1);
-            now = mq_monotonic_ns(), wall_ns = mq_meter_wall_ns(m);
+            now = mq_monotonic_ns(), wall_ns = mq_meter_read_wall_clock_ns(m);
         }
         if (mq_channel_accept_entry(s, &message))
             found += count(m, &message, long_enough ? part : NULL, wall_ns);
@@ -35,10 +37,10 @@ static inline int64_t mq_meter_channel_scan(mq_meter *m, mq_channel_subscriber *
     return status == MQ_CHANNEL_OK || status == MQ_CHANNEL_EMPTY ? (int64_t)found : -1;
 }
 
-static inline bool mq_meter_channel_count(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
-                                          int64_t wall_ns) {
+static inline bool mq_meter_count_channel_message(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
+                                                  int64_t wall_ns) {
     uint64_t stamp = message->publish_time;
-    mq_histogram_add(&m->sizes, message->length, 1);
+    mq_histogram_add_value(&m->sizes, message->length, 1);
     if (part)
         memcpy(&stamp, part, sizeof stamp);
     if (part || (m->stamp_offset < 0 && stamp))
@@ -48,15 +50,15 @@ static inline bool mq_meter_channel_count(mq_meter *m, const mq_channel_message 
     return true;
 }
 
-static inline int64_t mq_meter_channel_sample(mq_meter *m, void *reader) {
+static inline int64_t mq_meter_sample_channel(mq_meter *m, void *reader) {
     bool has_timestamps = m->stamp_offset >= 0;
-    return mq_meter_channel_scan(m, reader, has_timestamps ? (uint64_t)m->stamp_offset : 0,
-                                 has_timestamps ? sizeof(uint64_t) : 0, mq_meter_channel_count);
+    return mq_meter_scan_channel(m, reader, has_timestamps ? (uint64_t)m->stamp_offset : 0,
+                                 has_timestamps ? sizeof(uint64_t) : 0, mq_meter_count_channel_message);
 }
 
 /* Messages of a queue are those that are sent; their delay is until they were taken first. */
-static inline bool mq_meter_event_count(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
-                                        int64_t wall_ns) {
+static inline bool mq_meter_count_queue_event(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
+                                              int64_t wall_ns) {
     mq_queue_event event;
     (void)message;
     (void)wall_ns;
@@ -68,12 +70,12 @@ static inline bool mq_meter_event_count(mq_meter *m, const mq_channel_message *m
         mq_meter_add_delay(m, event.publish_time, (uint64_t)event.sent_time);
     if (event.event != MQ_QUEUE_EVENT_SENT)
         return false;
-    mq_histogram_add(&m->sizes, event.size, 1);
+    mq_histogram_add_value(&m->sizes, event.size, 1);
     return true;
 }
 
-static inline int64_t mq_meter_events_sample(mq_meter *m, void *reader) {
-    return mq_meter_channel_scan(m, reader, 0, sizeof(mq_queue_event), mq_meter_event_count);
+static inline int64_t mq_meter_sample_queue_events(mq_meter *m, void *reader) {
+    return mq_meter_scan_channel(m, reader, 0, sizeof(mq_queue_event), mq_meter_count_queue_event);
 }
 
 #endif

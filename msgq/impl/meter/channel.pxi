@@ -1,7 +1,7 @@
 """Counts a channel's messages, or those of a queue by its events, as a passive subscriber. See core.pyi."""
 
 
-cdef uint64_t ALL = <uint64_t> 1 << 62  # messages of a channel that are still there
+cdef uint64_t ALL_HISTORY = <uint64_t> 1 << 62  # messages of a channel that are still there
 
 
 cdef int64_t _sample_nothing(mq_meter *m, void *reader) noexcept nogil:
@@ -9,10 +9,10 @@ cdef int64_t _sample_nothing(mq_meter *m, void *reader) noexcept nogil:
     return 0
 
 
-cdef class _SubscriberMeter(Meter):
+cdef class _ChannelSubscriberMeter(EndpointMeter):
     cdef Subscriber _subscriber  # None: the channel is still to come
 
-    cdef int _subscribe(self, str name, str in_prefix, uint64_t history) except -1:
+    cdef int _subscribe_channel(self, str name, str in_prefix, uint64_t history) except -1:
         channel_file = open_channel_file(name, in_prefix)
         self._subscriber = Subscriber(channel_file, "", history, 0, False, False, False, True, None)
         self.c.reader = &self._subscriber.c
@@ -22,38 +22,38 @@ cdef class _SubscriberMeter(Meter):
         if self._subscriber is not None:
             self._subscriber.close()
 
-    cdef int _begin(self) except -1:
+    cdef int _begin_sampling(self) except -1:
         self._subscriber._check_usable()
         self._subscriber._file.check_truncation()
         self._subscriber._acquire()
         return 0
 
-    cdef int _end(self) except -1:
+    cdef int _end_sampling(self) except -1:
         self._subscriber._use_state = self._subscriber._generation
         return self._subscriber._end_if_closing()
 
-    cdef bint _recover(self) except -1:
+    cdef bint _handle_sample_failure(self) except -1:
         """Map the pool of the next message, or raise what is wrong with it; it is counted by the next look."""
         cdef mq_channel_message message
         self._subscriber._check_usable()
         self._subscriber._next_message(&message)
         return True
 
-    cdef object _lost(self):
+    cdef object _count_lost(self):
         return self._subscriber.c.lost
 
 
-cdef class ChannelMeter(_SubscriberMeter):
+cdef class ChannelMeter(_ChannelSubscriberMeter):
     """See core.pyi."""
 
     def __init__(self, str name not None, str in_prefix not None, stamp_offset=None, str clock="host"):
         self.endpoint = naming.CHANNEL_NAME_PREFIX + name
         self._set_timestamp_source(stamp_offset, clock)
-        self._subscribe(name, in_prefix, 0)
-        self.c.sample = mq_meter_channel_sample
+        self._subscribe_channel(name, in_prefix, 0)
+        self.c.sample = mq_meter_sample_channel
 
 
-cdef class EventsMeter(_SubscriberMeter):
+cdef class QueueEventsMeter(_ChannelSubscriberMeter):
     """See core.pyi."""
 
     cdef str _name, _prefix
@@ -68,30 +68,30 @@ cdef class EventsMeter(_SubscriberMeter):
     cdef int _subscribe_events(self, uint64_t history) except -1:
         """Subscribe, if the first event has made the channel."""
         try:
-            self._subscribe(self._name, self._prefix, history)
+            self._subscribe_channel(self._name, self._prefix, history)
         except SegmentError as error:
             if error.errno != ENOENT:
                 raise
         else:
-            self.c.sample = mq_meter_events_sample
+            self.c.sample = mq_meter_sample_queue_events
         return 0
 
     def close(self):
         self._closed = True
-        _SubscriberMeter.close(self)
+        _ChannelSubscriberMeter.close(self)
 
-    cdef int _begin(self) except -1:
+    cdef int _begin_sampling(self) except -1:
         if self._closed:
             raise EndpointClosedError("the meter was closed", self.endpoint)
         if self._subscriber is None:
-            self._subscribe_events(ALL)  # it was not there before, so all that is in it came since
-        return 0 if self._subscriber is None else _SubscriberMeter._begin(self)
+            self._subscribe_events(ALL_HISTORY)  # it was not there before, so all that is in it came since
+        return 0 if self._subscriber is None else _ChannelSubscriberMeter._begin_sampling(self)
 
-    cdef int _end(self) except -1:
-        return 0 if self._subscriber is None else _SubscriberMeter._end(self)
+    cdef int _end_sampling(self) except -1:
+        return 0 if self._subscriber is None else _ChannelSubscriberMeter._end_sampling(self)
 
-    cdef object _lost(self):
+    cdef object _count_lost(self):
         return 0 if self._subscriber is None else self._subscriber.c.lost
 
-    cdef str _measured_until(self):
+    cdef str _get_delay_end(self):
         return "taken"

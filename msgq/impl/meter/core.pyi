@@ -8,12 +8,12 @@ from msgq.common.stats.meter import MeterReading
 from msgq.impl.base.core import Context
 
 @disjoint_base
-class Meter:
+class EndpointMeter:
     """Counts the messages of one endpoint from now on: how many, how often, how large, how old. Made as one of a kind.
 
     Passive: it takes no place of a reader, writes nothing, and nobody notices it. Its memory (90 KiB) does not grow. It
-    counts while `watch` runs, and what came meanwhile as far as that is still there; the rest is `lost`. One thread at
-    a time. When the endpoint's file is made anew this goes on with the old one (see `msgq.stats.endpoint_inodes`).
+    counts while `run_meters` runs. Messages sent between two runs count if they are still there, else as `lost`. One
+    thread at a time. If the endpoint's file is made again, the meter keeps the old one (`msgq.stats.endpoint_inodes`).
     """
 
     @property
@@ -23,13 +23,13 @@ class Meter:
     def close(self) -> None:
         """Unmap what it reads. What was counted can still be read."""
 
-    def clear(self) -> None:
+    def reset_counts(self) -> None:
         """Begin anew; the next period is the one since the last message before."""
 
-    def reading(self) -> MeterReading:
+    def take_reading(self) -> MeterReading:
         """Return what was counted since it was made or cleared."""
 
-def watch(meters: Sequence[Meter], seconds: float, spin: bool = False) -> None:
+def run_meters(meters: Sequence[EndpointMeter], seconds: float, spin: bool = False) -> None:
     """Count on all of these endpoints at once, without the GIL.
 
     Parameters
@@ -47,9 +47,9 @@ def watch(meters: Sequence[Meter], seconds: float, spin: bool = False) -> None:
     """
 
 @disjoint_base
-class _SubscriberMeter(Meter): ...
+class _ChannelSubscriberMeter(EndpointMeter): ...
 
-class ChannelMeter(_SubscriberMeter):
+class ChannelMeter(_ChannelSubscriberMeter):
     """Counts the messages of a channel, of all its publishers, see `Meter`.
 
     Parameters
@@ -63,7 +63,7 @@ class ChannelMeter(_SubscriberMeter):
     def __init__(self, name: str, in_prefix: str, stamp_offset: int | None = None, clock: str = "host") -> None: ...
 
 @disjoint_base
-class EventsMeter(_SubscriberMeter):
+class QueueEventsMeter(_ChannelSubscriberMeter):
     """Counts the messages of a work queue that are sent, by the events that it publishes, see `Meter`.
 
     Their delay is the time that they waited: from when they were sent until they were taken first.
@@ -76,7 +76,7 @@ class EventsMeter(_SubscriberMeter):
     def __init__(self, queue: str, in_prefix: str) -> None: ...
 
 @disjoint_base
-class QueueMeter(Meter):
+class QueueMeter(EndpointMeter):
     """Counts the messages that are sent into a work queue, by the queue's own counts, see `Meter`.
 
     Nothing is lost, but sizes are not known: messages may be gone when we look. Instead of delays a reading has how
@@ -90,7 +90,7 @@ class QueueMeter(Meter):
     def __init__(self, name: str, in_prefix: str) -> None: ...
 
 @disjoint_base
-class RecordsMeter(Meter):
+class RecordsMeter(EndpointMeter):
     """Counts the writes of a vector's elements, or of a board's values, see `Meter`.
 
     Of an element that was written several times between two looks the last write is seen, and the others are `lost`:
@@ -105,7 +105,7 @@ class RecordsMeter(Meter):
     def __init__(self, name: str, in_prefix: str) -> None: ...
 
 @disjoint_base
-class TopicMeter(Meter):
+class TopicMeter(EndpointMeter):
     """Counts the messages of a topic, see `Meter`.
 
     Parameters
@@ -121,7 +121,7 @@ class TopicMeter(Meter):
         self, context: Context, endpoint: str | bytes, stamp_offset: int | None = None, clock: str = "host"
     ) -> None: ...
 
-class PolledMeter(Meter):
+class PolledMeter(EndpointMeter):
     """Counts messages whose files C cannot read: Python fetches their sizes, about every 50 ms. A subclass has `poll`.
 
     Parameters

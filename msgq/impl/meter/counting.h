@@ -11,32 +11,32 @@
 #include "base/layout.h"
 
 enum {
-    MQ_SUB_BITS = 6, /* 64 buckets an octave: a bucket's middle is at most 0.8 % off */
-    MQ_BUCKETS = (65 - MQ_SUB_BITS) << MQ_SUB_BITS,
+    MQ_HISTOGRAM_SUB_BUCKET_BITS = 6, /* 64 buckets an octave: a bucket's middle is at most 0.8 % off */
+    MQ_HISTOGRAM_BUCKETS = (65 - MQ_HISTOGRAM_SUB_BUCKET_BITS) << MQ_HISTOGRAM_SUB_BUCKET_BITS,
 };
 
 /* How often each value occurred, in buckets that grow with it. All zero: empty. */
 typedef struct {
     uint64_t count, min, max;
     double sum;
-    uint64_t counts[MQ_BUCKETS];
+    uint64_t counts[MQ_HISTOGRAM_BUCKETS];
 } mq_histogram;
 
-static inline unsigned mq_bucket(uint64_t value) {
-    if (value < (2u << MQ_SUB_BITS))
+static inline unsigned mq_histogram_find_bucket(uint64_t value) {
+    if (value < (2u << MQ_HISTOGRAM_SUB_BUCKET_BITS))
         return (unsigned)value;
-    unsigned shift = 63u - (unsigned)__builtin_clzll(value) - MQ_SUB_BITS;
-    return (shift << MQ_SUB_BITS) + (unsigned)(value >> shift);
+    unsigned shift = 63u - (unsigned)__builtin_clzll(value) - MQ_HISTOGRAM_SUB_BUCKET_BITS;
+    return (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS) + (unsigned)(value >> shift);
 }
 
 /* The middle of a bucket; the value itself while buckets are one wide. */
-static inline double mq_bucket_middle(unsigned bucket) {
-    unsigned shift = bucket < (2u << MQ_SUB_BITS) ? 0 : (bucket >> MQ_SUB_BITS) - 1;
-    double low = (double)(bucket - (shift << MQ_SUB_BITS)) * (double)(1ull << shift);
+static inline double mq_histogram_bucket_middle(unsigned bucket) {
+    unsigned shift = bucket < (2u << MQ_HISTOGRAM_SUB_BUCKET_BITS) ? 0 : (bucket >> MQ_HISTOGRAM_SUB_BUCKET_BITS) - 1;
+    double low = (double)(bucket - (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS)) * (double)(1ull << shift);
     return shift ? low + 0.5 * (double)((1ull << shift) - 1) : low;
 }
 
-static inline void mq_histogram_add(mq_histogram *h, uint64_t value, uint64_t times) {
+static inline void mq_histogram_add_value(mq_histogram *h, uint64_t value, uint64_t times) {
     if (times == 0)
         return;
     if (h->count == 0 || value < h->min)
@@ -45,18 +45,18 @@ static inline void mq_histogram_add(mq_histogram *h, uint64_t value, uint64_t ti
         h->max = value;
     h->count += times;
     h->sum += (double)value * (double)times;
-    h->counts[mq_bucket(value)] += times;
+    h->counts[mq_histogram_find_bucket(value)] += times;
 }
 
 /* The value that a share (0 to 1) of all stays within; 0 when there are none. */
-static inline double mq_histogram_percentile(const mq_histogram *h, double share) {
+static inline double mq_histogram_compute_percentile(const mq_histogram *h, double share) {
     uint64_t passed = 0, wanted = (uint64_t)(share * (double)h->count);
     if (wanted >= h->count) /* the last of them: rounding must not lead behind it */
         return (double)h->max;
-    for (unsigned bucket = 0; bucket < MQ_BUCKETS; bucket++) {
+    for (unsigned bucket = 0; bucket < MQ_HISTOGRAM_BUCKETS; bucket++) {
         passed += h->counts[bucket];
         if (passed > wanted) {
-            double middle = mq_bucket_middle(bucket);
+            double middle = mq_histogram_bucket_middle(bucket);
             return middle<(double)h->min ? (double)h->min : middle>(double) h->max ? (double)h->max : middle;
         }
     }
@@ -83,21 +83,21 @@ typedef struct {
     /* The word that changes when something comes, and what it says now; NULL: only looks tell. */
     const uint32_t *(*futex_word)(void *reader);
     uint32_t (*prepare_wait)(void *reader);
-} mq_meter_input;
+} mq_metered_endpoint;
 
 /* The present, by the clock that publish times are from. */
-static inline int64_t mq_meter_wall_ns(const mq_meter *m) {
+static inline int64_t mq_meter_read_wall_clock_ns(const mq_meter *m) {
     return mq_read_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
 }
 
 static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {
     int64_t delay = (int64_t)((uint64_t)now_ns - stamp_ns);
     m->negative_delays += delay < 0;
-    mq_histogram_add(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
+    mq_histogram_add_value(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
 }
 
 /* Does a message of this size hold its publish time? */
-static inline bool mq_meter_has_timestamp(const mq_meter *m, uint64_t size) {
+static inline bool mq_meter_payload_has_timestamp(const mq_meter *m, uint64_t size) {
     return m->stamp_offset >= 0 && size >= 8 && (uint64_t)m->stamp_offset <= size - 8;
 }
 
@@ -107,7 +107,7 @@ static inline void mq_meter_count_messages(mq_meter *m, int64_t now_ns, uint64_t
         return;
     m->messages += found;
     if (m->last_ns != 0)
-        mq_histogram_add(&m->periods_ns, (uint64_t)(now_ns - m->last_ns) / found, found);
+        mq_histogram_add_value(&m->periods_ns, (uint64_t)(now_ns - m->last_ns) / found, found);
     else
         m->first_ns = now_ns;
     m->last_ns = now_ns;

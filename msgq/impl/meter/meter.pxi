@@ -2,20 +2,20 @@
 
 
 cdef enum:
-    NAP_NS = 50000              # between two looks: who is passive is not woken for sure
+    SAMPLE_INTERVAL_NS = 50000              # between two looks: who is passive is not woken for sure
     SPIN_GIL_NS = 50000000        # between two looks at signals
     STAMP_OFFSET_MAX = 0x7FFFFFFF
 
 
-cdef object _distribution(const mq_histogram *h, double unit):
+cdef object _summarize_histogram(const mq_histogram *h, double unit):
     """The histogram's figures, each multiplied by `unit`; None when it is empty."""
     if h.count == 0:
         return None
-    shares = [mq_histogram_percentile(h, share) * unit for share in (0.5, 0.9, 0.99, 0.999)]
+    shares = [mq_histogram_compute_percentile(h, share) * unit for share in (0.5, 0.9, 0.99, 0.999)]
     return Distribution(h.count, h.sum / h.count * unit, h.min * unit, *shares, h.max * unit)
 
 
-cdef class Meter:
+cdef class EndpointMeter:
     """See the type stub (core.pyi) for the contract of each method."""
 
     def __cinit__(self):
@@ -23,7 +23,7 @@ cdef class Meter:
         if self.c.meter == NULL:
             raise MemoryError()
         self._set_timestamp_source(None, "host")
-        self._since_ns = mq_monotonic_ns()
+        self._started_ns = mq_monotonic_ns()
 
     def __dealloc__(self):
         free(self.c.meter)
@@ -32,73 +32,74 @@ cdef class Meter:
         """Take publish times from that byte of payloads, None: from beside them; and by which clock they are."""
         cdef mq_meter *m = self.c.meter
         if stamp_offset is not None and not 0 <= stamp_offset <= STAMP_OFFSET_MAX:
-            text = f"a publish time cannot be at byte {stamp_offset}; override_open_files 0 to {STAMP_OFFSET_MAX}"
+            text = f"a publish time cannot be at byte {stamp_offset}; give 0 to {STAMP_OFFSET_MAX}"
             raise InvalidValueError(text, self.endpoint or "")
         m.stamp_offset = -1 if stamp_offset is None else stamp_offset
         m.stamp_clock = CLOCK_REALTIME if clock == "realtime" else CLOCK_MONOTONIC
         m.clock_offset_ns = host_offset_ns() if clock == "host" else 0
         return 0
 
-    cdef int _begin(self) except -1:
+    cdef int _begin_sampling(self) except -1:
         return 0
 
-    cdef int _end(self) except -1:
+    cdef int _end_sampling(self) except -1:
         return 0
 
-    cdef bint _recover(self) except -1:
+    cdef bint _handle_sample_failure(self) except -1:
         return False
 
-    cdef object _lost(self):
+    cdef object _count_lost(self):
         return 0
 
-    cdef int _measure_waiting(self) except -1:
+    cdef int _measure_waiting_messages(self) except -1:
         return 0
 
-    cdef str _measured_until(self):
+    cdef str _get_delay_end(self):
         return "seen"
 
     def close(self):
         """Some have nothing to close."""
 
-    def clear(self):
+    def reset_counts(self):
         cdef mq_meter *m = self.c.meter
         cdef int64_t last_ns = m.last_ns, offset = m.stamp_offset, clock = m.stamp_clock, ahead = m.clock_offset_ns
         memset(m, 0, sizeof(mq_meter))
         m.stamp_offset, m.stamp_clock, m.clock_offset_ns = offset, clock, ahead
         m.last_ns = m.first_ns = last_ns  # the next message's period begins there
-        self._lost_before = self._lost() or 0
-        self._since_ns = mq_monotonic_ns()
+        self._lost_before = self._count_lost() or 0
+        self._started_ns = mq_monotonic_ns()
 
-    def reading(self):
+    def take_reading(self):
         cdef const mq_meter *m = self.c.meter
-        self._measure_waiting()
-        lost = self._lost()
+        self._measure_waiting_messages()
+        lost = self._count_lost()
         return MeterReading(
             self.endpoint, m.messages, int(m.sizes.sum) if m.sizes.count or not m.messages else None,
-            None if lost is None else lost - self._lost_before, (mq_monotonic_ns() - self._since_ns) / 1e9,
-            (m.last_ns - m.first_ns) / 1e9, _distribution(&m.periods_ns, 1e-3), _distribution(&m.sizes, 1),
-            _distribution(&m.delays_ns, 1e-3), m.without_timestamp, m.negative_delays, self._measured_until(),
+            None if lost is None else lost - self._lost_before, (mq_monotonic_ns() - self._started_ns) / 1e9,
+            (m.last_ns - m.first_ns) / 1e9, _summarize_histogram(&m.periods_ns, 1e-3),
+            _summarize_histogram(&m.sizes, 1), _summarize_histogram(&m.delays_ns, 1e-3), m.without_timestamp,
+            m.negative_delays, self._get_delay_end(),
         )
 
 
-def watch(meters, double seconds, bint spin=False):
+def run_meters(meters, double seconds, bint spin=False):
     cdef unsigned count = len(meters)
-    cdef mq_meter_input *inputs = <mq_meter_input *> calloc(count + 1, sizeof(mq_meter_input))
+    cdef mq_metered_endpoint *inputs = <mq_metered_endpoint *> calloc(count + 1, sizeof(mq_metered_endpoint))
     cdef int64_t until = mq_monotonic_ns() + <int64_t> (seconds * 1e9)
     cdef int64_t status = 0
     cdef unsigned recoveries = 0  # when the time was over
     cdef unsigned long slack_ns = prctl(PR_GET_TIMERSLACK)
-    cdef Meter meter
+    cdef EndpointMeter meter
     prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # or the kernel lengthens the naps of this thread
     try:
         if inputs == NULL:
             raise MemoryError()
         while True:
-            status = _sample_for_a_while(meters, inputs, count, min(until, mq_monotonic_ns() + SPIN_GIL_NS), spin)
+            status = _sample_without_gil(meters, inputs, count, min(until, mq_monotonic_ns() + SPIN_GIL_NS), spin)
             PyErr_CheckSignals()
             if status < 0:
                 meter = meters[-1 - status]
-                meter._recover()
+                meter._handle_sample_failure()
             if mq_monotonic_ns() < until:
                 continue
             # A recovered meter is sampled once more, but not if meters need recovery all the time.
@@ -110,26 +111,27 @@ def watch(meters, double seconds, bint spin=False):
         free(inputs)
 
 
-cdef int64_t _sample_for_a_while(object meters, mq_meter_input *inputs, unsigned count, int64_t until,
+cdef int64_t _sample_without_gil(object meters, mq_metered_endpoint *inputs, unsigned count, int64_t until,
                                  bint spin) except? -1:
     """Look until then, without the GIL; -1 - i: the i-th meter needs Python."""
-    cdef Meter meter
+    cdef EndpointMeter meter
     cdef int64_t status
     begun = []
     try:
         for i, meter in enumerate(meters):
-            meter._begin()
+            meter._begin_sampling()
             begun.append(meter)
             inputs[i] = meter.c
         with nogil:
-            status = _sample_until(inputs, count, until, spin)
+            status = _sample_until_deadline(inputs, count, until, spin)
     finally:
         for meter in begun:
-            meter._end()
+            meter._end_sampling()
     return status
 
 
-cdef int64_t _sample_until(const mq_meter_input *inputs, unsigned count, int64_t until, bint spin) noexcept nogil:
+cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned count, int64_t until,
+                                    bint spin) noexcept nogil:
     cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
     cdef unsigned i, slept
     memset(words, 0, sizeof(words))
@@ -147,4 +149,4 @@ cdef int64_t _sample_until(const mq_meter_input *inputs, unsigned count, int64_t
         if mq_monotonic_ns() >= until:  # behind a look: a thread that had to wait for a core counts all the same
             return 0
         if not spin:
-            sleep_on(words, slept, min(until, mq_monotonic_ns() + NAP_NS))
+            sleep_on(words, slept, min(until, mq_monotonic_ns() + SAMPLE_INTERVAL_NS))

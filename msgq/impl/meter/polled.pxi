@@ -1,7 +1,7 @@
 """Counts messages whose files C cannot read: Python polls for their sizes. See core.pyi."""
 
 
-cdef class PolledMeter(Meter):
+cdef class PolledMeter(EndpointMeter):
     """See core.pyi."""
 
     def __init__(self, str endpoint):
@@ -11,9 +11,9 @@ cdef class PolledMeter(Meter):
     def poll(self):
         return []
 
-    cdef int _begin(self) except -1:
+    cdef int _begin_sampling(self) except -1:
         sizes = self.poll()
-        mq_meter_count_messages(self.c.meter, mq_meter_wall_ns(self.c.meter), len(sizes))
+        mq_meter_count_messages(self.c.meter, mq_meter_read_wall_clock_ns(self.c.meter), len(sizes))
         for size in sizes:
-            mq_histogram_add(&self.c.meter.sizes, size, 1)
+            mq_histogram_add_value(&self.c.meter.sizes, size, 1)
         return 0

@@ -6,17 +6,17 @@
 #include "workqueue/peek.h"
 
 typedef struct {
-    const mq_queue_parts *parts;
+    const mq_queue_file_parts *parts;
     uint64_t ready_count, sent; /* what the queue's counts said last */
-} mq_meter_queue;
+} mq_meter_queue_reader;
 
-static inline int64_t mq_meter_queue_sample(mq_meter *m, void *reader) {
-    mq_meter_queue *q = reader;
+static inline int64_t mq_meter_sample_queue(mq_meter *m, void *reader) {
+    mq_meter_queue_reader *q = reader;
     /* Messages that became READY, ever: the counts of handles change with it, and there are many of those. */
     uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready_count);
     if (ready == q->ready_count)
         return 0;
-    uint64_t sent = mq_peek_sent_count(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
+    uint64_t sent = mq_queue_sum_sent_counts(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
     int64_t now = mq_monotonic_ns();
     q->ready_count = ready, q->sent = sent;
     mq_meter_count_messages(m, now, found);
@@ -24,17 +24,17 @@ static inline int64_t mq_meter_queue_sample(mq_meter *m, void *reader) {
 }
 
 /* Begin with what was sent so far. */
-static inline void mq_meter_queue_begin(mq_meter_queue *q) {
+static inline void mq_meter_start_queue(mq_meter_queue_reader *q) {
     q->ready_count = mq_load_acquire_u64(&q->parts->queue->ready_count);
-    q->sent = mq_peek_sent_count(q->parts->queue);
+    q->sent = mq_queue_sum_sent_counts(q->parts->queue);
 }
 
 /* Measure how long messages have waited that are there now. */
-static inline void mq_meter_queue_add_ages(mq_meter *m, const mq_meter_queue *q) {
+static inline void mq_meter_add_waiting_ages(mq_meter *m, const mq_meter_queue_reader *q) {
     mq_queue_pending_message pending;
     for (uint64_t slot = 0; slot < q->parts->max_messages; slot++)
-        if (mq_peek_read(q->parts, slot, &pending))
-            mq_meter_add_delay(m, mq_meter_wall_ns(m), pending.sent_time);
+        if (mq_peek_read_slot(q->parts, slot, &pending))
+            mq_meter_add_delay(m, mq_meter_read_wall_clock_ns(m), pending.sent_time);
 }
 
 #endif

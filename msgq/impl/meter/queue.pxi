@@ -1,11 +1,11 @@
 """Counts what is sent into a queue that publishes no events, by looks at its file. See core.pyi."""
 
 
-cdef class QueueMeter(Meter):
+cdef class QueueMeter(EndpointMeter):
     """See core.pyi."""
 
     cdef QueueFile _file  # None: closed
-    cdef mq_meter_queue _queue
+    cdef mq_meter_queue_reader _queue
 
     def __init__(self, str name not None, str in_prefix not None):
         self.endpoint = naming.QUEUE_NAME_PREFIX + name
@@ -13,24 +13,24 @@ cdef class QueueMeter(Meter):
         if not file.open(False):
             raise file.missing_error()
         self._queue.parts = &file.parts
-        mq_meter_queue_begin(&self._queue)
+        mq_meter_start_queue(&self._queue)
         self._file = file
-        self.c.reader, self.c.sample = &self._queue, mq_meter_queue_sample
+        self.c.reader, self.c.sample = &self._queue, mq_meter_sample_queue
 
     def close(self):
         self._file = None
 
-    cdef int _begin(self) except -1:
+    cdef int _begin_sampling(self) except -1:
         if self._file is None:
             raise EndpointClosedError("the meter was closed", self.endpoint)
         return self._file.check_truncation()
 
-    cdef int _measure_waiting(self) except -1:
+    cdef int _measure_waiting_messages(self) except -1:
         if self._file is None:
             return 0
         memset(&self.c.meter.delays_ns, 0, sizeof(mq_histogram))
-        mq_meter_queue_add_ages(self.c.meter, &self._queue)
+        mq_meter_add_waiting_ages(self.c.meter, &self._queue)
         return self._file.check_truncation()
 
-    cdef str _measured_until(self):
+    cdef str _get_delay_end(self):
         return "now"

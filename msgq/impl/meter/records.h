@@ -6,26 +6,26 @@
 #include "records/board.h"
 
 enum {
-    MQ_METER_REST_FACTOR = 4, /* a look at all elements is followed by a rest that is so many times as long */
-    MQ_METER_TRIES = 1000,    /* of an element that is written again and again; the next look finds it */
+    MQ_METER_REST_FACTOR = 4,   /* a look at all elements is followed by a rest that is so many times as long */
+    MQ_METER_READ_TRIES = 1000, /* of an element that is written again and again; the next look finds it */
 };
 
 typedef struct {
     const mq_record_file_parts *parts;
-    uint64_t *seen; /* how often each element was written */
+    uint64_t *seen_write_counts; /* how often each element was written */
     uint64_t lost;
-    bool board;
-    int64_t next_ns; /* CLOCK_MONOTONIC, not to look sooner */
-} mq_meter_records;
+    bool is_board;
+    int64_t next_sample_ns; /* CLOCK_MONOTONIC, not to look sooner */
+} mq_meter_record_reader;
 
 /* How often an element was written by now, when last, and how large it is. False: it was written all the time. */
-static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t index, mq_board_value_copy *value) {
-    if (!r->board) {
+static inline bool mq_meter_read_element(const mq_meter_record_reader *r, uint64_t index, mq_board_value_copy *value) {
+    if (!r->is_board) {
         uint8_t nothing; /* of the value */
         value->length = r->parts->config.item_bytes;
         return mq_vector_read_one(r->parts, index, &nothing, 0, &value->count, &value->time_ns);
     }
-    for (int tries = 0; tries < MQ_METER_TRIES; tries++) {
+    for (int tries = 0; tries < MQ_METER_READ_TRIES; tries++) {
         mq_board_value_read_begin(r->parts, index, value);
         if (mq_board_value_read_valid(r->parts, index, value))
             return true;
@@ -33,33 +33,33 @@ static inline bool mq_meter_records_read(const mq_meter_records *r, uint64_t ind
     return false;
 }
 
-static inline int64_t mq_meter_records_sample(mq_meter *m, void *reader) {
-    mq_meter_records *r = reader;
+static inline int64_t mq_meter_sample_records(mq_meter *m, void *reader) {
+    mq_meter_record_reader *r = reader;
     int64_t began = mq_monotonic_ns(), now = 0, wall_ns = 0;
     uint64_t found = 0, length = r->parts->config.length;
     mq_board_value_copy value;
-    if (began < r->next_ns)
+    if (began < r->next_sample_ns)
         return 0;
-    for (uint64_t i = mq_vector_next_changed(r->parts, r->seen, 0); i < length;
-         i = mq_vector_next_changed(r->parts, r->seen, i + 1)) {
-        if (!mq_meter_records_read(r, i, &value))
+    for (uint64_t i = mq_vector_next_changed(r->parts, r->seen_write_counts, 0); i < length;
+         i = mq_vector_next_changed(r->parts, r->seen_write_counts, i + 1)) {
+        if (!mq_meter_read_element(r, i, &value))
             continue;
-        now = mq_monotonic_ns(), wall_ns = mq_meter_wall_ns(m); /* behind the read: it was written before */
-        r->lost += mq_cell_count_writes_between(r->parts, r->seen[i], value.count) - 1;
-        r->seen[i] = value.count;
-        mq_histogram_add(&m->sizes, value.length, 1);
+        now = mq_monotonic_ns(), wall_ns = mq_meter_read_wall_clock_ns(m); /* behind the read: it was written before */
+        r->lost += mq_cell_count_writes_between(r->parts, r->seen_write_counts[i], value.count) - 1;
+        r->seen_write_counts[i] = value.count;
+        mq_histogram_add_value(&m->sizes, value.length, 1);
         mq_meter_add_delay(m, wall_ns, (uint64_t)value.time_ns);
         found++;
     }
     mq_meter_count_messages(m, now, found);
-    r->next_ns = began + (MQ_METER_REST_FACTOR + 1) * (mq_monotonic_ns() - began);
+    r->next_sample_ns = began + (MQ_METER_REST_FACTOR + 1) * (mq_monotonic_ns() - began);
     return (int64_t)found;
 }
 
 /* Begin with what was written so far. */
-static inline void mq_meter_records_begin(const mq_meter_records *r) {
+static inline void mq_meter_start_records(const mq_meter_record_reader *r) {
     for (uint64_t i = 0; i < r->parts->config.length; i++)
-        r->seen[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(r->parts, i)));
+        r->seen_write_counts[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(r->parts, i)));
 }
 
 #endif

@@ -6,7 +6,8 @@
 #include "ring/sleeper.h"
 
 /* Count the message at the cursor. False: there is none to be had up to what `published` says. */
-static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int64_t wall_ns, mq_ring_status *status) {
+static inline bool mq_meter_count_topic_message(mq_meter *m, mq_ring_subscriber *s, int64_t wall_ns,
+                                                mq_ring_status *status) {
     mq_ring_message message;
     uint64_t stamp = 0;
     mq_stamps stamps;
@@ -14,7 +15,7 @@ static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int6
     if (*status != MQ_RING_OK)
         return false;
     bool has_stamps = m->stamp_offset < 0 && s->stamps;
-    bool has_timestamp = mq_meter_has_timestamp(m, message.size);
+    bool has_timestamp = mq_meter_payload_has_timestamp(m, message.size);
     if (has_timestamp)
         mq_copy_from_shared(&stamp, message.payload + m->stamp_offset, sizeof stamp);
     if (has_stamps)
@@ -23,7 +24,7 @@ static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int6
         *status = mq_ring_subscriber_recover_from_lap(s);
         return false;
     }
-    mq_histogram_add(&m->sizes, message.size, 1);
+    mq_histogram_add_value(&m->sizes, message.size, 1);
     if (has_timestamp || has_stamps)
         mq_meter_add_delay(m, wall_ns, has_timestamp ? stamp : (uint64_t)stamps.publish_time);
     else
@@ -31,7 +32,7 @@ static inline bool mq_meter_topic_count(mq_meter *m, mq_ring_subscriber *s, int6
     return true;
 }
 
-static inline int64_t mq_meter_topic_sample(mq_meter *m, void *reader) {
+static inline int64_t mq_meter_sample_topic(mq_meter *m, void *reader) {
     mq_ring_subscriber *s = reader;
     mq_ring_status status = mq_ring_subscriber_refresh_published(s);
     int64_t found = 0;
@@ -40,9 +41,9 @@ static inline int64_t mq_meter_topic_sample(mq_meter *m, void *reader) {
     /* After the refresh: all that it shows was published before now. */
     int64_t now = mq_monotonic_ns();
     bool has_timestamps = m->stamp_offset >= 0 || s->stamps;
-    int64_t wall_ns = has_timestamps ? mq_meter_wall_ns(m) : 0;
+    int64_t wall_ns = has_timestamps ? mq_meter_read_wall_clock_ns(m) : 0;
     /* Not beyond `published`, and so never for longer than a lap takes. */
-    while (s->cursor != s->published && mq_meter_topic_count(m, s, wall_ns, &status))
+    while (s->cursor != s->published && mq_meter_count_topic_message(m, s, wall_ns, &status))
         found++;
     mq_meter_count_messages(m, now, (uint64_t)found);
     if (status == MQ_RING_CORRUPT) {
@@ -52,7 +53,9 @@ static inline int64_t mq_meter_topic_sample(mq_meter *m, void *reader) {
     return found;
 }
 
-static inline const uint32_t *mq_meter_topic_word(void *reader) { return mq_ring_subscriber_futex_word(reader); }
-static inline uint32_t mq_meter_topic_prepare_wait(void *reader) { return mq_ring_subscriber_prepare_wait(reader); }
+static inline const uint32_t *mq_meter_get_topic_futex_word(void *reader) {
+    return mq_ring_subscriber_futex_word(reader);
+}
+static inline uint32_t mq_meter_prepare_topic_wait(void *reader) { return mq_ring_subscriber_prepare_wait(reader); }
 
 #endif

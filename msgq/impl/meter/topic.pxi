@@ -1,7 +1,7 @@
 """Counts a topic's messages, as a passive subscriber. See core.pyi."""
 
 
-cdef class TopicMeter(Meter):
+cdef class TopicMeter(EndpointMeter):
     """See core.pyi."""
 
     cdef SubSocket _socket
@@ -12,27 +12,27 @@ cdef class TopicMeter(Meter):
         self._socket = SubSocket()
         self._socket.connect(context, endpoint, passive=True)
         self.c.reader = &self._socket._subscriber
-        self.c.sample, self.c.futex_word = mq_meter_topic_sample, mq_meter_topic_word
-        self.c.prepare_wait = mq_meter_topic_prepare_wait
+        self.c.sample, self.c.futex_word = mq_meter_sample_topic, mq_meter_get_topic_futex_word
+        self.c.prepare_wait = mq_meter_prepare_topic_wait
 
     def close(self):
         self._socket.close()
 
-    cdef int _begin(self) except -1:
+    cdef int _begin_sampling(self) except -1:
         check_usable(self._socket)  # also looks for a side segment that has come since
         self._socket._acquire()
         return 0
 
-    cdef int _end(self) except -1:
+    cdef int _end_sampling(self) except -1:
         self._socket._use_state = self._socket._generation
         return self._socket._end_if_closing()
 
-    cdef bint _recover(self) except -1:
+    cdef bint _handle_sample_failure(self) except -1:
         check_usable(self._socket)
         if not self._socket._remap_if_grown():
             text = "its bytes make no sense: somebody wrote nonsense there"
             raise CorruptSegmentError(text, self.endpoint, self._socket._ring.path)
         return True
 
-    cdef object _lost(self):
+    cdef object _count_lost(self):
         return None if self._socket._subscriber.lost_unknown else self._socket._subscriber.lost

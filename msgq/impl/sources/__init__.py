@@ -1,8 +1,8 @@
 """Messages of endpoints, read passively: the ground of recorder and meters."""
 
 from msgq.impl.sources.source import (
+    EndpointSource,
     PolledSource,
-    Source,
     open_channel_source,
     open_events_source,
     open_record_source,
@@ -10,8 +10,8 @@ from msgq.impl.sources.source import (
 )
 
 __all__ = [
+    "EndpointSource",
     "PolledSource",
-    "Source",
     "open_channel_source",
     "open_events_source",
     "open_record_source",

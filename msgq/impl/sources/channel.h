@@ -6,42 +6,41 @@
 #include "sources/message.h"
 
 typedef struct {
-    mq_channel_subscriber from;
+    mq_channel_subscriber subscriber;
     const mq_u64 *pool_not_truncated[MQ_CHANNEL_PUBLISHERS]; /* of mapped pools, as `not_truncated` of a subscriber */
     uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS];              /* which publisher's the pool of a row is */
     mq_channel_message at; /* the message that was found last: with MQ_SOURCE_UNMAPPED, whose pool */
 } mq_channel_source;
 
-static inline mq_source_status mq_channel_source_find(mq_channel_source *c) {
-    mq_channel_status status = mq_channel_next_message(&c->from, &c->at);
+static inline mq_source_status mq_channel_source_find_message(mq_channel_source *c) {
+    mq_channel_status status = mq_channel_next_message(&c->subscriber, &c->at);
     if (mq_likely(status == MQ_CHANNEL_OK))
         return MQ_SOURCE_OK;
-    if (mq_mapping_was_truncated(c->from.not_truncated))
+    if (mq_mapping_was_truncated(c->subscriber.not_truncated))
         return MQ_SOURCE_CORRUPT;
     return status == MQ_CHANNEL_EMPTY      ? MQ_SOURCE_EMPTY
            : status == MQ_CHANNEL_UNMAPPED ? MQ_SOURCE_UNMAPPED
                                            : MQ_SOURCE_CORRUPT;
 }
 
-static inline __attribute__((always_inline)) mq_source_status mq_channel_source_take(mq_channel_source *c,
-                                                                                     const mq_source_buffer *room,
-                                                                                     mq_source_message *message) {
+static inline __attribute__((always_inline)) mq_source_status
+mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *room, mq_source_message *message) {
     mq_channel_message *m = &c->at;
-    for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
-        mq_source_status status = mq_channel_source_find(c);
+    for (int tries = 0; tries < MQ_SOURCE_COPY_TRIES; tries++) {
+        mq_source_status status = mq_channel_source_find_message(c);
         if (status != MQ_SOURCE_OK)
             return status;
         if (mq_unlikely(room->all_or_nothing && m->length > room->bytes)) {
-            if (!mq_index_ring_entry_is_unchanged(&c->from.order, m->position, m->entry))
+            if (!mq_index_ring_entry_is_unchanged(&c->subscriber.order, m->position, m->entry))
                 continue; /* and the length is that of another message */
             message->size = m->length;
             return MQ_SOURCE_FULL;
         }
-        mq_source_buffer_fill(room, mq_pool_slot_payload(m->slot), m->length);
-        if (mq_unlikely(mq_mapping_was_truncated(c->from.not_truncated) ||
+        mq_source_buffer_copy_payload(room, mq_pool_slot_payload(m->slot), m->length);
+        if (mq_unlikely(mq_mapping_was_truncated(c->subscriber.not_truncated) ||
                         mq_mapping_was_truncated(c->pool_not_truncated[m->row])))
             return MQ_SOURCE_CORRUPT;
-        if (mq_unlikely(!mq_channel_accept_entry(&c->from, m)))
+        if (mq_unlikely(!mq_channel_accept_entry(&c->subscriber, m)))
             continue;
         *message = (mq_source_message){.size = m->length,
                                        .sequence = m->position,
@@ -57,30 +56,30 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
 /* Is there something at the cursor, be it retracted? */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
     const mq_channel_poll_state poll_state = {
-        .header = c->from.header, .cursor = &c->from.cursor, .not_truncated = c->from.not_truncated};
+        .header = c->subscriber.header, .cursor = &c->subscriber.cursor, .not_truncated = c->subscriber.not_truncated};
     return mq_channel_subscriber_is_readable(&poll_state);
 }
 
 /* Messages that are there for it. */
-static inline uint64_t mq_channel_source_pending(const mq_channel_source *c) {
+static inline uint64_t mq_channel_source_count_pending(const mq_channel_source *c) {
     mq_index_ring order;
-    if (!mq_channel_load_index_ring(c->from.header, &order))
+    if (!mq_channel_load_index_ring(c->subscriber.header, &order))
         return 0;
-    uint64_t cursor = mq_channel_load_cursor(&c->from), tail = mq_index_ring_load_tail(&order);
+    uint64_t cursor = mq_channel_load_cursor(&c->subscriber), tail = mq_index_ring_load_tail(&order);
     cursor = cursor ? cursor : order.capacity;
     return tail > cursor ? tail - cursor : 0;
 }
 
 /* Pass over the messages that are there: they are lost. */
 static inline void mq_channel_source_skip_pending(mq_channel_source *c) {
-    uint64_t pending = mq_channel_source_pending(c);
-    if (pending && (c->from.order.capacity || mq_channel_subscriber_join(&c->from, false)))
-        mq_channel_skip_lost(&c->from, mq_channel_load_cursor(&c->from) + pending);
+    uint64_t pending = mq_channel_source_count_pending(c);
+    if (pending && (c->subscriber.order.capacity || mq_channel_subscriber_join(&c->subscriber, false)))
+        mq_channel_skip_lost(&c->subscriber, mq_channel_load_cursor(&c->subscriber) + pending);
 }
 
 /* Would a nap cost messages? */
-static inline bool mq_channel_source_near_overrun(const mq_channel_source *c) {
-    return c->from.order.capacity && mq_channel_source_pending(c) > c->from.order.capacity / 64;
+static inline bool mq_channel_source_is_near_overrun(const mq_channel_source *c) {
+    return c->subscriber.order.capacity && mq_channel_source_count_pending(c) > c->subscriber.order.capacity / 64;
 }
 
 #endif

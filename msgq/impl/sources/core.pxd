@@ -29,7 +29,7 @@ cdef extern from "sources/message.h" nogil:
 
 cdef extern from "sources/channel.h" nogil:
     ctypedef struct mq_channel_source:
-        mq_channel_subscriber from_ "from"
+        mq_channel_subscriber subscriber
         const mq_u64 *pool_not_truncated[63]
         uint32_t origin_ids[63]
         mq_channel_message at
@@ -39,20 +39,20 @@ cdef extern from "sources/channel.h" nogil:
 
 cdef extern from "sources/records.h" nogil:
     enum:
-        MQ_RECORD_SCAN
-        MQ_RECORD_CHANGE_HEADER
+        MQ_RECORD_SCAN_ELEMENTS
+        MQ_RECORD_CHANGE_HEADER_BYTES
     ctypedef struct mq_record_source:
         mq_record_file_parts parts
         const mq_u64 *not_truncated
-        uint64_t *seen
+        uint64_t *seen_write_counts
         uint64_t elements_left
     bint mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns)
 
 
 cdef extern from "sources/polled.h" nogil:
     ctypedef struct mq_polled_source:
-        const uint8_t *data
-        const uint64_t *ends
+        const uint8_t *payloads
+        const uint64_t *payload_ends
         const int64_t *publish_times
         uint64_t count, next, taken
     bint mq_polled_source_has_pending(const mq_polled_source *p)
@@ -66,13 +66,14 @@ cdef extern from "sources/source.h" nogil:
         MQ_SOURCE_POLLED
     ctypedef struct mq_source:
         mq_source_kind kind
-        mq_ring_subscriber *ring
-        mq_channel_source *channel
-        mq_polled_source *polled
-        mq_record_source *records
+        mq_ring_subscriber *ring_subscriber
+        mq_channel_source *channel_source
+        mq_polled_source *polled_source
+        mq_record_source *record_source
         uint64_t schema_seq_seen
     bint mq_source_schema_is_seen(const mq_source *source)
-    uint64_t mq_source_schema_seq(const mq_source *source)
-    mq_source_status mq_source_take(const mq_source *source, const mq_source_buffer *room, mq_source_message *message)
-    bint mq_source_near_overrun(const mq_source *source)
-    const mq_u32 *mq_source_word(const mq_source *source)
+    uint64_t mq_source_load_schema_seq(const mq_source *source)
+    mq_source_status mq_source_take_message(const mq_source *source, const mq_source_buffer *room,
+                                            mq_source_message *message)
+    bint mq_source_is_near_overrun(const mq_source *source)
+    const mq_u32 *mq_source_get_futex_word(const mq_source *source)

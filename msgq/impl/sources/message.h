@@ -4,7 +4,9 @@
 
 #include "base/layout.h"
 
-enum { MQ_SOURCE_TRIES = 64 }; /* at messages that are overwritten while they are copied; then others have their turn */
+enum {
+    MQ_SOURCE_COPY_TRIES = 64
+}; /* at messages that are overwritten while they are copied; then others have their turn */
 
 /* Where a payload goes. */
 typedef struct {
@@ -34,7 +36,7 @@ typedef enum {
 } mq_source_status;
 
 /* Copy what is wanted of a payload of `size` bytes; a whole one was found to fit. */
-static inline void mq_source_buffer_fill(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
+static inline void mq_source_buffer_copy_payload(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
     if (mq_likely(room->all_or_nothing))
         mq_copy_from_shared(room->data, payload, size);
     else if (room->skip < size)

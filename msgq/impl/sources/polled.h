@@ -5,8 +5,8 @@
 #include "sources/message.h"
 
 typedef struct {
-    const uint8_t *data;          /* payloads of a batch, one after the other */
-    const uint64_t *ends;         /* of each payload in `data` */
+    const uint8_t *payloads;      /* payloads of a batch, one after the other */
+    const uint64_t *payload_ends; /* of each payload in `data` */
     const int64_t *publish_times; /* host's clock, ns; 0: not known */
     uint64_t count, next;         /* messages of the batch; the next of them */
     uint64_t taken;               /* messages of all batches */
@@ -15,15 +15,15 @@ typedef struct {
 
 static inline bool mq_polled_source_has_pending(const mq_polled_source *p) { return p->next < p->count; }
 
-static inline mq_source_status mq_polled_source_take(mq_polled_source *p, const mq_source_buffer *room,
-                                                     mq_source_message *message) {
+static inline mq_source_status mq_polled_source_take_message(mq_polled_source *p, const mq_source_buffer *room,
+                                                             mq_source_message *message) {
     if (!mq_polled_source_has_pending(p))
         return MQ_SOURCE_EMPTY;
-    uint64_t begin = p->next ? p->ends[p->next - 1] : 0, size = p->ends[p->next] - begin;
+    uint64_t begin = p->next ? p->payload_ends[p->next - 1] : 0, size = p->payload_ends[p->next] - begin;
     message->size = size;
     if (room->all_or_nothing && size > room->bytes)
         return MQ_SOURCE_FULL;
-    mq_source_buffer_fill(room, p->data + begin, size);
+    mq_source_buffer_copy_payload(room, p->payloads + begin, size);
     *message = (mq_source_message){
         .size = size, .sequence = p->taken++, .counted = true, .publish_time = p->publish_times[p->next]};
     p->next++;

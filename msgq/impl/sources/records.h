@@ -10,15 +10,15 @@
 #include "sources/message.h"
 
 enum {
-    MQ_RECORD_SCAN = 16384, /* elements that are looked at in one turn: some 0.2 ms, where none is cached */
+    MQ_RECORD_SCAN_ELEMENTS = 16384, /* elements that are looked at in one turn: some 0.2 ms, where none is cached */
     MQ_RECORD_SCAN_INTERVAL_NS = 500000, /* from the end of a look to the next one */
-    MQ_RECORD_CHANGE_HEADER = 20,        /* bytes of a vector's message before the value: index u4, count u8, time i8 */
+    MQ_RECORD_CHANGE_HEADER_BYTES = 20,  /* bytes of a vector's message before the value: index u4, count u8, time i8 */
 };
 
 typedef struct {
     mq_record_file_parts parts;
     const mq_u64 *not_truncated; /* not 1: the file was cut by others; NULL: nobody tells */
-    uint64_t *seen;              /* how often each element was written when it was taken last */
+    uint64_t *seen_write_counts; /* how often each element was written when it was taken last */
     uint64_t end;                /* elements that there are: of a board, those with a name */
     uint64_t next_index;         /* where the look goes on */
     uint64_t elements_left;      /* elements left in this call */
@@ -32,7 +32,7 @@ static inline bool mq_record_source_is_board(const mq_record_source *r) {
 }
 
 /* Begin a look, unless the last one has just ended. */
-static inline bool mq_record_source_begin(mq_record_source *r) {
+static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     if (r->next_index)
         return true;
     int64_t now = mq_monotonic_ns();
@@ -53,17 +53,17 @@ static inline bool mq_record_source_has_scanned_since(const mq_record_source *r,
 }
 
 /* Go to the next element that changed. False: this turn's elements, or all, were looked at. */
-static inline bool mq_record_source_find(mq_record_source *r) {
+static inline bool mq_record_source_find_changed(mq_record_source *r) {
     mq_record_file_parts window = r->parts;
-    if (!mq_record_source_begin(r))
+    if (!mq_record_source_begin_scan(r))
         return false;
     window.config.length = r->end - r->next_index < r->elements_left ? r->end : r->next_index + r->elements_left;
-    uint64_t found = mq_vector_next_changed(&window, r->seen, r->next_index);
+    uint64_t found = mq_vector_next_changed(&window, r->seen_write_counts, r->next_index);
     r->elements_left -= found - r->next_index;
     r->next_index = found;
     if (found < window.config.length)
         return true;
-    r->elements_left = MQ_RECORD_SCAN;
+    r->elements_left = MQ_RECORD_SCAN_ELEMENTS;
     if (r->next_index >= r->end) {
         r->next_index = 0;
         r->next_scan_ns = mq_monotonic_ns() + MQ_RECORD_SCAN_INTERVAL_NS;
@@ -72,21 +72,21 @@ static inline bool mq_record_source_find(mq_record_source *r) {
 }
 
 /* The element was taken, or cannot be now. */
-static inline void mq_record_source_next(mq_record_source *r) {
+static inline void mq_record_source_skip_element(mq_record_source *r) {
     r->next_index++;
     r->elements_left -= r->elements_left > 0;
 }
 
-static inline mq_source_status mq_vector_source_take(mq_record_source *r, const mq_source_buffer *room,
-                                                     mq_source_message *message) {
+static inline mq_source_status mq_vector_source_take_element(mq_record_source *r, const mq_source_buffer *room,
+                                                             mq_source_message *message) {
     uint64_t item = r->parts.config.item_bytes, count;
     uint32_t index = (uint32_t)r->next_index;
-    message->size = MQ_RECORD_CHANGE_HEADER + item;
+    message->size = MQ_RECORD_CHANGE_HEADER_BYTES + item;
     if (room->all_or_nothing && message->size > room->bytes)
         return MQ_SOURCE_FULL;
     int64_t time_ns;
     uint8_t nothing; /* of the value */
-    uint8_t *value = room->all_or_nothing ? room->data + MQ_RECORD_CHANGE_HEADER : &nothing;
+    uint8_t *value = room->all_or_nothing ? room->data + MQ_RECORD_CHANGE_HEADER_BYTES : &nothing;
     if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &count, &time_ns))
         return MQ_SOURCE_EMPTY;
     if (room->all_or_nothing) {
@@ -94,16 +94,16 @@ static inline mq_source_status mq_vector_source_take(mq_record_source *r, const 
         memcpy(room->data + 4, &count, 8);
         memcpy(room->data + 12, &time_ns, 8);
     }
-    r->seen[index] = count;
-    *message =
-        (mq_source_message){.size = MQ_RECORD_CHANGE_HEADER + item, .sequence = r->changes++, .publish_time = time_ns};
+    r->seen_write_counts[index] = count;
+    *message = (mq_source_message){
+        .size = MQ_RECORD_CHANGE_HEADER_BYTES + item, .sequence = r->changes++, .publish_time = time_ns};
     return MQ_SOURCE_OK;
 }
 
-static inline mq_source_status mq_board_source_take(mq_record_source *r, const mq_source_buffer *room,
-                                                    mq_source_message *message) {
+static inline mq_source_status mq_board_source_take_value(mq_record_source *r, const mq_source_buffer *room,
+                                                          mq_source_message *message) {
     mq_board_value_copy value;
-    for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
+    for (int tries = 0; tries < MQ_SOURCE_COPY_TRIES; tries++) {
         const uint8_t *at = mq_board_value_read_begin(&r->parts, r->next_index, &value);
         bool fits = !room->all_or_nothing || value.length <= room->bytes;
         if (room->all_or_nothing && fits)
@@ -113,7 +113,7 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
         message->size = value.length;
         if (!fits)
             return MQ_SOURCE_FULL;
-        r->seen[r->next_index] = value.count;
+        r->seen_write_counts[r->next_index] = value.count;
         if (value.is_corrupt)
             return MQ_SOURCE_CORRUPT;
         *message = (mq_source_message){.size = value.length,
@@ -126,14 +126,14 @@ static inline mq_source_status mq_board_source_take(mq_record_source *r, const m
 }
 
 /* Payloads are given whole, or not at all. */
-static inline mq_source_status mq_record_source_take(mq_record_source *r, const mq_source_buffer *room,
-                                                     mq_source_message *message) {
-    while (mq_record_source_find(r)) {
-        mq_source_status status = mq_record_source_is_board(r) ? mq_board_source_take(r, room, message)
-                                                               : mq_vector_source_take(r, room, message);
+static inline mq_source_status mq_record_source_take_change(mq_record_source *r, const mq_source_buffer *room,
+                                                            mq_source_message *message) {
+    while (mq_record_source_find_changed(r)) {
+        mq_source_status status = mq_record_source_is_board(r) ? mq_board_source_take_value(r, room, message)
+                                                               : mq_vector_source_take_element(r, room, message);
         if (status == MQ_SOURCE_FULL)
             return status;
-        mq_record_source_next(r); /* what is written again and again is for the next look */
+        mq_record_source_skip_element(r); /* what is written again and again is for the next look */
         if (mq_mapping_was_truncated(r->not_truncated))
             return MQ_SOURCE_CORRUPT;
         if (status != MQ_SOURCE_EMPTY)

@@ -17,20 +17,20 @@ typedef enum { MQ_SOURCE_RING, MQ_SOURCE_CHANNEL, MQ_SOURCE_RECORDS, MQ_SOURCE_P
 typedef struct {
     mq_source_kind kind;
     union {
-        mq_ring_subscriber *ring; /* passive */
-        mq_channel_source *channel;
-        mq_record_source *records;
-        mq_polled_source *polled;
+        mq_ring_subscriber *ring_subscriber; /* passive */
+        mq_channel_source *channel_source;
+        mq_record_source *record_source;
+        mq_polled_source *polled_source;
     };
     uint64_t schema_seq_seen; /* the schema's sequence when it was read last */
 } mq_source;
 
-static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take(mq_ring_subscriber *s,
-                                                                                  const mq_source_buffer *room,
-                                                                                  mq_source_message *message) {
+static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take_message(mq_ring_subscriber *s,
+                                                                                          const mq_source_buffer *room,
+                                                                                          mq_source_message *message) {
     mq_ring_message m;
     mq_stamps stamps = {0, 0};
-    for (int tries = 0; tries < MQ_SOURCE_TRIES; tries++) {
+    for (int tries = 0; tries < MQ_SOURCE_COPY_TRIES; tries++) {
         mq_ring_status status = mq_ring_subscriber_peek_message(s, &m);
         if (status != MQ_RING_OK)
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         }
         if (s->stamps)
             mq_stamps_read(&stamps, m.payload);
-        mq_source_buffer_fill(room, m.payload, m.size);
+        mq_source_buffer_copy_payload(room, m.payload, m.size);
         if (mq_unlikely(!mq_ring_subscriber_accept_copy(s, &m))) {
             if (mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
                 return MQ_SOURCE_CORRUPT;
@@ -66,45 +66,45 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
 }
 
 /* Messages lost to a source. A vector or board loses none. */
-static inline __attribute__((always_inline)) uint64_t mq_source_lost(const mq_source *source) {
+static inline __attribute__((always_inline)) uint64_t mq_source_count_lost(const mq_source *source) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
-        return source->ring->lost;
-    return source->kind == MQ_SOURCE_CHANNEL ? source->channel->from.lost : 0;
+        return source->ring_subscriber->lost;
+    return source->kind == MQ_SOURCE_CHANNEL ? source->channel_source->subscriber.lost : 0;
 }
 
 /* False: a stock publisher lapped us, and counted nothing. */
 static inline bool mq_source_lost_is_known(const mq_source *source) {
-    return source->kind != MQ_SOURCE_RING || !source->ring->lost_unknown;
+    return source->kind != MQ_SOURCE_RING || !source->ring_subscriber->lost_unknown;
 }
 
 /* Take the next message into a room. */
-static inline __attribute__((always_inline)) mq_source_status mq_source_take(const mq_source *source,
-                                                                             const mq_source_buffer *room,
-                                                                             mq_source_message *message) {
+static inline __attribute__((always_inline)) mq_source_status mq_source_take_message(const mq_source *source,
+                                                                                     const mq_source_buffer *room,
+                                                                                     mq_source_message *message) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
-        return mq_ring_source_take(source->ring, room, message);
+        return mq_ring_source_take_message(source->ring_subscriber, room, message);
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return mq_channel_source_take(source->channel, room, message);
+        return mq_channel_source_take_message(source->channel_source, room, message);
     if (source->kind == MQ_SOURCE_POLLED)
-        return mq_polled_source_take(source->polled, room, message);
-    return mq_record_source_take(source->records, room, message);
+        return mq_polled_source_take_message(source->polled_source, room, message);
+    return mq_record_source_take_change(source->record_source, room, message);
 }
 
 /* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is
  * not older than that: who publishes has described before. */
-static inline uint64_t mq_source_schema_seq(const mq_source *source) {
+static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
     if (source->kind == MQ_SOURCE_POLLED)
         return 0;
-    const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->records->parts.header->schema.seq
-                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel->from.header->schema.seq
-                         : source->ring->side                ? &source->ring->side->schema_seq
+    const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->record_source->parts.header->schema.seq
+                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel_source->subscriber.header->schema.seq
+                         : source->ring_subscriber->side     ? &source->ring_subscriber->side->schema_seq
                                                              : NULL;
     return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
 }
 
 /* Is what describes the messages that which was read last? */
 static inline bool mq_source_schema_is_seen(const mq_source *source) {
-    return mq_source_schema_seq(source) == source->schema_seq_seen;
+    return mq_source_load_schema_seq(source) == source->schema_seq_seen;
 }
 
 /* Is there a message? Of records only a look through them tells. */
@@ -112,19 +112,19 @@ static inline bool mq_source_has_pending(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return true;
     if (source->kind == MQ_SOURCE_POLLED)
-        return mq_polled_source_has_pending(source->polled);
+        return mq_polled_source_has_pending(source->polled_source);
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return mq_channel_source_has_pending(source->channel);
-    return mq_ring_subscriber_is_readable(source->ring);
+        return mq_channel_source_has_pending(source->channel_source);
+    return mq_ring_subscriber_is_readable(source->ring_subscriber);
 }
 
 /* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */
-static inline bool mq_source_near_overrun(const mq_source *source) {
+static inline bool mq_source_is_near_overrun(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS || source->kind == MQ_SOURCE_POLLED)
         return false;
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return mq_channel_source_near_overrun(source->channel);
-    const mq_ring_subscriber *s = source->ring;
+        return mq_channel_source_is_near_overrun(source->channel_source);
+    const mq_ring_subscriber *s = source->ring_subscriber;
     uint64_t now =
         mq_load_acquire_u64(&s->ring->write_pointer); /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
     return mq_ring_cycle(now) != mq_ring_cycle(s->cursor) ||
@@ -132,14 +132,14 @@ static inline bool mq_source_near_overrun(const mq_source *source) {
 }
 
 /* The word that publishers change when they wake others: a nap on it may end earlier. */
-static inline const mq_u32 *mq_source_word(const mq_source *source) {
+static inline const mq_u32 *mq_source_get_futex_word(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
-        return &source->records->parts.header->eventcount;
+        return &source->record_source->parts.header->eventcount;
     if (source->kind == MQ_SOURCE_POLLED)
-        return (const mq_u32 *)&source->polled->futex_word;
+        return (const mq_u32 *)&source->polled_source->futex_word;
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return &source->channel->from.header->eventcount;
-    return mq_ring_subscriber_eventcount(source->ring);
+        return &source->channel_source->subscriber.header->eventcount;
+    return mq_ring_subscriber_eventcount(source->ring_subscriber);
 }
 
 #endif

@@ -12,7 +12,7 @@ from msgq.common.schema import Schema
 from msgq.impl.ring.core import SubSocket
 
 @disjoint_base
-class Source:
+class EndpointSource:
     """An endpoint, from now on; of state, from what it is now. For one thread at a time.
 
     When the endpoint is made anew, it goes on with the former one: open another one.
@@ -39,18 +39,18 @@ class Source:
         """What describes its messages now. Of a vector: index, count, time and value of a change."""
 
     @property
-    def largest_message(self) -> int:
+    def max_message_bytes(self) -> int:
         """Bytes of the largest message that is to be expected, as far as is known."""
 
     @property
-    def options(self) -> str:
+    def options_json(self) -> str:
         """What it needs to be made anew, as a JSON object; "": nothing is known."""
 
     @property
     def lost(self) -> int | None:
         """Messages that were published since, and overwritten before they were taken; None: unknown. State: 0."""
 
-    def skip_pending(self) -> None:
+    def skip_pending_messages(self) -> None:
         """Pass over the messages that are pending, which adds them to `lost`. State has none."""
 
     def is_finished(self, since_ns: int) -> bool:
@@ -61,14 +61,14 @@ class Source:
         since_ns : CLOCK_MONOTONIC. Of state all is taken that was there then.
         """
 
-    def origin_names(self, origin_id: int) -> tuple[str, str]:
+    def get_origin_names(self, origin_id: int) -> tuple[str, str]:
         """Return publisher and key of messages, "" where there is none. number : `part` of mq_source_message."""
 
     def close(self) -> None:
         """Take no more."""
 
 @disjoint_base
-class TopicSource(Source):
+class TopicSource(EndpointSource):
     """A topic, by a passive subscriber."""
 
     @property
@@ -76,15 +76,15 @@ class TopicSource(Source):
         """The subscriber."""
 
 @disjoint_base
-class ChannelSource(Source):
+class ChannelSource(EndpointSource):
     """A channel, or the events of a work queue."""
 
 @disjoint_base
-class RecordSource(Source):
+class RecordSource(EndpointSource):
     """A vector or board, which is looked through for changes."""
 
 @disjoint_base
-class PolledSource(Source):
+class PolledSource(EndpointSource):
     """Messages that Python fetches: for kinds whose files C cannot read. A subclass has `poll`.
 
     Parameters
@@ -102,19 +102,19 @@ class PolledSource(Source):
         known). Called before each run of a recorder or reader, in its thread.
         """
 
-def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:
     """Return a source of a topic. See `msgq.kinds.source.KindSource.open`."""
 
-def open_channel_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+def open_channel_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:
     """Return a source of a channel. See `msgq.kinds.source.KindSource.open`."""
 
-def open_events_source(queue: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+def open_events_source(queue: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:
     """Return a source of the events of a work queue. See `msgq.kinds.source.KindSource.open`."""
 
-def open_record_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> Source:
+def open_record_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:
     """Return a source of a vector or board. See `msgq.kinds.source.KindSource.open`."""
 
-def change_schema(schema: Schema | None, item_bytes: int) -> Schema | None:
+def make_change_schema(schema: Schema | None, item_bytes: int) -> Schema | None:
     """Return what describes the changes of a vector; None: its header says no dtype of that size.
 
     Parameters

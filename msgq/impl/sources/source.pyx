@@ -21,9 +21,9 @@ from msgq.impl.ring.core cimport (
 )
 from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
-    MQ_RECORD_SCAN, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending,
+    MQ_RECORD_SCAN_ELEMENTS, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending,
     MQ_SOURCE_RING, mq_channel_source_skip_pending, mq_channel_source_has_pending, mq_record_source_has_scanned_since,
-    mq_source_schema_seq,
+    mq_source_load_schema_seq,
 )
 
 from array import array
@@ -41,45 +41,45 @@ from msgq.common.queue_events import events_channel
 from msgq.common.schema import Schema
 
 
-cdef class Source:
+cdef class EndpointSource:
     """See source.pyi."""
 
     def __init__(self):
         raise TypeError("a Source comes from open_source")
 
-    cdef int prepare(self) except -1:
+    cdef int prepare_to_take(self) except -1:
         return 0
 
-    cdef int map_missing(self) except -1:
+    cdef int map_missing_pool(self) except -1:
         return 0
 
-    cdef int repair(self) except -1:
+    cdef int handle_corruption(self) except -1:
         return 0
 
-    def origin_names(self, origin_id):
+    def get_origin_names(self, origin_id):
         return "", ""
 
     @property
     def schema(self):
-        self.c.schema_seq_seen = mq_source_schema_seq(&self.c)  # before it is read: what comes meanwhile is noticed
-        return self._schema()
+        self.c.schema_seq_seen = mq_source_load_schema_seq(&self.c)  # before the read, so that a later change is seen
+        return self._read_schema()
 
-    def _schema(self):
+    def _read_schema(self):
         return None
 
     @property
-    def largest_message(self):
+    def max_message_bytes(self):
         return 0
 
     @property
-    def options(self):
+    def options_json(self):
         return ""
 
     @property
     def lost(self):
         return 0
 
-    def skip_pending(self):
+    def skip_pending_messages(self):
         """Do nothing: state is never pending."""
 
     def is_finished(self, int64_t since_ns):
@@ -124,21 +124,21 @@ def open_record_source(str name, str prefix, bint whole, files=None):
         override_open_files(former)
 
 
-cdef object _set_endpoint(Source source, str endpoint, str kind, str in_prefix):
+cdef object _set_endpoint(EndpointSource source, str endpoint, str kind, str in_prefix):
     source.endpoint, source.kind, source.prefix = endpoint, kind, in_prefix
     return source
 
 
 # ---- topics ----
 
-cdef class TopicSource(Source):
+cdef class TopicSource(EndpointSource):
     """A topic, by a passive subscriber."""
 
     @property
     def socket(self):
         return self._socket
 
-    def _schema(self):
+    def _read_schema(self):
         cdef mq_schema_parts at
         if self._socket._subscriber.side == NULL:
             return None
@@ -146,14 +146,14 @@ cdef class TopicSource(Source):
         return read_schema(&at)
 
     @property
-    def largest_message(self):
+    def max_message_bytes(self):
         return self._socket._subscriber.data_bytes // 3
 
     @property
     def lost(self):
         return self._socket.lost
 
-    def skip_pending(self):
+    def skip_pending_messages(self):
         try:
             self._socket._subscriber.lost += len(self._socket.receive_many())
         except (CorruptSegmentError, SegmentSizeError):
@@ -167,10 +167,10 @@ cdef class TopicSource(Source):
     def close(self):
         self._socket.close()
 
-    cdef int prepare(self) except -1:
+    cdef int prepare_to_take(self) except -1:
         return check_usable(self._socket)  # who had no side segment looks for one
 
-    cdef int repair(self) except -1:
+    cdef int handle_corruption(self) except -1:
         if self._socket._remap_if_grown():
             return 0
         mq_ring_subscriber_recover_from_lap(&self._socket._subscriber)
@@ -184,15 +184,15 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
     socket._from_oldest = whole
     with settings.overrides(in_prefix):
         socket.connect(Context(), endpoint, passive=True)
-    if whole and _has_lost_side(socket):
+    if whole and _has_lost_side_segment(socket):
         raise SegmentError("was removed while it was opened: its side segment, which says what is in it, is gone",
                            endpoint, socket._ring.path, ENOENT)
     source._socket, source.inode = socket, socket._ring.inode
-    source.c.kind, source.c.ring = MQ_SOURCE_RING, &socket._subscriber
+    source.c.kind, source.c.ring_subscriber = MQ_SOURCE_RING, &socket._subscriber
     return _set_endpoint(source, endpoint, "topic", in_prefix)
 
 
-cdef bint _has_lost_side(SubSocket socket) except -1:
+cdef bint _has_lost_side_segment(SubSocket socket) except -1:
     """Was there a side segment, without which nobody can tell what is in the ring? Stock never takes its uid away."""
     cdef mq_ring_header *ring = socket._subscriber.ring
     if socket._side is not None:
@@ -207,69 +207,70 @@ cdef bint _has_lost_side(SubSocket socket) except -1:
 # ---- channels, and events of queues ----
 
 @no_gc_clear  # C looks at what is mapped
-cdef class ChannelSource(Source):
+cdef class ChannelSource(EndpointSource):
     """A channel, by a subscriber of its own that has no row."""
 
-    def _schema(self):
+    def _read_schema(self):
         return self._channel_file.schema
 
     @property
-    def largest_message(self):
+    def max_message_bytes(self):
         return max([(<PoolFile> pool).slots.slot_bytes for pool in self._pools if pool is not None], default=0)
 
     @property
-    def options(self):
+    def options_json(self):
         if self.endpoint.startswith(naming.QUEUE_NAME_PREFIX):
-            return _queue_options(self.endpoint.removeprefix(naming.QUEUE_NAME_PREFIX), self.prefix)
+            return _describe_queue_options(self.endpoint.removeprefix(naming.QUEUE_NAME_PREFIX), self.prefix)
         capacity, _, _, stamps = self._channel_file.config
-        facts = {"capacity": capacity, "slot_bytes": self.largest_message or None, "stamps": stamps}
+        facts = {"capacity": capacity, "slot_bytes": self.max_message_bytes or None, "stamps": stamps}
         return json.dumps({name: value for name, value in facts.items() if value is not None})
 
     @property
     def lost(self):
-        return self._from.from_.lost
+        return self._channel_source.subscriber.lost
 
-    def skip_pending(self):
-        mq_channel_source_skip_pending(&self._from)
+    def skip_pending_messages(self):
+        mq_channel_source_skip_pending(&self._channel_source)
 
     def is_finished(self, int64_t since_ns):
         if mq_channel_has_publisher(self._channel_file.header, self._channel_file.liveness_file()):
             return False
-        return not mq_channel_source_has_pending(&self._from)
+        return not mq_channel_source_has_pending(&self._channel_source)
 
-    def origin_names(self, origin_id):
+    def get_origin_names(self, origin_id):
         return self._publishers[origin_id], ""
 
-    cdef int map_missing(self) except -1:
+    cdef int map_missing_pool(self) except -1:
         """Map the pool of the message that was found. One that is not there, or makes no sense, costs the message."""
         cdef PoolFile pool = None
-        cdef unsigned row = self._from.at.row
+        cdef unsigned row = self._channel_source.at.row
         try:
-            pool = open_pool(self._channel_file, self._from.at.pool_uid, False)
+            pool = open_pool(self._channel_file, self._channel_source.at.pool_uid, False)
         except IpcError:
             self._skip_message()
             raise
         if pool is None:  # somebody removed it
             return self._skip_message()
-        self._from.origin_ids[row] = self._origin_ids.setdefault(pool.node, len(self._publishers))
-        if self._from.origin_ids[row] == len(self._publishers):
+        self._channel_source.origin_ids[row] = self._origin_ids.setdefault(pool.node, len(self._publishers))
+        if self._channel_source.origin_ids[row] == len(self._publishers):
             self._publishers.append(pool.node)
-        self._from.pool_not_truncated[row], self._from.from_.pools[row] = pool.not_truncated, pool.slots
+        self._channel_source.pool_not_truncated[row] = pool.not_truncated
+        self._channel_source.subscriber.pools[row] = pool.slots
         self._pools[row] = pool  # the former one is unmapped: nothing points there any more
         return 0
 
     cdef int _skip_message(self) except -1:
-        mq_channel_skip_message(&self._from.from_, &self._from.at)
+        mq_channel_skip_message(&self._channel_source.subscriber, &self._channel_source.at)
         return 0
 
-    cdef int repair(self) except -1:
+    cdef int handle_corruption(self) except -1:
         self._channel_file.check_truncation()
         self._skip_message()
-        raise CorruptSegmentError(f"at position {self._from.at.position} is no message: another program wrote there; "
-                                  "it counts as lost", self.endpoint, self._channel_file.path)
+        text = f"at position {self._channel_source.at.position} is no message: another program wrote there"
+        raise CorruptSegmentError(f"{text}; it counts as lost", self.endpoint, self._channel_file.path)
 
 
-def _queue_options(queue, in_prefix):
+def _describe_queue_options(queue, in_prefix):
     try:
         stats = QueueWatch(queue, in_prefix).stats()
     except SegmentError:  # it was removed, and its events are still there
@@ -280,60 +281,64 @@ def _queue_options(queue, in_prefix):
 cdef object _open_channel(str endpoint, str kind, str channel, str in_prefix, bint whole):
     cdef ChannelSource source = ChannelSource.__new__(ChannelSource)
     cdef ChannelFile channel_file = open_channel_file(channel, in_prefix)
-    memset(&source._from, 0, sizeof(source._from))
+    memset(&source._channel_source, 0, sizeof(source._channel_source))
     source._channel_file, source.inode = channel_file, channel_file.inode
-    source._from.from_.header, source._from.from_.not_truncated = channel_file.header, channel_file.not_truncated
+    source._channel_source.subscriber.header = channel_file.header
+    source._channel_source.subscriber.not_truncated = channel_file.not_truncated
     source._pools, source._publishers, source._origin_ids = [None] * MQ_CHANNEL_PUBLISHERS, [], {}
-    mq_channel_subscriber_join(&source._from.from_, not whole)
-    source.c.kind, source.c.channel = MQ_SOURCE_CHANNEL, &source._from
+    mq_channel_subscriber_join(&source._channel_source.subscriber, not whole)
+    source.c.kind, source.c.channel_source = MQ_SOURCE_CHANNEL, &source._channel_source
     return _set_endpoint(source, endpoint, kind, in_prefix)
 
 
 # ---- vectors and boards ----
 
 @no_gc_clear  # C looks at what is mapped
-cdef class RecordSource(Source):
+cdef class RecordSource(EndpointSource):
     """A vector or board, which is looked through for changes."""
 
     def __dealloc__(self):
-        PyMem_Free(self._from.seen)
+        PyMem_Free(self._record_source.seen_write_counts)
 
-    def _schema(self):
+    def _read_schema(self):
         schema = self._file.schema
-        return schema if self._file.is_board() else change_schema(schema, self._from.parts.config.item_bytes)
+        if self._file.is_board():
+            return schema
+        return make_change_schema(schema, self._record_source.parts.config.item_bytes)
 
     @property
-    def largest_message(self):
+    def max_message_bytes(self):
         return 0  # room is made when it is needed: few values are as large as they may be
 
     @property
-    def options(self):
-        cdef const mq_record_config *config = &self._from.parts.config
+    def options_json(self):
+        cdef const mq_record_config *config = &self._record_source.parts.config
         if self._file.is_board():
-            facts = {"form": "board", "keys": config.length, "value_bytes": mq_board_value_bytes(&self._from.parts)}
+            value_bytes = mq_board_value_bytes(&self._record_source.parts)
+            facts = {"form": "board", "keys": config.length, "value_bytes": value_bytes}
         else:
             facts = {"form": "vector", "length": config.length, "copies": config.copies,
                      "exclusive": config.flags & MQ_RECORD_EXCLUSIVE != 0}
         return json.dumps(facts)
 
-    def origin_names(self, origin_id):
+    def get_origin_names(self, origin_id):
         cdef char name[MQ_RECORD_KEY_BYTES]
         cdef uint64_t index = origin_id
-        if not self._file.is_board() or index >= self._from.parts.config.length:
+        if not self._file.is_board() or index >= self._record_source.parts.config.length:
             return "", ""
-        mq_copy_from_shared(name, self._from.parts.key_table[index].name, sizeof(name))
+        mq_copy_from_shared(name, self._record_source.parts.key_table[index].name, sizeof(name))
         return "", name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
     def is_finished(self, int64_t since_ns):
-        return mq_record_source_has_scanned_since(&self._from, since_ns)
+        return mq_record_source_has_scanned_since(&self._record_source, since_ns)
 
-    cdef int repair(self) except -1:
+    cdef int handle_corruption(self) except -1:
         self._file.check_truncation()
         raise CorruptSegmentError("a value has a length that none can have: another program writes there; remove it",
                                   self.endpoint, self._file.path)
 
 
-def change_schema(schema, item_bytes):
+def make_change_schema(schema, item_bytes):
     """Return the schema of a vector's changes; None: its header says no dtype of that size."""
     try:
         read_schema_dtype(schema, item_bytes, "")
@@ -348,44 +353,44 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
     cdef RecordFile file = make_record_file(name, in_prefix, None, None)
     if not file.open(False):
         raise file.missing_error()
-    memset(&source._from, 0, sizeof(source._from))
+    memset(&source._record_source, 0, sizeof(source._record_source))
     source._file, source.inode = file, file.segment.inode
-    source._from.parts, source._from.not_truncated = file.parts, file.not_truncated
-    source._from.elements_left = MQ_RECORD_SCAN
-    source._from.seen = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
-    if source._from.seen == NULL:
+    source._record_source.parts, source._record_source.not_truncated = file.parts, file.not_truncated
+    source._record_source.elements_left = MQ_RECORD_SCAN_ELEMENTS
+    source._record_source.seen_write_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
+    if source._record_source.seen_write_counts == NULL:
         raise MemoryError(f"{endpoint}: no memory for the counts of {file.parts.config.length} elements")
-    source.c.kind, source.c.records = MQ_SOURCE_RECORDS, &source._from
+    source.c.kind, source.c.record_source = MQ_SOURCE_RECORDS, &source._record_source
     return _set_endpoint(source, endpoint, "records", in_prefix)
 
 
 # ---- kinds whose files C cannot read ----
 
 @no_gc_clear  # C reads the batch
-cdef class PolledSource(Source):
+cdef class PolledSource(EndpointSource):
     """See source.pyi."""
 
     def __init__(self, str endpoint, str kind, str prefix, inode):
-        memset(&self._from, 0, sizeof(self._from))
-        self.c.kind, self.c.polled, self.inode = MQ_SOURCE_POLLED, &self._from, inode
+        memset(&self._polled_source, 0, sizeof(self._polled_source))
+        self.c.kind, self.c.polled_source, self.inode = MQ_SOURCE_POLLED, &self._polled_source, inode
         _set_endpoint(self, endpoint, kind, prefix)
 
     def poll(self):
         return []
 
     def is_finished(self, int64_t since_ns):
-        return not mq_polled_source_has_pending(&self._from)
+        return not mq_polled_source_has_pending(&self._polled_source)
 
-    cdef int prepare(self) except -1:
-        if mq_polled_source_has_pending(&self._from):
+    cdef int prepare_to_take(self) except -1:
+        if mq_polled_source_has_pending(&self._polled_source):
             return 0
         messages = self.poll()
         data = b"".join([payload for payload, _ in messages])
         ends = array("Q", accumulate([len(payload) for payload, _ in messages]))
         times = array("q", [time_ns for _, time_ns in messages])
-        self._batch = data, ends, times
-        self._from.data = <const uint8_t *> <const char *> data
-        self._from.ends = <const uint64_t *> <size_t> ends.buffer_info()[0]
-        self._from.publish_times = <const int64_t *> <size_t> times.buffer_info()[0]
-        self._from.next, self._from.count = 0, len(messages)
+        self._polled_batch = data, ends, times
+        self._polled_source.payloads = <const uint8_t *> <const char *> data
+        self._polled_source.payload_ends = <const uint64_t *> <size_t> ends.buffer_info()[0]
+        self._polled_source.publish_times = <const int64_t *> <size_t> times.buffer_info()[0]
+        self._polled_source.next, self._polled_source.count = 0, len(messages)
         return 0

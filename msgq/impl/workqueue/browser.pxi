@@ -29,48 +29,48 @@ cdef class QueueBrowser:
 
     @property
     def sent(self):
-        sent = mq_peek_sent_count(self._file.parts.queue)
+        sent = mq_queue_sum_sent_counts(self._file.parts.queue)
         self._file.check_truncation()
         return sent
 
     def messages(self, limit=None):
-        return self._messages(options.check_limit(limit, self._file.name), False)
+        return self._copy_waiting_messages(options.check_limit(limit, self._file.name), False)
 
     def unseen(self, limit=None):
-        return self._messages(options.check_limit(limit, self._file.name), True)
+        return self._copy_waiting_messages(options.check_limit(limit, self._file.name), True)
 
-    cdef list _messages(self, uint64_t max_count, bint only_new):
+    cdef list _copy_waiting_messages(self, uint64_t max_count, bint only_new):
         """Return what waits, the best first; or of that what was not returned so before."""
         from msgq.common.stats.workqueue import QueueMessage  # late: few programs read statistics
         cdef mq_queue_pending_message pending
         cdef uint64_t slot
         seen = []
-        for word, slot in self._list_slots(only_new):
+        for word, slot in self._list_ready_slots(only_new):
             if <uint64_t> len(seen) >= max_count:
                 break
-            if not mq_peek_read(&self._file.parts, slot, &pending) or pending.word != word:
+            if not mq_peek_read_slot(&self._file.parts, slot, &pending) or pending.word != word:
                 continue  # somebody has taken it since
             data = PyBytes_FromStringAndSize(NULL, pending.length)
-            if not mq_peek_copy(&self._file.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
+            if not mq_peek_copy_payload(&self._file.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
                 continue
             if only_new:
-                mq_peek_mark_seen(self._seen, &pending)
-            number = mq_queue_event_number(word, slot)
-            seen.append(QueueMessage(mq_slot_state_priority(pending.word), number, pending.deliveries,
+                mq_peek_mark_message_seen(self._seen, &pending)
+            number = mq_queue_compute_message_number(word, slot)
+            seen.append(QueueMessage(mq_slot_state_get_priority(pending.word), number, pending.deliveries,
                                      pending.sent_time, pending.origin_time,
                                      data))
         self._file.check_truncation()
         return seen
 
-    cdef list _list_slots(self, bint only_new):
+    cdef list _list_ready_slots(self, bint only_new):
         """Return word and slot of all that waits, the best first; or of what is not known so far."""
         cdef mq_queue_pending_message pending
         cdef uint64_t slot
         slots = []
         for slot in range(self._file.parts.max_messages):
-            if not mq_peek_read(&self._file.parts, slot, &pending):
+            if not mq_peek_read_slot(&self._file.parts, slot, &pending):
                 continue
-            if not (only_new and mq_peek_was_seen(self._seen, &pending)):
+            if not (only_new and mq_peek_message_was_seen(self._seen, &pending)):
                 slots.append((pending.word, slot))
         slots.sort(key=lambda pair: (-pair[0], pair[1]))
         return slots

@@ -18,49 +18,49 @@ cdef extern from "base/atomics.h" nogil:
 
 cdef extern from "workqueue/layout.h" nogil:
     enum:
-        MQ_QUEUE_CREATOR
+        MQ_QUEUE_CREATOR_BYTES
         MQ_QUEUE_MAJOR
         MQ_QUEUE_ROWS
         MQ_QUEUE_ROW_BYTE
-        MQ_QUEUE_SCHEMA_DATA
+        MQ_QUEUE_SCHEMA_DATA_BYTES
     ctypedef enum mq_queue_role:
         MQ_QUEUE_RECEIVER
         MQ_QUEUE_WATCHER
         MQ_QUEUE_SENDER
-    ctypedef enum mq_queue_events:
+    ctypedef enum mq_queue_events_mode:
         MQ_QUEUE_EVENTS_NONE
         MQ_QUEUE_EVENTS_HEADS
         MQ_QUEUE_EVENTS_PAYLOAD
-    ctypedef struct mq_queue_counts:
+    ctypedef struct mq_queue_handle_counts:
         mq_u64 sent, received, acknowledged, returned, refused
     ctypedef struct mq_queue_row:
         mq_versioned_row at
-        mq_queue_counts counts_before, counts
+        mq_queue_handle_counts counts_before, counts
         mq_u64 events_lost
         mq_u64 oldest_ticket[3]
-    ctypedef struct mq_queue_bits:
+    ctypedef struct mq_queue_row_bits:
         pass
     ctypedef struct mq_queue_slot_header:
         mq_u64 length, deliveries, sent_time, origin_time
     ctypedef struct mq_queue:
         mq_u64 created_ns, creator_pid
         char creator[64]
-        mq_queue_bits sleeping_rows[3]
-        mq_queue_bits notify_requested
+        mq_queue_row_bits sleeping_rows[3]
+        mq_queue_row_bits notify_requested
         mq_u32 notify_seq
         mq_queue_row rows[128]
         mq_schema schema
         char schema_data[1]
-    ctypedef struct mq_queue_parts:
+    ctypedef struct mq_queue_file_parts:
         mq_queue *queue
         mq_u64 *slot_states
         mq_queue_slot_header *slot_headers
-        uint64_t max_messages, max_message_size, blocks
-        mq_queue_events events
-    uint64_t mq_queue_bytes(uint64_t max_messages, uint64_t max_message_size)
-    void mq_queue_write(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t created_ns,
-                        uint64_t pid, const char *creator, mq_queue_events events)
-    mq_file_check_result mq_queue_check(mq_queue *queue, uint64_t size, mq_queue_parts *parts)
+        uint64_t max_messages, max_message_size, block_count
+        mq_queue_events_mode events
+    uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64_t max_message_size)
+    void mq_queue_write_file_header(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
+                                    uint64_t created_ns, uint64_t pid, const char *creator, mq_queue_events_mode events)
+    mq_file_check_result mq_queue_check_file(mq_queue *queue, uint64_t size, mq_queue_file_parts *parts)
 
 
 cdef extern from "workqueue/slot_state.h" nogil:
@@ -69,13 +69,13 @@ cdef extern from "workqueue/slot_state.h" nogil:
     enum:
         MQ_JOB_LEASE_TICK_NS
     bint mq_slot_state_is_ready(uint64_t word)
-    unsigned mq_slot_state_priority(uint64_t word)
-    mq_slot_state mq_slot_state_of(uint64_t word)
-    uint32_t mq_job_lease_tick(uint64_t host_time_ns)
+    unsigned mq_slot_state_get_priority(uint64_t word)
+    mq_slot_state mq_slot_state_decode(uint64_t word)
+    uint32_t mq_job_lease_convert_to_ticks(uint64_t host_time_ns)
 
 
 cdef extern from "workqueue/events.h" nogil:
-    uint64_t mq_queue_event_number(uint64_t key, uint64_t slot)
+    uint64_t mq_queue_compute_message_number(uint64_t key, uint64_t slot)
     ctypedef enum mq_queue_event_type:
         MQ_QUEUE_EVENT_TAKEN
         MQ_QUEUE_EVENT_ACKNOWLEDGED
@@ -86,14 +86,14 @@ cdef extern from "workqueue/events.h" nogil:
         mq_queue_event event
         uint64_t origin_time
     ctypedef struct mq_queue_event_buffer:
-        mq_queue_row *row
+        mq_queue_row *own_row
         uint8_t number
         uint32_t pid
         int64_t clock_offset
-        uint64_t first, end, room
+        uint64_t first, end, capacity
         mq_queue_event_record *records
     void mq_queue_count_lost_events(const mq_queue_event_buffer *buffer, uint64_t n)
-    void mq_queue_event_buffer_move(mq_queue_event_buffer *source, mq_queue_event_buffer *target)
+    void mq_queue_event_buffer_move_all(mq_queue_event_buffer *source, mq_queue_event_buffer *target)
     mq_queue_event_record mq_queue_make_sent_event(const mq_queue_event_buffer *buffer, uint64_t key, uint64_t slot,
                                                    uint64_t length, int64_t sent_time, uint64_t origin_time)
     mq_queue_event_record mq_queue_make_refused_event(const mq_queue_event_buffer *buffer, uint64_t priority,
@@ -104,11 +104,11 @@ cdef extern from "workqueue/handle.h" nogil:
     ctypedef struct mq_queue_block_cache:
         pass
     ctypedef struct mq_queue_handle:
-        mq_queue_parts parts
-        mq_queue_row *row
-        unsigned number
-        uint64_t next
-        mq_queue_block_cache *blocks
+        mq_queue_file_parts parts
+        mq_queue_row *own_row
+        unsigned row_number
+        uint64_t next_search_slot
+        mq_queue_block_cache *block_caches
         bint saw_owned_slots
         int64_t clock_offset
         const mq_liveness_file *liveness_file
@@ -116,14 +116,14 @@ cdef extern from "workqueue/handle.h" nogil:
     ctypedef enum mq_queue_status:
         MQ_QUEUE_OK
         MQ_QUEUE_EMPTY
-    mq_row_table mq_queue_row_table(mq_queue *queue)
-    void mq_queue_count(mq_u64 *counter, uint64_t n)
-    void mq_queue_bit_on(mq_queue_bits *bits, unsigned row)
-    void mq_queue_bit_off(mq_queue_bits *bits, unsigned row)
-    bint mq_queue_bit_is_on(const mq_queue_bits *bits, unsigned row)
-    void mq_queue_debt_add(mq_queue_row *row, uint64_t n)
-    void mq_queue_debt_clear(mq_queue_row *row, uint64_t n)
-    mq_u32 *mq_queue_eventcount(const mq_queue_handle *h, mq_queue_role role)
+    mq_row_table mq_queue_make_row_table(mq_queue *queue)
+    void mq_queue_add_to_counter(mq_u64 *counter, uint64_t n)
+    void mq_queue_set_row_bit(mq_queue_row_bits *bits, unsigned row)
+    void mq_queue_clear_row_bit(mq_queue_row_bits *bits, unsigned row)
+    bint mq_queue_row_bit_is_set(const mq_queue_row_bits *bits, unsigned row)
+    void mq_queue_add_notify_debt(mq_queue_row *row, uint64_t n)
+    void mq_queue_clear_notify_debt(mq_queue_row *row, uint64_t n)
+    mq_u32 *mq_queue_get_eventcount(const mq_queue_handle *h, mq_queue_role role)
     void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_role role)
     void mq_queue_wake_receivers(mq_queue *queue, int messages)
 
@@ -132,62 +132,63 @@ cdef extern from "workqueue/handoff.h" nogil:
     enum:
         MQ_QUEUE_OVERTAKEN_MAX
     uint64_t MQ_NO_TICKET
-    bint mq_queue_has_ready(const mq_queue_parts *parts)
-    bint mq_queue_has_free(const mq_queue_parts *parts)
-    ctypedef struct mq_queue_wait:
+    bint mq_queue_has_ready_message(const mq_queue_file_parts *parts)
+    bint mq_queue_has_free_slot(const mq_queue_file_parts *parts)
+    ctypedef struct mq_queue_waiting_call:
         mq_queue_role role
         bint takes
         uint64_t ticket
         uint32_t overtaken
-    mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_role role, bint takes)
-    void mq_queue_wait_overtaken(mq_queue_wait *wait)
-    uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest)
-    bint mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait)
-    int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait, int64_t max_sleep_ns)
-    void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait)
+    mq_queue_waiting_call mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_role role, bint takes)
+    void mq_queue_wait_count_overtake(mq_queue_waiting_call *wait)
+    uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_waiting_call *wait, uint64_t oldest)
+    bint mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_waiting_call *wait)
+    int64_t mq_queue_wait_limit_sleep_ns(const mq_queue_handle *h, const mq_queue_waiting_call *wait,
+                                         int64_t max_sleep_ns)
+    void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_waiting_call *wait)
 
 
 cdef extern from "workqueue/sender.h" nogil:
     enum:
         MQ_QUEUE_NO_SLOT
-    int64_t mq_queue_claim_slot(mq_queue_handle *h, uint64_t ticket)
-    uint8_t *mq_queue_slot_payload(const mq_queue_handle *h, uint64_t slot)
-    uint64_t mq_queue_commit(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority, uint64_t sent_time,
-                             uint64_t origin_time)
-    bint mq_queue_requeue(mq_queue_handle *h, uint64_t slot, uint64_t taken)
+    int64_t mq_queue_claim_free_slot(mq_queue_handle *h, uint64_t ticket)
+    uint8_t *mq_queue_get_slot_payload(const mq_queue_handle *h, uint64_t slot)
+    uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority,
+                                     uint64_t sent_time, uint64_t origin_time)
+    bint mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t taken)
 
 
 cdef extern from "workqueue/receiver.h" nogil:
-    ctypedef struct mq_queue_delivery:
+    ctypedef struct mq_queue_taken_message:
         uint64_t slot, key, word, length, deliveries, sent_time, origin_time
         int64_t taken_time
-    void mq_queue_cache_invalidate_all(mq_queue_handle *h)
-    mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_delivery *delivery)
-    void mq_queue_set_lease(mq_queue_handle *h, const mq_queue_delivery *delivery, uint32_t deadline_tick)
-    void mq_queue_add_event_of_delivery(const mq_queue_handle *h, mq_queue_event_type event_type,
-                                        const mq_queue_delivery *delivery)
-    bint mq_queue_free_slot(mq_queue_handle *h, const mq_queue_delivery *delivery)
+    void mq_queue_invalidate_all_caches(mq_queue_handle *h)
+    mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket, mq_queue_taken_message *delivery)
+    void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery, uint32_t deadline_tick)
+    void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
+                                        const mq_queue_taken_message *delivery)
+    bint mq_queue_free_taken_slot(mq_queue_handle *h, const mq_queue_taken_message *delivery)
 
 
 cdef extern from "workqueue/recovery.h" nogil:
     enum:
         MQ_QUEUE_RECOVER_NS
         MQ_QUEUE_RECOVER_BUSY_NS
-    int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns)
-    bint mq_queue_reclaim_due(const mq_queue_handle *h, int64_t now_ns)
-    void mq_queue_notify_if_not_empty(const mq_queue_parts *parts)
+    int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns)
+    bint mq_queue_recovery_is_due(const mq_queue_handle *h, int64_t now_ns)
+    void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts)
     void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid, bint held)
     void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token)
-    void mq_queue_forward_message_wake(mq_queue_handle *h)
-    void mq_queue_forward_room_wake(mq_queue_handle *h)
+    void mq_queue_forward_wake_and_notify(mq_queue_handle *h)
+    void mq_queue_forward_sender_wake(mq_queue_handle *h)
 
 
 cdef extern from "workqueue/poll_state.h" nogil:
     ctypedef struct mq_queue_poll_state:
         mq_queue_handle h
         uint64_t ticket
-    uint32_t mq_queue_watch(mq_queue_poll_state *state)
-    void mq_queue_unwatch(mq_queue_poll_state *state)
+    uint32_t mq_queue_poll_add_watcher(mq_queue_poll_state *state)
+    void mq_queue_poll_remove_watcher(mq_queue_poll_state *state)
     int mq_queue_poll_has_more(const void *reader)
     uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word)
     void mq_queue_poll_end_wait(const void *reader)
@@ -204,25 +205,25 @@ cdef extern from "workqueue/peek.h" nogil:
         uint64_t slot, word, length, deliveries, sent_time, origin_time
     ctypedef struct mq_queue_seen_message:
         pass
-    bint mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_queue_pending_message *message)
-    bint mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room)
-    bint mq_peek_was_seen(const mq_queue_seen_message *seen, const mq_queue_pending_message *message)
-    void mq_peek_mark_seen(mq_queue_seen_message *seen, const mq_queue_pending_message *message)
-    uint64_t mq_peek_sent_count(const mq_queue *queue)
+    bint mq_peek_read_slot(const mq_queue_file_parts *parts, uint64_t slot, mq_queue_pending_message *message)
+    bint mq_peek_copy_payload(const mq_queue_file_parts *parts, const mq_queue_pending_message *message, uint8_t *room)
+    bint mq_peek_message_was_seen(const mq_queue_seen_message *seen, const mq_queue_pending_message *message)
+    void mq_peek_mark_message_seen(mq_queue_seen_message *seen, const mq_queue_pending_message *message)
+    uint64_t mq_queue_sum_sent_counts(const mq_queue *queue)
 
 
 cdef extern from "workqueue/snapshot.h" nogil:
     enum:
         MQ_QUEUE_PRIORITIES
-    ctypedef struct mq_queue_row_slots:
+    ctypedef struct mq_queue_row_slot_counts:
         uint64_t filling, taken
     ctypedef struct mq_queue_slot_counts:
         uint64_t free, filling, ready, taken, corrupt, lost, redelivered, most_deliveries, leases, expired_leases
         uint64_t oldest
-        mq_queue_row_slots rows[128]
-    void mq_queue_snapshot_slots(const mq_queue_parts *parts, uint64_t now_ns, mq_queue_slot_counts *counts,
+        mq_queue_row_slot_counts rows[128]
+    void mq_queue_count_all_slots(const mq_queue_file_parts *parts, uint64_t now_ns, mq_queue_slot_counts *counts,
                                  uint32_t *by_priority)
-    uint64_t mq_queue_snapshot_difference(const mq_u64 *count, const mq_u64 *before)
+    uint64_t mq_queue_count_since_join(const mq_u64 *count, const mq_u64 *before)
 
 
 cdef extern from "time.h" nogil:
@@ -233,7 +234,7 @@ cdef extern from "time.h" nogil:
 cdef class QueueFile(EndpointFile):
     """A queue's file, mapped and open; its lock. Several handles of one process do not share it."""
     cdef object wanted          # options.OpenRequest: the sizes of a new one
-    cdef mq_queue_parts parts
+    cdef mq_queue_file_parts parts
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
 
@@ -250,22 +251,22 @@ cdef class EventPublisher:
     cdef EventBuffer watcher_buffer            # of the watcher's thread, guarded by its mutex
     cdef object _publisher      # of the channel; None: there is none so far, or it could not be had
     cdef uint64_t _slot_bytes         # bytes that its slots take
-    cdef bint _payload          # events of sending have it
+    cdef bint _with_payload          # events of sending have it
     cdef bint _has_payload_slots            # the slots are for that
-    cdef bint _busy             # somebody is publishing, or opening it
-    cdef int64_t _retry_ns      # when to try again to open it; CLOCK_MONOTONIC
-    cdef object _deferred        # told while it was busy: messages, each with its origin
-    cdef int restart(self, const mq_queue_handle *h) except -1
-    cdef bint is_ready(self, bint sends) noexcept
-    cdef int open(self, bint sends) except -1
-    cdef bint has_buffered(self) noexcept
-    cdef void publish_buffered(self) noexcept
-    cdef void publish(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept
+    cdef bint _is_publishing             # somebody is publishing, or opening it
+    cdef int64_t _next_open_attempt_ns      # when to try again to open it; CLOCK_MONOTONIC
+    cdef object _deferred_events        # told while it was busy: messages, each with its origin
+    cdef int restart_for_handle(self, const mq_queue_handle *h) except -1
+    cdef bint can_publish_now(self, bint sends) noexcept
+    cdef int open_channel(self, bint sends) except -1
+    cdef bint has_buffered_events(self) noexcept
+    cdef void publish_buffered_events(self) noexcept
+    cdef void publish_event(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept
     cdef void close(self) noexcept
-    cdef int _open(self, bint sends) except -1
-    cdef int _publish_or_defer(self, bytes message, uint64_t origin_time) except -1
-    cdef int _send(self, bytes message, uint64_t origin_time) except -1
-    cdef int _send_deferred(self) except -1
+    cdef int _open_channel(self, bint sends) except -1
+    cdef int _send_or_defer_event(self, bytes message, uint64_t origin_time) except -1
+    cdef int _send_event(self, bytes message, uint64_t origin_time) except -1
+    cdef int _send_deferred_events(self) except -1
 
 
 cdef EventPublisher new_event_publisher(QueueFile file)
@@ -275,68 +276,70 @@ cdef enum:
     NO_WAIT = 0     # as a time to give up
 
 
-cdef class Wait(Waitable)
+cdef class QueueWait(Waitable)
 
 
-cdef class Handle(ThreadSharedHandle):
+cdef class QueueHandle(ThreadSharedHandle):
     """An open queue, and the row of who opened it."""
     cdef QueueFile _file
     cdef mq_queue_handle _h
     cdef mq_queue_poll_state _poll_state  # the watcher's
     cdef uint64_t _uid              # of the row
-    cdef void *_held                # its lock
+    cdef void *_liveness_token                # its lock
     cdef bint _joined               # has a row
-    cdef bint _reads
-    cdef bint _writes
+    cdef bint _can_read
+    cdef bint _can_write
     cdef public bint block
     cdef public bint signals_end_waits
     cdef int64_t _next_lease_end_ns     # the next lease that we know of; CLOCK_MONOTONIC
-    cdef int _asleep[3]             # threads, by what they sleep for
+    cdef int _sleeping_threads[3]             # threads, by what they sleep for
     cdef object _registration               # notifies of messages that come to the empty queue (notifier.py)
     cdef int _unwoken_messages               # messages sent, for which no receiver was woken so far
     cdef EventPublisher _event_publisher             # of its events; None: the queue has none
     cdef list _waits                # of threads in this handle
-    cdef int _attach(self, QueueFile file, schema) except -1
-    cdef int _join(self) except -1
-    cdef int _need_read(self) except -1
-    cdef int _need_write(self) except -1
+    cdef int _attach_file(self, QueueFile file, schema) except -1
+    cdef int _occupy_row(self) except -1
+    cdef int _check_can_read(self) except -1
+    cdef int _check_can_write(self) except -1
     cdef void _wake_receivers(self) noexcept
-    cdef int _recover(self, int64_t now) except -1
-    cdef int _open_events(self, bint sends) except -1
-    cdef int _open_events_to_take(self) except -1
-    cdef void _publish_events(self) noexcept
-    cdef void _publish_delivery_event(self, mq_queue_event_type event_type, const mq_queue_delivery *delivery) noexcept
-    cdef int64_t _next_recovery_in_ns(self) except -2
-    cdef Wait _new_wait(self, mq_queue_role role, bint takes)
-    cdef bint _sleep(self, Wait wait, int64_t give_up_ns) except -1
+    cdef int _recover_from_dead_owners(self, int64_t now) except -1
+    cdef int _open_event_channel(self, bint sends) except -1
+    cdef int _open_event_channel_to_take(self) except -1
+    cdef void _publish_buffered_events(self) noexcept
+    cdef void _publish_delivery_event(self, mq_queue_event_type event_type,
+                                      const mq_queue_taken_message *delivery) noexcept
+    cdef int64_t _compute_next_recovery_ns(self) except -2
+    cdef QueueWait _begin_wait(self, mq_queue_role role, bint takes)
+    cdef bint _sleep_until_wake(self, QueueWait wait, int64_t give_up_ns) except -1
     cdef int64_t _wait_for_slot(self, int64_t give_up_ns) except -2
-    cdef bint _wait_for_message(self, mq_queue_delivery *delivery, int64_t give_up_ns) except -1
-    cdef int64_t _give_up_ns(self, timeout, deadline) except -2
-    cdef int64_t _claim_slot(self, int64_t give_up_ns) except -2
-    cdef int _copy_in(self, uint64_t slot, const void *source, uint64_t size) noexcept
-    cdef bint _try_take(self, uint64_t ticket, mq_queue_delivery *delivery) except -1
-    cdef bint _take_or_wait(self, mq_queue_delivery *delivery, timeout, deadline) except -1
-    cdef bytes _copy_out(self, const mq_queue_delivery *delivery)
+    cdef bint _wait_for_message(self, mq_queue_taken_message *delivery, int64_t give_up_ns) except -1
+    cdef int64_t _compute_give_up_ns(self, timeout, deadline) except -2
+    cdef int64_t _claim_free_slot(self, int64_t give_up_ns) except -2
+    cdef int _copy_payload_in(self, uint64_t slot, const void *source, uint64_t size) noexcept
+    cdef bint _try_take_message(self, uint64_t ticket, mq_queue_taken_message *delivery) except -1
+    cdef bint _take_message_or_wait(self, mq_queue_taken_message *delivery, timeout, deadline) except -1
+    cdef bytes _copy_payload_out(self, const mq_queue_taken_message *delivery)
     cdef bint _is_truncated(self) noexcept
-    cdef uint64_t _oldest_ticket(self, mq_queue_role role) noexcept
+    cdef uint64_t _find_oldest_ticket(self, mq_queue_role role) noexcept
 
 
-cdef class Wait(Waitable):
+cdef class QueueWait(Waitable):
     """One call's wait in a handle, for a message or for room: one sleep or several."""
-    cdef Handle _queue
-    cdef mq_queue_wait _c
-    cdef void _finish(self) noexcept
+    cdef QueueHandle _queue
+    cdef mq_queue_waiting_call _c
+    cdef void _finish_waiting(self) noexcept
 
 
-cdef object new_job(Handle queue, const mq_queue_delivery *delivery)
+cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery)
 
 
-cdef class MessageQueue(Handle):
-    cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t give_up_ns) except -1
+cdef class MessageQueue(QueueHandle):
+    cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin,
+                                 int64_t give_up_ns) except -1
     cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
                                   uint64_t origin) noexcept
     cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept
-    cdef object _peek(self, uint64_t slot, uint64_t word)
-    cdef void _put_back_untouched(self, mq_queue_delivery delivery) noexcept
-    cdef void _lease(self, const mq_queue_delivery *delivery, int64_t give_up_ns) noexcept
+    cdef object _copy_waiting_message(self, uint64_t slot, uint64_t word)
+    cdef void _requeue_unseen_message(self, mq_queue_taken_message delivery) noexcept
+    cdef void _set_job_lease(self, const mq_queue_taken_message *delivery, int64_t give_up_ns) noexcept
     cdef int _set_notify_bit(self, bint requested) except -1

@@ -57,7 +57,7 @@ class EventPublisher:
     """The publisher of one handle, opened when there is something to publish first."""
 
 @disjoint_base
-class Handle(ThreadSharedHandle):
+class QueueHandle(ThreadSharedHandle):
     """An open queue, and the row in it of whoever opened it. Not to be used by itself."""
 
     def __new__(
@@ -178,14 +178,14 @@ class QueueNotification(Waitable):
     While it is open, senders check whether the queue is empty. Its descriptor is readable when a message came.
     """
 
-    def __new__(cls, queue: Handle) -> Self: ...
+    def __new__(cls, queue: QueueHandle) -> Self: ...
     def consume(self) -> bool:
         """Return whether a message came to the empty queue since the last call."""
 
-def new_exclusive_notification(queue: Handle) -> QueueNotification | None:
+def new_exclusive_notification(queue: QueueHandle) -> QueueNotification | None:
     """Return a notification, unless another living process has one of the same queue."""
 
-class MessageQueue(Handle):
+class MessageQueue(QueueHandle):
     """A queue of messages in shared memory: any number of processes send and receive, each message goes to one of them.
 
     The message with the highest priority is received first, among equals the one that was sent first. It is copied in

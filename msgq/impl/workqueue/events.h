@@ -43,42 +43,42 @@ typedef struct {
 
 /* Used by one thread at a time: under Python's lock, or the watcher's. */
 typedef struct {
-    mq_queue_row *row; /* of the handle */
-    uint8_t number;    /* of the row */
+    mq_queue_row *own_row; /* of the handle */
+    uint8_t number;        /* of the row */
     uint32_t pid;
     int64_t clock_offset; /* of the host's clock to CLOCK_MONOTONIC */
     uint64_t first, end;  /* of those that are not published so far; both 0 when all are */
-    uint64_t room;
+    uint64_t capacity;
     mq_queue_event_record *records;
 } mq_queue_event_buffer;
 
-static inline int64_t mq_queue_event_time(const mq_queue_event_buffer *buffer) {
+static inline int64_t mq_queue_read_event_clock_ns(const mq_queue_event_buffer *buffer) {
     return mq_monotonic_ns() + buffer->clock_offset;
 }
 
 /* Events that nobody gets, for all who look on. */
 static inline void mq_queue_count_lost_events(const mq_queue_event_buffer *buffer, uint64_t n) {
-    mq_fetch_add_u64(&buffer->row->events_lost, n); /* the watcher's thread does this, too */
+    mq_fetch_add_u64(&buffer->own_row->events_lost, n); /* the watcher's thread does this, too */
 }
 
 /* Of messages with the same order, which concurrent sends may get, each has another slot. Never 0, which is no message.
  * */
-static inline uint64_t mq_queue_event_number(uint64_t key, uint64_t slot) {
-    uint64_t number = (mq_slot_state_order(key) << 16 | (slot & 0xFFFF)) + 1;
+static inline uint64_t mq_queue_compute_message_number(uint64_t key, uint64_t slot) {
+    uint64_t number = (mq_slot_state_get_order(key) << 16 | (slot & 0xFFFF)) + 1;
     return number ? number : 1; /* the last slot of the last order */
 }
 
-static inline void mq_queue_event_buffer_add(mq_queue_event_buffer *buffer, const mq_queue_event_record *record) {
-    if (buffer->end == buffer->room)
+static inline void mq_queue_event_buffer_append(mq_queue_event_buffer *buffer, const mq_queue_event_record *record) {
+    if (buffer->end == buffer->capacity)
         mq_queue_count_lost_events(buffer, 1);
     else
         buffer->records[buffer->end++] = *record;
 }
 
 /* Move the events of one buffer to the end of another one. */
-static inline void mq_queue_event_buffer_move(mq_queue_event_buffer *from, mq_queue_event_buffer *to) {
+static inline void mq_queue_event_buffer_move_all(mq_queue_event_buffer *from, mq_queue_event_buffer *to) {
     for (; from->first < from->end; from->first++)
-        mq_queue_event_buffer_add(to, &from->records[from->first]);
+        mq_queue_event_buffer_append(to, &from->records[from->first]);
     from->first = from->end = 0;
 }
 
@@ -90,8 +90,8 @@ static inline mq_queue_event_record mq_queue_make_event(const mq_queue_event_buf
     return (mq_queue_event_record){
         .event = {.event = (uint8_t)event_type,
                   .handle = buffer->number,
-                  .priority = (uint16_t)mq_slot_state_priority(key),
-                  .number = event_type == MQ_QUEUE_EVENT_REFUSED ? 0 : mq_queue_event_number(key, slot),
+                  .priority = (uint16_t)mq_slot_state_get_priority(key),
+                  .number = event_type == MQ_QUEUE_EVENT_REFUSED ? 0 : mq_queue_compute_message_number(key, slot),
                   .size = (uint32_t)size,
                   .pid = buffer->pid}};
 }
@@ -110,8 +110,8 @@ static inline mq_queue_event_record mq_queue_make_sent_event(const mq_queue_even
 static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_event_buffer *buffer, uint64_t priority,
                                                                 uint64_t length, uint64_t origin_time) {
     mq_queue_event_record record =
-        mq_queue_make_event(buffer, MQ_QUEUE_EVENT_REFUSED, mq_slot_state_ready(priority, 0), 0, length);
-    record.event.publish_time = mq_queue_event_time(buffer);
+        mq_queue_make_event(buffer, MQ_QUEUE_EVENT_REFUSED, mq_slot_state_encode_ready(priority, 0), 0, length);
+    record.event.publish_time = mq_queue_read_event_clock_ns(buffer);
     record.origin_time = origin_time;
     return record;
 }
@@ -119,7 +119,7 @@ static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_e
 /* ---- when a message was taken: in its header, so that whoever brings it back knows ---- */
 
 /* By its taker, behind the exchange. */
-static inline void mq_queue_set_taken_time(mq_queue_slot_header *header, uint64_t taken, int64_t now) {
+static inline void mq_queue_store_taken_time(mq_queue_slot_header *header, uint64_t taken, int64_t now) {
     mq_store_relaxed_u64(&header->taken_time, (uint64_t)now); /* relaxed: released with the next word */
     /* EDGE taken-time: release. The time is stored, then whose it is. Partner: mq_queue_make_returned_event. If weaker:
      * a message that comes back is said to have been taken when an earlier taker had it. */
@@ -137,10 +137,10 @@ static inline mq_queue_event_record mq_queue_make_returned_event(const mq_queue_
     record.event.deliveries = (uint32_t)mq_load_relaxed_u64(&header->deliveries);
     record.event.sent_time = (int64_t)mq_load_relaxed_u64(&header->sent_time);
     record.origin_time = mq_load_relaxed_u64(&header->origin_time);
-    /* EDGE taken-time: acquire. Partner: mq_queue_set_taken_time. If weaker: as there. */
+    /* EDGE taken-time: acquire. Partner: mq_queue_store_taken_time. If weaker: as there. */
     if (mq_load_acquire_u64(&header->taken_by) == taken)
         record.event.taken_time = (int64_t)mq_load_relaxed_u64(&header->taken_time);
-    record.event.publish_time = mq_queue_event_time(buffer);
+    record.event.publish_time = mq_queue_read_event_clock_ns(buffer);
     return record;
 }
 

@@ -8,13 +8,13 @@ meanwhile, a signal's handler, and a finalizer that runs in the middle leave wha
 _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 cdef enum:
-    BUFFERED_MAX = 4096         # a recovery may bring back as many messages; in a larger queue those beyond are lost
-    DEFERRED_MAX = 1024         # events that wait for one thread which publishes
-    RETRY_NS = 1000000000       # the soonest to try again to open a channel that could not be opened
-    RETRY_FACTOR = 10           # and after so many times as long as trying took: somebody may have its lock, stopped
+    BUFFERED_EVENTS_MAX = 4096  # a recovery may return as many messages; in a larger queue the rest is lost
+    DEFERRED_EVENTS_MAX = 1024        # events that wait for one thread which publishes
+    OPEN_RETRY_INTERVAL_NS = 1000000000  # the soonest to try again to open a channel that could not be opened
+    OPEN_RETRY_FACTOR = 10  # and after so many times the duration of the attempt: a stopped process may hold its lock
 
 
-class _Publisher(Publisher):
+class _EventChannelPublisher(Publisher):
     """Closed by the handle, which has more to tell when the process ends."""
 
     __slots__ = ()
@@ -30,7 +30,7 @@ cdef class EventBuffer:
         self.c.records = <mq_queue_event_record *> PyMem_Calloc(room, sizeof(mq_queue_event_record))
         if self.c.records == NULL:
             raise MemoryError()
-        self.c.room = room
+        self.c.capacity = room
 
     def __dealloc__(self):
         PyMem_Free(self.c.records)
@@ -42,9 +42,9 @@ cdef EventPublisher new_event_publisher(QueueFile file):
     if not file.parts.events:
         return None
     publisher = EventPublisher.__new__(EventPublisher)
-    room = min(file.parts.max_messages, <uint64_t> BUFFERED_MAX) + 1
+    room = min(file.parts.max_messages, <uint64_t> BUFFERED_EVENTS_MAX) + 1
     publisher._file, publisher.buffer, publisher.watcher_buffer = file, EventBuffer(room), EventBuffer(room)
-    publisher._payload = file.parts.events == MQ_QUEUE_EVENTS_PAYLOAD
+    publisher._with_payload = file.parts.events == MQ_QUEUE_EVENTS_PAYLOAD
     return publisher
 
 
@@ -52,42 +52,44 @@ cdef EventPublisher new_event_publisher(QueueFile file):
 cdef class EventPublisher:
     """See core.pxd."""
 
-    cdef int restart(self, const mq_queue_handle *h) except -1:
+    cdef int restart_for_handle(self, const mq_queue_handle *h) except -1:
         """Begin for a handle that has a row, here or in a forked child, where all there was is the parent's."""
         cdef EventBuffer each
         for each in (self.buffer, self.watcher_buffer):
-            each.c.row, each.c.number, each.c.pid = h.row, h.number, this_process().pid
+            each.c.own_row, each.c.number, each.c.pid = h.own_row, h.row_number, this_process().pid
             each.c.clock_offset = h.clock_offset
             each.c.first = each.c.end = 0
-        self._publisher, self._deferred = None, deque()
-        self._busy, self._retry_ns = False, 0
+        self._publisher, self._deferred_events = None, deque()
+        self._is_publishing, self._next_open_attempt_ns = False, 0
         return 0
 
     # ---- opening ----
 
-    cdef bint is_ready(self, bint sends) noexcept:
+    cdef bint can_publish_now(self, bint sends) noexcept:
         """Whether there is no need to open it, or it is not time to try again."""
-        if self._busy:
+        if self._is_publishing:
             return True
-        if self._publisher is not None and (self._has_payload_slots or not (sends and self._payload)):
+        if self._publisher is not None and (self._has_payload_slots or not (sends and self._with_payload)):
             return True
-        return mq_monotonic_ns() < self._retry_ns
+        return mq_monotonic_ns() < self._next_open_attempt_ns
 
-    cdef int open(self, bint sends) except -1:
+    cdef int open_channel(self, bint sends) except -1:
         """Open the channel, for events of sending or only for the others. If it cannot be had, events are lost."""
-        cdef int64_t started = mq_monotonic_ns()
-        self._busy = True
+        cdef int64_t now, pause_ns, started = mq_monotonic_ns()
+        self._is_publishing = True
         try:
-            self._open(sends)
+            self._open_channel(sends)
         except (MsgqError, MemoryError):
-            self._retry_ns = mq_monotonic_ns() + max(<int64_t> RETRY_NS, RETRY_FACTOR * (mq_monotonic_ns() - started))
+            now = mq_monotonic_ns()
+            pause_ns = max(<int64_t> OPEN_RETRY_INTERVAL_NS, OPEN_RETRY_FACTOR * (now - started))
+            self._next_open_attempt_ns = now + pause_ns
         finally:
-            self._busy = False
-        return self._send_deferred()
+            self._is_publishing = False
+        return self._send_deferred_events()
 
-    cdef int _open(self, bint sends) except -1:
+    cdef int _open_channel(self, bint sends) except -1:
         name = events_channel(self._file.name)
-        slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._payload)
+        slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
         if not self._file.is_linked():  # the channel of that name belongs to another queue, or to none
             raise StateError("the queue was removed", self._file.name)
         with settings.overrides(trust=self._file.trust):
@@ -96,14 +98,14 @@ cdef class EventPublisher:
             try:
                 channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
                 channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
-                publisher = _Publisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
+                publisher = _EventChannelPublisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
                 channel_file.close()  # the publisher says itself that it uses it
         if not self._file.is_linked():
             publisher.close()
             raise StateError("the queue was removed", self._file.name)
         previous, self._publisher = self._publisher, publisher
-        self._slot_bytes, self._has_payload_slots = slot_bytes, sends and self._payload
+        self._slot_bytes, self._has_payload_slots = slot_bytes, sends and self._with_payload
         if previous is not None:
             previous.close()
         return 0
@@ -117,29 +119,29 @@ cdef class EventPublisher:
 
     # ---- publishing ----
 
-    cdef bint has_buffered(self) noexcept:
+    cdef bint has_buffered_events(self) noexcept:
         """Whether something was noted that is to be published; what the watcher notes just now is seen next time."""
         return self.buffer.c.end or self.watcher_buffer.c.end
 
-    cdef void publish_buffered(self) noexcept:
+    cdef void publish_buffered_events(self) noexcept:
         """Publish the events in both buffers: the handle's and the watcher's."""
         cdef mq_queue_event_record record
         if self.watcher_buffer.c.end:
             watcher_lock()
-            mq_queue_event_buffer_move(&self.watcher_buffer.c, &self.buffer.c)
+            mq_queue_event_buffer_move_all(&self.watcher_buffer.c, &self.buffer.c)
             watcher_unlock()
         while self.buffer.c.first < self.buffer.c.end:  # publishing may run finalizers, which note and publish
             record = self.buffer.c.records[self.buffer.c.first]
             self.buffer.c.first += 1
             if self.buffer.c.first == self.buffer.c.end:
                 self.buffer.c.first = self.buffer.c.end = 0
-            self.publish(&record, NULL)
+            self.publish_event(&record, NULL)
 
-    cdef void publish(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept:
+    cdef void publish_event(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept:
         """Publish an event, with the payload that it may have."""
         cdef bytes message
         cdef char *room
-        cdef uint64_t size = payload.len if payload != NULL and self._payload else 0
+        cdef uint64_t size = payload.len if payload != NULL and self._with_payload else 0
         try:
             message = PyBytes_FromStringAndSize(NULL, sizeof(mq_queue_event) + size)
             room = PyBytes_AS_STRING(message)
@@ -149,42 +151,42 @@ cdef class EventPublisher:
             else:
                 with nogil:
                     mq_copy_to_shared(room + sizeof(mq_queue_event), payload.buf, size)
-            self._publish_or_defer(message, record.origin_time)
+            self._send_or_defer_event(message, record.origin_time)
         except (MsgqError, MemoryError):
             mq_queue_count_lost_events(&self.buffer.c, 1)
 
-    cdef int _publish_or_defer(self, bytes message, uint64_t origin_time) except -1:
-        if not self._busy:
-            self._send(message, origin_time)
-            return self._send_deferred()
-        if len(self._deferred) >= DEFERRED_MAX:
+    cdef int _send_or_defer_event(self, bytes message, uint64_t origin_time) except -1:
+        if not self._is_publishing:
+            self._send_event(message, origin_time)
+            return self._send_deferred_events()
+        if len(self._deferred_events) >= DEFERRED_EVENTS_MAX:
             mq_queue_count_lost_events(&self.buffer.c, 1)
         else:
-            self._deferred.append((message, origin_time))
+            self._deferred_events.append((message, origin_time))
         return 0
 
-    cdef int _send_deferred(self) except -1:
-        while self._deferred and not self._busy:
-            message, origin_time = self._deferred.popleft()
+    cdef int _send_deferred_events(self) except -1:
+        while self._deferred_events and not self._is_publishing:
+            message, origin_time = self._deferred_events.popleft()
             try:
-                self._send(message, origin_time)
+                self._send_event(message, origin_time)
             except (MsgqError, MemoryError):
                 mq_queue_count_lost_events(&self.buffer.c, 1)
         return 0
 
-    cdef int _send(self, bytes message, uint64_t origin_time) except -1:
+    cdef int _send_event(self, bytes message, uint64_t origin_time) except -1:
         """Publish; a message whose origin nobody told has none, whatever this thread's is."""
         cdef int64_t previous = current_origin()
         if self._publisher is None or <uint64_t> len(message) > self._slot_bytes:
             mq_queue_count_lost_events(&self.buffer.c, 1)
             return 0
-        self._busy = True
+        self._is_publishing = True
         if not origin_time and previous:
             change_origin(0)
         try:
             self._publisher.send(message, origin_time=origin_time)
         finally:
-            self._busy = False
+            self._is_publishing = False
             if not origin_time and previous:
                 change_origin(previous)
         return 0

@@ -5,7 +5,7 @@ Any thread may use a handle, also several at the same time (base/shared_handle.p
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
-cdef class Handle(ThreadSharedHandle):
+cdef class QueueHandle(ThreadSharedHandle):
     """See core.pxd."""
 
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
@@ -13,7 +13,7 @@ cdef class Handle(ThreadSharedHandle):
         cdef QueueFile file
         wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events,
                                             create)
-        self._endpoint, self._reads, self._writes, self.block = wanted.name, read, write, wanted.block
+        self._endpoint, self._can_read, self._can_write, self.block = wanted.name, read, write, wanted.block
         self._spin_us = settings.resolve_spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
         refuse_in_simulation(wanted.name)
@@ -23,18 +23,19 @@ cdef class Handle(ThreadSharedHandle):
             with settings.overrides(trust=trust):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
                 file.open_or_create(wanted.create, wanted.mode)
-                self._attach(file, schema)
-            self._join()
+                self._attach_file(file, schema)
+            self._occupy_row()
             if self._file.is_linked():
                 break
             self._detach()  # it was removed before anybody could see that we have it open
         close_at_exit(self)
 
-    cdef int _attach(self, QueueFile file, schema) except -1:
+    cdef int _attach_file(self, QueueFile file, schema) except -1:
         self._file, self._h.parts, self._h.liveness_file = file, file.parts, file.liveness_file()
-        PyMem_Free(self._h.blocks)
-        self._h.blocks = <mq_queue_block_cache *> PyMem_Calloc(file.parts.blocks, sizeof(mq_queue_block_cache))
-        if self._h.blocks == NULL:
+        PyMem_Free(self._h.block_caches)
+        self._h.block_caches = <mq_queue_block_cache *> PyMem_Calloc(file.parts.block_count,
+                                                                     sizeof(mq_queue_block_cache))
+        if self._h.block_caches == NULL:
             raise MemoryError()
         self._event_publisher = new_event_publisher(file)
         self._h.event_buffer = &self._event_publisher.buffer.c if self._event_publisher is not None else NULL
@@ -51,50 +52,50 @@ cdef class Handle(ThreadSharedHandle):
     def __dealloc__(self):
         if self._joined and self._generation == fork_generation:
             self._leave()
-        PyMem_Free(self._h.blocks)
+        PyMem_Free(self._h.block_caches)
 
     # ---- coming and going ----
 
-    cdef int _join(self) except -1:
+    cdef int _occupy_row(self) except -1:
         """Take a row, here or in a forked child; then bring back what its dead owners had."""
         cdef mq_process_identity us
-        cdef mq_row_table row_table = mq_queue_row_table(self._h.parts.queue)
+        cdef mq_row_table row_table = mq_queue_make_row_table(self._h.parts.queue)
         cdef int row, ticket = self._use_state, fd = self._file.lock()
         if self._use_state != ticket:  # another thread, or a signal handler, joined or closed it while we waited
             unlock_file(fd)
             return self._check_usable()
         try:
             identify(&us, NULL)
-            self._waits, self._user_threads, self._held, self._registration = [], [], NULL, None
+            self._waits, self._user_threads, self._liveness_token, self._registration = [], [], NULL, None
             self._forget_inherited_wait()
-            memset(self._asleep, 0, sizeof(self._asleep))
+            memset(self._sleeping_threads, 0, sizeof(self._sleeping_threads))
             memset(&self._poll_state, 0, sizeof(self._poll_state))
-            row = mq_row_table_reserve(&row_table, self._h.liveness_file, &self._held)
+            row = mq_row_table_reserve(&row_table, self._h.liveness_file, &self._liveness_token)
             if row == MQ_NO_ROW:
                 raise options.handles_error(self._endpoint)
             self._uid = new_uid()
-            mq_queue_join(&self._h, row, &us, self._uid, self._held != NULL)
+            mq_queue_join(&self._h, row, &us, self._uid, self._liveness_token != NULL)
         finally:
             unlock_file(fd)
-        self._h.next = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
+        self._h.next_search_slot = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
         self._poll_state.h = self._h
         if self._event_publisher is not None:
-            self._event_publisher.restart(&self._h)
+            self._event_publisher.restart_for_handle(&self._h)
             self._poll_state.h.event_buffer = &self._event_publisher.watcher_buffer.c
         self._generation, self._joined = fork_generation, True
         self._use_state = fork_generation
-        self._recover(mq_monotonic_ns())
+        self._recover_from_dead_owners(mq_monotonic_ns())
         return 0
 
     cdef int _reopen_in_child(self) except -1:
-        return self._join()
+        return self._occupy_row()
 
     cdef void _interrupt_wait(self) noexcept:
-        cdef Wait wait
+        cdef QueueWait wait
         for wait in self._waits:
             wait._closing = True
         for role in (MQ_QUEUE_RECEIVER, MQ_QUEUE_WATCHER, MQ_QUEUE_SENDER):
-            mq_futex_wake_all(mq_futex_word(mq_queue_eventcount(&self._h, role)))
+            mq_futex_wake_all(mq_futex_word(mq_queue_get_eventcount(&self._h, role)))
 
     cdef int _leave(self) except -1:
         return ThreadSharedHandle._leave(self) if self._joined else 0
@@ -106,9 +107,9 @@ cdef class Handle(ThreadSharedHandle):
             if registration is not None:
                 registration.cancel()
         finally:  # a signal's handler may raise there
-            mq_queue_leave(&self._h, self._uid, &self._held)
+            mq_queue_leave(&self._h, self._uid, &self._liveness_token)
             if self._h.event_buffer != NULL:
-                self._event_publisher.publish_buffered()
+                self._event_publisher.publish_buffered_events()
                 self._event_publisher.close()
         return 0
 
@@ -118,44 +119,44 @@ cdef class Handle(ThreadSharedHandle):
         """Return whether the file was truncated, so that a wait ends with an error."""
         return mq_mapping_was_truncated(self._file.not_truncated)
 
-    cdef uint64_t _oldest_ticket(self, mq_queue_role role) noexcept:
+    cdef uint64_t _find_oldest_ticket(self, mq_queue_role role) noexcept:
         """Return the smallest ticket of the threads that wait in this handle."""
-        cdef Wait wait
+        cdef QueueWait wait
         cdef uint64_t oldest = MQ_NO_TICKET
         for wait in self._waits:
             if wait._c.role == role:
                 oldest = min(oldest, wait._c.ticket)
         return oldest
 
-    cdef int _recover(self, int64_t now) except -1:
+    cdef int _recover_from_dead_owners(self, int64_t now) except -1:
         """Bring back what the dead left, and what leases gave up."""
-        mq_queue_cache_invalidate_all(&self._h)  # a stranger may have put back what we remember a block by
-        self._next_lease_end_ns = now + mq_queue_recover(&self._h, now)
-        if self._h.event_buffer != NULL and self._event_publisher.has_buffered():
-            self._open_events(False)
-            self._publish_events()
+        mq_queue_invalidate_all_caches(&self._h)  # a stranger may have put back what we remember a block by
+        self._next_lease_end_ns = now + mq_queue_recover_from_dead_owners(&self._h, now)
+        if self._h.event_buffer != NULL and self._event_publisher.has_buffered_events():
+            self._open_event_channel(False)
+            self._publish_buffered_events()
         return 0
 
-    cdef int64_t _next_recovery_in_ns(self) except -2:
+    cdef int64_t _compute_next_recovery_ns(self) except -2:
         """How long to sleep at most; before that, look for the dead if it is time."""
         cdef int64_t lease_end_in_ns, now = mq_monotonic_ns()
-        if mq_queue_reclaim_due(&self._h, now):
-            self._recover(now)
+        if mq_queue_recovery_is_due(&self._h, now):
+            self._recover_from_dead_owners(now)
         elif self._h.saw_owned_slots:
             return MQ_QUEUE_RECOVER_BUSY_NS  # then it is time, and we know when the first lease ends
         lease_end_in_ns = max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS)
         return min(<int64_t> MQ_QUEUE_RECOVER_NS, lease_end_in_ns)
 
-    cdef Wait _new_wait(self, mq_queue_role role, bint takes):
-        """Begin a wait; the caller ends it with Wait._finish. `takes`: it takes the message (or slot) of its wake."""
-        cdef Wait wait = Wait.__new__(Wait)
+    cdef QueueWait _begin_wait(self, mq_queue_role role, bint takes):
+        """Begin a wait; the caller ends it with `_finish_waiting`. `takes`: it takes what its wake is for."""
+        cdef QueueWait wait = QueueWait.__new__(QueueWait)
         wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
         wait._use_state = wait._generation = fork_generation
         wait._signals_end = self.signals_end_waits
         wait._c = mq_queue_wait_begin(&self._h, role, takes)
         return wait
 
-    cdef bint _sleep(self, Wait wait, int64_t give_up_ns) except -1:
+    cdef bint _sleep_until_wake(self, QueueWait wait, int64_t give_up_ns) except -1:
         """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
         cdef mq_queue_role role = wait._c.role
         if give_up_ns != WAIT_FOREVER and mq_monotonic_ns() >= give_up_ns:
@@ -173,21 +174,21 @@ cdef class Handle(ThreadSharedHandle):
         except BaseException:
             if wait._generation == fork_generation:  # the wake may have been for us
                 if role == MQ_QUEUE_RECEIVER:
-                    mq_queue_forward_message_wake(&self._h)
-                    mq_queue_debt_clear(self._h.row, 1)
+                    mq_queue_forward_wake_and_notify(&self._h)
+                    mq_queue_clear_notify_debt(self._h.own_row, 1)
                 else:
-                    mq_queue_forward_room_wake(&self._h)
+                    mq_queue_forward_sender_wake(&self._h)
             raise
         finally:
             if wait._generation == fork_generation:
                 self._waits.remove(wait)
-                if self._asleep[<int> role]:  # other threads sleep
-                    mq_store_relaxed_u64(&self._h.row.oldest_ticket[<int> role], self._oldest_ticket(role))
+                if self._sleeping_threads[<int> role]:  # other threads sleep
+                    mq_store_relaxed_u64(&self._h.own_row.oldest_ticket[<int> role], self._find_oldest_ticket(role))
                 self._remove_user_thread()
                 if self._closing:
                     self._leave()
 
-    cdef int64_t _give_up_ns(self, timeout, deadline) except -2:
+    cdef int64_t _compute_give_up_ns(self, timeout, deadline) except -2:
         """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or WAIT_FOREVER."""
         cdef int64_t patience
         if timeout is None and deadline is None:
@@ -200,53 +201,54 @@ cdef class Handle(ThreadSharedHandle):
 
     # ---- events, where self._h.event_buffer is not NULL ----
 
-    cdef int _open_events(self, bint sends) except -1:
+    cdef int _open_event_channel(self, bint sends) except -1:
         """Open the channel of events if it is needed: before anything changes, for a signal's handler may raise."""
-        if self._event_publisher.is_ready(sends):
+        if self._event_publisher.can_publish_now(sends):
             return 0
         self._add_user_thread()
         try:
-            self._event_publisher.open(sends)
+            self._event_publisher.open_channel(sends)
         finally:
             self._remove_user_thread()
             if self._closing:
                 self._leave()
         return self._check_usable()
 
-    cdef int _open_events_to_take(self) except -1:
+    cdef int _open_event_channel_to_take(self) except -1:
         """Open the channel of events if there will be an event soon; a call that finds nothing takes no row there."""
-        if not self._event_publisher.is_ready(False) and (
-                mq_queue_has_ready(&self._h.parts) or self._event_publisher.has_buffered()):
-            self._open_events(False)
-        self._publish_events()
+        if not self._event_publisher.can_publish_now(False) and (
+                mq_queue_has_ready_message(&self._h.parts) or self._event_publisher.has_buffered_events()):
+            self._open_event_channel(False)
+        self._publish_buffered_events()
         return 0
 
-    cdef void _publish_events(self) noexcept:
+    cdef void _publish_buffered_events(self) noexcept:
         """Publish the events in the buffer."""
-        self._event_publisher.publish_buffered()
+        self._event_publisher.publish_buffered_events()
 
-    cdef void _publish_delivery_event(self, mq_queue_event_type event_type, const mq_queue_delivery *delivery) noexcept:
+    cdef void _publish_delivery_event(self, mq_queue_event_type event_type,
+                                      const mq_queue_taken_message *delivery) noexcept:
         """Publish what was done to a message that was taken."""
-        mq_queue_add_event_of_delivery(&self._h, event_type, delivery)
-        self._event_publisher.publish_buffered()
+        mq_queue_buffer_delivery_event(&self._h, event_type, delivery)
+        self._event_publisher.publish_buffered_events()
 
     # What is asked of it when it is watched: by a Poller, an event loop.
 
     cdef bint _is_readable(self) noexcept:
-        return self._is_truncated() or mq_queue_has_ready(&self._h.parts)
+        return self._is_truncated() or mq_queue_has_ready_message(&self._h.parts)
 
     cdef mq_u32 *_futex_word(self) noexcept:
-        return mq_queue_eventcount(&self._h, MQ_QUEUE_WATCHER)
+        return mq_queue_get_eventcount(&self._h, MQ_QUEUE_WATCHER)
 
     cdef uint32_t _prepare_wait(self) noexcept:
         watcher_lock()
-        expected = mq_queue_watch(&self._poll_state)
+        expected = mq_queue_poll_add_watcher(&self._poll_state)
         watcher_unlock()
         return expected
 
     cdef void _end_wait(self) noexcept:
         watcher_lock()
-        mq_queue_unwatch(&self._poll_state)
+        mq_queue_poll_remove_watcher(&self._poll_state)
         watcher_unlock()
 
     cdef void _rearm_watch(self) noexcept:
@@ -256,27 +258,27 @@ cdef class Handle(ThreadSharedHandle):
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         if not slept_ns and self._h.saw_owned_slots:  # for the watcher, which keeps to the answer: when a lease ends
-            self._recover(mq_monotonic_ns())
+            self._recover_from_dead_owners(mq_monotonic_ns())
             self._h.saw_owned_slots = False
-        return self._next_recovery_in_ns()
+        return self._compute_next_recovery_ns()
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         return mq_poll_ops(mq_queue_poll_has_more, &self._poll_state, self._futex_word(), mq_queue_poll_prepare_wait,
                            mq_queue_poll_end_wait, True)
 
     cdef bint _ready(self) except -1:
-        self._need_read()
+        self._check_can_read()
         return self._is_readable()
 
     def fileno(self):
-        self._need_read()
+        self._check_can_read()
         return Waitable.fileno(self)
 
     # ---- slots ----
 
-    cdef int _need_write(self) except -1:
+    cdef int _check_can_write(self) except -1:
         self._check_usable()
-        if not self._writes:
+        if not self._can_write:
             raise options.access_error("write", self._endpoint)
         return 0
 
@@ -286,43 +288,43 @@ cdef class Handle(ThreadSharedHandle):
             mq_queue_wake_receivers(self._h.parts.queue, self._unwoken_messages)
         self._unwoken_messages = 0
 
-    cdef int64_t _claim_slot(self, int64_t give_up_ns) except -2:
+    cdef int64_t _claim_free_slot(self, int64_t give_up_ns) except -2:
         """A slot to fill; MQ_QUEUE_NO_SLOT: there was none in time."""
-        cdef int64_t now, slot = mq_queue_claim_slot(&self._h, MQ_NO_TICKET)
+        cdef int64_t now, slot = mq_queue_claim_free_slot(&self._h, MQ_NO_TICKET)
         if slot != MQ_QUEUE_NO_SLOT:
             return slot
         self._wake_receivers()  # before we wait for them
         self._file.check_truncation()
         self._h.saw_owned_slots = True  # every slot is somebody's
         now = mq_monotonic_ns()
-        if mq_queue_reclaim_due(&self._h, now):
-            self._recover(now)
-            slot = mq_queue_claim_slot(&self._h, MQ_NO_TICKET)
+        if mq_queue_recovery_is_due(&self._h, now):
+            self._recover_from_dead_owners(now)
+            slot = mq_queue_claim_free_slot(&self._h, MQ_NO_TICKET)
         if slot == MQ_QUEUE_NO_SLOT and give_up_ns != NO_WAIT:
             slot = self._wait_for_slot(give_up_ns)
         if slot == MQ_QUEUE_NO_SLOT:
-            mq_queue_count(&self._h.row.counts.refused, 1)
+            mq_queue_add_to_counter(&self._h.own_row.counts.refused, 1)
         return slot
 
     cdef int64_t _wait_for_slot(self, int64_t give_up_ns) except -2:
-        """Sleep give_up_ns there is a slot to fill, and take it; MQ_QUEUE_NO_SLOT at the time-out."""
+        """Sleep until there is a slot to fill, and take it; MQ_QUEUE_NO_SLOT at the time-out."""
         cdef int64_t slot
-        cdef Wait wait = self._new_wait(MQ_QUEUE_SENDER, True)
+        cdef QueueWait wait = self._begin_wait(MQ_QUEUE_SENDER, True)
         try:
             while True:
-                in_time = self._sleep(wait, give_up_ns)
+                in_time = self._sleep_until_wake(wait, give_up_ns)
                 self._check_usable()  # a signal handler may have closed it, or forked
                 self._file.check_truncation()
-                slot = mq_queue_claim_slot(&self._h, wait._c.ticket)
+                slot = mq_queue_claim_free_slot(&self._h, wait._c.ticket)
                 if slot != MQ_QUEUE_NO_SLOT or not in_time:
                     return slot
                 self._h.saw_owned_slots = True
-                mq_queue_wait_overtaken(&wait._c)
+                mq_queue_wait_count_overtake(&wait._c)
         finally:
-            wait._finish()
+            wait._finish_waiting()
 
-    cdef int _copy_in(self, uint64_t slot, const void *source, uint64_t size) noexcept:
-        cdef void *room = mq_queue_slot_payload(&self._h, slot)
+    cdef int _copy_payload_in(self, uint64_t slot, const void *source, uint64_t size) noexcept:
+        cdef void *room = mq_queue_get_slot_payload(&self._h, slot)
         if size < LARGE_BYTES:
             mq_copy_to_shared(room, source, size)
             return 0
@@ -332,23 +334,23 @@ cdef class Handle(ThreadSharedHandle):
         self._remove_user_thread()
         return 0
 
-    cdef int _need_read(self) except -1:
+    cdef int _check_can_read(self) except -1:
         self._check_usable()
-        if not self._reads:
+        if not self._can_read:
             raise options.access_error("read", self._endpoint)
         return 0
 
-    cdef bint _try_take(self, uint64_t ticket, mq_queue_delivery *delivery) except -1:
+    cdef bint _try_take_message(self, uint64_t ticket, mq_queue_taken_message *delivery) except -1:
         """Take the best message; False: there is none."""
         cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
         if self._h.event_buffer != NULL:
-            self._open_events_to_take()
-        if mq_queue_reclaim_due(&self._h, now):
-            self._recover(now)
-        status = mq_queue_take(&self._h, ticket, delivery)
-        if status == MQ_QUEUE_EMPTY and mq_queue_reclaim_due(&self._h, now):
-            self._recover(now)
-            status = mq_queue_take(&self._h, ticket, delivery)
+            self._open_event_channel_to_take()
+        if mq_queue_recovery_is_due(&self._h, now):
+            self._recover_from_dead_owners(now)
+        status = mq_queue_take_message(&self._h, ticket, delivery)
+        if status == MQ_QUEUE_EMPTY and mq_queue_recovery_is_due(&self._h, now):
+            self._recover_from_dead_owners(now)
+            status = mq_queue_take_message(&self._h, ticket, delivery)
         if status == MQ_QUEUE_OK:
             if self._poll_state.ticket:
                 watcher_lock()
@@ -361,51 +363,51 @@ cdef class Handle(ThreadSharedHandle):
         if not delivery.word:
             raise CorruptSegmentError("its words change without end: another program writes there", self._endpoint,
                                       self._file.path)
-        if mq_queue_free_slot(&self._h, delivery) and self._h.event_buffer != NULL:
+        if mq_queue_free_taken_slot(&self._h, delivery) and self._h.event_buffer != NULL:
             self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, delivery)
         text = f"a message of {delivery.length} bytes was there, more than it can hold: another program wrote there"
         raise CorruptSegmentError(text, self._endpoint, self._file.path)
 
-    cdef bint _take_or_wait(self, mq_queue_delivery *delivery, timeout, deadline) except -1:
+    cdef bint _take_message_or_wait(self, mq_queue_taken_message *delivery, timeout, deadline) except -1:
         """Take the best message, waiting for it; False: there was none in time."""
         cdef int64_t give_up_ns
-        self._need_read()
-        give_up_ns = self._give_up_ns(timeout, deadline)
-        if self._try_take(MQ_NO_TICKET, delivery):
+        self._check_can_read()
+        give_up_ns = self._compute_give_up_ns(timeout, deadline)
+        if self._try_take_message(MQ_NO_TICKET, delivery):
             return True
         return give_up_ns != NO_WAIT and self._wait_for_message(delivery, give_up_ns)
 
-    cdef bint _wait_for_message(self, mq_queue_delivery *delivery, int64_t give_up_ns) except -1:
-        """Sleep give_up_ns there is a message, and take it; False at the time-out."""
+    cdef bint _wait_for_message(self, mq_queue_taken_message *delivery, int64_t give_up_ns) except -1:
+        """Sleep until there is a message, and take it; False at the time-out."""
         cdef uint64_t uid
-        cdef Wait wait = self._new_wait(MQ_QUEUE_RECEIVER, True)
+        cdef QueueWait wait = self._begin_wait(MQ_QUEUE_RECEIVER, True)
         try:
             while True:
                 uid = self._uid
-                mq_queue_debt_add(self._h.row, 1)  # senders leave notifications to this waiter
-                in_time = self._sleep(wait, give_up_ns)
+                mq_queue_add_notify_debt(self._h.own_row, 1)  # senders leave notifications to this waiter
+                in_time = self._sleep_until_wake(wait, give_up_ns)
                 self._check_usable()  # a signal handler may have closed it, or forked
-                has_message = self._try_take(wait._c.ticket, delivery)
+                has_message = self._try_take_message(wait._c.ticket, delivery)
                 if has_message:
                     mq_queue_notify_if_not_empty(&self._h.parts)
                 if uid == self._uid:
-                    mq_queue_debt_clear(self._h.row, 1)
+                    mq_queue_clear_notify_debt(self._h.own_row, 1)
                 if has_message or not in_time:
                     return has_message
-                mq_queue_cache_invalidate_all(&self._h)  # the cache is wrong if another program wrote words
-                mq_queue_wait_overtaken(&wait._c)
+                mq_queue_invalidate_all_caches(&self._h)  # the cache is wrong if another program wrote words
+                mq_queue_wait_count_overtake(&wait._c)
         finally:
-            wait._finish()
+            wait._finish_waiting()
 
-    cdef bytes _copy_out(self, const mq_queue_delivery *delivery):
+    cdef bytes _copy_payload_out(self, const mq_queue_taken_message *delivery):
         """Copy a taken message; if there is no memory for that, it goes back."""
         cdef bytes out
         cdef char *target
-        cdef const void *source = mq_queue_slot_payload(&self._h, delivery.slot)
+        cdef const void *source = mq_queue_get_slot_payload(&self._h, delivery.slot)
         try:
             out = PyBytes_FromStringAndSize(NULL, delivery.length)
         except MemoryError:
-            mq_queue_requeue(&self._h, delivery.slot, delivery.word)
+            mq_queue_requeue_message(&self._h, delivery.slot, delivery.word)
             raise
         target = PyBytes_AS_STRING(out)
         if delivery.length < LARGE_BYTES:
@@ -420,29 +422,29 @@ cdef class Handle(ThreadSharedHandle):
 
 
 @cython.no_gc_clear  # the queue is needed to the last
-cdef class Wait(Waitable):
+cdef class QueueWait(Waitable):
     """See core.pxd."""
 
     cdef bint _is_readable(self) noexcept:
         return self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)
 
     cdef mq_u32 *_futex_word(self) noexcept:
-        return mq_queue_eventcount(&self._queue._h, self._c.role)
+        return mq_queue_get_eventcount(&self._queue._h, self._c.role)
 
     cdef uint32_t _prepare_wait(self) noexcept:
-        self._queue._asleep[<int> self._c.role] += 1
-        return mq_queue_wait_prepare_sleep(&self._queue._h, &self._c, self._queue._oldest_ticket(self._c.role))
+        self._queue._sleeping_threads[<int> self._c.role] += 1
+        return mq_queue_wait_prepare_sleep(&self._queue._h, &self._c, self._queue._find_oldest_ticket(self._c.role))
 
     cdef void _end_wait(self) noexcept:
         if self._generation == fork_generation:
-            self._queue._asleep[<int> self._c.role] -= 1
-            if not self._queue._asleep[<int> self._c.role]:
+            self._queue._sleeping_threads[<int> self._c.role] -= 1
+            if not self._queue._sleeping_threads[<int> self._c.role]:
                 mq_queue_finish_sleep(&self._queue._h, self._c.role)
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        return mq_queue_wait_max_sleep_ns(&self._queue._h, &self._c, self._queue._next_recovery_in_ns())
+        return mq_queue_wait_limit_sleep_ns(&self._queue._h, &self._c, self._queue._compute_next_recovery_ns())
 
-    cdef void _finish(self) noexcept:
+    cdef void _finish_waiting(self) noexcept:
         """End the wait, and its handoff if it has one."""
         if self._generation == fork_generation and self._queue._joined:
             mq_queue_wait_end(&self._queue._h, &self._c)

@@ -37,7 +37,7 @@ enum {
 /* ---- scans of all words, without a cache, for any thread ---- */
 
 /* Is there a message? */
-static inline bool mq_queue_has_ready(const mq_queue_parts *parts) {
+static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) {
     mq_load_acquire_u64(&parts->queue->ready_count); /* each counted message is found */
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_slot_state_is_ready(mq_load_acquire_u64(&parts->slot_states[i])))
@@ -46,19 +46,19 @@ static inline bool mq_queue_has_ready(const mq_queue_parts *parts) {
 }
 
 /* Is there a free slot? */
-static inline bool mq_queue_has_free(const mq_queue_parts *parts) {
+static inline bool mq_queue_has_free_slot(const mq_queue_file_parts *parts) {
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_load_acquire_u64(&parts->slot_states[i]) == 0)
             return true;
     return false;
 }
 
-static inline bool mq_queue_has_message_or_slot(const mq_queue_parts *parts, mq_queue_role role) {
-    return role == MQ_QUEUE_SENDER ? mq_queue_has_free(parts) : mq_queue_has_ready(parts);
+static inline bool mq_queue_has_message_or_slot(const mq_queue_file_parts *parts, mq_queue_role role) {
+    return role == MQ_QUEUE_SENDER ? mq_queue_has_free_slot(parts) : mq_queue_has_ready_message(parts);
 }
 
 /* Number of messages, or of free slots. */
-static inline int mq_queue_available(const mq_queue_parts *parts, mq_queue_role role) {
+static inline int mq_queue_count_available(const mq_queue_file_parts *parts, mq_queue_role role) {
     int count = 0;
     for (uint64_t i = 0; i < parts->max_messages; i++) {
         uint64_t word = mq_load_acquire_u64(&parts->slot_states[i]);
@@ -68,20 +68,20 @@ static inline int mq_queue_available(const mq_queue_parts *parts, mq_queue_role 
 }
 
 /* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
-static inline void mq_queue_notify_if_not_empty(const mq_queue_parts *parts) {
-    if (!mq_queue_bits_any(&parts->queue->notify_requested))
+static inline void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts) {
+    if (!mq_queue_any_row_bit_is_set(&parts->queue->notify_requested))
         return;
     /* EDGE empty-notify: sequentially consistent. A message was taken, then the others are loaded. Partner:
      * mq_queue_commit_and_notify, which may have seen that message. If weaker: as there. */
     mq_fence_seq_cst();
-    if (mq_queue_has_ready(parts))
+    if (mq_queue_has_ready_message(parts))
         mq_queue_notify_not_empty(parts->queue);
 }
 
 /* ---- handoffs ---- */
 
 /* Request the handoff, unless a call with a smaller ticket has it. */
-static inline void mq_queue_handoff_request(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
+static inline void mq_queue_request_handoff(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_u64 *handoff = &h->parts.queue->handoff_ticket[role];
     for (unsigned tries = 0; tries < MQ_EVENTCOUNT_TRIES; tries++) {
         uint64_t owner = mq_load_acquire_u64(handoff);
@@ -93,41 +93,41 @@ static inline void mq_queue_handoff_request(const mq_queue_handle *h, mq_queue_r
 /* End the handoff, if this ticket has it; then notify. A call that yielded notified no process of the message that it
  * left, and a process that receives when it is notified may have yielded itself. Until then the notification is a debt
  * of `row`. */
-static inline void mq_queue_handoff_end(const mq_queue_parts *parts, mq_queue_row *row, mq_queue_role role,
+static inline void mq_queue_end_handoff(const mq_queue_file_parts *parts, mq_queue_row *row, mq_queue_role role,
                                         uint64_t ticket) {
-    mq_queue_debt_add(row, 1);
+    mq_queue_add_notify_debt(row, 1);
     if (mq_compare_exchange_u64(&parts->queue->handoff_ticket[role], ticket, 0)) {
         /* EDGE sleeper-bit: sequentially consistent. The handoff is over, then words and bits are loaded. Partner:
-         * mq_queue_bit_on. */
+         * mq_queue_set_row_bit. */
         mq_fence_seq_cst();
-        mq_queue_wake(parts->queue, role, mq_queue_available(parts, role));
+        mq_queue_wake_rows(parts->queue, role, mq_queue_count_available(parts, role));
         if (role == MQ_QUEUE_RECEIVER)
             mq_queue_notify_if_not_empty(parts);
     }
-    mq_queue_debt_clear(row, 1);
+    mq_queue_clear_notify_debt(row, 1);
 }
 
 /* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_HANDOFF_NS, and its handoff was
  * ended. */
-static inline bool mq_queue_yield(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
-    mq_queue_yield_state *yields = &h->yields[role];
+static inline bool mq_queue_yield_to_handoff(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
+    mq_queue_handoff_yield *yields = &h->yields[role];
     if (!mq_queue_has_message_or_slot(&h->parts, role)) {
         yields->ticket = 0;
         return true;
     }
     int64_t now = mq_monotonic_ns();
     if (yields->ticket != ticket)
-        *yields = (mq_queue_yield_state){.ticket = ticket, .until_ns = now + MQ_QUEUE_HANDOFF_NS};
+        *yields = (mq_queue_handoff_yield){.ticket = ticket, .until_ns = now + MQ_QUEUE_HANDOFF_NS};
     if (now < yields->until_ns)
         return true;
-    mq_queue_handoff_end(&h->parts, h->row, role, ticket);
+    mq_queue_end_handoff(&h->parts, h->own_row, role, ticket);
     return false;
 }
 
 /* Must a call with this ticket leave a message (a slot) to a call with a smaller one? */
-static inline bool mq_queue_must_yield(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
+static inline bool mq_queue_must_yield_to_handoff(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     uint64_t handoff = mq_load_seq_cst_u64(&h->parts.queue->handoff_ticket[role]);
-    return mq_unlikely(handoff != 0) && handoff < ticket && mq_queue_yield(h, role, handoff);
+    return mq_unlikely(handoff != 0) && handoff < ticket && mq_queue_yield_to_handoff(h, role, handoff);
 }
 
 /* ---- waiting calls ---- */
@@ -138,47 +138,48 @@ typedef struct {
     uint64_t ticket;
     uint32_t expected;  /* eventcount in the last sleep; 0: it has not slept, or the wake is counted */
     uint32_t overtaken; /* wakes without result, and messages that it saw and other calls took */
-} mq_queue_wait;
+} mq_queue_waiting_call;
 
-static inline mq_queue_wait mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_role role, bool takes) {
-    return (mq_queue_wait){
+static inline mq_queue_waiting_call mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_role role, bool takes) {
+    return (mq_queue_waiting_call){
         .role = role, .takes = takes, .ticket = mq_fetch_add_u64(&h->parts.queue->last_ticket, 1) + 1};
 }
 
 /* Another call took the message that this one was woken for, or saw. */
-static inline void mq_queue_wait_overtaken(mq_queue_wait *wait) {
+static inline void mq_queue_wait_count_overtake(mq_queue_waiting_call *wait) {
     wait->overtaken++;
     wait->expected = 0;
 }
 
 /* As mq_queue_prepare_sleep. `oldest`: the smallest ticket of the row. */
-static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_wait *wait, uint64_t oldest) {
-    uint32_t now = mq_load_acquire_u32(mq_queue_eventcount(h, wait->role));
+static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_waiting_call *wait,
+                                                   uint64_t oldest) {
+    uint32_t now = mq_load_acquire_u32(mq_queue_get_eventcount(h, wait->role));
     if (wait->expected && (now ^ wait->expected) & ~(uint32_t)MQ_EVENTCOUNT_FLAGS)
-        mq_queue_wait_overtaken(wait);
+        mq_queue_wait_count_overtake(wait);
     wait->expected = mq_queue_prepare_sleep(h, wait->role, oldest);
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
-        mq_queue_handoff_request(
+        mq_queue_request_handoff(
             h, wait->role, wait->ticket); /* after its ticket is shown, by which others end the handoff of a dead row */
     return wait->expected;
 }
 
 /* Is there a message (slot) that this call may take? */
-static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_wait *wait) {
+static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_waiting_call *wait) {
     return mq_queue_has_message_or_slot(&h->parts, wait->role) &&
-           !(wait->takes && mq_queue_must_yield(h, wait->role, wait->ticket));
+           !(wait->takes && mq_queue_must_yield_to_handoff(h, wait->role, wait->ticket));
 }
 
 /* Longest sleep: `max_sleep_ns`, or less while this call yields, because a handoff may end without a wake. */
-static inline int64_t mq_queue_wait_max_sleep_ns(const mq_queue_handle *h, const mq_queue_wait *wait,
-                                                 int64_t max_sleep_ns) {
+static inline int64_t mq_queue_wait_limit_sleep_ns(const mq_queue_handle *h, const mq_queue_waiting_call *wait,
+                                                   int64_t max_sleep_ns) {
     uint64_t handoff = mq_load_acquire_u64(&h->parts.queue->handoff_ticket[wait->role]);
     return handoff && handoff < wait->ticket && max_sleep_ns > MQ_QUEUE_HANDOFF_NS ? MQ_QUEUE_HANDOFF_NS : max_sleep_ns;
 }
 
-static inline void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_wait *wait) {
+static inline void mq_queue_wait_end(const mq_queue_handle *h, const mq_queue_waiting_call *wait) {
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
-        mq_queue_handoff_end(&h->parts, h->row, wait->role, wait->ticket);
+        mq_queue_end_handoff(&h->parts, h->own_row, wait->role, wait->ticket);
 }
 
 #endif

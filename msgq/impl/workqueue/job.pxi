@@ -4,33 +4,33 @@
 @no_gc_clear  # __dealloc__ needs the queue
 cdef class Job:
     """See core.pyi."""
-    cdef Handle _queue
-    cdef mq_queue_delivery _delivery
+    cdef QueueHandle _queue
+    cdef mq_queue_taken_message _delivery
     cdef uint64_t _uid          # of the row that took it
     cdef int _generation
-    cdef bint _over
+    cdef bint _is_ended
     cdef readonly bytes data
 
     def __cinit__(self):
-        self._over = True  # until it has a queue
+        self._is_ended = True  # until it has a queue
 
     def __init__(self):
         raise TypeError("a job comes from a queue's take()")
 
     def __dealloc__(self):
-        if self._queue is not None and self._is_ours():
-            mq_queue_requeue(&self._queue._h, self._delivery.slot, self._delivery.word)
+        if self._queue is not None and self._is_still_owned():
+            mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
             if self._queue._h.event_buffer != NULL:
-                self._queue._publish_events()
+                self._queue._publish_buffered_events()
 
     def __repr__(self):
         if self._queue is None:
             return "<msgq Job of no queue>"
-        return f"<msgq Job of {self._queue.endpoint!r}, {len(self.data)} bytes, {'over' if self._over else 'open'}>"
+        return f"<msgq Job of {self._queue.endpoint!r}, {len(self.data)} bytes, {'over' if self._is_ended else 'open'}>"
 
     @property
     def priority(self):
-        return mq_slot_state_priority(self._delivery.key)
+        return mq_slot_state_get_priority(self._delivery.key)
 
     @property
     def deliveries(self):
@@ -44,64 +44,64 @@ cdef class Job:
     def origin_time(self):
         return self._delivery.origin_time
 
-    cdef bint _is_ours(self) noexcept:
+    cdef bint _is_still_owned(self) noexcept:
         """Whether the word may still be ours: neither over, nor a parent's, nor left by close."""
-        return (not self._over and self._generation == fork_generation and self._queue._joined
+        return (not self._is_ended and self._generation == fork_generation and self._queue._joined
                 and self._queue._uid == self._uid)
 
-    cdef int _check(self) except -1:
+    cdef int _check_is_open(self) except -1:
         if self._queue is None:
             raise TypeError("a job comes from a queue's take()")
-        if self._over:
+        if self._is_ended:
             raise options.job_ended_error(self._queue._endpoint)
         if self._generation != fork_generation:
             text = "the job is the parent's, who acknowledges it; take another one"
             raise ForkedSocketError(text, self._queue._endpoint)
-        if not self._is_ours():
+        if not self._is_still_owned():
             raise options.job_released_error(self._queue._endpoint)
         return 0
 
-    cdef int _begin_ending(self) except -1:
+    cdef int _begin_job_end(self) except -1:
         """See to it that it can end, and that its end can be told."""
-        self._check()
+        self._check_is_open()
         if self._queue._h.event_buffer != NULL:
-            self._queue._open_events(False)
-            self._check()  # which may have run anything
-        self._over = True
+            self._queue._open_event_channel(False)
+            self._check_is_open()  # which may have run anything
+        self._is_ended = True
         return 0
 
     def ack(self):
-        self._begin_ending()
-        if not mq_queue_free_slot(&self._queue._h, &self._delivery):
+        self._begin_job_end()
+        if not mq_queue_free_taken_slot(&self._queue._h, &self._delivery):
             self._queue._file.check_truncation()
             raise options.lease_expired_error(self._queue._endpoint)
         if self._queue._h.event_buffer != NULL:
             self._queue._publish_delivery_event(MQ_QUEUE_EVENT_ACKNOWLEDGED, &self._delivery)
 
     def nack(self):
-        self._begin_ending()
-        mq_queue_requeue(&self._queue._h, self._delivery.slot, self._delivery.word)  # unless its lease did
+        self._begin_job_end()
+        mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)  # unless its lease did
         if self._queue._h.event_buffer != NULL:
-            self._queue._publish_events()
+            self._queue._publish_buffered_events()
 
     def __enter__(self):
-        self._check()
+        self._check_is_open()
         return self
 
     def __exit__(self, kind, *_):
-        if self._over or self._generation != fork_generation:
+        if self._is_ended or self._generation != fork_generation:
             return  # a child that leaves its parent's block leaves the job to the parent
         if kind is None:
             self.ack()
-        elif self._is_ours():  # else it is back already
+        elif self._is_still_owned():  # else it is back already
             self.nack()
 
 
-cdef object new_job(Handle queue, const mq_queue_delivery *delivery):
+cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery):
     """Return a job for what was taken; without memory for it the message goes back."""
     cdef Job job = Job.__new__(Job)
     job._queue, job._delivery = queue, delivery[0]
     job._uid, job._generation = queue._uid, queue._generation  # a finalizer that just ran may have forked
-    job.data = job._queue._copy_out(delivery)
-    job._over = False
+    job.data = job._queue._copy_payload_out(delivery)
+    job._is_ended = False
     return job

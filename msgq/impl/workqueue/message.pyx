@@ -37,18 +37,18 @@ cdef type _Message = PyStructSequence_NewType(&_description)
 Message = _Message
 
 
-cdef inline void _set(object made, Py_ssize_t i, object value):
+cdef inline void _set_field(object made, Py_ssize_t i, object value):
     Py_INCREF(value)  # SetItem takes it
     PyStructSequence_SetItem(made, i, value)
 
 
 cdef object new_message(bytes data, uint64_t priority, uint64_t deliveries, uint64_t sent_time, uint64_t origin_time):
     made = PyStructSequence_New(_Message)
-    _set(made, 0, data)
-    _set(made, 1, priority)
-    _set(made, 2, deliveries)
-    _set(made, 3, sent_time)
-    _set(made, 4, origin_time)
+    _set_field(made, 0, data)
+    _set_field(made, 1, priority)
+    _set_field(made, 2, deliveries)
+    _set_field(made, 3, sent_time)
+    _set_field(made, 4, origin_time)
     return made
 
 

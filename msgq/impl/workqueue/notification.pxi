@@ -8,7 +8,7 @@ cdef class QueueNotification(Waitable):
     cdef mq_queue_notification _notification
     cdef EventBuffer _event_buffer  # of the handle, for what the watcher brings back
 
-    def __cinit__(self, Handle queue not None):
+    def __cinit__(self, QueueHandle queue not None):
         queue._check_usable()  # another thread may have closed it while this one waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
         self._notification.h = queue._h
@@ -18,7 +18,7 @@ cdef class QueueNotification(Waitable):
         self._use_state = self._generation = fork_generation
         mq_queue_notification_consume(&self._notification)
         # The queue takes the bit off.
-        mq_queue_bit_on(&self._notification.h.parts.queue.notify_requested, self._notification.h.number)
+        mq_queue_set_row_bit(&self._notification.h.parts.queue.notify_requested, self._notification.h.row_number)
 
     def __dealloc__(self):
         if self._use_state == fork_generation:
@@ -47,7 +47,7 @@ cdef class QueueNotification(Waitable):
                            mq_queue_notification_prepare_wait, NULL, True)
 
 
-def new_exclusive_notification(Handle queue not None):
+def new_exclusive_notification(QueueHandle queue not None):
     """Return a notice if no other living process has one of this queue; else None."""
     cdef mq_liveness_probe probe
     cdef mq_queue *shared = queue._h.parts.queue
@@ -57,7 +57,7 @@ def new_exclusive_notification(Handle queue not None):
         probe = mq_liveness_probe_begin(queue._h.liveness_file)
         is_exclusive = True
         for row in range(MQ_QUEUE_ROWS):
-            if (mq_queue_bit_is_on(&shared.notify_requested, row)
+            if (mq_queue_row_bit_is_set(&shared.notify_requested, row)
                     and mq_load_relaxed_u64(&shared.rows[row].at.participant.pid) != this_process().pid
                     and mq_participant_liveness(&probe, &shared.rows[row].at.participant,
                                                 MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):

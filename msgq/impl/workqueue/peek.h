@@ -25,10 +25,11 @@ typedef struct {
 } mq_queue_pending_message;
 
 /* Is it there as it was? What was copied before is of this message then. */
-static inline bool mq_peek_is_unchanged(const mq_queue_parts *parts, const mq_queue_pending_message *message) {
-    mq_fence_acquire(); /* what was copied is loaded before the word; partner: the exchanges of mq_queue_claim_slot */
-    /* EDGE message: acquire. Partner: mq_queue_commit. If weaker: an equal word of the next message goes with the time
-     * of this one, and half of each passes for a whole. */
+static inline bool mq_peek_message_is_unchanged(const mq_queue_file_parts *parts,
+                                                const mq_queue_pending_message *message) {
+    mq_fence_acquire(); /* what was copied is loaded before the word; partner: the exchanges of mq_queue_claim_free_slot */
+    /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: an equal word of the next message goes with
+     * the time of this one, and half of each passes for a whole. */
     if (mq_load_acquire_u64(&parts->slot_states[message->slot]) != message->word)
         return false;
     /* relaxed: acquired with the word */
@@ -36,9 +37,10 @@ static inline bool mq_peek_is_unchanged(const mq_queue_parts *parts, const mq_qu
 }
 
 /* Look into a slot. False: no message waits there, or it makes no sense. The payload is still to be copied. */
-static inline bool mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_queue_pending_message *message) {
+static inline bool mq_peek_read_slot(const mq_queue_file_parts *parts, uint64_t slot,
+                                     mq_queue_pending_message *message) {
     const mq_queue_slot_header *header = &parts->slot_headers[slot];
-    /* EDGE message: acquire. Partner: mq_queue_commit. If weaker: the header is that of the message before. */
+    /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the header is that of the message before. */
     *message = (mq_queue_pending_message){.slot = slot, .word = mq_load_acquire_u64(&parts->slot_states[slot])};
     if (!mq_slot_state_is_ready(message->word))
         return false;
@@ -46,14 +48,15 @@ static inline bool mq_peek_read(const mq_queue_parts *parts, uint64_t slot, mq_q
     message->length = mq_load_relaxed_u64(&header->length);
     message->deliveries = mq_load_relaxed_u64(&header->deliveries);
     message->origin_time = mq_load_relaxed_u64(&header->origin_time);
-    return mq_peek_is_unchanged(parts, message) && message->length <= parts->max_message_size;
+    return mq_peek_message_is_unchanged(parts, message) && message->length <= parts->max_message_size;
 }
 
 /* Copy the payload of a message that was looked at into `room`, of its length. False: it is gone, and half of another
  * may be there. */
-static inline bool mq_peek_copy(const mq_queue_parts *parts, const mq_queue_pending_message *message, uint8_t *room) {
+static inline bool mq_peek_copy_payload(const mq_queue_file_parts *parts, const mq_queue_pending_message *message,
+                                        uint8_t *room) {
     mq_copy_from_shared(room, parts->payloads + message->slot * parts->stride, message->length);
-    return mq_peek_is_unchanged(parts, message);
+    return mq_peek_message_is_unchanged(parts, message);
 }
 
 /* ---- each message once ---- */
@@ -64,16 +67,17 @@ typedef struct {
 } mq_queue_seen_message;
 
 /* Is it the message that was known of this slot? One that was taken and came back is the same. */
-static inline bool mq_peek_was_seen(const mq_queue_seen_message *seen, const mq_queue_pending_message *message) {
+static inline bool mq_peek_message_was_seen(const mq_queue_seen_message *seen,
+                                            const mq_queue_pending_message *message) {
     return seen[message->slot].word == message->word && seen[message->slot].sent_time == message->sent_time;
 }
 
-static inline void mq_peek_mark_seen(mq_queue_seen_message *seen, const mq_queue_pending_message *message) {
+static inline void mq_peek_mark_message_seen(mq_queue_seen_message *seen, const mq_queue_pending_message *message) {
     seen[message->slot] = (mq_queue_seen_message){.word = message->word, .sent_time = message->sent_time};
 }
 
 /* Messages that were sent so far, by all handles. */
-static inline uint64_t mq_peek_sent_count(const mq_queue *queue) {
+static inline uint64_t mq_queue_sum_sent_counts(const mq_queue *queue) {
     uint64_t sent = 0;
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++)
         sent += mq_load_relaxed_u64(&queue->rows[row].counts.sent); /* relaxed: a figure for people */

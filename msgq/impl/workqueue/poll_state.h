@@ -9,10 +9,10 @@
 #include "workqueue/recovery.h"
 
 typedef struct {
-    mq_queue_handle h; /* of its own: the time of its last look */
-    int watching;      /* so many want the bit */
-    uint64_t ticket;   /* drawn by the first watch after the handle last took a message; 0: none */
-    bool fd_watches;   /* the descriptor is one of them */
+    mq_queue_handle h;   /* of its own: the time of its last look */
+    int watcher_count;   /* so many want the bit */
+    uint64_t ticket;     /* drawn by the first watch after the handle last took a message; 0: none */
+    bool fd_is_watching; /* the descriptor is one of them */
 } mq_queue_poll_state;
 
 static inline uint32_t mq_queue_poll_prepare_sleep(mq_queue_poll_state *state) {
@@ -20,61 +20,62 @@ static inline uint32_t mq_queue_poll_prepare_sleep(mq_queue_poll_state *state) {
         state->ticket = mq_queue_wait_begin(&state->h, MQ_QUEUE_WATCHER, false).ticket;
     return mq_queue_prepare_sleep(&state->h, MQ_QUEUE_WATCHER, state->ticket);
 }
-static inline uint32_t mq_queue_watch(mq_queue_poll_state *state) {
-    state->watching++;
+static inline uint32_t mq_queue_poll_add_watcher(mq_queue_poll_state *state) {
+    state->watcher_count++;
     return mq_queue_poll_prepare_sleep(state);
 }
-static inline void mq_queue_unwatch(mq_queue_poll_state *state) {
-    if (--state->watching == 0)
+static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
+    if (--state->watcher_count == 0)
         mq_queue_finish_sleep(&state->h, MQ_QUEUE_WATCHER);
 }
 
 /* Nobody else sleeps as long as the thread does: it looks for the dead, too. */
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_handle *h = &((mq_queue_poll_state *)(uintptr_t)reader)->h;
-    if (mq_queue_has_ready(&h->parts))
+    if (mq_queue_has_ready_message(&h->parts))
         return 1;
     int64_t now = mq_monotonic_ns();
-    if (!mq_queue_reclaim_due(h, now))
+    if (!mq_queue_recovery_is_due(h, now))
         return 0;
-    mq_queue_recover(h, now);
-    return mq_queue_has_ready(&h->parts);
+    mq_queue_recover_from_dead_owners(h, now);
+    return mq_queue_has_ready_message(&h->parts);
 }
 
 static inline uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word) {
     mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
     (void)word;
-    if (state->fd_watches)
+    if (state->fd_is_watching)
         return mq_queue_poll_prepare_sleep(state); /* again: the message of its wake is gone */
-    state->fd_watches = true;
-    return mq_queue_watch(state);
+    state->fd_is_watching = true;
+    return mq_queue_poll_add_watcher(state);
 }
 
 static inline void mq_queue_poll_end_wait(const void *reader) {
     mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
-    if (state->fd_watches) {
-        state->fd_watches = false;
-        mq_queue_unwatch(state);
+    if (state->fd_is_watching) {
+        state->fd_is_watching = false;
+        mq_queue_poll_remove_watcher(state);
     }
 }
 
 /* ---- notifications: who waits for messages that come to an empty queue ---- */
 
 typedef struct {
-    mq_queue_handle h; /* of its own, too */
-    mq_u32 seen;       /* what `notify_seq` was when it was told last */
+    mq_queue_handle h;      /* of its own, too */
+    mq_u32 seen_notify_seq; /* what `notify_seq` was when it was told last */
 } mq_queue_notification;
 
 static inline bool mq_queue_notification_is_due(const mq_queue_notification *notification) {
-    return mq_load_acquire_u32(&notification->h.parts.queue->notify_seq) != mq_load_acquire_u32(&notification->seen);
+    return mq_load_acquire_u32(&notification->h.parts.queue->notify_seq) !=
+           mq_load_acquire_u32(&notification->seen_notify_seq);
 }
 
 /* What comes back from the dead comes to an empty queue, perhaps. */
 static inline int mq_queue_notification_has_more(const void *reader) {
     mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
     int64_t now = mq_monotonic_ns();
-    if (!mq_queue_notification_is_due(notification) && now - notification->h.recovered_ns >= MQ_QUEUE_RECOVER_NS)
-        mq_queue_recover(&notification->h, now);
+    if (!mq_queue_notification_is_due(notification) && now - notification->h.last_recovery_ns >= MQ_QUEUE_RECOVER_NS)
+        mq_queue_recover_from_dead_owners(&notification->h, now);
     return mq_queue_notification_is_due(notification);
 }
 
@@ -86,8 +87,8 @@ static inline uint32_t mq_queue_notification_prepare_wait(const void *reader, mq
 /* Was anything told since the last time? */
 static inline bool mq_queue_notification_consume(mq_queue_notification *notification) {
     uint32_t notify_seq = mq_load_acquire_u32(&notification->h.parts.queue->notify_seq);
-    bool due = notify_seq != mq_load_acquire_u32(&notification->seen);
-    mq_store_release_u32(&notification->seen, notify_seq);
+    bool due = notify_seq != mq_load_acquire_u32(&notification->seen_notify_seq);
+    mq_store_release_u32(&notification->seen_notify_seq, notify_seq);
     return due;
 }
 

@@ -1,7 +1,7 @@
 """MessageQueue over shared memory: what it offers. How it takes part is in handle.pxi. See core.pyi."""
 
 
-def _reopen(name, prefix, trust, read, write, block):
+def _reopen_pickled_queue(name, prefix, trust, read, write, block):
     """Return a handle for one that was pickled."""
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
@@ -16,18 +16,18 @@ cdef int get_message_buffer(message, Py_buffer *view) except -1:
     return 0
 
 
-cdef uint64_t to_priority(priority, str name) except? 0:
+cdef uint64_t parse_priority(priority, str name) except? 0:
     """Return a priority that is possible."""
     return 0 if type(priority) is int and not priority else options.check_priority(priority, name)
 
 
-cdef uint64_t to_origin_time(origin_time, str name) except? 0:
+cdef uint64_t parse_origin_time(origin_time, str name) except? 0:
     """Return an origin time that is possible."""
     return 0 if type(origin_time) is int and not origin_time else options.check_origin_time(origin_time, name)
 
 
 @cython.no_gc_clear  # as its base
-cdef class MessageQueue(Handle):
+cdef class MessageQueue(QueueHandle):
     """See core.pyi."""
 
     def __repr__(self):
@@ -36,7 +36,8 @@ cdef class MessageQueue(Handle):
         return f"<msgq MessageQueue {self._endpoint!r}, {self.current_messages} of {self.max_messages} messages>"
 
     def __reduce__(self):
-        return _reopen, (self._endpoint, self._file.prefix, self._file.trust, self._reads, self._writes, self.block)
+        arguments = self._endpoint, self._file.prefix, self._file.trust, self._can_read, self._can_write, self.block
+        return _reopen_pickled_queue, arguments
 
     def unlink(self):
         with settings.overrides(trust=self._file.trust):
@@ -98,46 +99,47 @@ cdef class MessageQueue(Handle):
         cdef uint64_t slot, count = 0
         self._check_usable()
         for slot in range(self._h.parts.max_messages):
-            count += mq_slot_state_of(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == MQ_SLOT_TAKEN
+            count += mq_slot_state_decode(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == MQ_SLOT_TAKEN
         return count
 
     def stats(self):
         self._check_usable()
-        return _measure(self._file)
+        return _measure_queue_stats(self._file)
 
     # ---- sending ----
 
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
         cdef int64_t give_up_ns
-        cdef uint64_t rank = to_priority(priority, self._endpoint)
-        cdef uint64_t origin = to_origin_time(origin_time, self._endpoint)
+        cdef uint64_t rank = parse_priority(priority, self._endpoint)
+        cdef uint64_t origin = parse_origin_time(origin_time, self._endpoint)
         get_message_buffer(message, &view)
         try:
-            self._need_write()
-            give_up_ns = self._give_up_ns(timeout, deadline)
+            self._check_can_write()
+            give_up_ns = self._compute_give_up_ns(timeout, deadline)
             if self._h.event_buffer != NULL:
-                self._open_events(True)
-            if not self._send(&view, rank, origin, give_up_ns):
+                self._open_event_channel(True)
+            if not self._send_without_wake(&view, rank, origin, give_up_ns):
                 raise options.full_error(self._h.parts.max_messages, give_up_ns != NO_WAIT, self._endpoint)
             mq_queue_wake_receivers(self._h.parts.queue, 1)
         finally:
             PyBuffer_Release(&view)
 
-    cdef bint _send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t give_up_ns) except -1:
-        """Send, and wake nobody; False: has_room was no room in time."""
+    cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin,
+                                 int64_t give_up_ns) except -1:
+        """Send, and wake nobody; False: there was no room in time."""
         cdef int64_t slot
         cdef uint64_t key, sent_time
         if <uint64_t> view.len > self._h.parts.max_message_size:
             raise options.too_large_error(view.len, self._h.parts.max_message_size, self._endpoint)
-        slot = self._claim_slot(give_up_ns)
+        slot = self._claim_free_slot(give_up_ns)
         if slot == MQ_QUEUE_NO_SLOT:
             if self._h.event_buffer != NULL:
                 self._publish_refused_event(view, rank, origin or current_origin())
             return False
-        self._copy_in(slot, view.buf, view.len)
+        self._copy_payload_in(slot, view.buf, view.len)
         sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
-        key = mq_queue_commit(&self._h, slot, view.len, rank, sent_time, origin)
+        key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
         if self._h.event_buffer != NULL:
             self._publish_sent_event(view, key, slot, sent_time, origin)
@@ -149,33 +151,33 @@ cdef class MessageQueue(Handle):
         cdef mq_queue_event_record record = mq_queue_make_sent_event(&self._event_publisher.buffer.c, key, slot,
                                                                      view.len, sent_time, origin)
         if view.len < LARGE_BYTES:
-            self._event_publisher.publish(&record, view)
+            self._event_publisher.publish_event(&record, view)
             return
         self._add_user_thread()  # it may be copied without the GIL
-        self._event_publisher.publish(&record, view)
+        self._event_publisher.publish_event(&record, view)
         self._remove_user_thread()
 
     cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept:
-        """Publish that has_room was no room for a message."""
+        """Publish that there was no room for a message."""
         cdef mq_queue_event_record record = mq_queue_make_refused_event(&self._event_publisher.buffer.c, rank,
                                                                         view.len, origin)
-        self._event_publisher.publish(&record, NULL)
+        self._event_publisher.publish_event(&record, NULL)
 
     def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
-        cdef uint64_t rank = to_priority(priority, self._endpoint)
+        cdef uint64_t rank = parse_priority(priority, self._endpoint)
         cdef int count = 0
         cdef Py_buffer view
         cdef bint is_sequence = isinstance(messages, (list, tuple))  # else the next message may be long in coming
-        self._need_write()
-        cdef int64_t give_up_ns = self._give_up_ns(timeout, deadline)
+        self._check_can_write()
+        cdef int64_t give_up_ns = self._compute_give_up_ns(timeout, deadline)
         try:
             for message in messages:
                 get_message_buffer(message, &view)
                 try:
-                    self._need_write()  # all that was Python code
+                    self._check_can_write()  # all that was Python code
                     if self._h.event_buffer != NULL:
-                        self._open_events(True)
-                    if not self._send(&view, rank, 0, give_up_ns):
+                        self._open_event_channel(True)
+                    if not self._send_without_wake(&view, rank, 0, give_up_ns):
                         break
                     count, self._unwoken_messages = count + 1, self._unwoken_messages + 1
                     if not is_sequence:
@@ -187,35 +189,35 @@ cdef class MessageQueue(Handle):
         return count
 
     def wait_space(self, timeout=None, *, deadline=None):
-        self._need_write()
-        cdef int64_t give_up_ns = self._give_up_ns(timeout, deadline)
-        cdef bint has_room = mq_queue_has_free(&self._h.parts)
-        cdef Wait wait = None if has_room or give_up_ns == NO_WAIT else self._new_wait(MQ_QUEUE_SENDER, False)
+        self._check_can_write()
+        cdef int64_t give_up_ns = self._compute_give_up_ns(timeout, deadline)
+        cdef bint has_room = mq_queue_has_free_slot(&self._h.parts)
+        cdef QueueWait wait = None if has_room or give_up_ns == NO_WAIT else self._begin_wait(MQ_QUEUE_SENDER, False)
         while not has_room:
             self._file.check_truncation()
             self._h.saw_owned_slots = True
-            in_time = wait is not None and self._sleep(wait, give_up_ns)
+            in_time = wait is not None and self._sleep_until_wake(wait, give_up_ns)
             self._check_usable()
             if not in_time:
-                self._recover(mq_monotonic_ns())
-            has_room = mq_queue_has_free(&self._h.parts)
+                self._recover_from_dead_owners(mq_monotonic_ns())
+            has_room = mq_queue_has_free_slot(&self._h.parts)
             if not in_time:
                 break
         if has_room:
-            mq_queue_forward_room_wake(&self._h)  # we only looked: the wake may have been for one who sends
+            mq_queue_forward_sender_wake(&self._h)  # we only looked: the wake may have been for one who sends
         return has_room
 
     # ---- receiving ----
 
     def receive(self, timeout=None, *, deadline=None):
-        cdef mq_queue_delivery delivery
+        cdef mq_queue_taken_message delivery
         cdef bytes data
         message = None
-        while self._take_or_wait(&delivery, timeout, deadline):
-            data = self._copy_out(&delivery)
-            message = new_message(data, mq_slot_state_priority(delivery.key), delivery.deliveries, delivery.sent_time,
-                                  delivery.origin_time)
-            if mq_queue_free_slot(&self._h, &delivery):  # last, for has_room may be no memory for the others
+        while self._take_message_or_wait(&delivery, timeout, deadline):
+            data = self._copy_payload_out(&delivery)
+            priority = mq_slot_state_get_priority(delivery.key)
+            message = new_message(data, priority, delivery.deliveries, delivery.sent_time, delivery.origin_time)
+            if mq_queue_free_taken_slot(&self._h, &delivery):  # last, because there may be no memory for the others
                 if self._h.event_buffer != NULL:
                     self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
                 break
@@ -225,39 +227,39 @@ cdef class MessageQueue(Handle):
         return message
 
     def receive_into(self, buffer, timeout=None, *, deadline=None):
-        cdef mq_queue_delivery delivery
+        cdef mq_queue_taken_message delivery
         cdef Py_buffer view
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            while self._take_or_wait(&delivery, timeout, deadline):
+            while self._take_message_or_wait(&delivery, timeout, deadline):
                 if delivery.length > <uint64_t> view.len:
-                    self._put_back_untouched(delivery)
+                    self._requeue_unseen_message(delivery)
                     raise options.too_small_error(delivery.length, view.len, self._endpoint)
-                mq_copy_from_shared(view.buf, mq_queue_slot_payload(&self._h, delivery.slot), delivery.length)
+                mq_copy_from_shared(view.buf, mq_queue_get_slot_payload(&self._h, delivery.slot), delivery.length)
                 self._file.check_truncation()
-                if mq_queue_free_slot(&self._h, &delivery):
+                if mq_queue_free_taken_slot(&self._h, &delivery):
                     if self._h.event_buffer != NULL:
                         self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
-                    return delivery.length, mq_slot_state_priority(delivery.key)
+                    return delivery.length, mq_slot_state_get_priority(delivery.key)
             return None
         finally:
             PyBuffer_Release(&view)
             if self._fd >= 0 and self._use_state == fork_generation:
                 self._rearm_fd()
 
-    cdef void _put_back_untouched(self, mq_queue_delivery delivery) noexcept:
+    cdef void _requeue_unseen_message(self, mq_queue_taken_message delivery) noexcept:
         """Return a message that nobody has seen."""
         if self._h.event_buffer != NULL:
-            mq_queue_add_event_of_delivery(&self._h, MQ_QUEUE_EVENT_TAKEN, &delivery)
+            mq_queue_buffer_delivery_event(&self._h, MQ_QUEUE_EVENT_TAKEN, &delivery)
         mq_store_relaxed_u64(&self._h.parts.slot_headers[delivery.slot].deliveries, delivery.deliveries - 1)
-        mq_queue_requeue(&self._h, delivery.slot, delivery.word)
+        mq_queue_requeue_message(&self._h, delivery.slot, delivery.word)
         if self._h.event_buffer != NULL:
-            self._publish_events()
+            self._publish_buffered_events()
 
     def receive_many(self, limit=None):
         cdef uint64_t max_count = options.check_limit(limit, self._endpoint)
         cdef list messages = []
-        self._need_read()
+        self._check_can_read()
         max_count = min(max_count, self.current_messages)  # not what comes meanwhile: that may never end
         while <uint64_t> len(messages) < max_count:
             try:
@@ -271,21 +273,21 @@ cdef class MessageQueue(Handle):
             messages.append(message)
         return messages
 
-    cdef void _lease(self, const mq_queue_delivery *delivery, int64_t give_up_ns) noexcept:
-        mq_queue_set_lease(&self._h, delivery, mq_job_lease_tick(give_up_ns + self._h.clock_offset) + 1)
+    cdef void _set_job_lease(self, const mq_queue_taken_message *delivery, int64_t give_up_ns) noexcept:
+        mq_queue_set_job_lease(&self._h, delivery, mq_job_lease_convert_to_ticks(give_up_ns + self._h.clock_offset) + 1)
         self._next_lease_end_ns = min(self._next_lease_end_ns, give_up_ns + 2 * MQ_JOB_LEASE_TICK_NS)
 
     def take(self, timeout=None, *, deadline=None, lease=None):
-        cdef mq_queue_delivery delivery
+        cdef mq_queue_taken_message delivery
         cdef int64_t lease_ns = options.lease_ns(lease, self._endpoint)
         job = None
-        if self._take_or_wait(&delivery, timeout, deadline):
+        if self._take_message_or_wait(&delivery, timeout, deadline):
             if self._h.event_buffer != NULL:
                 self._publish_delivery_event(MQ_QUEUE_EVENT_TAKEN, &delivery)
             job = new_job(self, &delivery)
             self._check_usable()  # a finalizer may have closed it just now: then the message is back
             if lease_ns:
-                self._lease(&delivery, mq_monotonic_ns() + lease_ns)
+                self._set_job_lease(&delivery, mq_monotonic_ns() + lease_ns)
         if self._fd >= 0:
             self._rearm_fd()
         return job
@@ -301,7 +303,7 @@ cdef class MessageQueue(Handle):
 
     def arecv(self):
         from msgq.impl.base import event_loop  # asyncio takes as long to import as all the rest
-        self._need_read()
+        self._check_can_read()
         return event_loop.receive_in_turn(self)
 
     def areceive(self):
@@ -311,7 +313,7 @@ cdef class MessageQueue(Handle):
 
     def peek(self, limit=None):
         cdef uint64_t slot, max_count = options.check_limit(limit, self._endpoint)
-        self._need_read()
+        self._check_can_read()
         waiting = []
         for slot in range(self._h.parts.max_messages):
             word = mq_load_acquire_u64(&self._h.parts.slot_states[slot])
@@ -322,20 +324,20 @@ cdef class MessageQueue(Handle):
         for word, slot in waiting:
             if <uint64_t> len(seen) >= max_count:
                 break
-            message = self._peek(slot, word)
+            message = self._copy_waiting_message(slot, word)
             if message is not None:
                 seen.append(message)
         return seen
 
-    cdef object _peek(self, uint64_t slot, uint64_t word):
+    cdef object _copy_waiting_message(self, uint64_t slot, uint64_t word):
         """Copy a message that waits; None: somebody has taken it meanwhile, or it makes no sense."""
         cdef mq_queue_pending_message pending
-        if not mq_peek_read(&self._h.parts, slot, &pending) or pending.word != word:
+        if not mq_peek_read_slot(&self._h.parts, slot, &pending) or pending.word != word:
             return None  # a message that makes no sense: its receiver gets the error
         data = PyBytes_FromStringAndSize(NULL, pending.length)
-        if not mq_peek_copy(&self._h.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
+        if not mq_peek_copy_payload(&self._h.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
             return None
-        return new_message(data, mq_slot_state_priority(word), pending.deliveries, pending.sent_time,
+        return new_message(data, mq_slot_state_get_priority(word), pending.deliveries, pending.sent_time,
                            pending.origin_time)
 
     def notify(self, target, once=False, *, exclusive=False):
@@ -367,9 +369,9 @@ cdef class MessageQueue(Handle):
         if self._use_state != fork_generation:
             return 0
         if requested:
-            mq_queue_bit_on(&self._h.parts.queue.notify_requested, self._h.number)
+            mq_queue_set_row_bit(&self._h.parts.queue.notify_requested, self._h.row_number)
         else:
-            mq_queue_bit_off(&self._h.parts.queue.notify_requested, self._h.number)
+            mq_queue_clear_row_bit(&self._h.parts.queue.notify_requested, self._h.row_number)
         return 0
 
     def _cancel_registration(self, registration):

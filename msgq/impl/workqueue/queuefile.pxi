@@ -12,7 +12,7 @@ cdef class QueueFile(EndpointFile):
         return sizeof(mq_queue)
 
     cdef int _check_header(self) except -1:
-        status = mq_queue_check(<mq_queue *> self.segment.address, self.segment.size, &self.parts)
+        status = mq_queue_check_file(<mq_queue *> self.segment.address, self.segment.size, &self.parts)
         if status == MQ_FILE_OTHER_VERSION:
             text = f"has another layout than this library, which has version {MQ_QUEUE_MAJOR}; use one version of msgq"
             raise LayoutVersionError(text, self.name, self.path)
@@ -25,15 +25,15 @@ cdef class QueueFile(EndpointFile):
 
     cdef size_t _new_bytes(self) except 0:
         messages, message_size = self.wanted.new_sizes()
-        return mq_queue_bytes(messages, message_size)
+        return mq_queue_compute_file_bytes(messages, message_size)
 
     cdef int _init_header(self) except -1:
-        cdef char creator[MQ_QUEUE_CREATOR]
+        cdef char creator[MQ_QUEUE_CREATOR_BYTES]
         messages, message_size = self.wanted.new_sizes()
         memset(creator, 0, sizeof(creator))
         memcpy(creator, this_process().name, sizeof(this_process().name))
-        mq_queue_write(<mq_queue *> self.segment.address, messages, message_size, host_time_ns(), this_process().pid,
-                       creator, <mq_queue_events> <int> self.wanted.new_events())
+        mq_queue_write_file_header(<mq_queue *> self.segment.address, messages, message_size, host_time_ns(),
+                                   this_process().pid, creator, <mq_queue_events_mode> <int> self.wanted.new_events())
         return 0
 
     cdef int _check_requested(self) except -1:
@@ -45,7 +45,7 @@ cdef class QueueFile(EndpointFile):
     @property
     def creator(self):
         cdef mq_queue *queue = self.parts.queue
-        return text(queue.creator, MQ_QUEUE_CREATOR), mq_load_relaxed_u64(&queue.creator_pid)
+        return text(queue.creator, MQ_QUEUE_CREATOR_BYTES), mq_load_relaxed_u64(&queue.creator_pid)
 
     @property
     def created_ns(self):
@@ -54,13 +54,15 @@ cdef class QueueFile(EndpointFile):
     @property
     def schema(self):
         cdef mq_queue *queue = self.parts.queue
-        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data,
+                                                             MQ_QUEUE_SCHEMA_DATA_BYTES)
         return read_full_schema(&at)
 
     def describe(self, schema):
         """Set the schema, unless there is one."""
         cdef mq_queue *queue = self.parts.queue
-        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA)
+        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data,
+                                                             MQ_QUEUE_SCHEMA_DATA_BYTES)
         cdef int fd = self.lock()
         try:
             if read_full_schema(&at) is None:

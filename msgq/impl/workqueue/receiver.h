@@ -21,7 +21,7 @@
 typedef struct {
     uint64_t key; /* 0: nothing */
     uint64_t slot;
-} mq_queue_candidate;
+} mq_queue_candidate_message;
 
 /* A message that was taken. */
 typedef struct {
@@ -33,24 +33,26 @@ typedef struct {
     uint64_t sent_time;
     uint64_t origin_time;
     int64_t taken_time; /* with events only */
-} mq_queue_delivery;
+} mq_queue_taken_message;
 
-static inline void mq_queue_cache_invalidate(mq_queue_handle *h, uint64_t block) { h->blocks[block].known = false; }
+static inline void mq_queue_invalidate_block_cache(mq_queue_handle *h, uint64_t block) {
+    h->block_caches[block].is_valid = false;
+}
 
-static inline void mq_queue_cache_invalidate_all(mq_queue_handle *h) {
-    for (uint64_t block = 0; block < h->parts.blocks; block++)
-        mq_queue_cache_invalidate(h, block);
+static inline void mq_queue_invalidate_all_caches(mq_queue_handle *h) {
+    for (uint64_t block = 0; block < h->parts.block_count; block++)
+        mq_queue_invalidate_block_cache(h, block);
 }
 
 /* Look through a block, if something may have come to it. */
 static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
-    mq_queue_block_cache *cache = &h->blocks[block];
-    /* EDGE fill-count: acquire, before the words. Partner: mq_queue_claim_slot. If later: a message that is entered in between is
-     * taken for one that was seen. */
+    mq_queue_block_cache *cache = &h->block_caches[block];
+    /* EDGE fill-count: acquire, before the words. Partner: mq_queue_claim_free_slot. If later: a message that is
+     * entered in between is taken for one that was seen. */
     uint64_t fill_count = mq_load_acquire_u64(&h->parts.fill_counts[block]);
-    if (cache->known && cache->fill_count == fill_count)
+    if (cache->is_valid && cache->fill_count == fill_count)
         return;
-    uint64_t first = block * MQ_QUEUE_BLOCK, end = first + MQ_QUEUE_BLOCK, best = 0, slot = first;
+    uint64_t first = block * MQ_QUEUE_BLOCK_SLOTS, end = first + MQ_QUEUE_BLOCK_SLOTS, best = 0, slot = first;
     bool owned = false;
     end = end < h->parts.max_messages ? end : h->parts.max_messages;
     for (uint64_t i = first; i < end; i++) {
@@ -62,36 +64,37 @@ static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
     *cache = (mq_queue_block_cache){.fill_count = fill_count,
                                     .best = mq_slot_state_is_ready(best) ? best : 0,
                                     .slot = (uint32_t)slot,
-                                    .known = !owned};
+                                    .is_valid = !owned};
     h->saw_owned_slots |= owned;
 }
 
-static inline mq_queue_candidate mq_queue_scan(mq_queue_handle *h) {
-    mq_queue_candidate best = {0, 0};
-    for (uint64_t block = 0; block < h->parts.blocks; block++) {
+static inline mq_queue_candidate_message mq_queue_scan_all_blocks(mq_queue_handle *h) {
+    mq_queue_candidate_message best = {0, 0};
+    for (uint64_t block = 0; block < h->parts.block_count; block++) {
         mq_queue_scan_block(h, block);
-        if (h->blocks[block].best > best.key)
-            best = (mq_queue_candidate){.key = h->blocks[block].best, .slot = h->blocks[block].slot};
+        if (h->block_caches[block].best > best.key)
+            best =
+                (mq_queue_candidate_message){.key = h->block_caches[block].best, .slot = h->block_caches[block].slot};
     }
     return best;
 }
 
-/* How often a call scans. Others may take all messages of the largest queue before our eyes; beyond that somebody writes who
- * is none of us, for ever perhaps. */
+/* How often a call scans. Others may take all messages of the largest queue before our eyes; beyond that somebody
+ * writes who is none of us, for ever perhaps. */
 enum { MQ_QUEUE_SCANS_MAX = 100000 };
 
 /* The message to take: no better one had been sent when the last scan began. key 0: there is none. */
-static inline mq_queue_candidate mq_queue_find_best(mq_queue_handle *h, uint64_t *scans_left) {
-    mq_queue_candidate last = {0, 0};
+static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_handle *h, uint64_t *scans_left) {
+    mq_queue_candidate_message last = {0, 0};
     h->saw_owned_slots = false;
     while (*scans_left) {
         --*scans_left;
-        /* EDGE sent: acquire. Partner: mq_queue_commit. If weaker: messages overtake each other. */
+        /* EDGE sent: acquire. Partner: mq_queue_commit_message. If weaker: messages overtake each other. */
         uint64_t ready = mq_load_acquire_u64(&h->parts.queue->ready_count);
-        mq_queue_candidate best = mq_queue_scan(h);
-        mq_fence_acquire(); /* EDGE sent: acquire. The scan is over before the second look. Partner: mq_queue_commit */
-        /* EDGE empty-notify: sequentially consistent. The queue was left empty, then `ready_count` is loaded, and who finds nothing may
-         * wait to be notified. Partner: mq_queue_commit_and_notify. If weaker: as there. */
+        mq_queue_candidate_message best = mq_queue_scan_all_blocks(h);
+        mq_fence_acquire(); /* EDGE sent: acquire. The scan is over before the second look. Partner: mq_queue_commit_message */
+        /* EDGE empty-notify: sequentially consistent. The queue was left empty, then `ready_count` is loaded, and who
+         * finds nothing may wait to be notified. Partner: mq_queue_commit_and_notify. If weaker: as there. */
         if (!best.key)
             mq_fence_seq_cst();
         if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready) /* relaxed: behind a fence */
@@ -105,39 +108,41 @@ static inline mq_queue_candidate mq_queue_find_best(mq_queue_handle *h, uint64_t
 }
 
 /* Read the header of a message that is ours. False: its length makes no sense. */
-static inline bool mq_queue_read_header(mq_queue_handle *h, mq_queue_delivery *delivery) {
+static inline bool mq_queue_read_slot_header(mq_queue_handle *h, mq_queue_taken_message *delivery) {
     mq_queue_slot_header *header = &h->parts.slot_headers[delivery->slot];
     delivery->length = mq_load_relaxed_u64(&header->length); /* relaxed, all: acquired with the word */
     delivery->deliveries = mq_load_relaxed_u64(&header->deliveries) + 1;
     delivery->sent_time = mq_load_relaxed_u64(&header->sent_time);
     delivery->origin_time = mq_load_relaxed_u64(&header->origin_time);
     mq_store_relaxed_u64(&header->deliveries, delivery->deliveries);
-    mq_queue_count(&h->row->counts.received, 1);
+    mq_queue_add_to_counter(&h->own_row->counts.received, 1);
     if (mq_unlikely(h->event_buffer != NULL)) {
-        delivery->taken_time = mq_queue_event_time(h->event_buffer);
-        mq_queue_set_taken_time(header, delivery->word, delivery->taken_time);
+        delivery->taken_time = mq_queue_read_event_clock_ns(h->event_buffer);
+        mq_queue_store_taken_time(header, delivery->word, delivery->taken_time);
     }
     return delivery->length <= h->parts.max_message_size;
 }
 
-/* Take the best message. `ticket`: as in mq_queue_claim_slot. MQ_QUEUE_CORRUPT: if delivery->word is 0, words change all the time
- * and nothing can be taken; else this message is invalid, and the caller frees it. */
-static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket, mq_queue_delivery *delivery) {
+/* Take the best message. `ticket`: as in mq_queue_claim_free_slot. MQ_QUEUE_CORRUPT: if delivery->word is 0, words
+ * change all the time and nothing can be taken; else this message is invalid, and the caller frees it. */
+static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket,
+                                                    mq_queue_taken_message *delivery) {
     uint64_t scans_left = MQ_QUEUE_SCANS_MAX;
-    if (mq_queue_must_yield(h, MQ_QUEUE_RECEIVER, ticket))
+    if (mq_queue_must_yield_to_handoff(h, MQ_QUEUE_RECEIVER, ticket))
         return MQ_QUEUE_EMPTY;
     while (scans_left) {
-        mq_queue_candidate best = mq_queue_find_best(h, &scans_left);
+        mq_queue_candidate_message best = mq_queue_find_best_message(h, &scans_left);
         if (!best.key)
             return MQ_QUEUE_EMPTY;
-        uint64_t word = mq_slot_state_taken(h->number, h->generation, (uint32_t)++h->take_count);
-        mq_store_relaxed_u64(&h->row->take_count,
+        uint64_t word = mq_slot_state_encode_taken(h->row_number, h->generation, (uint32_t)++h->take_count);
+        mq_store_relaxed_u64(&h->own_row->take_count,
                              h->take_count); /* relaxed: for this row's next owner, under the lock */
-        mq_queue_cache_invalidate(h, best.slot / MQ_QUEUE_BLOCK);
-        /* EDGE message: acquire. Partner: mq_queue_commit. If weaker: the payload is what the slot had before. */
+        mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);
+        /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the payload is what the slot had before.
+         * */
         if (mq_compare_exchange_u64(&h->parts.slot_states[best.slot], best.key, word)) {
-            *delivery = (mq_queue_delivery){.slot = best.slot, .key = best.key, .word = word};
-            return mq_queue_read_header(h, delivery) ? MQ_QUEUE_OK : MQ_QUEUE_CORRUPT;
+            *delivery = (mq_queue_taken_message){.slot = best.slot, .key = best.key, .word = word};
+            return mq_queue_read_slot_header(h, delivery) ? MQ_QUEUE_OK : MQ_QUEUE_CORRUPT;
         }
     }
     delivery->word = 0;
@@ -145,34 +150,36 @@ static inline mq_queue_status mq_queue_take(mq_queue_handle *h, uint64_t ticket,
 }
 
 /* What this handle did to a message that it has taken, or had. For queues with events. */
-static inline void mq_queue_add_event_of_delivery(const mq_queue_handle *h, mq_queue_event_type event_type,
-                                                  const mq_queue_delivery *delivery) {
+static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
+                                                  const mq_queue_taken_message *delivery) {
     mq_queue_event_record record =
         mq_queue_make_event(h->event_buffer, event_type, delivery->key, delivery->slot, delivery->length);
     record.event.deliveries = (uint32_t)delivery->deliveries;
     record.event.sent_time = (int64_t)delivery->sent_time;
     record.event.taken_time = delivery->taken_time;
     record.event.publish_time =
-        event_type == MQ_QUEUE_EVENT_TAKEN ? delivery->taken_time : mq_queue_event_time(h->event_buffer);
+        event_type == MQ_QUEUE_EVENT_TAKEN ? delivery->taken_time : mq_queue_read_event_clock_ns(h->event_buffer);
     record.origin_time = delivery->origin_time;
-    mq_queue_event_buffer_add(h->event_buffer, &record);
+    mq_queue_event_buffer_append(h->event_buffer, &record);
 }
 
-/* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow one
- * would find the next message under its hands. */
-static inline void mq_queue_set_lease(mq_queue_handle *h, const mq_queue_delivery *delivery, uint32_t deadline_tick) {
-    /* EDGE lease-end: release. Partner: mq_queue_reclaim. If weaker: the next sender writes while this one copies. */
+/* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow
+ * one would find the next message under its hands. */
+static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery,
+                                          uint32_t deadline_tick) {
+    /* EDGE lease-end: release. Partner: mq_queue_reclaim_slots. If weaker: the next sender writes while this one
+     * copies. */
     mq_store_release_u64(&h->parts.slot_headers[delivery->slot].lease,
-                         mq_job_lease_pack(delivery->word, deadline_tick));
+                         mq_job_lease_encode(delivery->word, deadline_tick));
 }
 
 /* The message was copied or done: its slot is free. False: it is no longer ours, for it came back meanwhile. */
-static inline bool mq_queue_free_slot(mq_queue_handle *h, const mq_queue_delivery *delivery) {
-    /* EDGE free: release. Partner: mq_queue_claim_slot. If weaker: the copy shows the next message. */
+static inline bool mq_queue_free_taken_slot(mq_queue_handle *h, const mq_queue_taken_message *delivery) {
+    /* EDGE free: release. Partner: mq_queue_claim_free_slot. If weaker: the copy shows the next message. */
     if (!mq_compare_exchange_u64(&h->parts.slot_states[delivery->slot], delivery->word, 0))
         return false;
     mq_queue_wake_sender(h->parts.queue);
-    mq_queue_count(&h->row->counts.acknowledged, 1);
+    mq_queue_add_to_counter(&h->own_row->counts.acknowledged, 1);
     return true;
 }
 

@@ -23,46 +23,46 @@ typedef struct {
     bool asked;
     bool died;
     uint16_t generation;
-} mq_queue_liveness_cache;
+} mq_queue_owner_liveness;
 
-static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *probe, mq_queue_liveness_cache *cache,
+static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *probe, mq_queue_owner_liveness *cache,
                                        uint64_t word) {
-    unsigned row = mq_slot_state_row(word);
-    uint16_t generation = mq_slot_state_generation(word);
-    mq_queue_liveness_cache *cached = &cache[row];
+    unsigned row = mq_slot_state_get_owner_row(word);
+    uint16_t generation = mq_slot_state_get_generation(word);
+    mq_queue_owner_liveness *cached = &cache[row];
     const mq_queue_row *owner = &h->parts.queue->rows[row];
     if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != generation)
         return true;
-    if (row == h->number && generation == h->generation)
+    if (row == h->row_number && generation == h->generation)
         return false; /* ourselves: our own lock looks free to us */
     if (!cached->asked || cached->generation != generation) {
         mq_liveness liveness = mq_row_liveness(probe, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
-        *cached = (mq_queue_liveness_cache){.asked = true, .died = liveness == MQ_DEAD, .generation = generation};
+        *cached = (mq_queue_owner_liveness){.asked = true, .died = liveness == MQ_DEAD, .generation = generation};
     }
     return cached->died;
 }
 
 /* Put all slots right whose owners are dead, or whose leases are over. Returns in how many ns the next lease ends,
  * MQ_QUEUE_RECOVER_NS at most. */
-static inline int64_t mq_queue_reclaim(mq_queue_handle *h, int64_t now_ns) {
-    mq_queue_liveness_cache cache[MQ_QUEUE_ROWS] = {0};
+static inline int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns) {
+    mq_queue_owner_liveness cache[MQ_QUEUE_ROWS] = {0};
     mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
-    uint32_t tick = mq_job_lease_tick((uint64_t)(now_ns + h->clock_offset));
+    uint32_t tick = mq_job_lease_convert_to_ticks((uint64_t)(now_ns + h->clock_offset));
     int64_t next = MQ_QUEUE_RECOVER_NS;
-    h->recovered_ns = now_ns;
+    h->last_recovery_ns = now_ns;
     for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
         uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
-        mq_slot_state state = mq_slot_state_of(word);
+        mq_slot_state state = mq_slot_state_decode(word);
         if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN)
             continue;
-        /* EDGE lease-end: acquire. Partner: mq_queue_set_lease. If weaker: the next sender writes while its taker
+        /* EDGE lease-end: acquire. Partner: mq_queue_set_job_lease. If weaker: the next sender writes while its taker
          * copies. */
         uint64_t lease = mq_load_acquire_u64(&h->parts.slot_headers[slot].lease);
         bool leased = state == MQ_SLOT_TAKEN && mq_job_lease_belongs_to(lease, word);
-        int64_t left = leased ? (int64_t)mq_job_lease_ticks_left(lease, tick) * MQ_JOB_LEASE_TICK_NS : next;
+        int64_t left = leased ? (int64_t)mq_job_lease_count_ticks_left(lease, tick) * MQ_JOB_LEASE_TICK_NS : next;
         if (left <= 0 || mq_queue_owner_died(h, &probe, cache, word)) {
             if (state == MQ_SLOT_TAKEN)
-                mq_queue_requeue(h, slot, word);
+                mq_queue_requeue_message(h, slot, word);
             else if (mq_compare_exchange_u64(&h->parts.slot_states[slot], word, 0))
                 mq_queue_wake_sender(h->parts.queue);
         } else if (left < next)
@@ -73,20 +73,20 @@ static inline int64_t mq_queue_reclaim(mq_queue_handle *h, int64_t now_ns) {
 }
 
 /* Is it time to look again, after a scan that met slots of others or not? */
-static inline bool mq_queue_reclaim_due(const mq_queue_handle *h, int64_t now_ns) {
-    return now_ns - h->recovered_ns >= (h->saw_owned_slots ? MQ_QUEUE_RECOVER_BUSY_NS : MQ_QUEUE_RECOVER_NS);
+static inline bool mq_queue_recovery_is_due(const mq_queue_handle *h, int64_t now_ns) {
+    return now_ns - h->last_recovery_ns >= (h->saw_owned_slots ? MQ_QUEUE_RECOVER_BUSY_NS : MQ_QUEUE_RECOVER_NS);
 }
 
 /* ---- under the lock ---- */
 
-static inline void mq_queue_clear_bits(mq_queue *queue, unsigned row) {
+static inline void mq_queue_clear_all_row_bits(mq_queue *queue, unsigned row) {
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
-        mq_queue_bit_off(&queue->sleeping_rows[role], row);
-    mq_queue_bit_off(&queue->notify_requested, row);
+        mq_queue_clear_row_bit(&queue->sleeping_rows[role], row);
+    mq_queue_clear_row_bit(&queue->notify_requested, row);
 }
 
 /* The ticket in `handoff_ticket`, if it is the one that this row shows; else 0. */
-static inline uint64_t mq_queue_row_handoff(const mq_queue *queue, unsigned row, unsigned role) {
+static inline uint64_t mq_queue_get_row_handoff_ticket(const mq_queue *queue, unsigned row, unsigned role) {
     uint64_t handoff = mq_load_acquire_u64(&queue->handoff_ticket[role]);
     return handoff == mq_load_relaxed_u64(&queue->rows[row].oldest_ticket[role]) ? handoff
                                                                                  : 0; /* relaxed: of the dead */
@@ -94,26 +94,26 @@ static inline uint64_t mq_queue_row_handoff(const mq_queue *queue, unsigned row,
 
 static inline bool mq_queue_row_is_clean(const mq_queue *queue, unsigned row) {
     const mq_queue_row *r = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
-    bool is_clean = !mq_queue_bit_is_on(&queue->notify_requested, row) && !mq_load_relaxed_u64(&r->notify_debt[0]) &&
-                    !mq_load_relaxed_u64(&r->notify_debt[1]);
+    bool is_clean = !mq_queue_row_bit_is_set(&queue->notify_requested, row) &&
+                    !mq_load_relaxed_u64(&r->notify_debt[0]) && !mq_load_relaxed_u64(&r->notify_debt[1]);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
-        is_clean = is_clean && !mq_queue_bit_is_on(&queue->sleeping_rows[role], row) &&
-                   !mq_queue_row_handoff(queue, row, role);
+        is_clean = is_clean && !mq_queue_row_bit_is_set(&queue->sleeping_rows[role], row) &&
+                   !mq_queue_get_row_handoff_ticket(queue, row, role);
     return is_clean;
 }
 
 /* Nobody sleeps in this row any more, and what its owner would have told is told. */
-static inline void mq_queue_recover_row(const mq_queue_parts *parts, unsigned row) {
+static inline void mq_queue_recover_row(const mq_queue_file_parts *parts, unsigned row) {
     mq_queue *queue = parts->queue;
     mq_u64 *notify_debt = queue->rows[row].notify_debt;
     bool has_debt = mq_load_relaxed_u64(&notify_debt[0]) || mq_load_relaxed_u64(&notify_debt[1]) ||
-                    mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row);
+                    mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row);
     if (has_debt)
         mq_store_relaxed_u64(&notify_debt[0], 1); /* in case that we die, too, before it is told */
-    mq_queue_clear_bits(queue, row);
+    mq_queue_clear_all_row_bits(queue, row);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
-        if (mq_queue_row_handoff(queue, row, role))
-            mq_queue_handoff_end(parts, &queue->rows[row], (mq_queue_role)role,
+        if (mq_queue_get_row_handoff_ticket(queue, row, role))
+            mq_queue_end_handoff(parts, &queue->rows[row], (mq_queue_role)role,
                                  mq_load_relaxed_u64(&queue->rows[row].oldest_ticket[role]));
     mq_fence_seq_cst();
     if (has_debt)
@@ -127,19 +127,19 @@ static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
         const mq_participant *participant = &queue->rows[row].at.participant;
-        if (row != h->number && !mq_queue_row_is_clean(queue, row) &&
+        if (row != h->row_number && !mq_queue_row_is_clean(queue, row) &&
             mq_participant_liveness(&probe, participant, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
             mq_queue_recover_row(&h->parts, row);
     }
     mq_liveness_probe_end(&probe);
 }
 
-/* Look for all that the dead left. Returns as mq_queue_reclaim. */
-static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
-    int64_t next = mq_queue_reclaim(h, now_ns);
+/* Look for all that the dead left. Returns as mq_queue_reclaim_slots. */
+static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns) {
+    int64_t next = mq_queue_reclaim_slots(h, now_ns);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES;
          role++) /* calls with a time-out of 0 yield once, and may not come again */
-        mq_queue_must_yield(h, (mq_queue_role)role, MQ_NO_TICKET);
+        mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);
     mq_fork_guard_enter(); /* a child that is forked now would keep the lock */
     int fd = mq_liveness_file_reopen(h->liveness_file, O_RDWR);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -154,7 +154,7 @@ static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_i
     mq_queue_row *own_row = &h->parts.queue->rows[row];
     mq_queue_recover_row(&h->parts, (unsigned)row);
     mq_copy_to_shared(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);
-    h->row = own_row, h->number = (unsigned)row;
+    h->own_row = own_row, h->row_number = (unsigned)row;
     h->take_count = mq_load_relaxed_u64(&own_row->take_count); /* relaxed: under the lock */
     h->generation = mq_row_table_occupy(&own_row->at, self, uid, held);
 }
@@ -162,42 +162,42 @@ static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_i
 /* ---- leaving ---- */
 
 /* Bring back what this handle has taken or holds. Nobody works with it any more. */
-static inline void mq_queue_requeue_own(mq_queue_handle *h) {
+static inline void mq_queue_requeue_own_messages(mq_queue_handle *h) {
     for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
         uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
-        mq_slot_state state = mq_slot_state_of(word);
-        if ((state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN) || mq_slot_state_row(word) != h->number ||
-            mq_slot_state_generation(word) != h->generation)
+        mq_slot_state state = mq_slot_state_decode(word);
+        if ((state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN) ||
+            mq_slot_state_get_owner_row(word) != h->row_number || mq_slot_state_get_generation(word) != h->generation)
             continue;
         if (state == MQ_SLOT_TAKEN)
-            mq_queue_requeue(h, slot, word);
+            mq_queue_requeue_message(h, slot, word);
         else
-            mq_queue_release_slot(h, slot);
+            mq_queue_release_unsent_slot(h, slot);
     }
 }
 
 /* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
-static inline void mq_queue_forward_wake(mq_queue_handle *h) {
+static inline void mq_queue_forward_receiver_wake(mq_queue_handle *h) {
     mq_fence_seq_cst();
-    if (mq_queue_has_ready(&h->parts))
+    if (mq_queue_has_ready_message(&h->parts))
         mq_queue_wake_receivers(h->parts.queue, 1);
 }
-static inline void mq_queue_forward_message_wake(mq_queue_handle *h) {
-    mq_queue_forward_wake(h);
+static inline void mq_queue_forward_wake_and_notify(mq_queue_handle *h) {
+    mq_queue_forward_receiver_wake(h);
     mq_queue_notify_if_not_empty(&h->parts);
 }
-static inline void mq_queue_forward_room_wake(mq_queue_handle *h) {
+static inline void mq_queue_forward_sender_wake(mq_queue_handle *h) {
     mq_fence_seq_cst();
-    if (mq_queue_has_free(&h->parts))
+    if (mq_queue_has_free_slot(&h->parts))
         mq_queue_wake_sender(h->parts.queue);
 }
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token) {
-    mq_queue_requeue_own(h);
-    mq_queue_forward_wake(h); /* it may have been used up by one who is not coming back for it */
-    mq_queue_forward_room_wake(h);
-    mq_queue_recover_row(&h->parts, h->number); /* tells of messages only if it owes that: they may be old */
-    mq_participant_leave(&h->row->at.participant, uid, liveness_token);
+    mq_queue_requeue_own_messages(h);
+    mq_queue_forward_receiver_wake(h); /* it may have been used up by one who is not coming back for it */
+    mq_queue_forward_sender_wake(h);
+    mq_queue_recover_row(&h->parts, h->row_number); /* tells of messages only if it owes that: they may be old */
+    mq_participant_leave(&h->own_row->at.participant, uid, liveness_token);
 }
 
 #endif

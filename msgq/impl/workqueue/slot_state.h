@@ -23,31 +23,33 @@ typedef enum { MQ_SLOT_FREE, MQ_SLOT_FILLING, MQ_SLOT_TAKEN, MQ_SLOT_READY, MQ_S
 
 /* Of messages of one priority the one with the smaller order is the larger word. After 2^48 messages (326 days at ten
  * million a second) the order begins anew, and those on both sides of that moment are taken in the wrong order. */
-static inline uint64_t mq_slot_state_ready(uint64_t priority, uint64_t order) {
+static inline uint64_t mq_slot_state_encode_ready(uint64_t priority, uint64_t order) {
     return MQ_SLOT_READY_BIT | priority << 48 | (MQ_SLOT_ORDER_MASK - (order & MQ_SLOT_ORDER_MASK));
 }
-static inline uint64_t mq_slot_state_filling(unsigned row, uint16_t generation) {
+static inline uint64_t mq_slot_state_encode_filling(unsigned row, uint16_t generation) {
     return (uint64_t)1 << 61 | (uint64_t)row << 48 | (uint64_t)generation << 32;
 }
-static inline uint64_t mq_slot_state_taken(unsigned row, uint16_t generation, uint32_t take) {
+static inline uint64_t mq_slot_state_encode_taken(unsigned row, uint16_t generation, uint32_t take) {
     return (uint64_t)2 << 61 | (uint64_t)row << 48 | (uint64_t)generation << 32 | take;
 }
 
 static inline bool mq_slot_state_is_ready(uint64_t word) { return word & MQ_SLOT_READY_BIT; }
-static inline unsigned mq_slot_state_priority(uint64_t word) { return (unsigned)(word >> 48 & MQ_QUEUE_PRIORITY_MAX); }
-static inline uint64_t mq_slot_state_order(uint64_t key) { return MQ_SLOT_ORDER_MASK - (key & MQ_SLOT_ORDER_MASK); }
+static inline unsigned mq_slot_state_get_priority(uint64_t word) {
+    return (unsigned)(word >> 48 & MQ_QUEUE_PRIORITY_MAX);
+}
+static inline uint64_t mq_slot_state_get_order(uint64_t key) { return MQ_SLOT_ORDER_MASK - (key & MQ_SLOT_ORDER_MASK); }
 /* Of FILLING and TAKEN words: */
-static inline unsigned mq_slot_state_row(uint64_t word) { return (unsigned)(word >> 48 & 0xFF); }
-static inline uint16_t mq_slot_state_generation(uint64_t word) { return (uint16_t)(word >> 32); }
-static inline uint32_t mq_slot_state_take_number(uint64_t word) { return (uint32_t)word; }
+static inline unsigned mq_slot_state_get_owner_row(uint64_t word) { return (unsigned)(word >> 48 & 0xFF); }
+static inline uint16_t mq_slot_state_get_generation(uint64_t word) { return (uint16_t)(word >> 32); }
+static inline uint32_t mq_slot_state_get_take_number(uint64_t word) { return (uint32_t)word; }
 
-static inline mq_slot_state mq_slot_state_of(uint64_t word) {
+static inline mq_slot_state mq_slot_state_decode(uint64_t word) {
     if (word == 0)
         return MQ_SLOT_FREE;
     if (mq_slot_state_is_ready(word))
         return MQ_SLOT_READY;
-    bool owned = mq_slot_state_row(word) < MQ_QUEUE_ROWS && !(word >> 56 & 0x1F);
-    if (owned && word >> 61 == 1 && !mq_slot_state_take_number(word))
+    bool owned = mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS && !(word >> 56 & 0x1F);
+    if (owned && word >> 61 == 1 && !mq_slot_state_get_take_number(word))
         return MQ_SLOT_FILLING;
     return owned && word >> 61 == 2 ? MQ_SLOT_TAKEN : MQ_SLOT_CORRUPT;
 }
@@ -56,21 +58,21 @@ static inline mq_slot_state mq_slot_state_of(uint64_t word) {
 
 enum { MQ_JOB_LEASE_TICK_NS = 10000000 };
 
-static inline uint32_t mq_job_lease_tick(uint64_t host_time_ns) {
+static inline uint32_t mq_job_lease_convert_to_ticks(uint64_t host_time_ns) {
     return (uint32_t)(host_time_ns / MQ_JOB_LEASE_TICK_NS);
 }
 
 /* The lease of a TAKEN word: it names the row and the take, so that the lease of a former taker does not count. */
-static inline uint64_t mq_job_lease_pack(uint64_t word, uint32_t deadline_tick) {
-    uint64_t lease = (uint64_t)deadline_tick << 32 | (uint64_t)mq_slot_state_row(word) << 24 |
-                     (mq_slot_state_take_number(word) & 0xFFFFFF);
+static inline uint64_t mq_job_lease_encode(uint64_t word, uint32_t deadline_tick) {
+    uint64_t lease = (uint64_t)deadline_tick << 32 | (uint64_t)mq_slot_state_get_owner_row(word) << 24 |
+                     (mq_slot_state_get_take_number(word) & 0xFFFFFF);
     return lease ? lease : 1ull << 32; /* 0 means "no lease": use the next tick */
 }
 static inline bool mq_job_lease_belongs_to(uint64_t lease, uint64_t word) {
-    return lease && (uint32_t)lease == (uint32_t)mq_job_lease_pack(word, 0);
+    return lease && (uint32_t)lease == (uint32_t)mq_job_lease_encode(word, 0);
 }
 /* Ticks until it is over; not above 0: it is. Right for leases of up to 248 days. */
-static inline int32_t mq_job_lease_ticks_left(uint64_t lease, uint32_t now_tick) {
+static inline int32_t mq_job_lease_count_ticks_left(uint64_t lease, uint32_t now_tick) {
     return (int32_t)((uint32_t)(lease >> 32) - now_tick);
 }
 

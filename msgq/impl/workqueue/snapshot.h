@@ -1,5 +1,5 @@
-/* A queue as others see it, for statistics. Each word is read on its own: a figure may be newer than its neighbour, which
- * harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index. */
+/* A queue as others see it, for statistics. Each word is read on its own: a figure may be newer than its neighbour,
+ * which harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index. */
 #ifndef MQ_WORKQUEUE_SNAPSHOT_H
 #define MQ_WORKQUEUE_SNAPSHOT_H
 
@@ -11,7 +11,7 @@ enum { MQ_QUEUE_PRIORITIES = MQ_QUEUE_PRIORITY_MAX + 1 };
 typedef struct {
     uint64_t filling;
     uint64_t taken;
-} mq_queue_row_slots;
+} mq_queue_row_slot_counts;
 
 /* What is in the slots of a queue. */
 typedef struct {
@@ -22,22 +22,22 @@ typedef struct {
     uint64_t leases;                               /* of taken messages */
     uint64_t expired_leases;                       /* of these, that are over */
     uint64_t oldest;                               /* sent time of the message that waits longest; 0: none waits */
-    mq_queue_row_slots rows[MQ_QUEUE_ROWS];
+    mq_queue_row_slot_counts rows[MQ_QUEUE_ROWS];
 } mq_queue_slot_counts;
 
 /* Count a slot that a row has. */
-static inline void mq_queue_snapshot_owner(const mq_queue *queue, uint64_t word, bool taken,
-                                           mq_queue_slot_counts *counts) {
-    unsigned row = mq_slot_state_row(word); /* below MQ_QUEUE_ROWS, else the word were nonsense */
-    bool former = (uint16_t)mq_load_acquire_u64(&queue->rows[row].at.generation) != mq_slot_state_generation(word);
+static inline void mq_queue_count_owned_slot(const mq_queue *queue, uint64_t word, bool taken,
+                                             mq_queue_slot_counts *counts) {
+    unsigned row = mq_slot_state_get_owner_row(word); /* below MQ_QUEUE_ROWS, else the word were nonsense */
+    bool former = (uint16_t)mq_load_acquire_u64(&queue->rows[row].at.generation) != mq_slot_state_get_generation(word);
     counts->lost += former;
     counts->rows[row].filling += !former && !taken;
     counts->rows[row].taken += !former && taken;
 }
 
 /* Count a message, if it was there as long as its header was read. */
-static inline void mq_queue_snapshot_message(const mq_queue_parts *parts, uint64_t slot, uint64_t word,
-                                             uint32_t now_tick, mq_queue_slot_counts *counts) {
+static inline void mq_queue_count_message_stats(const mq_queue_file_parts *parts, uint64_t slot, uint64_t word,
+                                                uint32_t now_tick, mq_queue_slot_counts *counts) {
     const mq_queue_slot_header *header = &parts->slot_headers[slot];
     bool taken = !mq_slot_state_is_ready(word);
     uint64_t deliveries = mq_load_relaxed_u64(&header->deliveries); /* relaxed, all: looked at again below */
@@ -51,33 +51,33 @@ static inline void mq_queue_snapshot_message(const mq_queue_parts *parts, uint64
         counts->oldest = sent;
     if (taken && mq_job_lease_belongs_to(lease, word)) {
         counts->leases++;
-        counts->expired_leases += mq_job_lease_ticks_left(lease, now_tick) <= 0;
+        counts->expired_leases += mq_job_lease_count_ticks_left(lease, now_tick) <= 0;
     }
 }
 
 /* Count all slots. by_priority has MQ_QUEUE_PRIORITIES zeros, for the messages that wait. */
-static inline void mq_queue_snapshot_slots(const mq_queue_parts *parts, uint64_t now_ns, mq_queue_slot_counts *counts,
-                                           uint32_t *by_priority) {
+static inline void mq_queue_count_all_slots(const mq_queue_file_parts *parts, uint64_t now_ns,
+                                            mq_queue_slot_counts *counts, uint32_t *by_priority) {
     memset(counts, 0, sizeof *counts);
     for (uint64_t slot = 0; slot < parts->max_messages; slot++) {
         uint64_t word = mq_load_acquire_u64(&parts->slot_states[slot]);
-        mq_slot_state state = mq_slot_state_of(word);
+        mq_slot_state state = mq_slot_state_decode(word);
         counts->free += state == MQ_SLOT_FREE;
         counts->filling += state == MQ_SLOT_FILLING;
         counts->taken += state == MQ_SLOT_TAKEN;
         counts->ready += state == MQ_SLOT_READY;
         counts->corrupt += state == MQ_SLOT_CORRUPT;
         if (state == MQ_SLOT_READY)
-            by_priority[mq_slot_state_priority(word)]++;
+            by_priority[mq_slot_state_get_priority(word)]++;
         if (state == MQ_SLOT_FILLING || state == MQ_SLOT_TAKEN)
-            mq_queue_snapshot_owner(parts->queue, word, state == MQ_SLOT_TAKEN, counts);
+            mq_queue_count_owned_slot(parts->queue, word, state == MQ_SLOT_TAKEN, counts);
         if (state == MQ_SLOT_READY || state == MQ_SLOT_TAKEN)
-            mq_queue_snapshot_message(parts, slot, word, mq_job_lease_tick(now_ns), counts);
+            mq_queue_count_message_stats(parts, slot, word, mq_job_lease_convert_to_ticks(now_ns), counts);
     }
 }
 
 /* What the present owner of a row did: the counts go on over owners. Of foreign bytes nothing below 0. */
-static inline uint64_t mq_queue_snapshot_difference(const mq_u64 *count, const mq_u64 *before) {
+static inline uint64_t mq_queue_count_since_join(const mq_u64 *count, const mq_u64 *before) {
     /* relaxed: see the top of the file */
     uint64_t now = mq_load_relaxed_u64(count), then = mq_load_relaxed_u64(before);
     return now > then ? now - then : 0;

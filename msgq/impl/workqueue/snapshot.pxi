@@ -2,20 +2,20 @@
 
 
 cdef enum:
-    LISTED = 8  # priorities
+    LISTED_PRIORITIES_MAX = 8  # priorities
 
-_EVENTS = (None, "heads", "payload")  # by the number that the file has
+_EVENTS_MODE_NAMES = (None, "heads", "payload")  # by the number that the file has
 
 
-cdef tuple _list_waits(mq_queue *queue, unsigned row):
-    bits = (("receiving", mq_queue_bit_is_on(&queue.sleeping_rows[<int> MQ_QUEUE_RECEIVER], row)),
-            ("watching", mq_queue_bit_is_on(&queue.sleeping_rows[<int> MQ_QUEUE_WATCHER], row)),
-            ("sending", mq_queue_bit_is_on(&queue.sleeping_rows[<int> MQ_QUEUE_SENDER], row)),
-            ("notified", mq_queue_bit_is_on(&queue.notify_requested, row)))
+cdef tuple _list_row_waits(mq_queue *queue, unsigned row):
+    bits = (("receiving", mq_queue_row_bit_is_set(&queue.sleeping_rows[<int> MQ_QUEUE_RECEIVER], row)),
+            ("watching", mq_queue_row_bit_is_set(&queue.sleeping_rows[<int> MQ_QUEUE_WATCHER], row)),
+            ("sending", mq_queue_row_bit_is_set(&queue.sleeping_rows[<int> MQ_QUEUE_SENDER], row)),
+            ("notified", mq_queue_row_bit_is_set(&queue.notify_requested, row)))
     return tuple([name for name, on in bits if on])
 
 
-cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
+cdef object _list_handle_infos(QueueFile file, const mq_queue_slot_counts *counts):
     """Return the open handles, and rows of dead handles that still have slots or requests."""
     from msgq.common.stats.workqueue import QueueHandleInfo  # late: few programs read statistics
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
@@ -25,18 +25,18 @@ cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
     try:
         for i in range(MQ_QUEUE_ROWS):
             row = &file.parts.queue.rows[i]
-            waits = _list_waits(file.parts.queue, i)
+            waits = _list_row_waits(file.parts.queue, i)
             owned = counts.rows[i].filling or counts.rows[i].taken
             if not (mq_load_acquire_u64(&row.at.participant.uid) or waits or owned):
                 continue
             life = mq_participant_liveness(&probe, &row.at.participant, MQ_QUEUE_ROW_BYTE + i)
             owner = participant_value(&row.at.participant, life)
             handles.append(QueueHandleInfo(
-                owner, i, mq_queue_snapshot_difference(&row.counts.sent, &row.counts_before.sent),
-                mq_queue_snapshot_difference(&row.counts.received, &row.counts_before.received),
-                mq_queue_snapshot_difference(&row.counts.acknowledged, &row.counts_before.acknowledged),
-                mq_queue_snapshot_difference(&row.counts.returned, &row.counts_before.returned),
-                mq_queue_snapshot_difference(&row.counts.refused, &row.counts_before.refused),
+                owner, i, mq_queue_count_since_join(&row.counts.sent, &row.counts_before.sent),
+                mq_queue_count_since_join(&row.counts.received, &row.counts_before.received),
+                mq_queue_count_since_join(&row.counts.acknowledged, &row.counts_before.acknowledged),
+                mq_queue_count_since_join(&row.counts.returned, &row.counts_before.returned),
+                mq_queue_count_since_join(&row.counts.refused, &row.counts_before.refused),
                 counts.rows[i].filling, counts.rows[i].taken, waits))
     finally:
         mq_liveness_probe_end(&probe)
@@ -46,7 +46,7 @@ cdef object _list_handles(QueueFile file, const mq_queue_slot_counts *counts):
 cdef tuple _highest_priorities(const uint32_t *by_priority):
     highest = []
     cdef int priority = MQ_QUEUE_PRIORITIES
-    while priority and len(highest) < LISTED:
+    while priority and len(highest) < LISTED_PRIORITIES_MAX:
         priority -= 1
         if by_priority[priority]:
             highest.append((priority, by_priority[priority]))
@@ -66,7 +66,7 @@ cdef dict _sum_counts(mq_queue *queue):
     return totals
 
 
-cdef object _measure(QueueFile file):
+cdef object _measure_queue_stats(QueueFile file):
     from msgq.common.stats.workqueue import QueueStats  # late, as above
     cdef mq_queue_slot_counts counts
     cdef uint64_t now = host_time_ns()
@@ -75,7 +75,7 @@ cdef object _measure(QueueFile file):
         raise MemoryError()
     try:
         with nogil:
-            mq_queue_snapshot_slots(&file.parts, now, &counts, by_priority)
+            mq_queue_count_all_slots(&file.parts, now, &counts, by_priority)
         priorities = _highest_priorities(by_priority)
     finally:
         PyMem_Free(by_priority)
@@ -84,13 +84,13 @@ cdef object _measure(QueueFile file):
         file.parts.max_messages, file.parts.max_message_size, file.schema, counts.ready, counts.taken, counts.filling,
         counts.free, counts.corrupt, counts.lost, counts.oldest or None,
         max(0, <object> now - counts.oldest) if counts.oldest else None, priorities, counts.redelivered,
-        counts.most_deliveries, counts.leases, counts.expired_leases, handles=_list_handles(file, &counts),
-        events=_EVENTS[file.parts.events], **_sum_counts(file.parts.queue))
+        counts.most_deliveries, counts.leases, counts.expired_leases, handles=_list_handle_infos(file, &counts),
+        events=_EVENTS_MODE_NAMES[file.parts.events], **_sum_counts(file.parts.queue))
     file.check_truncation()
     return stats
 
 
-cdef QueueFile _open_file(str name, str in_prefix):
+cdef QueueFile _open_queue_file(str name, str in_prefix):
     file = queue_file(name, in_prefix, None, None)
     if not file.open(False):
         raise file.missing_error()
@@ -103,7 +103,7 @@ cdef class QueueWatch:
     cdef QueueFile _file
 
     def __init__(self, str name, str in_prefix):
-        self._file = _open_file(name, in_prefix)
+        self._file = _open_queue_file(name, in_prefix)
 
     def counts(self):
         from msgq.common.stats.endpoint import EndpointCounts  # late, as above
@@ -116,17 +116,17 @@ cdef class QueueWatch:
         return EndpointCounts(sent, None, 0, received)
 
     def stats(self):
-        return _measure(self._file)
+        return _measure_queue_stats(self._file)
 
 
 def remove_queue(str name, str in_prefix, wanted):
-    cdef QueueFile file = _open_file(name, in_prefix)
+    cdef QueueFile file = _open_queue_file(name, in_prefix)
 
-    def leaves():
+    def remove_events_if_wanted():
         """Say whether it is to go; its events go first, for as long as it has its name nobody can make it anew."""
-        if not wanted(_measure(file)):
+        if not wanted(_measure_queue_stats(file)):
             return False
         remove_events(name, in_prefix)
         return True
 
-    return file.remove_if(leaves)
+    return file.remove_if(remove_events_if_wanted)

@@ -111,7 +111,7 @@ static inline void mq_capture_source_begin_epoch(mq_capture_source *captured, co
 
 /* Number of messages of a source that are in no chunk. */
 static inline uint64_t mq_capture_source_count_lost(const mq_capture_source *captured) {
-    return mq_source_lost(&captured->source) + captured->skipped_count;
+    return mq_source_count_lost(&captured->source) + captured->skipped_count;
 }
 
 /* Number of lost messages since the newest message in a chunk. */
@@ -193,7 +193,7 @@ static inline mq_capture_stop_reason mq_capture_convert_status(mq_capture *captu
 static inline void mq_capture_skip_large_message(mq_capture_source *captured, const mq_source *source) {
     const mq_source_buffer none = {.all_or_nothing = false};
     mq_source_message taken;
-    captured->skipped_count += mq_source_take(source, &none, &taken) == MQ_SOURCE_OK;
+    captured->skipped_count += mq_source_take_message(source, &none, &taken) == MQ_SOURCE_OK;
 }
 
 /* There are no more channels: those that have one go on, and this one's messages are counted. */
@@ -214,7 +214,7 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
         mq_source_buffer room = {.data = mq_log_chunk_next_payload(chunk),
                                  .bytes = chunk->capacity_bytes - chunk->used_bytes - MQ_LOG_MESSAGE_HEADER_BYTES,
                                  .all_or_nothing = true};
-        mq_source_status status = mq_source_take(&source, &room, &taken);
+        mq_source_status status = mq_source_take_message(&source, &room, &taken);
         if (mq_unlikely(status == MQ_SOURCE_FULL && taken.size > MQ_CAPTURE_PAYLOAD_MAX)) {
             mq_capture_skip_large_message(captured, &source);
             continue;
@@ -227,7 +227,7 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
             continue;
         }
         mq_capture_commit_message(chunk, captured, &taken, (uint64_t)(mq_monotonic_ns() + capture->clock_offset_ns));
-        captured->stored_losses = mq_source_lost(&source) + captured->skipped_count;
+        captured->stored_losses = mq_source_count_lost(&source) + captured->skipped_count;
     }
     return MQ_CAPTURE_DEADLINE;
 }
@@ -251,7 +251,7 @@ static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture,
 /* Is so much pending that a nap could cost messages? */
 static inline bool mq_capture_is_near_overrun(const mq_capture *capture) {
     for (uint32_t i = 0; i < capture->source_count; i++)
-        if (!capture->sources[i].is_ended && mq_source_near_overrun(&capture->sources[i].source))
+        if (!capture->sources[i].is_ended && mq_source_is_near_overrun(&capture->sources[i].source))
             return true;
     return false;
 }

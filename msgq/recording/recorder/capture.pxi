@@ -49,10 +49,10 @@ cdef class Capture:
         self._capture.watcher = NULL if watcher is None else &watcher._watcher
         self._file_watcher = watcher
 
-    def add_source(self, Source source not None, int64_t publish_offset=-1):
+    def add_source(self, EndpointSource source not None, int64_t publish_offset=-1):
         cdef uint32_t number = self._free_numbers.pop() if self._free_numbers else self._append_source()
         cdef mq_capture_source *captured = &self._capture.sources[number]
-        source.prepare()
+        source.prepare_to_take()
         self._sources[number] = source
         captured.source, captured.publish_offset = source.c, publish_offset
         captured.has_numbering_per_part = isinstance(source, RecordSource)
@@ -90,7 +90,7 @@ cdef class Capture:
     def accept_schema(self, uint32_t source, int64_t publish_offset=-1):
         cdef mq_capture_source *captured = self._get_source(source)
         captured.publish_offset = publish_offset
-        captured.source.schema_seq_seen = (<Source> self._sources[source]).c.schema_seq_seen
+        captured.source.schema_seq_seen = (<EndpointSource> self._sources[source]).c.schema_seq_seen
 
     def begin_epoch(self, uint32_t source):
         self._get_source(source).has_numbering = False
@@ -115,12 +115,12 @@ cdef class Capture:
         cdef eventfd_t interrupts
         for source in self._sources:
             if source is not None:
-                (<Source> source).prepare()
+                (<EndpointSource> source).prepare_to_take()
         while end == MQ_CAPTURE_UNMAPPED_POOL and (mapped < MAPPED_POOLS_MAX or mq_monotonic_ns() < until):
             with nogil:
                 end = mq_capture_run(&self._capture, &chunk._chunk, until)
             if end == MQ_CAPTURE_UNMAPPED_POOL:
-                (<Source> self._sources[self._capture.stopped_source]).map_missing()
+                (<EndpointSource> self._sources[self._capture.stopped_source]).map_missing_pool()
                 mapped += 1
         if end == MQ_CAPTURE_CORRUPT_SOURCE:
             self._repair_source(self._capture.stopped_source)
@@ -133,7 +133,7 @@ cdef class Capture:
 
     cdef int _repair_source(self, uint32_t number) except -1:
         try:
-            (<Source> self._sources[number]).repair()
+            (<EndpointSource> self._sources[number]).handle_corruption()
         except SegmentSizeError:
             self._capture.sources[number].is_ended = True
             raise

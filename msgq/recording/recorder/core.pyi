@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import final
 
-from msgq.impl.sources.source import Source
+from msgq.impl.sources.source import EndpointSource
 from msgq.recording.mcap_io.core import ChunkBuffer
 
 @final
@@ -82,7 +82,7 @@ class Capture:
     def needed_bytes(self) -> int:
         """Bytes of the largest message for which a chunk had no room; 0: all had."""
 
-    def add_source(self, source: Source, publish_offset: int = -1) -> int:
+    def add_source(self, source: EndpointSource, publish_offset: int = -1) -> int:
         """Record what a source gives; return its number.
 
         Parameters

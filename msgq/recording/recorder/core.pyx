@@ -10,7 +10,7 @@ from posix.unistd cimport close
 from msgq.impl.base.clock cimport host_offset_ns
 from msgq.impl.base.core cimport mq_monotonic_ns
 from msgq.impl.sources.core cimport mq_source_schema_is_seen
-from msgq.impl.sources.source cimport RecordSource, Source
+from msgq.impl.sources.source cimport RecordSource, EndpointSource
 from msgq.recording.mcap_io.core cimport ChunkBuffer
 
 import os

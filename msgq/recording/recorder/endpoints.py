@@ -18,7 +18,7 @@ from msgq.common.schema import Schema
 from msgq.common.selection import SelectedEndpoints
 from msgq.decoding.time_fields import find_time_field_offset
 from msgq.errors import MsgqError, SegmentError
-from msgq.impl.sources import Source
+from msgq.impl.sources import EndpointSource
 from msgq.kinds import carrier_of, get_kind, kind_of, stored_kinds, subject_of
 from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io import metadata_keys
@@ -50,7 +50,7 @@ class RecordedEndpoint:
     schema : of its messages now.
     """
 
-    source: Source
+    source: EndpointSource
     schema: Schema | None
 
     @property
@@ -326,7 +326,7 @@ class RecordedEndpoints:
         self._mark_unlinked(endpoint)
         self._named_endpoints[endpoint] = self._add_source(source, schema)
 
-    def _add_source(self, source: Source, schema: Schema | None) -> int:
+    def _add_source(self, source: EndpointSource, schema: Schema | None) -> int:
         number = self._capture.add_source(source, publish_offset(schema))
         with self._lock:
             self.all[number] = RecordedEndpoint(source, schema)
@@ -377,7 +377,7 @@ class RecordedEndpoints:
     def _remove_source(self, number: int, wants_unread: bool = True) -> None:
         source = self.all[number].source
         if wants_unread:  # there are some if the file was cut
-            source.skip_pending()
+            source.skip_pending_messages()
         with self._lock:
             lost = _sum_losses(self._lost[source.endpoint], source.lost, self._capture.count_skipped_messages(number))
             self._lost[source.endpoint] = lost
@@ -388,7 +388,7 @@ class RecordedEndpoints:
     def skip_pending(self) -> None:
         """Count pending messages as lost: no more messages are taken."""
         for recorded in self.all.values():
-            recorded.source.skip_pending()
+            recorded.source.skip_pending_messages()
 
     def _update_schema(self, number: int) -> None:
         """Let what comes next have other channels, if it has another schema. A channel's positions go on, so that its
@@ -412,10 +412,10 @@ class RecordedEndpoints:
             start
         ):
             recorded = self.all[number]
-            publisher, key = recorded.source.origin_names(part)
+            publisher, key = recorded.source.get_origin_names(part)
             counting = metadata_keys.PUBLISHER_SEQUENCE if counted else metadata_keys.RECORDER_SEQUENCE
             epoch = self._assign_epoch(recorded.endpoint, number, tap_epoch)
-            described = MessageSource(recorded.source.kind, publisher, key, recorded.source.options)
+            described = MessageSource(recorded.source.kind, publisher, key, recorded.source.options_json)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
             yield channel, encode_channel(channel, *fields, boundary_losses=_make_boundary_losses(first, lost_before))
 
@@ -449,5 +449,5 @@ class RecordedEndpoints:
     @property
     def largest(self) -> int:
         """Bytes of the largest message that is to be expected, or for which there was no room."""
-        expected = max((recorded.source.largest_message for recorded in self.all.values()), default=0)
+        expected = max((recorded.source.max_message_bytes for recorded in self.all.values()), default=0)
         return max(self._capture.needed_bytes, min(expected, _EXPECTED_BYTES))

@@ -50,7 +50,7 @@ MUTANTS = [
     ),
     leases(
         "the server looks for leases only before it takes a buffer",
-        "holder = mq_frame_lease_holder(table, rows, buffer, generation); if (holder >= 0) mq_store_release",
+        "holder = mq_frame_lease_find_holder(table, rows, buffer, generation); if (holder >= 0) mq_store_release",
         "if (holder >= 0) mq_store_release",
         "buffer_take_that_meets_a_lease_puts_the_generation_back",
         "buffer_take_looks_for_leases_after_a_fence",
@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     leases(
         "a row's next client inherits leases",
-        "for (uint32_t buffer = 0; buffer < MQ_FRAME_LEASE_BUFFERS; buffer++) "
+        "for (uint32_t buffer = 0; buffer < MQ_FRAME_BUFFERS_MAX; buffer++) "
         "mq_store_release_u32(&table->rows[row].lease[buffer], 0);",
         "",
         "row_reset_removes_the_state_of_the_previous_client",

@@ -17,8 +17,8 @@ record_source = mutants_of("msgq/impl/sources/records.h", "observers")
 MUTANTS = [
     counting(
         "buckets are twice as wide",
-        "- MQ_SUB_BITS; return (shift << MQ_SUB_BITS)",
-        "- MQ_SUB_BITS + 1; return (shift << MQ_SUB_BITS)",
+        "- MQ_HISTOGRAM_SUB_BUCKET_BITS; return (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS)",
+        "- MQ_HISTOGRAM_SUB_BUCKET_BITS + 1; return (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS)",
         "bucket_middle_is_within_a_percent_of_each_value",
     ),
     counting(
@@ -53,14 +53,14 @@ MUTANTS = [
     ),
     jobs(
         "places of previous owners count for the present one",
-        "!= mq_slot_state_generation(word);",
-        "!= mq_slot_state_generation(word) && !counts;",
+        "!= mq_slot_state_get_generation(word);",
+        "!= mq_slot_state_get_generation(word) && !counts;",
         "census_of_a_queue_counts_places_by_their_words",
     ),
     jobs(
         "a lease that ends now is not counted as expired",
-        "mq_job_lease_ticks_left(lease, now_tick) <= 0;",
-        "mq_job_lease_ticks_left(lease, now_tick) < 0;",
+        "mq_job_lease_count_ticks_left(lease, now_tick) <= 0;",
+        "mq_job_lease_count_ticks_left(lease, now_tick) < 0;",
         "census_of_a_queue_counts_expired_leases",
     ),
     jobs(
@@ -77,14 +77,14 @@ MUTANTS = [
     ),
     events(
         "messages of one order have one number",
-        "(mq_slot_state_order(key) << 16 | (slot & 0xFFFF)) + 1;",
-        "(mq_slot_state_order(key) << 16 | (slot & 0)) + 1;",
+        "(mq_slot_state_get_order(key) << 16 | (slot & 0xFFFF)) + 1;",
+        "(mq_slot_state_get_order(key) << 16 | (slot & 0)) + 1;",
         "events_have_numbers_of_their_own",
     ),
     events(
         "a message that was refused has a number",
-        ".number = event_type == MQ_QUEUE_EVENT_REFUSED ? 0 : mq_queue_event_number(key, slot),",
-        ".number = mq_queue_event_number(key, slot),",
+        ".number = event_type == MQ_QUEUE_EVENT_REFUSED ? 0 : mq_queue_compute_message_number(key, slot),",
+        ".number = mq_queue_compute_message_number(key, slot),",
         "events_have_numbers_of_their_own",
     ),
     events(
@@ -95,8 +95,8 @@ MUTANTS = [
     ),
     events(
         "events without room are not counted",
-        "if (buffer->end == buffer->room) mq_queue_count_lost_events(buffer, 1);",
-        "if (buffer->end == buffer->room) return;",
+        "if (buffer->end == buffer->capacity) mq_queue_count_lost_events(buffer, 1);",
+        "if (buffer->end == buffer->capacity) return;",
         "events_without_room_are_counted",
     ),
     events(
@@ -131,9 +131,9 @@ MUTANTS = [
     ),
     channel_source(
         "a pool that was cut is read",
-        "if (mq_unlikely(mq_mapping_was_truncated(c->from.not_truncated) || "
+        "if (mq_unlikely(mq_mapping_was_truncated(c->subscriber.not_truncated) || "
         "mq_mapping_was_truncated(c->pool_not_truncated[m->row])))",
-        "if (mq_unlikely(mq_mapping_was_truncated(c->from.not_truncated)))",
+        "if (mq_unlikely(mq_mapping_was_truncated(c->subscriber.not_truncated)))",
         "channel_source_of_a_file_that_was_cut_is_corrupt",
     ),
     channel_source(
@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     record_source(
         "an element that changed once is returned again",
-        "r->seen[index] = count;",
+        "r->seen_write_counts[index] = count;",
         "",
         "record_source_gives_each_element_that_changed_once",
     ),
@@ -162,7 +162,7 @@ MUTANTS = [
     ),
     record_source(
         "a value that was taken is returned again",
-        "r->seen[r->next_index] = value.count;",
+        "r->seen_write_counts[r->next_index] = value.count;",
         "",
         "board_source_gives_values_of_named_keys",
     ),
@@ -174,13 +174,13 @@ MUTANTS = [
     ),
     record_meter(
         "a write that was counted is counted again",
-        "r->seen[i] = value.count;",
+        "r->seen_write_counts[i] = value.count;",
         "",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),
     record_meter(
         "a look is followed by no rest",
-        "if (began < r->next_ns) return 0;",
+        "if (began < r->next_sample_ns) return 0;",
         "",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),

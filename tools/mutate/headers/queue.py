@@ -29,13 +29,14 @@ MUTANTS = [
     ),
     sender(
         "a returned message is not notified",
-        "if (mq_queue_bits_any(&h->parts.queue->notify_requested)) mq_queue_notify_not_empty(h->parts.queue);",
+        "if (mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested)) "
+        "mq_queue_notify_not_empty(h->parts.queue);",
         "",
         "returned_message_wakes_a_receiver_and_is_notified",
     ),
     sender(
         "a failed return leaves a debt",
-        "mq_queue_debt_clear(h->row, 1); return false;",
+        "mq_queue_clear_notify_debt(h->own_row, 1); return false;",
         "return false;",
         "returned_message_wakes_a_receiver_and_is_notified",
     ),
@@ -55,26 +56,26 @@ MUTANTS = [
     ),
     sender(
         "a message is notified though a receiver waits",
-        "if (!witness_stayed && !mq_queue_bits_any(&h->parts.queue->sleeping_rows[MQ_QUEUE_RECEIVER]))",
+        "if (!witness_stayed && !mq_queue_any_row_bit_is_set(&h->parts.queue->sleeping_rows[MQ_QUEUE_RECEIVER]))",
         "if (!witness_stayed)",
         "queue_sleepers-message_to_an_empty_queue_is_notified_and_a_second_one_is_not",
     ),
     sender(
         "a notification requested during a send is not made",
-        "if (mq_unlikely(mq_queue_bits_any(&h->parts.queue->notify_requested))) "
+        "if (mq_unlikely(mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested))) "
         "mq_queue_notify_not_empty(h->parts.queue);",
         "",
         "queue_sleepers-notification_that_is_requested_during_a_send_is_made",
     ),
     sender(
         "a sender owes no notification",
-        "mq_store_relaxed_u64(&h->row->notify_debt[0], 1);",
+        "mq_store_relaxed_u64(&h->own_row->notify_debt[0], 1);",
         "",
         "queue_sleepers-sender_owes_a_notification_from_ready_on",
     ),
     sender(
         "a sender's debt stays",
-        "mq_queue_commit_and_notify(h, slot, key); mq_store_release_u64(&h->row->notify_debt[0], 0);",
+        "mq_queue_commit_and_notify(h, slot, key); mq_store_release_u64(&h->own_row->notify_debt[0], 0);",
         "mq_queue_commit_and_notify(h, slot, key);",
         "queue_sleepers-sender_owes_a_notification_from_ready_on",
     ),
@@ -86,7 +87,7 @@ MUTANTS = [
     ),
     sender(
         "`entered` is not counted",
-        "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK], 1);",
+        "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK_SLOTS], 1);",
         "",
         "message_in_a_cached_block_is_found",
         "commit_makes_the_word_ready_before_it_counts",
@@ -105,13 +106,13 @@ MUTANTS = [
     ),
     sender(
         "a dropped slot wakes no sender",
-        "mq_slot_state_filling(h->number, h->generation), 0)) mq_queue_wake_sender(h->parts.queue);",
-        "mq_slot_state_filling(h->number, h->generation), 0)) return;",
+        "mq_slot_state_encode_filling(h->row_number, h->generation), 0)) mq_queue_wake_sender(h->parts.queue);",
+        "mq_slot_state_encode_filling(h->row_number, h->generation), 0)) return;",
         "queue_sleepers-dropped_place_wakes_a_sender",
     ),
     sender(
         "a message without a key is lost",
-        "key = mq_slot_state_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready_count));",
+        "key = mq_slot_state_encode_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready_count));",
         "key = 0;",
         "message_without_a_key_comes_back_as_well",
     ),
@@ -130,13 +131,13 @@ MUTANTS = [
     ),
     receiver(
         "a block with slots of others is cached",
-        ".known = !owned};",
-        ".known = true};",
+        ".is_valid = !owned};",
+        ".is_valid = true};",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
         "a taken message stays cached as READY",
-        "mq_queue_cache_invalidate(h, best.slot / MQ_QUEUE_BLOCK);",
+        "mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);",
         "",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
         "block_with_a_held_or_taken_place_is_not_cached",
@@ -149,15 +150,15 @@ MUTANTS = [
     ),
     receiver(
         "a lease is stored with the previous take",
-        "mq_job_lease_pack(delivery->word, deadline_tick));",
-        "mq_job_lease_pack(delivery->word - 1, deadline_tick));",
+        "mq_job_lease_encode(delivery->word, deadline_tick));",
+        "mq_job_lease_encode(delivery->word - 1, deadline_tick));",
         "lease_belongs_to_the_take_that_it_was_given_to",
         "sweep_asks_in_time_for_the_next_lease",
     ),
     receiver(
         "freeing wakes no sender",
-        "mq_queue_wake_sender(h->parts.queue); mq_queue_count(&h->row->counts.acknowledged, 1);",
-        "mq_queue_count(&h->row->counts.acknowledged, 1);",
+        "mq_queue_wake_sender(h->parts.queue); mq_queue_add_to_counter(&h->own_row->counts.acknowledged, 1);",
+        "mq_queue_add_to_counter(&h->own_row->counts.acknowledged, 1);",
         "queue_sleepers-free_place_wakes_one_sender",
     ),
     receiver(
@@ -180,7 +181,7 @@ MUTANTS = [
     ),
     recovery(
         "looks for the dead leave handoffs",
-        "mq_queue_must_yield(h, (mq_queue_role)role, MQ_NO_TICKET);",
+        "mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);",
         "(void)kind;",
         "queue_handoff-looks_for_the_dead_end_a_turn_that_leaves_a_message",
     ),
@@ -192,13 +193,13 @@ MUTANTS = [
     ),
     recovery(
         "a leaving handle forwards no wake",
-        "mq_queue_forward_wake(h); mq_queue_forward_room_wake(h);",
-        "mq_queue_forward_room_wake(h);",
+        "mq_queue_forward_receiver_wake(h); mq_queue_forward_sender_wake(h);",
+        "mq_queue_forward_sender_wake(h);",
         "queue_sleepers-leave_passes_a_wake_on_to_a_receiver",
     ),
     recovery(
         "a leaving handle forwards no free room",
-        "mq_queue_forward_room_wake(h); mq_queue_recover_row",
+        "mq_queue_forward_sender_wake(h); mq_queue_recover_row",
         "mq_queue_recover_row",
         "queue_sleepers-leave_passes_free_room_on_to_a_sender",
     ),
@@ -218,7 +219,7 @@ MUTANTS = [
     ),
     recovery(
         "a waiting handle owes no notification",
-        "|| mq_queue_bit_is_on(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row); if (has_debt)",
+        "|| mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row); if (has_debt)",
         "; if (has_debt)",
         "queue_sleepers-leave_notifies_about_messages_that_were_left_to_its_handle",
     ),
@@ -230,8 +231,8 @@ MUTANTS = [
     ),
     recovery(
         "a waiter that gives up notifies no process",
-        "mq_queue_forward_wake(h); mq_queue_notify_if_not_empty(&h->parts);",
-        "mq_queue_forward_wake(h);",
+        "mq_queue_forward_receiver_wake(h); mq_queue_notify_if_not_empty(&h->parts);",
+        "mq_queue_forward_receiver_wake(h);",
         "queue_sleepers-giving_up_passes_the_wake_on_and_notifies",
     ),
     recovery(
@@ -242,7 +243,7 @@ MUTANTS = [
     ),
     recovery(
         "a request for notification outlives its owner",
-        "mq_queue_bit_off(&queue->notify_requested, row);",
+        "mq_queue_clear_row_bit(&queue->notify_requested, row);",
         "",
         "queue_sleepers-settle_of_a_dead_row_keeps_the_debt_until_it_is_paid",
     ),
@@ -254,8 +255,8 @@ MUTANTS = [
     ),
     recovery(
         "a handle takes itself for dead",
-        "if (row == h->number && generation == h->generation) return false;",
-        "if (row == h->number && generation != h->generation) return false;",
+        "if (row == h->row_number && generation == h->generation) return false;",
+        "if (row == h->row_number && generation != h->generation) return false;",
         "sweep_takes_nothing_from_its_own_handle",
     ),
     recovery(
@@ -272,22 +273,22 @@ MUTANTS = [
     ),
     recovery(
         "a leaving handle returns nothing",
-        "if (state == MQ_SLOT_TAKEN) mq_queue_requeue(h, slot, word); else mq_queue_release_slot",
-        "if (state != MQ_SLOT_TAKEN) mq_queue_release_slot",
+        "if (state == MQ_SLOT_TAKEN) mq_queue_requeue_message(h, slot, word); else mq_queue_release_unsent_slot",
+        "if (state != MQ_SLOT_TAKEN) mq_queue_release_unsent_slot",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
     # Equivalent: mq_queue_owner_died without its look at the generation. mq_row_liveness compares it as well, and the
     # next sweep finds a row that changes hands during a sweep.
     recovery(
         "a leaving handle frees slots of others",
-        "|| mq_slot_state_row(word) != h->number || mq_slot_state_generation(word) != h->generation)",
+        "|| mq_slot_state_get_owner_row(word) != h->row_number || mq_slot_state_get_generation(word) != h->generation)",
         ")",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
     slot_state(
         "a lease of another take counts",
-        "(uint64_t)mq_slot_state_row(word) << 24 | (mq_slot_state_take_number(word) & 0xFFFFFF);",
-        "(uint64_t)mq_slot_state_row(word) << 24 | (mq_slot_state_take_number(word) & 0);",
+        "(uint64_t)mq_slot_state_get_owner_row(word) << 24 | (mq_slot_state_get_take_number(word) & 0xFFFFFF);",
+        "(uint64_t)mq_slot_state_get_owner_row(word) << 24 | (mq_slot_state_get_take_number(word) & 0);",
         "lease_belongs_to_the_take_that_it_was_given_to",
     ),
     slot_state(
@@ -298,14 +299,14 @@ MUTANTS = [
     ),
     handle(
         "a sleeper has no fence after its bit",
-        "mq_fetch_or_u64(&bits->word[row / 64], mq_queue_bit(row)); mq_fence_seq_cst();",
-        "mq_fetch_or_u64(&bits->word[row / 64], mq_queue_bit(row));",
+        "mq_fetch_or_u64(&bits->word[row / 64], mq_queue_make_row_mask(row)); mq_fence_seq_cst();",
+        "mq_fetch_or_u64(&bits->word[row / 64], mq_queue_make_row_mask(row));",
         "queue_sleepers-sleeper_shows_itself_before_a_fence",
     ),
     handle(
         "a sleeper that wakes has no fence after its bit",
-        "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row)); mq_fence_seq_cst();",
-        "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_bit(row));",
+        "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_make_row_mask(row)); mq_fence_seq_cst();",
+        "mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_make_row_mask(row));",
         "queue_sleepers-sleeper_shows_itself_before_a_fence",
     ),
     handle(
@@ -316,14 +317,14 @@ MUTANTS = [
     ),
     handle(
         "a message wakes no watchers",
-        "mq_queue_wake(queue, MQ_QUEUE_WATCHER, MQ_QUEUE_ROWS);",
+        "mq_queue_wake_rows(queue, MQ_QUEUE_WATCHER, MQ_QUEUE_ROWS);",
         "(void)queue;",
         "queue_sleepers-each_message_wakes_one_receiver_and_all_watchers",
     ),
     handle(
         "a message wakes all receivers",
-        "mq_queue_wake(queue, MQ_QUEUE_RECEIVER, messages);",
-        "mq_queue_wake(queue, MQ_QUEUE_RECEIVER, MQ_QUEUE_ROWS + messages);",
+        "mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, messages);",
+        "mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, MQ_QUEUE_ROWS + messages);",
         "queue_sleepers-each_message_wakes_one_receiver_and_all_watchers",
     ),
     handle(
@@ -353,7 +354,7 @@ MUTANTS = [
     ),
     handoff(
         "the end of a handoff wakes nobody",
-        "mq_queue_wake(parts->queue, role, mq_queue_available(parts, role));",
+        "mq_queue_wake_rows(parts->queue, role, mq_queue_count_available(parts, role));",
         "(void)kind;",
         "end_of_a_turn_wakes_a_row_for_each_message",
     ),
@@ -365,32 +366,32 @@ MUTANTS = [
     ),
     handoff(
         "the debt of a handoff is paid before its end is known",
-        "if (role == MQ_QUEUE_RECEIVER) mq_queue_notify_if_not_empty(parts); } mq_queue_debt_clear(row, 1);",
-        "mq_queue_debt_clear(row, 1); if (role == MQ_QUEUE_RECEIVER) mq_queue_notify_if_not_empty(parts); }",
+        "if (role == MQ_QUEUE_RECEIVER) mq_queue_notify_if_not_empty(parts); } mq_queue_clear_notify_debt(row, 1);",
+        "mq_queue_clear_notify_debt(row, 1); if (role == MQ_QUEUE_RECEIVER) mq_queue_notify_if_not_empty(parts); }",
         "end_of_a_turn_notifies_about_what_others_left",
     ),
     handoff(
         "a call keeps its handoff when it ends",
-        "mq_queue_handoff_end(&h->parts, h->row, wait->role, wait->ticket);",
+        "mq_queue_end_handoff(&h->parts, h->own_row, wait->role, wait->ticket);",
         "(void)h;",
         "call_that_was_overtaken_twice_takes_the_turn",
         "end_of_a_turn_wakes_a_row_for_each_message",
     ),
     poll_state(
         "the first watcher takes the bit away",
-        "if (--state->watching == 0)",
-        "if (state->watching--)",
+        "if (--state->watcher_count == 0)",
+        "if (state->watcher_count--)",
         "queue_sleepers-last_watcher_of_a_handle_takes_its_bit_away",
     ),
     poll_state(
         "a descriptor counts as a watcher each time",
-        "state->fd_watches = true;",
+        "state->fd_is_watching = true;",
         "",
         "queue_sleepers-last_watcher_of_a_handle_takes_its_bit_away",
     ),
     poll_state(
         "a notification is consumed repeatedly",
-        "mq_store_release_u32(&notification->seen, notify_seq); return due;",
+        "mq_store_release_u32(&notification->seen_notify_seq, notify_seq); return due;",
         "return due;",
         "queue_sleepers-notice_is_taken_once",
     ),
@@ -402,14 +403,14 @@ MUTANTS = [
     ),
     peek(
         "a head is not validated",
-        "return mq_peek_is_unchanged(parts, message) && message->length <= parts->max_message_size;",
+        "return mq_peek_message_is_unchanged(parts, message) && message->length <= parts->max_message_size;",
         "return message->length <= parts->max_message_size;",
         "queue_sleepers-peek_of_a_message_that_was_replaced_fails",
     ),
     layout(
         "a queue that is larger than its file is opened",
-        "if (mq_queue_layout(parts, queue, messages, size) > bytes) return MQ_FILE_NOT_OURS;",
-        "mq_queue_layout(parts, queue, messages, size);",
+        "if (mq_queue_locate_parts(parts, queue, messages, size) > bytes) return MQ_FILE_NOT_OURS;",
+        "mq_queue_locate_parts(parts, queue, messages, size);",
         "queue_that_does_not_fit_into_its_file_is_rejected",
     ),
     layout(
@@ -420,13 +421,13 @@ MUTANTS = [
     ),
     layout(
         "the last slots are in no block",
-        "return (max_messages + MQ_QUEUE_BLOCK - 1) / MQ_QUEUE_BLOCK;",
-        "return max_messages / MQ_QUEUE_BLOCK;",
+        "return (max_messages + MQ_QUEUE_BLOCK_SLOTS - 1) / MQ_QUEUE_BLOCK_SLOTS;",
+        "return max_messages / MQ_QUEUE_BLOCK_SLOTS;",
         "queue_plan_has_room_for_each_place",
     ),
     layout(
         "payloads overlap",
-        "uint64_t end = payloads + max_messages * mq_queue_round_up_to_line(max_message_size);",
+        "uint64_t end = payloads + max_messages * mq_queue_round_up_to_cache_line(max_message_size);",
         "uint64_t end = payloads + max_messages * max_message_size;",
         "queue_plan_has_room_for_each_place",
     ),
