@@ -10,17 +10,17 @@ from socket import socket
 
 from pyspark import daemon
 
-_worker = daemon.worker
+_run_pyspark_worker = daemon.worker
 
 
-def worker(sock: socket, authenticated: bool) -> int:
+def run_worker(sock: socket, authenticated: bool) -> int:
     """Serve Java until it closes the connection; 0 if it went well."""
     try:
-        return _worker(sock, authenticated)
+        return _run_pyspark_worker(sock, authenticated)
     except ConnectionError:
         return 1
 
 
 if __name__ == "__main__":
-    daemon.worker = worker
+    daemon.worker = run_worker
     daemon.manager()

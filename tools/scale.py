@@ -31,8 +31,8 @@ from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, find_overlapping_files
 from msgq.lake.gold.gold_increments import list_increments
 from msgq.lake.lake_directory import LakeDirectory
-from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import file_partitions
+from msgq.spark.source.partitions import plan_file_partitions
+from msgq.spark.source.source_options import SourceOptions
 
 _TB = 10**12
 _SEGMENT = 256 << 20
@@ -64,8 +64,8 @@ def planning(where: Path, files: int) -> float:
         writer.finish()
     for number in range(1, files):
         (where / f"{number}.mcap").hardlink_to(first)
-    options = Options((str(where),), cores=1000)
-    return measure_time(lambda: list(file_partitions(options, options.files([]), [])))
+    options = SourceOptions((str(where),), core_count=1000)
+    return measure_time(lambda: list(plan_file_partitions(options, options.list_files([]), [])))
 
 
 def _ranges(parts: list[str], first_group: int, groups: int, endpoints: int, every_s: float) -> pa.Table:

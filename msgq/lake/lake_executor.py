@@ -1,4 +1,4 @@
-"""The interface of executors, which run a lake's work on workers; `msgq.spark.executor` has the one on Spark."""
+"""The interface of executors, which run a lake's work on workers; `msgq.spark.spark_executor` has the one on Spark."""
 
 from __future__ import annotations
 

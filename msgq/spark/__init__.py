@@ -10,7 +10,7 @@ require_extra(
 )  # before an import of these fails, which would not say how
 
 from msgq.spark.runtime.session import session  # noqa: E402
+from msgq.spark.source.bus_sink import BusSink  # noqa: E402
 from msgq.spark.source.read import read  # noqa: E402
-from msgq.spark.source.sink import BusSink  # noqa: E402
 
 __all__ = ["BusSink", "read", "session"]

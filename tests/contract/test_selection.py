@@ -18,7 +18,7 @@ from msgq.bridge import Bridge
 from msgq.common.selection import SelectedEndpoints, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Player, Recorder, compare
-from msgq.spark.source.options import Options
+from msgq.spark.source.source_options import SourceOptions
 from tests.command import run
 from tests.recording.logs import channel, chunk, message, write
 
@@ -100,7 +100,7 @@ def test_in_recordings(text: str, log: Path, tmp_path: Path) -> None:
 def test_on_spark(text: str, log: Path) -> None:
     """Its workers get pickles."""
     for written in (text, json.dumps([text])):
-        options = pickle.loads(pickle.dumps(Options.parse({"path": str(log), "endpoints": written})))
+        options = pickle.loads(pickle.dumps(SourceOptions.parse({"path": str(log), "endpoints": written})))
         assert set(options.log(log).endpoints) == SELECTED[text]
 
 
@@ -157,7 +157,7 @@ def test_what_is_no_pattern_is_an_error_in_one_line(text: str, log: Path, prefix
     choosing: list[Callable[[], object]] = [
         partial(parse_pattern, text),
         partial(Bridge, [text]),
-        partial(Options.parse, {"path": "p", "endpoints": text}),
+        partial(SourceOptions.parse, {"path": "p", "endpoints": text}),
     ]
     for choose in choosing:
         with pytest.raises(InvalidValueError, match=r"no regular expression: [^\n]*the endpoint that is called so is"):

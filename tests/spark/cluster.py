@@ -15,8 +15,8 @@ from typing import Self
 import psutil
 import pyspark
 
-from msgq.spark.runtime.cds_archive import archive_options
-from msgq.spark.runtime.java import find_java, launcher_home
+from msgq.spark.runtime.cds_archive import choose_archive_options
+from msgq.spark.runtime.java import find_java, make_launcher_home
 from tests.spark.deadline import DEADLINE
 from tests.support import wait_until
 
@@ -30,7 +30,7 @@ def quick() -> str:
     has, and optimizes nothing.
     """
     quickly = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    return f"{archive_options(find_java(), quickly)} {quickly}".strip()
+    return f"{choose_archive_options(find_java(), quickly)} {quickly}".strip()
 
 
 def settings() -> dict[str, str]:
@@ -48,7 +48,7 @@ def settings() -> dict[str, str]:
 def environment(**variables: str) -> dict[str, str]:
     """Return what processes of Spark need: the Java that a session takes, and no address but loopback."""
     environment = {
-        "JAVA_HOME": str(launcher_home(find_java())),
+        "JAVA_HOME": str(make_launcher_home(find_java())),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "512m",
         "SPARK_DAEMON_JAVA_OPTS": quick(),

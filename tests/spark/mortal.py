@@ -80,7 +80,7 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     from msgq.lake.bronze.bronze_store import BronzeStore
     from msgq.lake.delta_table import LakeTable
     from msgq.spark.lake import ingest
-    from msgq.spark.lake.store import LakeStore
+    from msgq.spark.lake.lake_store import LakeStore
 
     vars(ingest).update(count_cores=lambda _: 2)
     if isinstance(until, int):
@@ -98,4 +98,4 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     elif until is not None:
         signal.setitimer(signal.ITIMER_REAL, until)  # whose signal ends a process; the deadline goes
     store, executor = LakeStore(None, lake), InPlaceExecutor()  # type: ignore[arg-type]
-    ingest.ingest(store, executor, BronzeStore(store, executor), list(map(Path, recordings)), [], None)
+    ingest.ingest_recordings(store, executor, BronzeStore(store, executor), list(map(Path, recordings)), [], None)

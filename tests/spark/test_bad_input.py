@@ -25,7 +25,7 @@ from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.lake import Lake
 from msgq.spark.source.file_stream import RecordingStreamReader
-from msgq.spark.source.options import Options
+from msgq.spark.source.source_options import SourceOptions
 from tests.command import run
 from tests.recording.logs import channel, chunk, message, write
 from tests.recording.record_cases import CASES
@@ -170,7 +170,7 @@ def test_strangers_hold_up_neither_batch_nor_stream(spark: Any, everything: Ever
     skipped = read(spark, str(everything.recordings), readErrors=True)
     assert {Path(row.file).name for row in skipped.collect()} == STRANGE | {"clocks.mcap", "mixed.mcap"}
     stream = RecordingStreamReader(
-        Options.parse({"path": str(everything.recordings), "endpoints": "twice"}), MESSAGE_COLUMNS
+        SourceOptions.parse_options({"path": str(everything.recordings), "endpoints": "twice"}), MESSAGE_COLUMNS
     )
     end = stream.latestOffset({}, stream.getDefaultReadLimit())
     batches = [batch for part in stream.partitions({}, end) for batch in stream.read(part)]
@@ -338,7 +338,7 @@ def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_pa
 )
 def test_options_that_make_no_sense(option: str, value: str) -> None:
     with pytest.raises(InvalidValueError, match=f"{option}"):
-        Options.parse({"path": "p", option: value})
+        SourceOptions.parse_options({"path": "p", option: value})
 
 
 def test_options_that_look_odd_and_are_good(spark: Any, tmp_path: Path) -> None:

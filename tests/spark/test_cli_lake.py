@@ -232,7 +232,7 @@ def lake_of(tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
 def test_lake_master_sets_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]
 ) -> None:
-    monkeypatch.setattr(sessions, "_active_session", lambda: None)  # a test before may have left one
+    monkeypatch.setattr(sessions, "_get_active_session", lambda: None)  # a test before may have left one
     (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
     logs.write(tmp_path / "a.mcap")
     words = [word.format(tmp_path) for word in more]

@@ -24,7 +24,7 @@ from msgq.errors import RecordingError
 from msgq.lake.delta_types import convert_to_delta_type
 from msgq.spark import read
 from msgq.spark.source.data_source import RecordingSource
-from msgq.spark.source.options import Options
+from msgq.spark.source.source_options import SourceOptions
 from tests.decoding.test_decoders import point, point_schema
 from tests.recording.logs import channel, chunk, message, struct_schema, write, write_foreign
 
@@ -272,10 +272,12 @@ def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark:
 
 
 def test_names_of_options_in_any_case() -> None:
-    parsed = Options.parse({"path": "p", "ENDPOINTS": '["a,b", "c*"]', "partitionbytes": "2k", "start": "1970-01-01"})
+    parsed = SourceOptions.parse_options(
+        {"path": "p", "ENDPOINTS": '["a,b", "c*"]', "partitionbytes": "2k", "start": "1970-01-01"}
+    )
     assert parsed.endpoints is not None
     assert parsed.endpoints[0] == "a,b"
     pattern = parsed.endpoints[1]
     assert isinstance(pattern, re.Pattern)
     assert [bool(pattern.search(name)) for name in ("cd", "bc", "c")] == [True, False, True]
-    assert (parsed.partition_bytes, parsed.start) == (2048, 0)
+    assert (parsed.partition_bytes, parsed.start_time) == (2048, 0)

@@ -10,7 +10,7 @@ import zstandard
 
 from msgq.errors import RecordingError
 from msgq.spark import read
-from msgq.spark.source.options import Options
+from msgq.spark.source.source_options import SourceOptions
 from tests.recording.conformance import Variant, variants, write_files
 from tests.recording.logs import by_library, write_foreign
 from tests.spark.deadline import DEADLINE
@@ -75,14 +75,14 @@ def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for number in (10, 9, 1):
         write_foreign(tmp_path / f"bag_{number}.mcap", count=1)
     for paths in (str(tmp_path), f"{tmp_path}/*.mcap"):
-        assert [path.stem for path in Options((paths,)).files([])] == ["bag_1", "bag_9", "bag_10"]
+        assert [path.stem for path in SourceOptions((paths,)).list_files([])] == ["bag_1", "bag_9", "bag_10"]
 
 
 def test_a_bag_in_sqlite_is_a_problem_that_names_what_converts_it(tmp_path: Path) -> None:
     (tmp_path / "a.db3").write_bytes(b"SQLite format 3\0" + bytes(100))
     problems: list[Any] = []
-    assert Options((str(tmp_path),)).files(problems) == []
+    assert SourceOptions((str(tmp_path),)).list_files(problems) == []
     assert any("rosbags-convert" in problem.reason for problem in problems)
-    options = Options((str(tmp_path / "a.db3"),))
+    options = SourceOptions((str(tmp_path / "a.db3"),))
     with pytest.raises(RecordingError, match="rosbags-convert"):
-        options.log(options.files(problems)[0])
+        options.open_log(options.list_files(problems)[0])

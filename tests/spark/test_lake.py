@@ -60,7 +60,7 @@ def test_segments_that_follow_each_other_are_added_without_comparing_messages(
     recording(tmp_path / "000000.mcap")
     lake.ingest([tmp_path])
     recording(tmp_path / "000001.mcap", first=10)
-    monkeypatch.setattr("msgq.spark.executor.tables.find_duplicates", None)
+    monkeypatch.setattr("msgq.spark.spark_executor.tables.find_duplicates", None)
     done = lake.ingest([tmp_path / "000000.mcap", tmp_path / "000001.mcap"])
     assert (done.messages, done.files, done.skipped) == (20, 1, 1)
     assert message_numbers(lake) == sorted(numbers(0, 20))
@@ -71,8 +71,8 @@ def test_each_piece_has_a_task_of_its_own_and_they_do_not_seem_to_overlap(
 ) -> None:
     """A task that has two pieces which do not follow each other makes ranges that span what others have."""
     for name, size in (("_PARTITION_BYTES", 1), ("_PARTITION_BYTES_MIN", 1), ("_CHUNK_BYTES", 0)):
-        monkeypatch.setattr(f"msgq.spark.source.options.{name}", size)
-    monkeypatch.setattr("msgq.spark.executor.tables.find_duplicates", None)
+        monkeypatch.setattr(f"msgq.spark.source.source_options.{name}", size)
+    monkeypatch.setattr("msgq.spark.spark_executor.tables.find_duplicates", None)
     for number in range(4):
         recording(tmp_path / f"{number}.mcap", first=10 * number)
     lake = Lake(spark, tmp_path / "lake")

@@ -21,7 +21,7 @@ from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.live_stream import LiveStreamReader
-from msgq.spark.source.partitions import Partition
+from msgq.spark.source.partitions import RecordingPartition
 from tests.spark.children import publish
 from tests.spark.deadline import DEADLINE
 from tests.support import Child, wait_asleep, wait_until
@@ -144,7 +144,7 @@ def test_a_batch_again_is_the_same_one_until_it_is_committed(reader: Make) -> No
             assert numbers(stream, first, second) == [4]
         stream.commit(first)
         assert numbers(stream, first, second) == [4]
-        pieces = [piece for piece in stream.partitions(first, second) if isinstance(piece, Partition)]
+        pieces = [piece for piece in stream.partitions(first, second) if isinstance(piece, RecordingPartition)]
         kept = [path for piece in pieces for path in piece.paths]
         assert list(kept[0].parent.iterdir()) == kept, "what was committed is gone"
         assert second == {**start, "messages": 3, "lost": 0}
@@ -226,8 +226,8 @@ def test_the_buffer_is_bounded(reader: Make) -> None:
         stream = reader(bufferBytes="1m")
         start = stream.initialOffset()
         pub.send_many([bytes(1 << 20)] * 12)
-        wait_until(lambda: list(stream._buffer._directory.iterdir()))
-        wait_asleep(os.getpid(), stream._buffer._thread.native_id)
+        wait_until(lambda: list(stream._live_buffer._directory.iterdir()))
+        wait_asleep(os.getpid(), stream._live_buffer._thread.native_id)
         first = stream.latestOffset(start, ALL)
         assert first["messages"] < 6
         at = first
@@ -282,7 +282,7 @@ def test_files_of_killed_processes_are_removed(reader: Make) -> None:
         offset = first.initialOffset()
         send(pub, 1)
         following(first, offset)
-        directory = first._buffer._directory
+        directory = first._live_buffer._directory
         left = directory.parent / "msgq-live-left"
         left.mkdir()
         (left / "000000000.mcap").touch()
@@ -295,7 +295,7 @@ def test_files_of_killed_processes_are_removed(reader: Make) -> None:
 
 def test_workers_elsewhere_are_told(reader: Make, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is not on this machine"):
-        list(reader().read(Partition([], [tmp_path / "no.mcap"], [])))
+        list(reader().read(RecordingPartition([], [tmp_path / "no.mcap"], [])))
 
 
 def test_zmq(reader: Make, endpoint: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from msgq.spark.runtime import memory
-from msgq.spark.runtime.memory import driver_memory, machine_bytes
+from msgq.spark.runtime.memory import choose_driver_memory, measure_machine_memory
 
 GIB = 1 << 30
 
@@ -25,8 +25,8 @@ GIB = 1 << 30
     ],
 )
 def test_the_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch, machine: int, heap: str) -> None:
-    monkeypatch.setattr(memory, "machine_bytes", lambda: machine)
-    assert driver_memory() == heap
+    monkeypatch.setattr(memory, "measure_machine_memory", lambda: machine)
+    assert choose_driver_memory() == heap
 
 
 def memory_limit(root: Path, told: str, limits: dict[str, str]) -> int:
@@ -36,12 +36,12 @@ def memory_limit(root: Path, told: str, limits: dict[str, str]) -> int:
     }.items():
         (root / place).parent.mkdir(parents=True, exist_ok=True)
         (root / place).write_text(text)
-    return machine_bytes(root)
+    return measure_machine_memory(root)
 
 
 def test_control_groups_bound_it(tmp_path: Path) -> None:
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert machine_bytes(tmp_path) == whole, "there are none"
+    assert measure_machine_memory(tmp_path) == whole, "there are none"
     assert memory_limit(tmp_path / "a", "0::/x/y\n", {"x/memory.max": "5000\n", "x/y/memory.max": "max\n"}) == 5000
     assert memory_limit(tmp_path / "b", "0::/of/the/host\n", {"memory.max": "6000\n"}) == 6000, "a container"
     v1 = "4:cpu,memory:/x\n3:cpuset:/\n"

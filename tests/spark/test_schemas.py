@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError
 from msgq.spark.lake import Lake
-from msgq.spark.source.options import Options
+from msgq.spark.source.source_options import SourceOptions
 from tests.recording.logs import write_log
 from tests.spark.rows import sorted_rows
 
@@ -32,12 +32,12 @@ def text(tmp_path: Path) -> str:
 
 
 def test_the_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
-    options = pickle.loads(pickle.dumps(Options.parse({"path": str(log), "schemas": text})))
+    options = pickle.loads(pickle.dumps(SourceOptions.parse_options({"path": str(log), "schemas": text})))
     (tmp_path / "Scan.msg").unlink()
     assert [value["name"] for _, value in options.log(log).decoded()] == ["A", "B", "C"]
-    assert Options.parse({"path": str(log)}).schemas is None
+    assert SourceOptions.parse_options({"path": str(log)}).schemas is None
     with pytest.raises(InvalidValueError, match="has the encoding 'nonsense'"):
-        Options.parse({"path": str(log), "schemas": "nonsense"})
+        SourceOptions.parse_options({"path": str(log), "schemas": "nonsense"})
 
 
 def test_import_paths_are_folders_with_the_imports_of_a_schema(log: Path, tmp_path: Path) -> None:
@@ -45,10 +45,12 @@ def test_import_paths_are_folders_with_the_imports_of_a_schema(log: Path, tmp_pa
     (tmp_path / "more" / "more_msgs").mkdir(parents=True)
     (tmp_path / "more" / "more_msgs" / "Name.msg").write_text("string name\n")
     text = f"/sc*=cdr:{tmp_path}/Scan.msg:pkg/msg/Scan"
-    options = Options.parse({"path": str(log), "schemas": text, "importpaths": f'["{tmp_path / "more"}"]'})
-    assert [value["name"]["name"] for _, value in options.log(log).decoded()] == ["A", "B", "C"]
+    options = SourceOptions.parse_options(
+        {"path": str(log), "schemas": text, "importpaths": f'["{tmp_path / "more"}"]'}
+    )
+    assert [value["name"]["name"] for _, value in options.open_log(log).decoded()] == ["A", "B", "C"]
     with pytest.raises(InvalidValueError, match="is not a folder"):
-        Options.parse({"path": str(log), "schemas": text, "importPaths": "nosuch"})
+        SourceOptions.parse_options({"path": str(log), "schemas": text, "importPaths": "nosuch"})
 
 
 def test_the_source_decodes_by_it(spark: Any, log: Path, text: str) -> None:

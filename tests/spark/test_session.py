@@ -16,10 +16,10 @@ pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.spark import session
 from msgq.spark.runtime import session as sessions
-from msgq.spark.runtime.java import Java, find_java
-from msgq.spark.runtime.memory import driver_memory
-from msgq.spark.runtime.python_workers import worker_python
-from msgq.spark.runtime.session import _java_options, _local_environment, _local_settings
+from msgq.spark.runtime.java import JavaRuntime, find_java
+from msgq.spark.runtime.memory import choose_driver_memory
+from msgq.spark.runtime.python_workers import make_worker_python
+from msgq.spark.runtime.session import _choose_java_options, _choose_local_environment, _choose_local_settings
 from tests.recording import logs
 from tests.support import ROOT
 
@@ -32,10 +32,10 @@ COLLECTOR = "-XX:+UseParallelGC"
 
 
 def test_the_collector_of_a_java_that_needs_another(tmp_path: Path) -> None:
-    options = _java_options(Java(tmp_path, (25, 0, 1)), {})
+    options = _choose_java_options(JavaRuntime(tmp_path, (25, 0, 1)), {})
     assert COLLECTOR in options[DRIVER]
     assert options[EXECUTOR] == COLLECTOR
-    options = _java_options(Java(tmp_path, (21, 0, 8)), {})
+    options = _choose_java_options(JavaRuntime(tmp_path, (21, 0, 8)), {})
     assert COLLECTOR not in options[DRIVER]
     assert EXECUTOR not in options
 
@@ -43,7 +43,7 @@ def test_the_collector_of_a_java_that_needs_another(tmp_path: Path) -> None:
 def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_path: Path) -> None:
     extra = {DRIVER_EXTRA: "-Dz=3", EXECUTOR_EXTRA: "-XX:+UseZGC"}
     given = {DRIVER: "-Dx=1", EXECUTOR: "-Dy=2", **extra}
-    options = _java_options(Java(tmp_path, (25, 0, 1)), given)
+    options = _choose_java_options(JavaRuntime(tmp_path, (25, 0, 1)), given)
     assert options[DRIVER].endswith(f"{COLLECTOR} -Dx=1")
     assert options[EXECUTOR] == "-Dy=2"
     assert given == extra, "Spark has these, and puts them behind"
@@ -65,22 +65,22 @@ def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_p
 def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master: str, partitions: str | None) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    settings, environment = _local_settings(master), _local_environment(master)
+    settings, environment = _choose_local_settings(master), _choose_local_environment(master)
     assert settings.get("spark.sql.shuffle.partitions") == partitions
     here = partitions is not None
     assert (settings.get("spark.driver.bindAddress") == environment.get("SPARK_LOCAL_IP") == "127.0.0.1") is here
-    assert (environment.get("PYSPARK_PYTHON") == str(worker_python())) is here
+    assert (environment.get("PYSPARK_PYTHON") == str(make_worker_python())) is here
 
 
 def test_what_the_user_says_of_workers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/theirs")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.2")
     monkeypatch.setenv("SPARK_MEM", "3g")
-    assert _local_environment("local[2]") == {}
+    assert _choose_local_environment("local[2]") == {}
     monkeypatch.delenv("SPARK_MEM")
-    assert _local_environment("local[2]") == {"SPARK_DRIVER_MEMORY": driver_memory()}
+    assert _choose_local_environment("local[2]") == {"SPARK_DRIVER_MEMORY": choose_driver_memory()}
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "4g")
-    assert _local_environment("local[2]") == {}
+    assert _choose_local_environment("local[2]") == {}
 
 
 def test_a_second_session_is_the_first_one(spark: SparkSession) -> None:
@@ -184,7 +184,7 @@ def test_a_session_starts_without_what_makes_it_faster(tmp_path: Path) -> None:
     Why: those are conveniences. And what a session needs of the environment is not for other ones, on clusters, or for
     the processes that it starts.
     """
-    real, fake = find_java().home, tmp_path / "java 'x'"
+    real, fake = find_java().home_path, tmp_path / "java 'x'"
     server = fake / "lib" / "server"
     server.mkdir(parents=True)
     (fake / "bin").mkdir()
@@ -231,7 +231,7 @@ def test_what_is_not_installed_is_said(tmp_path: Path, missing: str, master: str
 
 @pytest.mark.parametrize("master", ["nonsense", "local[x]", "local[", "host:7077", "spark://", "yarn2"])
 def test_a_master_that_cannot_be_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
-    monkeypatch.setattr(sessions, "_active_session", lambda: None)
+    monkeypatch.setattr(sessions, "_get_active_session", lambda: None)
     with pytest.raises(InvalidValueError, match=re.escape(repr(master))):
         session(master)
 

@@ -24,7 +24,7 @@ from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS, SilverDecoder
 from msgq.recording.mcap_io.recording_files import make_safe_file_name
 from msgq.spark import read, tables
 from msgq.spark.lake import Lake, follow
-from msgq.spark.source.arrow_batches import spark_schema
+from msgq.spark.source.arrow_batches import convert_to_spark_schema
 from tests.lake import silvers
 from tests.lake.test_silver import value
 from tests.recording import logs
@@ -205,7 +205,7 @@ def test_messages_of_ros_have_columns_in_types_of_spark() -> None:
     table = needed(("p", "cdr", POINT, point_bytes(1)), ("p", "cdr", POINT, second), ("p", "cdr", POINT, b"cut"))
     table = pa.concat_tables([table, needed(("t", "ros1", text, ros1))])
     for one in SilverDecoder(by_number(POINT, text)).decode_messages(table):
-        to_arrow_schema(spark_schema(one.rows.schema), timezone="UTC")  # else Spark refuses it
+        to_arrow_schema(convert_to_spark_schema(one.rows.schema), timezone="UTC")  # else Spark refuses it
     found, failed = decode_rows(table, POINT, text)
     assert [{name: row[name] for name in point(0)} for row in found["p"]] == [point(1), point(2)]
     assert [(row["data"], row["n"]) for row in found["t"]] == [("hi", [0, 2**64 - 1])]
@@ -394,8 +394,8 @@ def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path
         expected = files.rows(name).drop_columns("endpoint")
         table = lake.silver(name)
         types = dict(table.dtypes)
-        assert [types[field.name] for field in spark_schema(expected.schema)] == [
-            field.dataType.simpleString() for field in spark_schema(expected.schema)
+        assert [types[field.name] for field in convert_to_spark_schema(expected.schema)] == [
+            field.dataType.simpleString() for field in convert_to_spark_schema(expected.schema)
         ]
         found = table.toArrow().sort_by("sequence").select(expected.column_names)
         assert found.to_pylist() == expected.to_pylist()

@@ -19,8 +19,8 @@ from msgq.spark import read
 from msgq.spark.lake import Lake
 from msgq.spark.source import partitions
 from msgq.spark.source.data_source import RecordingSource
-from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import file_partitions
+from msgq.spark.source.partitions import plan_file_partitions
+from msgq.spark.source.source_options import SourceOptions
 from tests.recording.logs import FOREIGN, MCAP_MAGIC, channel, chunk, message, write, write_foreign
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def test_pieces_of_any_size_are_the_same_rows(spark: SparkSession, tmp_path: Pat
 def test_no_core_is_idle_in_a_last_round_of_tasks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     chunks = [(number, 1 << 20) for number in range(size)]
-    room = Options(("x",)).piece_bytes(size << 20)
+    room = SourceOptions(("x",)).choose_partition_bytes(size << 20)
     tasks = len(list(pack_by_size(chunks, room)))
     assert tasks % 2 == 0
     assert room <= 257 << 20
@@ -187,11 +187,11 @@ def test_no_core_is_idle_in_a_last_round_of_tasks(monkeypatch: pytest.MonkeyPatc
 
 def test_there_are_tasks_for_the_cores_of_the_session_wherever_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    rooms = [Options(("x",), cores=cores).piece_bytes(1 << 30) for cores in (None, 8)]
+    rooms = [SourceOptions(("x",), core_count=cores).choose_partition_bytes(1 << 30) for cores in (None, 8)]
     assert [-(-(1 << 30) // room) for room in rooms] == [4, 8]
-    assert Options.parse({"path": "x", "cores": "8"}).cores == 8
+    assert SourceOptions.parse_options({"path": "x", "cores": "8"}).core_count == 8
     with pytest.raises(IpcError, match="cores is 'all'"):
-        Options.parse({"path": "x", "cores": "all"})
+        SourceOptions.parse_options({"path": "x", "cores": "all"})
 
 
 def test_of_very_many_files_tasks_are_as_large_before_compression(
@@ -203,10 +203,10 @@ def test_of_very_many_files_tasks_are_as_large_before_compression(
     for number in range(1, 40):
         (tmp_path / f"{number:03}.mcap").hardlink_to(first)
     assert first.stat().st_size < 50_000
-    options, paths = Options((str(tmp_path),), partition_bytes=10_100_000), sorted(tmp_path.iterdir())
-    few = [partition for partition in file_partitions(options, paths, []) if partition.logs]
+    options, paths = SourceOptions((str(tmp_path),), partition_bytes=10_100_000), sorted(tmp_path.iterdir())
+    few = [partition for partition in plan_file_partitions(options, paths, []) if partition.logs]
     monkeypatch.setattr(partitions, "_OPENED_FILES_MAX", 39)
-    many = list(file_partitions(options, paths, []))
+    many = list(plan_file_partitions(options, paths, []))
     assert len(few) == len(many) == 4
     assert [len(partition.paths) for partition in many] == [10] * 4
 

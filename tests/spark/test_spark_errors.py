@@ -22,26 +22,26 @@ from msgq.cli.lake import _LAKE_COMMANDS, arguments
 from msgq.errors import IpcError, SparkError
 from msgq.spark.runtime import session as sessions
 from msgq.spark.runtime import spark_errors as error_module
-from msgq.spark.runtime.spark_errors import first_line, report_java_exit, spark_errors
+from msgq.spark.runtime.spark_errors import extract_first_line, report_java_exit, translate_spark_errors
 from tests.command import run
 from tests.spark.deadline import DEADLINE
 from tests.support import ROOT, wait_until
 
 
 def test_an_error_of_spark_is_its_first_line() -> None:
-    with pytest.raises(SparkError) as caught, spark_errors():
+    with pytest.raises(SparkError) as caught, translate_spark_errors():
         raise AnalysisException(message="\n  [TABLE_OR_VIEW_NOT_FOUND] nowhere \n== SQL ==\nand a page more")
     assert str(caught.value) == "[TABLE_OR_VIEW_NOT_FOUND] nowhere"
     assert not isinstance(caught.value, (IpcError, ValueError)), "no value, and nothing between processes"
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(KeyError), spark_errors():
+    with pytest.raises(KeyError), translate_spark_errors():
         raise KeyError("x")
 
 
 def test_a_text_of_blanks_is_no_reason() -> None:
-    assert first_line(" \n ") == "Spark gives no reason"
+    assert extract_first_line(" \n ") == "Spark gives no reason"
 
 
 def test_a_spark_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_what_a_worker_raised_is_told(raised: str, said: str) -> None:
     traceback = f"Traceback (most recent call last):\n{calls}"
     before = f"{traceback}KeyError: 1\n\nDuring handling of it, another occurred:\n\n"
     text = f"\n  An exception was thrown from the Python worker:\n{before}{traceback}{raised}\n"
-    assert first_line(text) == said
+    assert extract_first_line(text) == said
 
 
 # A Java that is gone
@@ -89,8 +89,8 @@ def ended(code: int) -> subprocess.Popen[bytes]:
 def test_a_java_that_ended_is_told_by_how_it_did(
     monkeypatch: pytest.MonkeyPatch, noticed: Exception, code: int, text: str
 ) -> None:
-    monkeypatch.setattr(error_module, "_java_process", lambda: ended(code))
-    for errors in (spark_errors, report_java_exit):
+    monkeypatch.setattr(error_module, "_get_java_process", lambda: ended(code))
+    for errors in (translate_spark_errors, report_java_exit):
         with pytest.raises(SparkError, match=text) as caught, errors():
             raise noticed
         assert "\n" not in str(caught.value)
@@ -102,13 +102,13 @@ def test_errors_of_others_stay_what_they_are_while_java_lives(
 ) -> None:
     monkeypatch.setattr(error_module, "_JAVA_EXIT_TIMEOUT_S", 0.01)
     with subprocess.Popen(["/bin/sh", "-c", "read x"], stdin=subprocess.PIPE) as living:
-        monkeypatch.setattr(error_module, "_java_process", lambda: living)
-        with pytest.raises(type(error)), spark_errors():
+        monkeypatch.setattr(error_module, "_get_java_process", lambda: living)
+        with pytest.raises(type(error)), translate_spark_errors():
             raise error
 
 
 def test_a_java_without_memory_is_told_though_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_module, "_java_process", lambda: None)
+    monkeypatch.setattr(error_module, "_get_java_process", lambda: None)
     error = UnknownException("java.lang.OutOfMemoryError: Java heap space\n\tat a.page.of.Java")
     with pytest.raises(SparkError, match="has no memory left: give it more, SPARK_DRIVER_MEMORY"), report_java_exit():
         raise error
@@ -120,7 +120,7 @@ def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pyte
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(arguments, "open_lake", refused)
-    monkeypatch.setattr(error_module, "_java_process", lambda: ended(52))
+    monkeypatch.setattr(error_module, "_get_java_process", lambda: ended(52))
     more = {"export": ("SELECT 1", "-o", tmp_path / "x"), "ingest": (tmp_path,), "stream": (tmp_path,)}
     more |= dict.fromkeys(("sql", "replay"), ("SELECT 1",))
     done = run("lake", verb, tmp_path, *more.get(verb, ()), code=1)

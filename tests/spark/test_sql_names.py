@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 
 from msgq.lake.message_columns import MESSAGE_COLUMNS
 from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA
-from msgq.spark.tables.timestamps import _TIME_COLUMNS, _timestamp_name
+from msgq.spark.tables.timestamps import _TIME_COLUMNS, _make_timestamp_name
 from tests.unit.test_sql_names import METHODS, NAMES
 
 ENFORCE = "spark.sql.ansi.enforceReservedKeywords"
-OF_SPARK = {*map(_timestamp_name, _TIME_COLUMNS), *MESSAGE_COLUMNS.names, *READ_ERRORS_SCHEMA.names, "age"}
+OF_SPARK = {*map(_make_timestamp_name, _TIME_COLUMNS), *MESSAGE_COLUMNS.names, *READ_ERRORS_SCHEMA.names, "age"}
 
 
 def test_names_are_no_attributes_of_data_frames() -> None:

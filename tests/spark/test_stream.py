@@ -17,7 +17,7 @@ from msgq.lake.message_columns import MESSAGE_COLUMNS
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.source.file_stream import RecordingStreamReader
-from msgq.spark.source.options import Options
+from msgq.spark.source.source_options import SourceOptions
 from tests.recording.logs import channel, chunk, encode, head, message, write_foreign
 from tests.spark.children import record
 from tests.spark.deadline import DEADLINE
@@ -35,7 +35,7 @@ def part(first: int, count: int = 5) -> bytes:
 
 
 def reader(path: Path, **options: str) -> RecordingStreamReader:
-    return RecordingStreamReader(Options.parse({"path": str(path), **options}), MESSAGE_COLUMNS)
+    return RecordingStreamReader(SourceOptions.parse_options({"path": str(path), **options}), MESSAGE_COLUMNS)
 
 
 def times(found: RecordingStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from msgq.spark.runtime import cache_dir, cds_archive
-from msgq.spark.runtime.cds_archive import archive_options, reject_archive
-from msgq.spark.runtime.java import Java
-from msgq.spark.runtime.python_workers import worker_python
+from msgq.spark.runtime.cds_archive import choose_archive_options, reject_archive
+from msgq.spark.runtime.java import JavaRuntime
+from msgq.spark.runtime.python_workers import make_worker_python
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +25,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_program_is_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "import sys; print(sys.executable, sys.argv[1:])"
-    done = subprocess.run([worker_python(), "-c", text, "a b", "'"], capture_output=True, text=True, check=True)
+    done = subprocess.run([make_worker_python(), "-c", text, "a b", "'"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{sys.executable} {['a b', chr(39)]}\n"
-    assert list(cache_dir.cache_folder().iterdir()) == [worker_python()]
+    assert list(cache_dir.get_cache_folder().iterdir()) == [make_worker_python()]
     monkeypatch.setattr(sys, "executable", "/elsewhere/python")
-    assert worker_python().read_text().endswith('exec /elsewhere/python "$@"\n')
+    assert make_worker_python().read_text().endswith('exec /elsewhere/python "$@"\n')
 
 
 def packages(folder: Path, *names: str) -> str:
@@ -53,22 +53,22 @@ def test_only_the_daemon_is_another_one_where_workers_have_it(tmp_path: Path, mo
         (whole, ["-m", "pyspark.worker", "pyspark.daemon"], "pyspark.worker __main__ ['pyspark.daemon']"),
     ):
         monkeypatch.setenv("PYTHONPATH", path)
-        done = subprocess.run([worker_python(), *given], capture_output=True, text=True, check=True, cwd=tmp_path)
+        done = subprocess.run([make_worker_python(), *given], capture_output=True, text=True, check=True, cwd=tmp_path)
         assert done.stdout == f"{expected}\n"
 
 
 def test_the_program_of_a_python_whose_path_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/x/\udcff y/python")
-    assert worker_python().read_bytes().endswith(b"exec '/x/\xff y/python' \"$@\"\n")
+    assert make_worker_python().read_bytes().endswith(b"exec '/x/\xff y/python' \"$@\"\n")
 
 
 @pytest.fixture
-def java(tmp_path: Path) -> Java:
+def java(tmp_path: Path) -> JavaRuntime:
     (tmp_path / "java" / "lib" / "server").mkdir(parents=True)
     for name in ("classes.jsa", "classes_nocoops.jsa"):
         (tmp_path / "java" / "lib" / "server" / name).touch()
-    cache_dir.cache_folder().mkdir(parents=True)
-    return Java(tmp_path / "java", (21, 0, 1))
+    cache_dir.get_cache_folder().mkdir(parents=True)
+    return JavaRuntime(tmp_path / "java", (21, 0, 1))
 
 
 WHOLE = b"\xf0\x0b" + b"\0" * 4096
@@ -80,27 +80,27 @@ def draft_of(options: str) -> Path:
     return Path(path)
 
 
-def test_one_session_writes_the_archive_for_all_later_ones(java: Java) -> None:
+def test_one_session_writes_the_archive_for_all_later_ones(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
-    draft = draft_of(archive_options(java))
-    assert archive_options(java) == ""  # while the first one is there, and while its Java writes
+    draft = draft_of(choose_archive_options(java))
+    assert choose_archive_options(java) == ""  # while the first one is there, and while its Java writes
     draft.write_bytes(b"\0" * 4096)
-    assert archive_options(java) == ""
+    assert choose_archive_options(java) == ""
     draft.write_bytes(WHOLE)
-    options = archive_options(java)
+    options = choose_archive_options(java)
     assert options.startswith("-XX:SharedArchiveFile=")
-    assert [Path(options.split()[0].partition("=")[2])] == list(cache_dir.cache_folder().iterdir())
+    assert [Path(options.split()[0].partition("=")[2])] == list(cache_dir.get_cache_folder().iterdir())
     taken = os.stat(shlex.split(options)[0].partition("=")[2]).st_ino
     draft.write_bytes(b"\xf0\x0b")  # by a session that began before, and lasted longer
-    assert archive_options(java) == options
+    assert choose_archive_options(java) == options
     assert os.stat(shlex.split(options)[0].partition("=")[2]).st_ino == taken, "others may run with it"
-    assert [path.suffix for path in cache_dir.cache_folder().iterdir()] == [".jsa"]
-    assert archive_options(Java(java.home, (21, 0, 2))) != options
+    assert [path.suffix for path in cache_dir.get_cache_folder().iterdir()] == [".jsa"]
+    assert choose_archive_options(JavaRuntime(java.home_path, (21, 0, 2))) != options
 
 
 @pytest.mark.parametrize("kind", ["open", "another user's", "link"])
 def test_an_archive_of_others_is_not_believed(
-    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    java: JavaRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Who has no home has the cache among the temporary files, where anybody may have made it before."""
     pytest.importorskip("pyspark")
@@ -109,10 +109,10 @@ def test_an_archive_of_others_is_not_believed(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # ~ stays without a home
-    ours = cache_dir.cache_folder()
+    ours = cache_dir.get_cache_folder()
     assert ours.parent == tmp_path
-    draft_of(archive_options(java)).write_bytes(WHOLE)
-    assert "SharedArchiveFile" in archive_options(java)
+    draft_of(choose_archive_options(java)).write_bytes(WHOLE)
+    assert "SharedArchiveFile" in choose_archive_options(java)
     if kind == "open":
         ours.chmod(0o777)
     elif kind == "another user's":
@@ -120,49 +120,51 @@ def test_an_archive_of_others_is_not_believed(
     else:
         ours.rename(tmp_path / "theirs")
         ours.symlink_to(tmp_path / "theirs")
-    assert archive_options(java) == ""
+    assert choose_archive_options(java) == ""
     reject_archive(java)
     assert len(list(ours.iterdir())) == 1, "what is not ours is let alone"
 
 
-def test_a_draft_whose_java_was_killed_does_not_stay(java: Java) -> None:
+def test_a_draft_whose_java_was_killed_does_not_stay(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
-    draft = draft_of(archive_options(java))
+    draft = draft_of(choose_archive_options(java))
     os.utime(draft, (0, time.time() - 3600))
-    assert draft_of(archive_options(java)) != draft
+    assert draft_of(choose_archive_options(java)) != draft
     assert not draft.exists()
 
 
-def test_no_archive_is_written_by_a_java_that_has_options_of_others(java: Java, tmp_path: Path) -> None:
+def test_no_archive_is_written_by_a_java_that_has_options_of_others(java: JavaRuntime, tmp_path: Path) -> None:
     """With some of them it would not start: "Must enable AllowArchivingWithJavaAgent", and the like."""
     pytest.importorskip("pyspark")
-    assert archive_options(java, "-javaagent:x.jar") == ""
-    draft_of(archive_options(java)).write_bytes(WHOLE)
-    assert "SharedArchiveFile" in archive_options(java, "-javaagent:x.jar")
+    assert choose_archive_options(java, "-javaagent:x.jar") == ""
+    draft_of(choose_archive_options(java)).write_bytes(WHOLE)
+    assert "SharedArchiveFile" in choose_archive_options(java, "-javaagent:x.jar")
     for option in ("-Xshare:off", "-XX:SharedArchiveFile=theirs", "-XX:ArchiveClassesAtExit=theirs"):
-        assert archive_options(java, f"-Dx=1 {option}") == ""
+        assert choose_archive_options(java, f"-Dx=1 {option}") == ""
     reject_archive(java)  # the broken one goes
-    draft = draft_of(archive_options(java))
+    draft = draft_of(choose_archive_options(java))
     reject_archive(java)  # no other one is made after one that could not be
     draft.unlink()
-    assert archive_options(java) == ""
+    assert choose_archive_options(java) == ""
 
 
-def test_an_archive_wants_a_path_that_java_can_take_and_room(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_wants_a_path_that_java_can_take_and_room(
+    java: JavaRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyspark")
     with monkeypatch.context() as patch:
         patch.setattr(cds_archive, "_FREE_DISK_BYTES_MIN", 1 << 80)
-        assert archive_options(java) == ""
+        assert choose_archive_options(java) == ""
     for name, possible in (("a b'c\"d", True), ("a:b", False)):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(java.home.parent / name))
-        cache_dir.cache_folder().mkdir(parents=True)
-        options = archive_options(java)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(java.home_path.parent / name))
+        cache_dir.get_cache_folder().mkdir(parents=True)
+        options = choose_archive_options(java)
         assert (options != "") is possible
-        assert not possible or draft_of(options).parent == cache_dir.cache_folder()
+        assert not possible or draft_of(options).parent == cache_dir.get_cache_folder()
 
 
-def test_no_archive_where_java_has_none_to_add_to_or_the_cache_is_not_there(java: Java) -> None:
+def test_no_archive_where_java_has_none_to_add_to_or_the_cache_is_not_there(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
-    (java.home / "lib" / "server" / "classes_nocoops.jsa").unlink()  # which a large heap needs
-    assert archive_options(java) == ""
-    assert not list(cache_dir.cache_folder().iterdir())
+    (java.home_path / "lib" / "server" / "classes_nocoops.jsa").unlink()  # which a large heap needs
+    assert choose_archive_options(java) == ""
+    assert not list(cache_dir.get_cache_folder().iterdir())

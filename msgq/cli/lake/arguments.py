@@ -58,10 +58,14 @@ def is_recording(path: str) -> bool:
     """Return whether recordings are at a path, or what matches a pattern, and no lake."""
     from msgq.lake.catalog import is_lake_directory
     from msgq.lake.lake_directory import LakeDirectory
-    from msgq.spark.source.options import Options
+    from msgq.spark.source.source_options import SourceOptions
 
     with suppress(RecordingError):
-        return "://" not in path and not is_lake_directory(LakeDirectory(path)) and bool(Options((path,)).files([]))
+        return (
+            "://" not in path
+            and not is_lake_directory(LakeDirectory(path))
+            and bool(SourceOptions((path,)).list_files([]))
+        )
     return False
 
 
@@ -73,9 +77,9 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
     """
     from msgq.spark import session
     from msgq.spark.lake import Lake
-    from msgq.spark.source.options import Options
+    from msgq.spark.source.source_options import SourceOptions
 
-    Options(tuple(recordings)).files([])
+    SourceOptions(tuple(recordings)).list_files([])
     if not (recordings or "://" in path):
         open_lake_directory(path)
     screen = console()
@@ -103,19 +107,19 @@ def _start_session(start: Callable[[], _T]) -> _T:
 
 def stop_spark() -> None:
     """End Spark after Ctrl-C, and wait for its workers, which may be writing."""
-    from msgq.spark.runtime.session import end
+    from msgq.spark.runtime.session import stop_active_session
 
     workers = [child for child in psutil.Process().children(recursive=True) if child.ppid() != os.getpid()]
-    end()
+    stop_active_session()
     psutil.wait_procs(workers, _WORKERS_END_TIMEOUT_S)
 
 
 @contextmanager
 def show_task_progress(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
-    from msgq.spark.runtime.spark_errors import spark_errors
+    from msgq.spark.runtime.spark_errors import translate_spark_errors
 
-    with _raise_interruptions(), spark_errors(), _format_row(lake, text):
+    with _raise_interruptions(), translate_spark_errors(), _format_row(lake, text):
         yield
 
 

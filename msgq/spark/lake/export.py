@@ -20,7 +20,7 @@ from msgq.lake.schema_texts import read_schemas
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.spark.source.arrow_batches import spark_schema
+from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ _CHANNEL_COLUMNS = (
     *MessageSource._fields,
 )  # of which a channel is
 _SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
-_ORDER_COLUMNS = ("log_time", "endpoint", "epoch", "sequence")
+_EXPORT_ORDER_COLUMNS = ("log_time", "endpoint", "epoch", "sequence")
 
 
 def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
@@ -69,14 +69,14 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     InvalidValueError : a column is missing, or has a type or a value that a message cannot have.
     RecordingError : the file exists, or cannot be written.
     """
-    chosen, runs = _select_messages(rows), LakeDirectory(lake or path.parent)
+    chosen, runs = _select_message_columns(rows), LakeDirectory(lake or path.parent)
     place = f".export-{uuid4().hex}"
-    order = [name for name in _ORDER_COLUMNS if name in chosen.columns]
+    order = [name for name in _EXPORT_ORDER_COLUMNS if name in chosen.columns]
     with Writer(path) as writer:
         channels = _ExportChannels(writer, {} if lake is None else read_schemas(runs))
         try:
             sorted_runs = chosen.mapInArrow(
-                partial(_write_sorted_runs, order, runs.uri, place), spark_schema(SORTED_RUN_SCHEMA)
+                partial(_write_export_runs, order, runs.uri, place), convert_to_spark_schema(SORTED_RUN_SCHEMA)
             ).toArrow()
             for row in merge_sorted_runs(sorted_runs, order, runs, place):
                 _write_message(writer, channels, row)
@@ -85,7 +85,7 @@ def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
     return writer.messages
 
 
-def _write_sorted_runs(
+def _write_export_runs(
     order: Sequence[str], uri: str, place: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     return write_sorted_runs(batches, order, LakeDirectory(uri), place)
@@ -97,12 +97,14 @@ def _write_message(writer: Writer, channels: _ExportChannels, values: dict[str, 
     if min(time, published) < 0:
         text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
         raise InvalidValueError(text, values["endpoint"])
-    writer.write(channels.find_number(values), values["data"], time, published, sequence, _row_origin_time(values))
+    writer.write(
+        channels.find_channel_number(values), values["data"], time, published, sequence, _get_row_origin_time(values)
+    )
     if values.get("lost_after"):
         channels.write_loss_after(values)
 
 
-def _select_messages(rows: DataFrame) -> DataFrame:
+def _select_message_columns(rows: DataFrame) -> DataFrame:
     """Return the columns that make messages. Raises InvalidValueError where they cannot."""
     types = dict(rows.dtypes)
     if missing := [name for name in _REQUIRED_COLUMNS if name not in types]:
@@ -116,16 +118,16 @@ def _select_messages(rows: DataFrame) -> DataFrame:
     return chosen.withColumn("data", chosen["data"].cast("binary"))
 
 
-def _row_kind(values: dict[str, Any]) -> str:
+def _get_row_kind(values: dict[str, Any]) -> str:
     return values.get("kind") or recorded_kind(values["endpoint"]).name
 
 
-def _row_origin_time(values: dict[str, Any]) -> int:
+def _get_row_origin_time(values: dict[str, Any]) -> int:
     """Return what a file says beside a message of its origin: nothing of topics, whose payloads say it themselves."""
-    return 0 if _row_kind(values) == TOPIC_SOURCE.kind else max(0, values.get("origin_time") or 0)
+    return 0 if _get_row_kind(values) == TOPIC_SOURCE.kind else max(0, values.get("origin_time") or 0)
 
 
-def _boundary_loss(values: dict[str, Any], name: str) -> BoundaryLoss | None:
+def _make_boundary_loss(values: dict[str, Any], name: str) -> BoundaryLoss | None:
     """Return losses next to a message that are no gap; None without any."""
     lost = values.get(name)
     return BoundaryLoss((values.get("sequence") or 0) % _SEQUENCE_MODULUS, lost) if lost and lost > 0 else None
@@ -138,20 +140,20 @@ class _ExportChannels:
         self._writer, self._texts = writer, texts
         self._channel_numbers: dict[tuple[Any, ...], int] = {}
 
-    def find_number(self, values: dict[str, Any]) -> int:
+    def find_channel_number(self, values: dict[str, Any]) -> int:
         """Return the channel of a row."""
         key = tuple(values.get(name) for name in _CHANNEL_COLUMNS)
         if key not in self._channel_numbers:
-            before = _boundary_loss(values, "lost_before")  # of the first message
+            before = _make_boundary_loss(values, "lost_before")  # of the first message
             self._channel_numbers[key] = self._add_channel(values, BoundaryLosses(loss_before=before))
         return self._channel_numbers[key]
 
     def write_loss_after(self, values: dict[str, Any]) -> None:
         """Store the losses after a row in a channel without messages."""
-        self._add_channel(values, BoundaryLosses(loss_after=_boundary_loss(values, "lost_after")))
+        self._add_channel(values, BoundaryLosses(loss_after=_make_boundary_loss(values, "lost_after")))
 
     def _add_channel(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
-        source = MessageSource(_row_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
+        source = MessageSource(_get_row_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
         counting = metadata_keys.RECORDER_SEQUENCE if keeps_values(source.kind) else metadata_keys.PUBLISHER_SEQUENCE
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
         metadata = metadata_keys.build_channel_metadata(

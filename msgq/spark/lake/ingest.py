@@ -22,12 +22,12 @@ from msgq.lake.lake_executor import LakeExecutor, TaskResult, merge_results
 from msgq.lake.message_columns import INGEST_COLUMNS
 from msgq.lake.schema_texts import read_schema_ids, write_schemas
 from msgq.recording.mcap_io.problem import Problem, make_printable_path
-from msgq.spark.executor import run_partitions
-from msgq.spark.lake.store import LakeStore
-from msgq.spark.source.arrow_batches import message_rows, spark_schema
-from msgq.spark.source.options import Options
+from msgq.spark.lake.lake_store import LakeStore
+from msgq.spark.source.arrow_batches import convert_to_spark_schema, read_message_batches
 from msgq.spark.source.parallelism import count_cores
-from msgq.spark.source.partitions import Partition, file_partitions
+from msgq.spark.source.partitions import RecordingPartition, plan_file_partitions
+from msgq.spark.source.source_options import SourceOptions
+from msgq.spark.spark_executor import run_function_by_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +64,7 @@ class IngestResult:
     version: int
 
 
-def ingest(
+def ingest_recordings(
     store: LakeStore,
     executor: LakeExecutor,
     bronze: BronzeStore,
@@ -77,53 +77,55 @@ def ingest(
     read_errors : those found before; new ones are appended.
     """
     bronze.complete_aggregates()
-    inputs = {path: file for path in files if (file := _stat_input(path, read_errors)) is not None}
+    inputs = {path: file for path in files if (file := _describe_input_file(path, read_errors)) is not None}
     known = bronze.list_ingested_files()
     new = {path: file for path, file in inputs.items() if file not in known}
-    options = Options((), schemas=schemas, cores=count_cores(store.spark))
-    pieces = list(file_partitions(options, list(new), read_errors))
+    options = SourceOptions((), schemas=schemas, core_count=count_cores(store.spark))
+    pieces = list(plan_file_partitions(options, list(new), read_errors))
     messages = bronze.commit_task_result(
-        list(new.values()), read_errors, _write_recordings(store.uri, executor, pieces, options)
+        list(new.values()), read_errors, _ingest_on_workers(store.uri, executor, pieces, options)
     )
     return IngestResult(messages, len(new), len(inputs) - len(new), read_errors, bronze.read_version())
 
 
-def append(store: LakeStore, bronze: BronzeStore, messages: DataFrame, recordings: str | None) -> int:
+def append_messages(store: LakeStore, bronze: BronzeStore, messages: DataFrame, recordings: str | None) -> int:
     """Add rows, the texts of their schemas from recordings; return how many are new."""
-    columns, uri = _fill_columns(messages), store.uri
+    columns, uri = _fill_message_columns(messages), store.uri
     bronze.complete_aggregates()
     with _translate_null_errors():
         result = merge_results(
-            run_partitions(columns, lambda batches: TaskResult(write_bronze(batches, LakeDirectory(uri))))
+            run_function_by_partition(columns, lambda batches: TaskResult(write_bronze(batches, LakeDirectory(uri))))
         )
     if recordings is not None:
-        _store_schemas(store, result.written_files.row_group_ranges, recordings)
+        _store_missing_schemas(store, result.written_files.row_group_ranges, recordings)
     return bronze.commit_task_result([], [], result)
 
 
-def _write_recordings(uri: str, executor: LakeExecutor, pieces: Sequence[Partition], options: Options) -> TaskResult:
+def _ingest_on_workers(
+    uri: str, executor: LakeExecutor, pieces: Sequence[RecordingPartition], options: SourceOptions
+) -> TaskResult:
     """Let workers read and write: the messages do not pass through Java, which doubles the speed.
 
     A task has one piece: a row group of two that do not follow each other would seem to overlap what is in between.
     """
-    return merge_results(executor.run_tasks(pieces, lambda piece: _read_and_write(piece, options, uri)))
+    return merge_results(executor.run_tasks(pieces, lambda piece: _ingest_partition(piece, options, uri)))
 
 
-def _store_schemas(store: LakeStore, ranges: pa.Table, recordings: str) -> None:
+def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) -> None:
     """Look in recordings for the texts of schemas that the lake does not have yet."""
     known = pa.array(sorted(read_schema_ids(store)), pa.int64())
     new = ranges.filter(pc.and_(ranges["schema_id"].is_valid(), pc.invert(pc.is_in(ranges["schema_id"], known))))
     if not new.num_rows:
         return
     first, last = pc.min(new["start_time"]).as_py(), pc.max(new["end_time"]).as_py()
-    options = Options((recordings,), start=first, end=last + 1)
-    for log in options.open_logs(options.files([]), []):
+    options = SourceOptions((recordings,), start_time=first, end_time=last + 1)
+    for log in options.open_logs(options.list_files([]), []):
         for _ in log.batches([]):
             continue
         write_schemas(store, (channel.schema for channel in log.channels))
 
 
-def _stat_input(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
+def _describe_input_file(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
     """Return a file as it is now; None (and note it) where nobody can know."""
     try:
         status = path.stat()
@@ -133,11 +135,11 @@ def _stat_input(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
     return IngestedFile(make_printable_path(path.absolute()), status.st_size, status.st_mtime_ns)
 
 
-def _fill_columns(messages: DataFrame) -> DataFrame:
+def _fill_message_columns(messages: DataFrame) -> DataFrame:
     """Return rows with all columns of messages; reading them fails where a message cannot have their NULL."""
     from pyspark.sql import functions as F
 
-    types = {field.name: field.dataType for field in spark_schema(INGEST_COLUMNS)}
+    types = {field.name: field.dataType for field in convert_to_spark_schema(INGEST_COLUMNS)}
     missing = {name: F.lit(None).cast(types[name]) for name in _OPTIONAL_COLUMNS if name not in messages.columns}
     columns = {name: missing.get(name, F.col(name)) for name in INGEST_COLUMNS.names}
     for name, value in _COLUMN_DEFAULTS.items():
@@ -149,7 +151,7 @@ def _fill_columns(messages: DataFrame) -> DataFrame:
 
 @contextmanager
 def _translate_null_errors() -> Iterator[None]:
-    """Say what `_fill_columns` has found. Raises InvalidValueError."""
+    """Say what `_fill_message_columns` has found. Raises InvalidValueError."""
     from pyspark.errors import PySparkException
 
     try:
@@ -160,12 +162,12 @@ def _translate_null_errors() -> Iterator[None]:
         raise InvalidValueError((error.getMessageParameters() or {})["errorMessage"]) from None
 
 
-def _read_and_write(piece: Partition, options: Options, lake: str) -> TaskResult:
+def _ingest_partition(piece: RecordingPartition, options: SourceOptions, lake: str) -> TaskResult:
     """Read pieces of files, and write them into a lake."""
     result = TaskResult()
     logs = list(piece.open_logs(options, result.read_errors))
     result.written_files = write_bronze(
-        (batch for log in logs for batch in message_rows(log, _DICTIONARY_COLUMNS)), LakeDirectory(lake)
+        (batch for log in logs for batch in read_message_batches(log, _DICTIONARY_COLUMNS)), LakeDirectory(lake)
     )
     result.schemas = {channel.schema for log in logs for channel in log.channels if channel.schema is not None}
     result.read_errors += [problem for log in logs for problem in log.problems]

@@ -26,14 +26,14 @@ from msgq.lake.silver.silver_builder import build_silver
 from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
 from msgq.spark import tables
-from msgq.spark.executor import SparkExecutor
 from msgq.spark.lake import ingest
 from msgq.spark.lake.ingest import IngestResult
+from msgq.spark.lake.lake_store import LakeStore
 from msgq.spark.lake.silver_views import SilverViews
-from msgq.spark.lake.store import LakeStore
-from msgq.spark.runtime.spark_errors import spark_errors
-from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA, read_error_rows, spark_schema
-from msgq.spark.source.options import Options
+from msgq.spark.runtime.spark_errors import translate_spark_errors
+from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA, convert_to_spark_schema, make_read_error_batches
+from msgq.spark.source.source_options import SourceOptions
+from msgq.spark.spark_executor import SparkExecutor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +71,7 @@ class Lake:
 
     # ---- bronze ----
 
-    @spark_errors()
+    @translate_spark_errors()
     def ingest(self, paths: Iterable[str | os.PathLike[str]], schemas: Schemas | None = None) -> IngestResult:
         """Add recordings: files, directories, patterns. Files that were read before and did not change are skipped.
 
@@ -84,10 +84,10 @@ class Lake:
         RecordingError : nothing is at a path; the lake cannot be written.
         """
         read_errors: list[Problem] = []
-        files = Options(tuple(str(Path(path).absolute()) for path in paths)).files(read_errors)
-        return ingest.ingest(self._store, self._executor, self._bronze, files, read_errors, schemas)
+        files = SourceOptions(tuple(str(Path(path).absolute()) for path in paths)).list_files(read_errors)
+        return ingest.ingest_recordings(self._store, self._executor, self._bronze, files, read_errors, schemas)
 
-    @spark_errors()
+    @translate_spark_errors()
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
         """Add rows that have the columns of messages; return how many are new.
 
@@ -103,24 +103,26 @@ class Lake:
         ------
         InvalidValueError : endpoint, sequence, log_time or data is NULL; nothing is added.
         """
-        return ingest.append(self._store, self._bronze, messages, recordings)
+        return ingest.append_messages(self._store, self._bronze, messages, recordings)
 
     def messages(self) -> DataFrame:
         """Return all messages: the columns that the source gives, `schema_id`, `options`, `size_bytes` of the payload,
         `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `size_class`: "large" from 64 KiB on, else "small",
         and timestamps.
         """
-        messages = self._store.read_files(self._bronze.table, self._bronze.list_paths(), spark_schema(BRONZE_COLUMNS))
+        messages = self._store.read_files(
+            self._bronze.table, self._bronze.list_paths(), convert_to_spark_schema(BRONZE_COLUMNS)
+        )
         return tables.with_timestamps(messages)
 
     def read_errors(self) -> DataFrame:
         """Return what could not be read: file, byte_offset, reason."""
         rows = pa.Table.from_batches(
-            read_error_rows(self._bronze.list_read_errors(), READ_ERRORS_SCHEMA), READ_ERRORS_SCHEMA
+            make_read_error_batches(self._bronze.list_read_errors(), READ_ERRORS_SCHEMA), READ_ERRORS_SCHEMA
         )
-        return self.spark.createDataFrame(rows, spark_schema(READ_ERRORS_SCHEMA))
+        return self.spark.createDataFrame(rows, convert_to_spark_schema(READ_ERRORS_SCHEMA))
 
-    @spark_errors()
+    @translate_spark_errors()
     def optimize(self, retain_hours: int = 168) -> OptimizeResult:
         """Merge small files, update silver and gold, and remove files that no table needs.
 
@@ -144,7 +146,7 @@ class Lake:
 
     # ---- silver and gold ----
 
-    @spark_errors()
+    @translate_spark_errors()
     def build_silver(self, full_refresh: bool = False) -> int:
         """Decode what is new into the tables of silver; return how many parts that was.
 
@@ -155,7 +157,7 @@ class Lake:
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
-        return self._silver.endpoints()
+        return self._silver.list_endpoints()
 
     def silver(self, endpoint: str) -> DataFrame:
         """Return the decoded messages of an endpoint: the union of the tables that it is in.
@@ -164,18 +166,18 @@ class Lake:
         ------
         InvalidValueError : there are none (yet).
         """
-        table = self._silver.table(endpoint)
+        table = self._silver.read_endpoint(endpoint)
         if table is None:
             raise InvalidValueError(
-                f"the lake {self.uri} has no decoded messages of {endpoint!r}; {self._endpoint_hint()}"
+                f"the lake {self.uri} has no decoded messages of {endpoint!r}; {self._suggest_endpoints()}"
             )
         return tables.with_timestamps(table, "publish_time", "log_time")
 
     def decode_errors(self) -> DataFrame:
         """Return what could not be decoded: run, endpoint, epoch, sequence, log_time, reason, data."""
-        return tables.with_timestamps(self._silver.decode_errors())
+        return tables.with_timestamps(self._silver.read_decode_errors())
 
-    def _endpoint_hint(self) -> str:
+    def _suggest_endpoints(self) -> str:
         names = self.endpoints()
         return (
             f"there are {', '.join(names[:_LISTED_ENDPOINTS_MAX])}"
@@ -183,7 +185,7 @@ class Lake:
             else "ingest recordings first, and decode them"
         )
 
-    @spark_errors()
+    @translate_spark_errors()
     def build_gold(
         self, window_ns: int = tables.NS, thresholds: tables.CheckThresholds | None = None, full_refresh: bool = False
     ) -> int:
@@ -216,7 +218,7 @@ class Lake:
             names = self.table_names()
             hint = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {hint}")
-        columns = spark_schema(GOLD_TABLE_SCHEMAS[name])
+        columns = convert_to_spark_schema(GOLD_TABLE_SCHEMAS[name])
         rows = self._store.read_files(table, snapshot.files_by_path, columns).select(*columns.names)
         return tables.with_timestamps(rows)
 
@@ -247,13 +249,13 @@ class Lake:
         """
         text = query.lower().replace("``", "`")
         named = self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
-        with spark_errors(), self._missing_tables(named):
+        with translate_spark_errors(), self._explain_missing_tables(named):
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
 
     @contextmanager
-    def _missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
+    def _explain_missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
         """Say which tables there are, where a query names another one. Raises SparkError."""
         from pyspark.errors import AnalysisException
 
@@ -287,7 +289,7 @@ def follow(
     """
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
-    rows = lake.spark.readStream.format("msgq").schema(spark_schema(INGEST_COLUMNS)).load(recordings)
+    rows = lake.spark.readStream.format("msgq").schema(convert_to_spark_schema(INGEST_COLUMNS)).load(recordings)
     uri = lake.uri  # all that goes along to a server, where Spark Connect calls `add`
 
     def add(batch: DataFrame, _: int) -> None:

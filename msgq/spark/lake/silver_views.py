@@ -13,8 +13,8 @@ from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.lake.catalog import quote_sql_name
 from msgq.lake.silver.silver_manifest import EndpointFiles, SilverManifest
 from msgq.lake.silver.table_assignment import open_silver_table
-from msgq.spark.lake.store import LakeStore
-from msgq.spark.source.arrow_batches import spark_schema
+from msgq.spark.lake.lake_store import LakeStore
+from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,43 +28,43 @@ class SilverViews:
     def __init__(self, store: LakeStore, manifest: SilverManifest) -> None:
         self._store, self._manifest = store, manifest
 
-    def endpoints(self) -> list[str]:
+    def list_endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
         return self._manifest.list_endpoints()
 
-    def table(self, endpoint: str) -> DataFrame | None:
+    def read_endpoint(self, endpoint: str) -> DataFrame | None:
         """Return the decoded messages of an endpoint; None: there are none."""
         sources = self._manifest.list_endpoint_files(endpoint)
         if not sources:
             return None
         wanted = reduce(find_common_columns, [source.endpoint_columns for source in sources])
-        parts = [self._read_endpoint(source, endpoint, wanted) for source in sources]
+        parts = [self._read_endpoint_files(source, endpoint, wanted) for source in sources]
         return reduce(lambda rows, other: rows.union(other), parts)
 
-    def decode_errors(self) -> DataFrame:
+    def read_decode_errors(self) -> DataFrame:
         """Return what could not be decoded."""
-        return self._read_files(self._manifest.list_decode_error_files())
+        return self._read_silver_files(self._manifest.list_decode_error_files())
 
-    def _read_files(self, source: EndpointFiles) -> DataFrame:
-        columns = spark_schema(source.columns.append(_DATE_FIELD))
+    def _read_silver_files(self, source: EndpointFiles) -> DataFrame:
+        columns = convert_to_spark_schema(source.columns.append(_DATE_FIELD))
         return self._store.read_files(open_silver_table(self._store, source.table_name), source.file_paths, columns)
 
-    def _read_endpoint(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
+    def _read_endpoint_files(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
         """Return the rows of an endpoint in a table, with the columns that it has in all of them, but for its name."""
         from pyspark.sql import functions as F
 
-        rows = self._read_files(source).where(F.col("endpoint") == endpoint)
+        rows = self._read_silver_files(source).where(F.col("endpoint") == endpoint)
         names = [name for name in wanted.names if name != "endpoint"]
         columns = _convert_columns(source, wanted)
         if columns is None:
             rows, columns = (
                 _convert_on_workers(rows, source.endpoint_columns, wanted),
-                {name: _named_column(name) for name in names},
+                {name: _make_column_reference(name) for name in names},
             )
         return rows.select(*(columns[name].alias(name) for name in names), _DATE_FIELD.name)
 
 
-def _named_column(name: str) -> Column:
+def _make_column_reference(name: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.col(quote_sql_name(name))
@@ -74,12 +74,12 @@ def _convert_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Colu
     """Return the columns of a table in the types that are wanted; None: Spark has other texts than we."""
     from pyspark.sql import functions as F
 
-    types = {field.name: field.dataType for field in spark_schema(wanted)}
+    types = {field.name: field.dataType for field in convert_to_spark_schema(wanted)}
     columns = {name: F.lit(None).cast(kind) for name, kind in types.items()}
     names = {name.lower(): name for name in wanted.names}
     for have, own in zip(source.columns, source.endpoint_columns, strict=True):
         name = names[own.name.lower()]
-        column = _convert_column(_named_column(have.name), have.type, own.type)
+        column = _convert_column(_make_column_reference(have.name), have.type, own.type)
         column = None if column is None else _convert_column(column, own.type, wanted.field(name).type)
         if column is None:
             return None
@@ -93,8 +93,8 @@ def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> C
 
     if have == wanted:
         return column
-    if _is_number(have) and _is_number(wanted):
-        return column.cast(_spark_type(wanted))
+    if _is_number_type(have) and _is_number_type(wanted):
+        return column.cast(_convert_to_spark_type(wanted))
     if pa_types.is_list(have) and pa_types.is_list(wanted):
         if _convert_column(column, have.value_type, wanted.value_type) is None:
             return None
@@ -107,7 +107,7 @@ def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> C
         return None
     types, parts = {field.name: field.type for field in have}, []
     for field in wanted:
-        part: Column | None = F.lit(None).cast(_spark_type(field.type))
+        part: Column | None = F.lit(None).cast(_convert_to_spark_type(field.type))
         if field.name in types:
             part = _convert_column(column.getField(field.name), types[field.name], field.type)
         if part is None:
@@ -116,12 +116,12 @@ def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> C
     return F.when(column.isNotNull(), F.struct(*parts))
 
 
-def _is_number(arrow_type: pa.DataType) -> bool:
+def _is_number_type(arrow_type: pa.DataType) -> bool:
     return bool(pa_types.is_integer(arrow_type) or pa_types.is_floating(arrow_type) or pa_types.is_decimal(arrow_type))
 
 
-def _spark_type(arrow_type: pa.DataType) -> Any:
-    return spark_schema(pa.schema([("value", arrow_type)]))[0].dataType
+def _convert_to_spark_type(arrow_type: pa.DataType) -> Any:
+    return convert_to_spark_schema(pa.schema([("value", arrow_type)]))[0].dataType
 
 
 def _convert_on_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> DataFrame:
@@ -135,4 +135,4 @@ def _convert_on_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> D
             yield from cast_table_columns(table, columns).to_batches()
 
     plain = rows.toDF(*map(str, range(len(rows.columns))))  # mapInArrow takes dots and backticks in names for syntax
-    return plain.mapInArrow(convert_batches, spark_schema(columns))
+    return plain.mapInArrow(convert_batches, convert_to_spark_schema(columns))

@@ -12,15 +12,15 @@ from msgq.common.shm_paths import make_private_directory
 from msgq.errors import SparkError
 
 
-def cache_folder() -> Path:
+def get_cache_folder() -> Path:
     """Return the folder; it may not be there yet, or not be for us to write."""
     for place in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(place):  # of another one the standard says that it does not count; ~ stays without a home
             return Path(place, "msgq")
-    return _temporary_folder()
+    return _get_temporary_folder()
 
 
-def _temporary_folder() -> Path:
+def _get_temporary_folder() -> Path:
     return Path(tempfile.gettempdir(), f"msgq-{os.geteuid()}")
 
 
@@ -32,7 +32,7 @@ def check_cache_folder(place: Path) -> None:
     PermissionError : others can enter it, it is another user's, or it is no folder.
     OSError : it cannot be made.
     """
-    if place == _temporary_folder() and not make_private_directory(str(place)):
+    if place == _get_temporary_folder() and not make_private_directory(str(place)):
         raise PermissionError(EACCES, "others can enter it")
 
 
@@ -49,14 +49,14 @@ def make_in_cache(name: str, make: Callable[[Path], None], program: str = "") ->
     SparkError : neither folder will do.
     """
     reasons = []
-    for place in (cache_folder(), _temporary_folder()):
+    for place in (get_cache_folder(), _get_temporary_folder()):
         try:
             check_cache_folder(place)
-            return _make_entry(place / name, make, program)
+            return _make_cache_entry(place / name, make, program)
         except OSError as error:
             reasons.append(error)
     advice = "set XDG_CACHE_HOME to a folder that can be written, and in which programs can be run"
-    text = f"cannot make {cache_folder() / name}: {reasons[0].strerror}; {advice}"
+    text = f"cannot make {get_cache_folder() / name}: {reasons[0].strerror}; {advice}"
     raise SparkError(text, errno=reasons[0].errno) from reasons[0]
 
 
@@ -69,7 +69,7 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _make_entry(place: Path, make: Callable[[Path], None], program: str) -> Path:
+def _make_cache_entry(place: Path, make: Callable[[Path], None], program: str) -> Path:
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as draft:

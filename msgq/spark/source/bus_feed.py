@@ -20,12 +20,12 @@ from msgq.recording.recorder.endpoints import RecordedEndpoints
 
 if TYPE_CHECKING:
     from msgq.impl.ring import SubSocket
-    from msgq.spark.source.options import Options
+    from msgq.spark.source.source_options import SourceOptions
 
 _DISCOVERY_INTERVAL_S = 0.5  # between two looks for new endpoints
 _BATCH_MESSAGES_MAX = 1000  # messages from one ZMQ socket; then the others have their turn
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class BusFeed(Protocol):
@@ -39,20 +39,20 @@ class BusFeed(Protocol):
     channels: dict[int, EncodedChannel]
 
     @property
-    def largest_message_bytes(self) -> int:
+    def max_message_bytes(self) -> int:
         """Bytes of the largest message that can come next."""
 
-    def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
+    def take_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more, before that."""
 
-    def lost(self) -> int | None:
+    def count_lost_messages(self) -> int | None:
         """Return the messages that were published and not taken; None: unknown."""
 
     def close(self) -> None:
         """Subscribe no more."""
 
 
-def open_feed(options: Options) -> BusFeed:
+def open_bus_feed(options: SourceOptions) -> BusFeed:
     """Return what gives the endpoints that are wanted.
 
     Raises
@@ -65,11 +65,13 @@ def open_feed(options: Options) -> BusFeed:
         raise InvalidValueError("the backend 'fake' stays within one process; the live bus is 'msgq' or 'zmq'")
     prefix = settings.resolve_prefix(options.prefix)
     if name == "zmq":
-        return ZmqFeed(_require_names(options.endpoints, options.exclude), prefix)
-    return RingFeed(SelectedEndpoints(options.endpoints, options.exclude or ()), prefix)
+        return ZmqFeed(_require_endpoint_names(options.endpoints, options.excluded_endpoints), prefix)
+    return RingFeed(SelectedEndpoints(options.endpoints, options.excluded_endpoints or ()), prefix)
 
 
-def _require_names(endpoints: Sequence[EndpointPattern] | None, exclude: Sequence[EndpointPattern] | None) -> list[str]:
+def _require_endpoint_names(
+    endpoints: Sequence[EndpointPattern] | None, exclude: Sequence[EndpointPattern] | None
+) -> list[str]:
     names = [name for name in endpoints or () if isinstance(name, str)]
     if not names or len(names) < len(endpoints or ()) or exclude:
         raise InvalidValueError("ZMQ does not tell what endpoints there are; name them: option('endpoints', 'imu,gps')")
@@ -84,34 +86,34 @@ class RingFeed:
         self._capture = Capture()
         self._sources = RecordedEndpoints(self._capture, selection, prefix)
         self._refusal_reasons: dict[str, str] = {}
-        self._discover()
+        self._discover_endpoints()
 
-    def _discover(self) -> None:
+    def _discover_endpoints(self) -> None:
         self._sources.rescan()
         self._discovery_time_s = time.monotonic()
         for endpoint, reason in self._sources.refused.items() - self._refusal_reasons.items():
-            _log.warning("%s is not in the stream: %s", endpoint, reason)
+            _logger.warning("%s is not in the stream: %s", endpoint, reason)
         self._refusal_reasons = dict(self._sources.refused)
 
     @property
-    def largest_message_bytes(self) -> int:
+    def max_message_bytes(self) -> int:
         """Bytes of the largest message that the rings can hold."""
         return self._sources.largest
 
-    def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
+    def take_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more."""
         if time.monotonic() - self._discovery_time_s >= _DISCOVERY_INTERVAL_S:
-            self._discover()
+            self._discover_endpoints()
         full = False
         try:
             full = self._capture.capture_messages(chunk, seconds)
         except SegmentError as error:
-            _log.warning("%s", error)
+            _logger.warning("%s", error)
         self.channels.update(self._sources.new_channels(len(self.channels) + 1))
         self._sources.handle_changes()
         return full
 
-    def lost(self) -> int | None:
+    def count_lost_messages(self) -> int | None:
         """Return the messages that rings have overwritten before they were taken; None: a stock publisher did."""
         losses = list(self._sources.losses().values())
         return None if None in losses else sum(loss for loss in losses if loss is not None)
@@ -142,21 +144,21 @@ class ZmqFeed:
             self.channels[number] = encode_channel(number, name, None, 1, metadata_keys.RECORDER_SEQUENCE)
 
     @property
-    def largest_message_bytes(self) -> int:
+    def max_message_bytes(self) -> int:
         """Bytes of the message that waits, if one does."""
         return len(self._pending[0][-1]) if self._pending else 0
 
-    def take(self, chunk: ChunkBuffer, seconds: float) -> bool:
+    def take_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more."""
         if not self._pending:
-            self._receive(seconds)
+            self._receive_pending(seconds)
         while self._pending:
             if not chunk.append_message(*self._pending[0]):
                 return True
             self._pending.popleft()
         return False
 
-    def _receive(self, seconds: float) -> None:
+    def _receive_pending(self, seconds: float) -> None:
         for socket in self._poller.poll(round(seconds * 1000)):
             number = self._sockets[socket]
             for data in socket.receive_many(_BATCH_MESSAGES_MAX):
@@ -164,7 +166,7 @@ class ZmqFeed:
                 self._pending.append((number, self._received_counts[number] % 2**32, now, now, data))
                 self._received_counts[number] += 1
 
-    def lost(self) -> int | None:
+    def count_lost_messages(self) -> int | None:
         """Return None: ZMQ does not tell."""
         return None
 

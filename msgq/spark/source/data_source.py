@@ -18,9 +18,9 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.message_columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
 from msgq.recording import Problem
 from msgq.spark.source import arrow_batches
-from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import Partition, check_unread_files, file_partitions, log_rows
+from msgq.spark.source.partitions import RecordingPartition, check_unread_files, plan_file_partitions, read_log_batches
 from msgq.spark.source.schema_inference import infer_value_type
+from msgq.spark.source.source_options import SourceOptions
 
 
 class RecordingSource(DataSource):
@@ -40,66 +40,74 @@ class RecordingSource(DataSource):
         return "msgq"
 
     @cached_property
-    def parsed_options(self) -> Options:
+    def parsed_options(self) -> SourceOptions:
         """Return what is to be read. Raises InvalidValueError where the options make no sense."""
-        return Options.parse(self.options)
+        return SourceOptions.parse_options(self.options)
 
     def schema(self) -> StructType:
         """Return the columns there are: with `decode`, by the schema of the endpoint, or its first messages."""
-        return arrow_batches.spark_schema(self._columns())
+        return arrow_batches.convert_to_spark_schema(self._find_source_columns())
 
-    def _columns(self) -> pa.Schema:
-        if self.parsed_options.read_errors:
+    def _find_source_columns(self) -> pa.Schema:
+        if self.parsed_options.wants_read_errors:
             return arrow_batches.READ_ERRORS_SCHEMA
-        if self.parsed_options.decode is None:
+        if self.parsed_options.decoded_endpoint is None:
             return MESSAGE_COLUMNS
-        if self.parsed_options.live:
+        if self.parsed_options.is_live:
             text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
-            raise InvalidValueError(text, self.parsed_options.decode)
-        for path in reversed(self.parsed_options.files([])):
+            raise InvalidValueError(text, self.parsed_options.decoded_endpoint)
+        for path in reversed(self.parsed_options.list_files([])):
             for log in self.parsed_options.open_logs([path], []):
                 value = infer_value_type(log)
                 if value is not None:
-                    return arrow_batches.value_columns_schema(value)
+                    return arrow_batches.make_value_columns_schema(value)
         where = ", ".join(self.parsed_options.paths)
         text = f"there are no messages in {where}, so that their columns are unknown; give a schema, or another path"
-        raise RecordingError(text, self.parsed_options.decode or "")
+        raise RecordingError(text, self.parsed_options.decoded_endpoint or "")
 
-    def _user_columns(self, wanted: StructType) -> pa.Schema:
-        if self.parsed_options.read_errors:
-            return arrow_batches.arrow_schema(wanted, arrow_batches.READ_ERRORS_SCHEMA)
-        known = MESSAGE_COLUMNS if self.parsed_options.decode is None else arrow_batches.value_columns_schema(pa.null())
-        return arrow_batches.arrow_schema(wanted, pa.schema([*known, *OPTIONAL_COLUMNS]))
+    def _select_user_columns(self, wanted: StructType) -> pa.Schema:
+        if self.parsed_options.wants_read_errors:
+            return arrow_batches.convert_to_arrow_schema(wanted, arrow_batches.READ_ERRORS_SCHEMA)
+        known = (
+            MESSAGE_COLUMNS
+            if self.parsed_options.decoded_endpoint is None
+            else arrow_batches.make_value_columns_schema(pa.null())
+        )
+        return arrow_batches.convert_to_arrow_schema(wanted, pa.schema([*known, *OPTIONAL_COLUMNS]))
 
     def reader(self, schema: StructType) -> RecordingReader:
         """Return what reads; schema : the columns wanted, no others are made."""
-        if self.parsed_options.live:
+        if self.parsed_options.is_live:
             raise InvalidValueError("the live bus has no end; it is a stream: spark.readStream")
-        return RecordingReader(self.parsed_options, self._user_columns(schema))
+        return RecordingReader(self.parsed_options, self._select_user_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads recordings that grow, or the bus."""
-        if self.parsed_options.live:
+        if self.parsed_options.is_live:
             from msgq.spark.source.live_stream import LiveStreamReader
 
-            return LiveStreamReader(self.parsed_options, self._user_columns(schema))
+            return LiveStreamReader(self.parsed_options, self._select_user_columns(schema))
         from msgq.spark.source.file_stream import RecordingStreamReader
 
-        return RecordingStreamReader(self.parsed_options, self._user_columns(schema))
+        return RecordingStreamReader(self.parsed_options, self._select_user_columns(schema))
 
 
 class RecordingReader(DataSourceReader):
     """Reads what there was when it was planned. Made on the driver, used on workers."""
 
-    def __init__(self, options: Options, columns: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
         """Return the pieces, by the summaries of the files, or what takes their place."""
         problems: list[Problem] = []
-        partitions: list[InputPartition] = list(file_partitions(self._options, self._options.files(problems), problems))
-        return partitions + ([Partition([], [], problems)] if problems and self._options.read_errors else [])
+        partitions: list[InputPartition] = list(
+            plan_file_partitions(self._options, self._options.list_files(problems), problems)
+        )
+        return partitions + (
+            [RecordingPartition([], [], problems)] if problems and self._options.wants_read_errors else []
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a partition.
@@ -109,11 +117,11 @@ class RecordingReader(DataSourceReader):
         RecordingError : a file could be opened where the query was planned, and cannot be here (unless `failOnDataLoss`
             is false, or read errors are wanted).
         """
-        if not isinstance(partition, Partition):  # Spark makes one of its own where there are none
+        if not isinstance(partition, RecordingPartition):  # Spark makes one of its own where there are none
             return
         for log in partition.open_logs(self._options, partition.problems):
-            yield from log_rows(log, self._options, self._columns)
+            yield from read_log_batches(log, self._options, self._columns)
             check_unread_files(self._options, log.problems)
         check_unread_files(self._options, partition.problems)
-        if self._options.read_errors:
-            yield from arrow_batches.read_error_rows(partition.problems, self._columns)
+        if self._options.wants_read_errors:
+            yield from arrow_batches.make_read_error_batches(partition.problems, self._columns)

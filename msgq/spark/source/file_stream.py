@@ -23,8 +23,8 @@ from msgq.recording import LogReader
 from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, open_readonly
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
 from msgq.recording.mcap_io.recording_files import MCAP_SUFFIX, MCAP_SUFFIXES
-from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import Partition, check_unread_files, log_partitions, log_rows
+from msgq.spark.source.partitions import RecordingPartition, check_unread_files, plan_log_partitions, read_log_batches
+from msgq.spark.source.source_options import SourceOptions
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
@@ -39,17 +39,17 @@ RecordingOffset = dict[str, StreamPosition]
 _RECORD_HEADER = struct.Struct("<BQ")
 _CHUNK_SIZE_FIELD = struct.Struct("<16xQ")  # of its content, behind two times
 _CLOSED_FILE_BYTES_MIN = 2 * len(MCAP_MAGIC) + _RECORD_HEADER.size + 20  # the least that a closed file has
-_SEGMENT_NAME = re.compile(r"(\d{6,7})" + re.escape(MCAP_SUFFIX))
+_SEGMENT_NAME_PATTERN = re.compile(r"(\d{6,7})" + re.escape(MCAP_SUFFIX))
 _END_POSITION = 2**62
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class ReadStep(NamedTuple):
     """A chunk, or messages outside of chunks: where it ends, and its bytes before compression."""
 
-    end: int
-    size: int
+    end_position: int
+    size_bytes: int
 
 
 class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -58,7 +58,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     Lives on the driver, apart from `read`.
     """
 
-    def __init__(self, options: Options, columns: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
         self._final_offset: RecordingOffset | None = None  # where a stream ends that reads only what there is
@@ -75,7 +75,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the stream end with what there is now."""
         self._final_offset = {
-            name: _latest_position(segments) for name, segments in _find_recordings(self._options).items()
+            name: _find_latest_position(segments) for name, segments in _find_recordings(self._options).items()
         }
 
     def latestOffset(self, start: RecordingOffset, limit: ReadLimit) -> RecordingOffset:
@@ -90,22 +90,22 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         recordings = _find_recordings(self._options)
         for name in sorted(recordings):
             scanner = _SegmentScanner(self, name, recordings[name], start.get(name))
-            until = None if self._final_offset is None else self._final_offset.get(name, scanner.place)
-            room = scanner.advance(room, until)
+            until = None if self._final_offset is None else self._final_offset.get(name, scanner.stream_position)
+            room = scanner.advance_position(room, until)
             if scanner.has_moved:
-                offset[name] = scanner.place
+                offset[name] = scanner.stream_position
         for name in set(start) - set(recordings):
             if start[name]["position"]:
-                self.report_missing(name, start[name])
+                self.report_missing_segment(name, start[name])
         return offset
 
-    def report_missing(self, name: str, place: StreamPosition) -> None:
+    def report_missing_segment(self, name: str, place: StreamPosition) -> None:
         """Say that a segment is missing: where that is allowed, in the log."""
         read = f"was read only to byte {place['position']}" if place["position"] else "was not read"
         text = f"segment {place['segment']} of {name} is gone, and {read}"
         if self._options.fail_on_data_loss:
             raise RecordingError(f"{text}; bring it back, or go on without it: option('failOnDataLoss', 'false')")
-        _log.warning("%s", text)
+        _logger.warning("%s", text)
 
     def partitions(self, start: RecordingOffset, end: RecordingOffset) -> list[InputPartition]:
         """Return the pieces between two offsets: the same ones, whenever this is asked."""
@@ -120,14 +120,14 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 until = last["position"] if index == last["segment"] else _END_POSITION
                 path = recordings.get(name, {}).get(index)
                 if begin < until and path is None:
-                    self.report_missing(name, {"segment": index, "position": begin})
+                    self.report_missing_segment(name, {"segment": index, "position": begin})
                 elif begin < until and path is not None:
-                    logs += self._open_log(path, (begin, until))
-        return list(log_partitions(self._options, logs))
+                    logs += self._open_segment_log(path, (begin, until))
+        return list(plan_log_partitions(self._options, logs))
 
-    def _open_log(self, path: Path, span: tuple[int, int]) -> list[LogReader]:
+    def _open_segment_log(self, path: Path, span: tuple[int, int]) -> list[LogReader]:
         try:
-            return [self._options.log(path, span)]
+            return [self._options.open_log(path, span)]
         except RecordingError as error:
             if error.errno is not None:
                 raise
@@ -135,9 +135,9 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a partition."""
-        if isinstance(partition, Partition):
+        if isinstance(partition, RecordingPartition):
             for log in partition.open_logs(self._options, []):
-                yield from log_rows(log, self._options, self._columns)
+                yield from read_log_batches(log, self._options, self._columns)
                 check_unread_files(self._options, log.problems)
 
 
@@ -154,7 +154,7 @@ class _SegmentScanner:
         self._begin = self._current = (first, 0) if place is None else (place["segment"], place["position"])
 
     @property
-    def place(self) -> StreamPosition:
+    def stream_position(self) -> StreamPosition:
         place = {"first": self._first_segment, "segment": self._current[0], "position": self._current[1]}
         return {**place, "gone": self._skipped_count} if self._skipped_count else place
 
@@ -162,7 +162,7 @@ class _SegmentScanner:
     def has_moved(self) -> bool:
         return self._current != self._begin
 
-    def advance(self, room: int, until: StreamPosition | None) -> int:
+    def advance_position(self, room: int, until: StreamPosition | None) -> int:
         """Go on until `room` bytes are used, or that place is reached; return the room that is left."""
         last = (_END_POSITION, 0) if until is None else (until["segment"], until["position"])
         while room > 0 and self._current < last:
@@ -171,12 +171,12 @@ class _SegmentScanner:
                 break
             if index not in self._segments:
                 continue
-            ended = index < max(self._segments) or is_closed(self._segments[index])
-            for step in read_steps(self._segments[index], position, ended):
-                if room <= 0 or (index, step.end) > last:
+            ended = index < max(self._segments) or is_recording_closed(self._segments[index])
+            for step in read_recording_steps(self._segments[index], position, ended):
+                if room <= 0 or (index, step.end_position) > last:
                     return room
-                self._current = (index, step.end)
-                room -= step.size
+                self._current = (index, step.end_position)
+                room -= step.size_bytes
             if not ended:
                 break
             self._current = (index + 1, 0)
@@ -187,21 +187,21 @@ class _SegmentScanner:
         index, position = self._current
         later = [number for number in self._segments if number > index]
         if later or position:
-            self._reader.report_missing(self._name, self.place)
+            self._reader.report_missing_segment(self._name, self.stream_position)
         if later:
             self._skipped_count += min(later) - index
             self._current = (min(later), 0)
         return bool(later)
 
 
-def _find_recordings(options: Options) -> dict[str, dict[int, Path]]:
+def _find_recordings(options: SourceOptions) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
     recordings: dict[str, dict[int, Path]] = {}
-    for path in filter(Path.is_file, map(Path.absolute, options.files([]))):  # what is none has no messages, ever
+    for path in filter(Path.is_file, map(Path.absolute, options.list_files([]))):  # what is none has no messages, ever
         if not path.name.endswith(MCAP_SUFFIX) and path.name.endswith(MCAP_SUFFIXES):
             text = f"{path} is compressed as a whole, and no stream; read it with spark.read, or decompress it"
             raise RecordingError(f"{text} first: zstd -d")
-        number = _SEGMENT_NAME.fullmatch(path.name)
+        number = _SEGMENT_NAME_PATTERN.fullmatch(path.name)
         if number:
             recordings.setdefault(str(path.parent), {})[int(number[1])] = path
         else:
@@ -209,28 +209,28 @@ def _find_recordings(options: Options) -> dict[str, dict[int, Path]]:
     return recordings
 
 
-def _latest_position(segments: dict[int, Path]) -> StreamPosition:
+def _find_latest_position(segments: dict[int, Path]) -> StreamPosition:
     index = max(segments)
-    if is_closed(segments[index]):
+    if is_recording_closed(segments[index]):
         return {"first": min(segments), "segment": index + 1, "position": 0}
-    position = max((step.end for step in read_steps(segments[index], 0, False)), default=0)
+    position = max((step.end_position for step in read_recording_steps(segments[index], 0, False)), default=0)
     return {"first": min(segments), "segment": index, "position": position}
 
 
-def is_closed(path: Path) -> bool:
+def is_recording_closed(path: Path) -> bool:
     """Return whether a file has an end, behind which nothing comes any more."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
         return size >= _CLOSED_FILE_BYTES_MIN and os.pread(fd, len(MCAP_MAGIC), size - len(MCAP_MAGIC)) == MCAP_MAGIC
 
 
-def read_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
+def read_recording_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
     """Give what is behind a position of a file.
 
     ended : nothing is added any more, so that what is damaged is passed over; else it may just be incomplete yet.
     """
     if not ended:
-        yield from _complete_steps(path, max(position, len(MCAP_MAGIC)))
+        yield from _read_complete_steps(path, max(position, len(MCAP_MAGIC)))
         return
     try:
         blocks = LogReader(path).files[0].blocks
@@ -243,7 +243,7 @@ def read_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
             yield ReadStep(block.offset + block.stored_bytes, block.uncompressed_bytes)
 
 
-def _complete_steps(path: Path, begin: int) -> Iterator[ReadStep]:
+def _read_complete_steps(path: Path, begin: int) -> Iterator[ReadStep]:
     """Give what is complete, of a file that is being written."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size

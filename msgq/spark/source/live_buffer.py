@@ -20,7 +20,7 @@ from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter
 from msgq.spark.source.bus_feed import BusFeed
 
 _CHUNK_BYTES = 4 << 20
-_DIRECTORY_PREFIX = "msgq-live-"
+_LIVE_DIRECTORY_PREFIX = "msgq-live-"
 _TAKE_INTERVAL_S = 0.02  # so long the thread takes messages before it looks whether somebody waits for them
 
 
@@ -28,8 +28,8 @@ class BufferedFile(NamedTuple):
     """A file. `end`: how many messages have come up to its end."""
 
     path: Path
-    end: int
-    size: int
+    end_message_count: int
+    size_bytes: int
 
 
 class LiveBuffer:
@@ -53,10 +53,10 @@ class LiveBuffer:
         self._compressor = ChunkCompressor("none", None)
         self._written_messages = self._planned_messages = self._waiting_bytes = self._written_files = 0
         self._flush_requested = self._stopping = False
-        self.lost = feed.lost()
+        self.lost = feed.count_lost_messages()
         self._error: Exception | None = None
         self._condition = threading.Condition()
-        self._thread = threading.Thread(target=self._run_thread, name="msgq live", daemon=True)
+        self._thread = threading.Thread(target=self._run_take_thread, name="msgq live", daemon=True)
         self._thread.start()
 
     def plan_messages(self, start: int, size: int | None) -> int:
@@ -74,30 +74,34 @@ class LiveBuffer:
         with self._condition:
             self._flush_requested = True
             self._condition.notify_all()
-            self._condition.wait_for(lambda: not self._flush_requested or self._is_full or self._error is not None)
+            self._condition.wait_for(
+                lambda: not self._flush_requested or self._is_buffer_full or self._error is not None
+            )
             if self._error is not None:
                 raise self._error
             for file in self._buffered_files:
-                if file.end > self._planned_messages and (size is None or size > 0 or self._planned_messages == start):
-                    self._planned_messages = file.end
-                    self._waiting_bytes -= file.size
-                    size = None if size is None else size - file.size
+                if file.end_message_count > self._planned_messages and (
+                    size is None or size > 0 or self._planned_messages == start
+                ):
+                    self._planned_messages = file.end_message_count
+                    self._waiting_bytes -= file.size_bytes
+                    size = None if size is None else size - file.size_bytes
             self._condition.notify_all()
             return self._planned_messages
 
     @property
-    def _is_full(self) -> bool:
+    def _is_buffer_full(self) -> bool:
         return self._waiting_bytes >= self._room_bytes
 
-    def files(self, start: int, end: int) -> list[BufferedFile]:
+    def list_files(self, start: int, end: int) -> list[BufferedFile]:
         """Return what came between two counts, at both of which a file ends."""
         with self._condition:
-            return [file for file in self._buffered_files if start < file.end <= end]
+            return [file for file in self._buffered_files if start < file.end_message_count <= end]
 
-    def remove_committed(self, end: int) -> None:
+    def remove_committed_files(self, end: int) -> None:
         """Remove what was committed: the messages up to a count."""
         with self._condition:
-            while self._buffered_files and self._buffered_files[0].end <= end:
+            while self._buffered_files and self._buffered_files[0].end_message_count <= end:
                 self._buffered_files.popleft().path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -109,7 +113,7 @@ class LiveBuffer:
         shutil.rmtree(self._directory, ignore_errors=True)
         os.close(self._lock)
 
-    def _run_thread(self) -> None:
+    def _run_take_thread(self) -> None:
         try:
             self._take_messages()
         except Exception as error:  # whatever it is, who plans batches must hear of it
@@ -120,22 +124,22 @@ class LiveBuffer:
             self._feed.close()
 
     def _take_messages(self) -> None:
-        chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest_message_bytes)
+        chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.max_message_bytes)
         while not self._stopping:
-            full = self._feed.take(chunk, _TAKE_INTERVAL_S)
+            full = self._feed.take_messages(chunk, _TAKE_INTERVAL_S)
             asked = self._flush_requested
             if len(chunk) and (full or asked):
-                self._write(chunk)
+                self._write_chunk_file(chunk)
                 chunk.clear_messages()
-            if not len(chunk) and chunk.capacity_bytes < _CHUNK_BYTES + self._feed.largest_message_bytes:
-                chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.largest_message_bytes)
+            if not len(chunk) and chunk.capacity_bytes < _CHUNK_BYTES + self._feed.max_message_bytes:
+                chunk = ChunkBuffer(_CHUNK_BYTES, self._feed.max_message_bytes)
             with self._condition:
-                self.lost = self._feed.lost()
+                self.lost = self._feed.count_lost_messages()
                 self._flush_requested = self._flush_requested and not asked
                 self._condition.notify_all()
-                self._condition.wait_for(lambda: self._stopping or not self._is_full)
+                self._condition.wait_for(lambda: self._stopping or not self._is_buffer_full)
 
-    def _write(self, chunk: ChunkBuffer) -> None:
+    def _write_chunk_file(self, chunk: ChunkBuffer) -> None:
         path = self._directory / f"{self._written_files:09}{recording_files.MCAP_SUFFIX}"
         self._written_files += 1
         metadata = {"run": self.run, "host": platform.node()}
@@ -158,11 +162,11 @@ def _make_locked_directory(root: Path) -> tuple[Path, int]:
     root.mkdir(parents=True, exist_ok=True)
     whole = _lock_directory(root)  # nobody removes what is not locked yet
     try:
-        for former in root.glob(f"{_DIRECTORY_PREFIX}*"):
+        for former in root.glob(f"{_LIVE_DIRECTORY_PREFIX}*"):
             with suppress(BlockingIOError):
                 os.close(_lock_directory(former, fcntl.LOCK_NB))
                 shutil.rmtree(former, ignore_errors=True)
-        made = Path(tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX, dir=root))
+        made = Path(tempfile.mkdtemp(prefix=_LIVE_DIRECTORY_PREFIX, dir=root))
         return made, _lock_directory(made)
     finally:
         os.close(whole)

@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.lake.batching import pack_by_size
-from msgq.spark.source.bus_feed import open_feed
+from msgq.spark.source.bus_feed import open_bus_feed
 from msgq.spark.source.live_buffer import LiveBuffer
-from msgq.spark.source.options import Options
-from msgq.spark.source.partitions import Partition, log_rows
+from msgq.spark.source.partitions import RecordingPartition, read_log_batches
+from msgq.spark.source.source_options import SourceOptions
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
@@ -39,21 +39,21 @@ LiveOffset = dict[str, Any]
 class LiveStreamReader(DataSourceStreamReader):
     """Reads what is published while a query runs. Lives on the driver, apart from `read`."""
 
-    def __init__(self, options: Options, columns: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
         self._previous_offset: LiveOffset | None = None  # where the query was when it was started again
         self._forgotten_counts: dict[int, int] = {}  # messages of batches that were planned before, by their end
 
     @cached_property
-    def _buffer(self) -> LiveBuffer:
+    def _live_buffer(self) -> LiveBuffer:
         """Made with the first use: Spark makes readers that only `read`, as well."""
         root = Path(SparkFiles.getRootDirectory())  # the session's own, which Spark removes in the end
-        return LiveBuffer(open_feed(self._options), root, self._options.buffer_bytes)
+        return LiveBuffer(open_bus_feed(self._options), root, self._options.buffer_bytes)
 
     def initialOffset(self) -> LiveOffset:
         """Return the present."""
-        return {"run": self._buffer.run, "messages": 0, "lost": self._buffer.lost}
+        return {"run": self._live_buffer.run, "messages": 0, "lost": self._live_buffer.lost}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return what `maxBytesPerTrigger` says."""
@@ -62,45 +62,50 @@ class LiveStreamReader(DataSourceStreamReader):
 
     def latestOffset(self, start: LiveOffset, limit: ReadLimit) -> LiveOffset:
         """Return how far the next batch goes."""
-        if start["run"] != self._buffer.run:
+        if start["run"] != self._live_buffer.run:
             lost = start["lost"]
             self._previous_offset = {
                 **start,
                 "lost": None if lost is None else lost + sum(self._forgotten_counts.values()),
             }
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        count = self._buffer.plan_messages(start["messages"] - self._former_count, size)
-        lost = self._buffer.lost
+        count = self._live_buffer.plan_messages(start["messages"] - self._former_message_count, size)
+        lost = self._live_buffer.lost
         if self._previous_offset is not None:
             lost = (
                 None if lost is None or self._previous_offset["lost"] is None else lost + self._previous_offset["lost"]
             )
-        if (self._former_count + count, lost) == (start["messages"], start["lost"]):
+        if (self._former_message_count + count, lost) == (start["messages"], start["lost"]):
             return start
-        return {"run": self._buffer.run, "messages": self._former_count + count, "lost": lost}
+        return {"run": self._live_buffer.run, "messages": self._former_message_count + count, "lost": lost}
 
     @property
-    def _former_count(self) -> int:
+    def _former_message_count(self) -> int:
         """How many messages were planned before the buffer was made."""
         return 0 if self._previous_offset is None else self._previous_offset["messages"]
 
     def partitions(self, start: LiveOffset, end: LiveOffset) -> list[InputPartition]:
         """Return the files between two offsets; none where they ended with a former life of the query."""
-        if end["run"] != self._buffer.run:
+        if end["run"] != self._live_buffer.run:
             self._forgotten_counts[end["messages"]] = end["messages"] - start["messages"]
             return []
-        files = self._buffer.files(start["messages"] - self._former_count, end["messages"] - self._former_count)
-        size = self._options.piece_bytes(sum(file.size for file in files))
-        return [Partition([], paths, []) for paths in pack_by_size(((file.path, file.size) for file in files), size)]
+        files = self._live_buffer.list_files(
+            start["messages"] - self._former_message_count, end["messages"] - self._former_message_count
+        )
+        size = self._options.choose_partition_bytes(sum(file.size_bytes for file in files))
+        return [
+            RecordingPartition([], paths, [])
+            for paths in pack_by_size(((file.path, file.size_bytes) for file in files), size)
+        ]
 
     def commit(self, end: LiveOffset) -> None:
         """Remove what is not needed any more."""
-        if end["run"] == self._buffer.run:
-            self._buffer.remove_committed(end["messages"] - self._former_count)
+        if end["run"] == self._live_buffer.run:
+            self._live_buffer.remove_committed_files(end["messages"] - self._former_message_count)
 
     def stop(self) -> None:
         """End the subscription."""
-        buffer: LiveBuffer | None = self.__dict__.pop("_buffer", None)
+        buffer: LiveBuffer | None = self.__dict__.pop("_live_buffer", None)
         if buffer is not None:
             buffer.close()
 
@@ -111,14 +116,14 @@ class LiveStreamReader(DataSourceStreamReader):
         ------
         RecordingError : the worker is not on the driver's machine.
         """
-        if not isinstance(partition, Partition):
+        if not isinstance(partition, RecordingPartition):
             return
         for path in partition.paths:
             try:
-                log = self._options.log(path)
+                log = self._options.open_log(path)
             except RecordingError as error:
                 if error.errno != errno.ENOENT:
                     raise
                 text = f"{path} is not on this machine: the live bus is for workers on the driver's machine; give a"
                 raise RecordingError(f"{text} local master, or record the bus and stream the recording") from error
-            yield from log_rows(log, self._options, self._columns)
+            yield from read_log_batches(log, self._options, self._columns)

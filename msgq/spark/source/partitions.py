@@ -15,15 +15,15 @@ from msgq.lake.batching import pack_by_size
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.record_scanner import open_readonly
 from msgq.spark.source import arrow_batches
-from msgq.spark.source.options import Options
+from msgq.spark.source.source_options import SourceOptions
 
 _OPENED_FILES_MAX = 256  # files that are opened where the query is planned
 _SAMPLED_FILES_MAX = 16  # of these, to know how well they are compressed
 _UNSPLIT_FILE_BYTES_MAX = 512 << 20  # on disk; larger files are split
-_UNKNOWN_SIZE = 2**62
+_UNKNOWN_FILE_BYTES = 2**62
 
 
-class Partition(InputPartition):
+class RecordingPartition(InputPartition):
     """One task: pieces of files that were opened when it was planned, and files that are not opened yet."""
 
     def __init__(self, logs: list[LogReader], paths: list[Path], problems: list[Problem]) -> None:
@@ -32,53 +32,55 @@ class Partition(InputPartition):
         self.paths = paths
         self.problems = problems  # that are known so far
 
-    def open_logs(self, options: Options, problems: list[Problem]) -> Iterator[LogReader]:
+    def open_logs(self, options: SourceOptions, problems: list[Problem]) -> Iterator[LogReader]:
         """Give readers of all of it; files that cannot be read are noted."""
         yield from self.logs
         yield from options.open_logs(self.paths, problems)
 
 
-def log_rows(log: LogReader, options: Options, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_log_batches(log: LogReader, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the rows of a piece of a file."""
-    if options.read_errors:
+    if options.wants_read_errors:
         for _ in log.batches([]):
             continue
-        yield from arrow_batches.read_error_rows(log.problems, columns)
-    elif options.decode is not None:
-        yield from arrow_batches.decode_rows(log, columns)
+        yield from arrow_batches.make_read_error_batches(log.problems, columns)
+    elif options.decoded_endpoint is not None:
+        yield from arrow_batches.read_decoded_batches(log, columns)
     else:
-        yield from arrow_batches.message_rows(log, columns)
+        yield from arrow_batches.read_message_batches(log, columns)
 
 
-def check_unread_files(options: Options, problems: list[Problem]) -> None:
+def check_unread_files(options: SourceOptions, problems: list[Problem]) -> None:
     """Raise RecordingError if a planned file could not be read, unless read errors or losses are accepted."""
     unread = next((problem for problem in problems if problem.errno), None)
-    if unread is not None and options.fail_on_data_loss and not options.read_errors:
+    if unread is not None and options.fail_on_data_loss and not options.wants_read_errors:
         text = f"{unread}, though it was there when this was planned; put recordings where all workers see them, or go"
         raise RecordingError(f"{text} on without it: option('failOnDataLoss', 'false')", errno=unread.errno)
 
 
-def file_partitions(options: Options, paths: Sequence[Path], problems: list[Problem]) -> Iterator[Partition]:
+def plan_file_partitions(
+    options: SourceOptions, paths: Sequence[Path], problems: list[Problem]
+) -> Iterator[RecordingPartition]:
     """Give partitions of files, about the same size; note what is known to be skipped.
 
     Files are opened here, and large ones split; each costs some milliseconds, so that of very many the workers open
     those that need no splitting.
     """
-    sizes = _read_sizes(paths) if len(paths) > _OPENED_FILES_MAX else {}
+    sizes = _measure_file_sizes(paths) if len(paths) > _OPENED_FILES_MAX else {}
     whole = [path for path, size in sizes.items() if size <= _UNSPLIT_FILE_BYTES_MAX]
-    growth = _estimate_expansion(options, {path: sizes[path] for path in whole})
-    room = options.piece_bytes(round(growth * sum(sizes.values())))
+    growth = _estimate_compression_ratio(options, {path: sizes[path] for path in whole})
+    room = options.choose_partition_bytes(round(growth * sum(sizes.values())))
     for group in pack_by_size(((path, round(growth * sizes[path])) for path in whole), room):
-        yield Partition([], group, [])
+        yield RecordingPartition([], group, [])
     logs = options.open_logs(
-        [path for path in paths if sizes.get(path, _UNKNOWN_SIZE) > _UNSPLIT_FILE_BYTES_MAX], problems
+        [path for path in paths if sizes.get(path, _UNKNOWN_FILE_BYTES) > _UNSPLIT_FILE_BYTES_MAX], problems
     )
     for log in logs:
         problems += log.problems
-    yield from log_partitions(options, logs)
+    yield from plan_log_partitions(options, logs)
 
 
-def _read_sizes(paths: Sequence[Path]) -> dict[Path, int]:
+def _measure_file_sizes(paths: Sequence[Path]) -> dict[Path, int]:
     """Return the bytes of those files that can be opened here; no worker needs to look for the faults of the others."""
     sizes = {}
     for path in paths:
@@ -87,7 +89,7 @@ def _read_sizes(paths: Sequence[Path]) -> dict[Path, int]:
     return sizes
 
 
-def _estimate_expansion(options: Options, sizes: dict[Path, int]) -> float:
+def _estimate_compression_ratio(options: SourceOptions, sizes: dict[Path, int]) -> float:
     """Return how much larger files are before compression, by some of them, evenly spread."""
     some = list(sizes)[:: len(sizes) // _SAMPLED_FILES_MAX or 1]
     known = [(sizes[path], log.size) for path in some for log in options.open_logs([path], [])]
@@ -95,8 +97,8 @@ def _estimate_expansion(options: Options, sizes: dict[Path, int]) -> float:
     return max(1.0, before / stored) if stored else 1.0
 
 
-def log_partitions(options: Options, logs: list[LogReader]) -> Iterator[Partition]:
+def plan_log_partitions(options: SourceOptions, logs: list[LogReader]) -> Iterator[RecordingPartition]:
     """Give partitions of about the same size: pieces of large files, several small ones together."""
-    size = options.piece_bytes(sum(log.size for log in logs))
+    size = options.choose_partition_bytes(sum(log.size for log in logs))
     for group in pack_by_size(((piece, piece.size) for log in logs for piece in log.split(size)), size):
-        yield Partition(group, [], [])
+        yield RecordingPartition(group, [], [])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from msgq.spark.source.data_source import RecordingReader
 
-_PIECES_BYTES = 8 << 20  # of all, as each task is given all of them; beyond it Spark hands them out
+_PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all, as each task is given all of them; beyond it Spark hands them out
 
 
 def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
@@ -39,26 +39,26 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     InvalidValueError : there is no such column, or option.
     RecordingError : nothing is at a path.
     """
-    from msgq.spark.source.arrow_batches import select_columns, spark_schema
+    from msgq.spark.source.arrow_batches import convert_to_spark_schema, select_message_columns
     from msgq.spark.source.data_source import RecordingSource
     from msgq.spark.source.parallelism import count_cores
 
-    source_options = {name: _option_text(value) for name, value in options.items() if value is not None}
+    source_options = {name: _format_option(value) for name, value in options.items() if value is not None}
     where = {"paths": json.dumps(list(map(str, paths)))}
-    RecordingSource(source_options | where).parsed_options.files([])  # said here, an error is no page of Java
-    wanted = None if columns is None else spark_schema(select_columns(columns))
+    RecordingSource(source_options | where).parsed_options.list_files([])  # said here, an error is no page of Java
+    wanted = None if columns is None else convert_to_spark_schema(select_message_columns(columns))
     source_options.setdefault("cores", str(count_cores(spark)))
     source = RecordingSource(source_options | where)
     schema = source.schema() if wanted is None else wanted
     reader = source.reader(schema)
     pieces = list(map(pickle.dumps, reader.partitions()))
-    if sum(map(len, pieces)) <= _PIECES_BYTES:
+    if sum(map(len, pieces)) <= _PICKLED_PIECES_BYTES_MAX:
         tasks = max(1, len(pieces))
-        return spark.range(0, len(pieces), 1, tasks).mapInArrow(partial(_read_pieces, reader, pieces), schema)
+        return spark.range(0, len(pieces), 1, tasks).mapInArrow(partial(_read_partition_pieces, reader, pieces), schema)
     return spark.read.format("msgq").options(**source_options).schema(schema).load(list(map(str, paths)))
 
 
-def _read_pieces(
+def _read_partition_pieces(
     reader: RecordingReader, pieces: Sequence[bytes], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: give the rows of those pieces whose numbers there are."""
@@ -66,7 +66,7 @@ def _read_pieces(
         yield from reader.read(pickle.loads(pieces[number]))
 
 
-def _option_text(value: Any) -> str:
+def _format_option(value: Any) -> str:
     if isinstance(value, (list, tuple, set)):
         return json.dumps(list(value))
     if not isinstance(value, (str, int)):

@@ -10,12 +10,12 @@ from msgq.lake.delta_types import convert_to_delta_type
 from msgq.recording import LogReader
 from msgq.recording.reader.arrow_batches import read_arrow_batches
 
-_SAMPLE_MESSAGES = 1000
+_SAMPLE_MESSAGES_MAX = 1000
 
 
 def infer_value_type(log: LogReader) -> pa.DataType | None:
     """Return what the messages of a log of one endpoint are, by its schema or the first ones; None: there are none."""
-    batch = next(read_arrow_batches(log.log_view, ["channel", "data"], _SAMPLE_MESSAGES), None)
+    batch = next(read_arrow_batches(log.log_view, ["channel", "data"], _SAMPLE_MESSAGES_MAX), None)
     if batch is None:
         return None
     schema = log.channels[batch.column("channel")[-1].as_py()].schema

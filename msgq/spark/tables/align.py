@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
-STRATEGIES = ("auto", "arrow", "window")
+JOIN_STRATEGIES = ("auto", "arrow", "window")
 _ARROW_BYTES_MAX = 256 << 20  # of a key, both sides and what comes of them, for "auto"
 _VARIABLE_SIZE_TYPES = (StringType, BinaryType, StructType, ArrayType, MapType)
-_WORD_BYTES = 8  # bytes that a value takes, or says its length with
+_VALUE_WORD_BYTES = 8  # bytes that a value takes, or says its length with
 _SPAN_NS_MIN = 60_000_000_000  # of a key's time for one task, at least
 _TOLERANCE_NS_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
 _SPAN_TOLERANCE_NS_MAX = 1 << 58
 _SPAN_COLUMN = "_span"
-_TICKS_MAX = 10_000_000  # of one row: 28 hours at 100 Hz
+_RESAMPLE_TICKS_MAX = 10_000_000  # of one row: 28 hours at 100 Hz
 
 
 def asof_join(
@@ -60,8 +60,8 @@ def asof_join(
     Output: the left columns, then the right ones without `by`, NULL where there is none. Of several right rows at one
     time any one is taken.
     """
-    if strategy not in STRATEGIES:
-        raise InvalidValueError(f"strategy {strategy!r} is not known; give one of {', '.join(STRATEGIES)}")
+    if strategy not in JOIN_STRATEGIES:
+        raise InvalidValueError(f"strategy {strategy!r} is not known; give one of {', '.join(JOIN_STRATEGIES)}")
     if tolerance is not None and tolerance < 0:
         raise InvalidValueError(f"a tolerance of {tolerance} ns is not possible; give 0 or more, or None")
     tolerance = None if tolerance is None or tolerance > _TOLERANCE_NS_MAX else tolerance
@@ -69,17 +69,19 @@ def asof_join(
     names = {name: name + suffix if name in left.columns else name for name in values}
     renamed = right.select(*by, *(F.col(name).alias(names[name]) for name in values))
     if strategy == "auto":
-        strategy = "arrow" if by and _fits_in_worker(left, right, by) else "window"
+        strategy = "arrow" if by and _is_key_fit_for_worker(left, right, by) else "window"
     if strategy == "arrow":
         return _join_by_arrow(left, renamed, on, names[on], by, tolerance)
     return _join_by_window(left, renamed, on, names[on], by, tolerance)
 
 
-def _fits_in_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
+def _is_key_fit_for_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
     """Return whether each key has few bytes: both sides, and a right row of middle size for each left one."""
     sides = []
     for side, table in enumerate((left, right)):
-        size = reduce(operator.add, (_size_column(F.col(f"`{field.name}`"), field.dataType) for field in table.schema))
+        size = reduce(
+            operator.add, (_make_size_column(F.col(f"`{field.name}`"), field.dataType) for field in table.schema)
+        )
         sides.append(table.select(*by, F.lit(side).alias("_side"), size.alias("_size_column")))
     is_right = F.col("_side") == 1
     lefts, rights = F.count_if(~is_right), F.greatest(F.count_if(is_right), F.lit(1))
@@ -89,21 +91,23 @@ def _fits_in_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> boo
     return largest is None or (largest[0] or 0) <= _ARROW_BYTES_MAX
 
 
-def _size_column(value: Column, kind: DataType) -> Column:
+def _make_size_column(value: Column, kind: DataType) -> Column:
     """Return about how many bytes each value takes in a worker."""
     if isinstance(kind, StringType | BinaryType):
-        return F.coalesce(F.octet_length(value), F.lit(0)) + _WORD_BYTES
+        return F.coalesce(F.octet_length(value), F.lit(0)) + _VALUE_WORD_BYTES
     if isinstance(kind, StructType):
-        return reduce(operator.add, (_size_column(value[field.name], field.dataType) for field in kind), F.lit(0))
+        return reduce(operator.add, (_make_size_column(value[field.name], field.dataType) for field in kind), F.lit(0))
     if isinstance(kind, MapType):
         sides = (F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType)
-        return reduce(operator.add, (_size_column(side, ArrayType(inside)) for side, inside in sides))
+        return reduce(operator.add, (_make_size_column(side, ArrayType(inside)) for side, inside in sides))
     if isinstance(kind, ArrayType) and isinstance(kind.elementType, _VARIABLE_SIZE_TYPES):
-        each = F.aggregate(value, F.lit(0).cast("long"), lambda sum, field: sum + _size_column(field, kind.elementType))
-        return F.coalesce(each, F.lit(0)) + _WORD_BYTES
+        each = F.aggregate(
+            value, F.lit(0).cast("long"), lambda sum, field: sum + _make_size_column(field, kind.elementType)
+        )
+        return F.coalesce(each, F.lit(0)) + _VALUE_WORD_BYTES
     if isinstance(kind, ArrayType):
-        return (F.coalesce(F.array_size(value), F.lit(0)) + 1).cast("long") * _WORD_BYTES
-    return F.lit(_WORD_BYTES)
+        return (F.coalesce(F.array_size(value), F.lit(0)) + 1).cast("long") * _VALUE_WORD_BYTES
+    return F.lit(_VALUE_WORD_BYTES)
 
 
 def _join_by_window(
@@ -129,7 +133,7 @@ def _join_by_window(
     both = left_rows.unionByName(right_rows)
     keys = list(by)
     if tolerance is not None and tolerance < _SPAN_TOLERANCE_NS_MAX:
-        both = both.withColumn(_SPAN_COLUMN, _span_column(tolerance))
+        both = both.withColumn(_SPAN_COLUMN, _make_span_column(tolerance))
         keys.append(_SPAN_COLUMN)
     past = Window.partitionBy(*keys).orderBy("_time", "_side").rowsBetween(Window.unboundedPreceding, 0)
     joined = both.withColumn("_right", F.last("_right", ignorenulls=True).over(past)).where(F.col("_side") == 1)
@@ -143,7 +147,7 @@ def _join_by_window(
     return joined.select(*columns, *(chosen[name].alias(name) for name in right_columns))
 
 
-def _span_column(tolerance: int) -> Column:
+def _make_span_column(tolerance: int) -> Column:
     """Return the span of each left row; a right row has a copy in each span in which it may count."""
     length = max(_SPAN_NS_MIN, 10 * tolerance)
     first = F.floor(F.col("_time") / length)
@@ -166,14 +170,14 @@ def _join_by_arrow(
         field.nullable = True
 
     def join(left_rows: pyarrow.Table, right_rows: pyarrow.Table) -> pyarrow.Table:
-        return _join_sorted(left_rows, right_rows, on, right_on, right_columns, tolerance)
+        return _join_sorted_tables(left_rows, right_rows, on, right_on, right_columns, tolerance)
 
     columns = [F.col(name) for name in by]
     with_key = right.where(" AND ".join(f"`{name}` IS NOT NULL" for name in by)) if by else right
     return left.groupBy(*columns).cogroup(with_key.groupBy(*columns)).applyInArrow(join, schema)
 
 
-def _join_sorted(
+def _join_sorted_tables(
     left: pyarrow.Table,
     right: pyarrow.Table,
     on: str,
@@ -236,12 +240,12 @@ def resample(
         last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
     text = F.format_string(
-        f"the row at {on} %s ns would fill %s ticks of {period} ns until the next row, more than {_TICKS_MAX}; a clock "
-        "may have jumped: give a tolerance, or a longer period",
+        f"the row at {on} %s ns would fill %s ticks of {period} ns until the next row, more than {_RESAMPLE_TICKS_MAX}"
+        "; a clock may have jumped: give a tolerance, or a longer period",
         F.col(f"_row.{on}"),
         F.col("_last") - F.col("_tick"),
     )
-    few = F.col("_last") - F.col("_tick") < _TICKS_MAX
+    few = F.col("_last") - F.col("_tick") < _RESAMPLE_TICKS_MAX
     each = ticks.withColumn("_at", F.explode(F.when(few, F.sequence("_tick", "_last")).otherwise(F.raise_error(text))))
     filled = each.withColumn("_at", F.col("_at") * period)
     source = {on: "_at"} | {name: name for name in by}

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from msgq.lake.batching import combine_batches
 from msgq.lake.metrics.group_by import RowGroups, get_column
-from msgq.spark.source.arrow_batches import spark_schema
-from msgq.spark.tables.duplicates import payload_bytes
-from msgq.spark.tables.message_columns import kind_column, optional_column
+from msgq.spark.source.arrow_batches import convert_to_spark_schema
+from msgq.spark.tables.duplicates import make_payload_size_column
+from msgq.spark.tables.message_columns import make_kind_column, make_optional_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,9 @@ _BATCH_BYTES = 16 << 20
 TableFunction = Callable[[pa.Table], pa.Table]
 
 
-def map_messages(messages: DataFrame, columns: Sequence[str], function: TableFunction, schema: pa.Schema) -> DataFrame:
+def map_message_batches(
+    messages: DataFrame, columns: Sequence[str], function: TableFunction, schema: pa.Schema
+) -> DataFrame:
     """Return what a function gives for pieces of messages: `schema`.
 
     Parameters
@@ -33,23 +35,25 @@ def map_messages(messages: DataFrame, columns: Sequence[str], function: TableFun
     columns : that it needs, of those of a lake: what messages do not say is made up. Those without one of log_time and
         sequence are left out, if it needs them.
     """
-    known = {"kind": kind_column(messages), "size_bytes": payload_bytes(messages).cast("long")}
-    known |= {name: optional_column(messages, name) for name in ("publisher", "key")}
-    known |= {name: optional_column(messages, name, "long") for name in ("lost_before", "lost_after")}
+    known = {"kind": make_kind_column(messages), "size_bytes": make_payload_size_column(messages).cast("long")}
+    known |= {name: make_optional_column(messages, name) for name in ("publisher", "key")}
+    known |= {name: make_optional_column(messages, name, "long") for name in ("lost_before", "lost_after")}
     chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))
     needed = [name for name in ("log_time", "sequence") if name in columns]
     return chosen.dropna(subset=needed).mapInArrow(
-        lambda batches: _map_batches(batches, function), spark_schema(schema)
+        lambda batches: _map_batches(batches, function), convert_to_spark_schema(schema)
     )
 
 
-def map_groups(rows: DataFrame, keys: Sequence[str], function: TableFunction, schema: pa.Schema) -> DataFrame:
+def map_arrow_groups(rows: DataFrame, keys: Sequence[str], function: TableFunction, schema: pa.Schema) -> DataFrame:
     """Return what a function gives for rows, of which it has all that have the same keys: `schema`."""
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys)
-    return ordered.mapInArrow(lambda batches: _map_whole_groups(batches, keys, function), spark_schema(schema))
+    return ordered.mapInArrow(
+        lambda batches: _map_whole_groups(batches, keys, function), convert_to_spark_schema(schema)
+    )
 
 
-def arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
+def list_arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
     """Return some of the columns of a table, as Arrow has them."""
     return list(to_arrow_schema(table.select(*names).schema, timezone="UTC"))
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from msgq.lake.metrics import checks as arrow
 from msgq.lake.metrics.checks import CheckThresholds as CheckThresholds
-from msgq.spark.tables.arrow_functions import map_groups
+from msgq.spark.tables.arrow_functions import map_arrow_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,12 +29,15 @@ def checks(gold: Mapping[str, DataFrame], thresholds: CheckThresholds | None = N
     longest = gold["dropouts"].groupBy(*_ENDPOINT_KEY).agg(F.max("duration_ns").alias("duration_ns"))
     every = gold["endpoints"].select(*_ENDPOINT_KEY, "lost", "epochs")
     every = every.join(latency, _ENDPOINT_KEY, "full").join(longest, _ENDPOINT_KEY, "left")
-    return map_groups(
-        every, _ENDPOINT_KEY, partial(_checks, thresholds=thresholds or CheckThresholds()), arrow.CHECKS_SCHEMA
+    return map_arrow_groups(
+        every,
+        _ENDPOINT_KEY,
+        partial(_compute_endpoint_checks, thresholds=thresholds or CheckThresholds()),
+        arrow.CHECKS_SCHEMA,
     )
 
 
-def _checks(every: pa.Table, thresholds: CheckThresholds) -> pa.Table:
+def _compute_endpoint_checks(every: pa.Table, thresholds: CheckThresholds) -> pa.Table:
     tables = {"endpoints": "lost", "latency_summary": "min", "dropouts": "duration_ns"}
     return arrow.compute_checks(
         {name: every.filter(every.column(name_of_value).is_valid()) for name, name_of_value in tables.items()},

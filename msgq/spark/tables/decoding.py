@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1 << 18  # that are decoded together
 _BATCH_BYTES = 64 << 20
-_Batches = Iterable["pyarrow.RecordBatch"]
+_RecordBatches = Iterable["pyarrow.RecordBatch"]
 
 
 def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Schema] | None = None) -> DataFrame:
@@ -41,20 +41,20 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     from pyspark.sql.pandas.types import to_arrow_type
 
     from msgq.lake.silver.silver_decoder import SILVER_FIXED_COLUMNS, list_field_column_names
-    from msgq.spark.source.arrow_batches import spark_schema
+    from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
-    kind = to_arrow_type(_type(value))
+    kind = to_arrow_type(_parse_spark_type(value))
     fields = list(kind) if pa.types.is_struct(kind) else [pa.field("value", kind)]
     names = list_field_column_names(kind)
     fixed = [field for field in SILVER_FIXED_COLUMNS if field.name != "endpoint"]  # there is one only
     columns = pa.schema([*fixed, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
 
-    def rows(batches: _Batches) -> Iterator[Any]:
-        for decoded in _decode(batches, schemas, kind):
+    def rows(batches: _RecordBatches) -> Iterator[Any]:
+        for decoded in _decode_batches(batches, schemas, kind):
             if decoded.rows.num_rows:
                 yield from decoded.rows.drop_columns(["endpoint"]).cast(columns).to_batches()
 
-    return _select_needed(messages).mapInArrow(rows, spark_schema(columns))
+    return _select_silver_input(messages).mapInArrow(rows, convert_to_spark_schema(columns))
 
 
 def decode_errors(
@@ -70,22 +70,22 @@ def decode_errors(
     from pyspark.sql.pandas.types import to_arrow_type
 
     from msgq.lake.silver.silver_decoder import DECODE_ERRORS_SCHEMA
-    from msgq.spark.source.arrow_batches import spark_schema
+    from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
-    kind = None if value is None else to_arrow_type(_type(value))
+    kind = None if value is None else to_arrow_type(_parse_spark_type(value))
 
-    def rows(batches: _Batches) -> Iterator[Any]:
-        for decoded in _decode(batches, schemas, kind):
+    def rows(batches: _RecordBatches) -> Iterator[Any]:
+        for decoded in _decode_batches(batches, schemas, kind):
             yield from decoded.decode_errors.to_batches()
 
-    return _select_needed(messages).mapInArrow(rows, spark_schema(DECODE_ERRORS_SCHEMA))
+    return _select_silver_input(messages).mapInArrow(rows, convert_to_spark_schema(DECODE_ERRORS_SCHEMA))
 
 
-def _type(value: DataType | str) -> DataType:
+def _parse_spark_type(value: DataType | str) -> DataType:
     return value if isinstance(value, DataType) else DataType.fromDDL(value)
 
 
-def _select_needed(messages: DataFrame) -> DataFrame:
+def _select_silver_input(messages: DataFrame) -> DataFrame:
     from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS
 
     if "schema_id" not in messages.columns:
@@ -93,7 +93,9 @@ def _select_needed(messages: DataFrame) -> DataFrame:
     return messages.select(*SILVER_INPUT_COLUMNS.names)
 
 
-def _decode(batches: _Batches, schemas: Mapping[int, Schema] | None, kind: Any) -> Iterator[DecodedMessages]:
+def _decode_batches(
+    batches: _RecordBatches, schemas: Mapping[int, Schema] | None, kind: Any
+) -> Iterator[DecodedMessages]:
     from msgq.lake.batching import combine_batches
     from msgq.lake.silver.silver_decoder import SilverDecoder
 

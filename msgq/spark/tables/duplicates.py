@@ -27,6 +27,6 @@ def find_duplicates(keys: DataFrame) -> DataFrame:
     return ranked.where(~F.col("is_committed") & (F.col("_copy") > 1)).select("file_number", "row_number")
 
 
-def payload_bytes(messages: DataFrame) -> Column:
+def make_payload_size_column(messages: DataFrame) -> Column:
     """Return the size of payloads: the column `bytes` where a lake has it, so that no payload needs to be read."""
     return F.col("size_bytes") if "size_bytes" in messages.columns else F.octet_length("data")

@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from msgq.lake.metrics import endpoints as arrow
-from msgq.spark.tables.arrow_functions import map_groups
+from msgq.spark.tables.arrow_functions import map_arrow_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ENDPOINT_KEY = ["run", "endpoint"]
-_MISSING = ("lost", "sequence_gaps", "overwritten")
+_LOSS_COLUMNS = ("lost", "sequence_gaps", "overwritten")
 
 
 def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None = None) -> DataFrame:
@@ -28,7 +28,7 @@ def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None 
     sequence_gaps: count; kind (of the newest message); publishers: how many names of them there are, 0 where the
     endpoint has one only; overwritten: values of state that were never recorded.
     """
-    table = map_groups(windows, _ENDPOINT_KEY, _endpoints, arrow.ENDPOINTS_SCHEMA).drop(*_MISSING)
+    table = map_arrow_groups(windows, _ENDPOINT_KEY, _compute_endpoints, arrow.ENDPOINTS_SCHEMA).drop(*_LOSS_COLUMNS)
     missing = gaps.groupBy(*_ENDPOINT_KEY).agg(F.sum("lost").alias("lost"), F.count("*").alias("sequence_gaps"))
     table = table.join(missing, _ENDPOINT_KEY, "left")
     if overwrites is None:
@@ -36,11 +36,11 @@ def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None 
     else:
         passed = overwrites.groupBy(*_ENDPOINT_KEY).agg(F.sum("overwritten").alias("overwritten"))
         table = table.join(passed, _ENDPOINT_KEY, "left")
-    filled = {name: F.coalesce(name, F.lit(0)).cast("long") for name in _MISSING}
+    filled = {name: F.coalesce(name, F.lit(0)).cast("long") for name in _LOSS_COLUMNS}
     return table.withColumns(filled).select(*arrow.ENDPOINTS_SCHEMA.names)
 
 
-def _endpoints(windows: pa.Table) -> pa.Table:
+def _compute_endpoints(windows: pa.Table) -> pa.Table:
     none = pa.schema([("run", pa.string()), ("endpoint", pa.string()), ("lost", pa.int64())]).empty_table()
     return arrow.compute_endpoints(windows, none, none)
 
@@ -55,4 +55,4 @@ def publishers(windows: DataFrame) -> DataFrame:
     ns; rate: messages a second, NULL for a single one; then of log_time - publish_time: count: messages that have it;
     min, max, p50, p90, p99, p999: ns, NULL where none has; histogram: see `msgq.lake.metrics.histograms`.
     """
-    return map_groups(windows, _ENDPOINT_KEY, arrow.compute_publishers, arrow.PUBLISHERS_SCHEMA)
+    return map_arrow_groups(windows, _ENDPOINT_KEY, arrow.compute_publishers, arrow.PUBLISHERS_SCHEMA)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from msgq.lake.metrics.images import COMPRESSED_IMAGE_SCHEMA, IMAGE_MAGICS, RAW_IMAGE_SCHEMA
-from msgq.spark.tables.duplicates import payload_bytes
+from msgq.spark.tables.duplicates import make_payload_size_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def _format() -> Column:
+def _make_picture_format_column() -> Column:
     kind = F.when(F.col("schema") == COMPRESSED_IMAGE_SCHEMA, "jpeg").when(F.col("schema") == RAW_IMAGE_SCHEMA, "raw")
     for name, magic in IMAGE_MAGICS.items():
         kind = F.when(F.startswith(F.col("data"), F.lit(magic)), F.lit(name)).otherwise(kind)
@@ -26,11 +26,17 @@ def frames(messages: DataFrame) -> DataFrame:
     Input: messages. Output: run, endpoint, epoch, sequence, log_time: which message; format: "jpeg", "png" or "raw";
     size_bytes.
     """
-    kind = F.col("picture") if "picture" in messages.columns else _format()
+    kind = F.col("picture") if "picture" in messages.columns else _make_picture_format_column()
     return (
         messages.withColumn("format", kind)
         .where(F.col("format").isNotNull())
         .select(
-            "run", "endpoint", "epoch", "sequence", "log_time", "format", payload_bytes(messages).alias("size_bytes")
+            "run",
+            "endpoint",
+            "epoch",
+            "sequence",
+            "log_time",
+            "format",
+            make_payload_size_column(messages).alias("size_bytes"),
         )
     )

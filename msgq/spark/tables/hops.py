@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from msgq.common import timing
 from msgq.lake.metrics import hops as arrow
-from msgq.spark.source.arrow_batches import spark_schema
-from msgq.spark.tables.arrow_functions import map_groups
+from msgq.spark.source.arrow_batches import convert_to_spark_schema
+from msgq.spark.tables.arrow_functions import map_arrow_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,8 +28,8 @@ def hops(messages: DataFrame) -> DataFrame:
     publish_time to the message's, ns; e2e_p50: median from origin_time, ns. Percentiles are right to 2.2 %.
     """
     if "origin_time" not in messages.columns:
-        return messages.sparkSession.createDataFrame([], spark_schema(arrow.HOPS_SCHEMA))
+        return messages.sparkSession.createDataFrame([], convert_to_spark_schema(arrow.HOPS_SCHEMA))
     leads = (F.col("origin_time") > 0) & ~F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)
     known = messages.where(leads).select("run", "endpoint", "publish_time", "origin_time").dropna()
-    edges = map_groups(known, ("run", "origin_time"), arrow.compute_edges, arrow.EDGES_SCHEMA)
-    return map_groups(edges, ("run", "parent", "endpoint"), arrow.compute_hops, arrow.HOPS_SCHEMA)
+    edges = map_arrow_groups(known, ("run", "origin_time"), arrow.compute_edges, arrow.EDGES_SCHEMA)
+    return map_arrow_groups(edges, ("run", "parent", "endpoint"), arrow.compute_hops, arrow.HOPS_SCHEMA)

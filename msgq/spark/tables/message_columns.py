@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def kind_column(messages: DataFrame) -> Column:
+def make_kind_column(messages: DataFrame) -> Column:
     """Return the kind of each message: "topic" where nothing is said."""
     return F.coalesce("kind", F.lit(TOPIC_SOURCE.kind)) if "kind" in messages.columns else F.lit(TOPIC_SOURCE.kind)
 
 
-def optional_column(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
+def make_optional_column(messages: DataFrame, name: str, kind_of_value: str = "string") -> Column:
     """Return an optional column of this type, NULL if messages do not have it."""
     return F.col(name) if name in messages.columns else F.lit(None).cast(kind_of_value)
 
 
-def state_messages(messages: DataFrame) -> DataFrame:
+def select_state_messages(messages: DataFrame) -> DataFrame:
     """Return the messages of records: values that take the place of former ones."""
-    return messages.where(kind_column(messages).isin(*state_kinds()))
+    return messages.where(make_kind_column(messages).isin(*state_kinds()))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.partial_aggregates import compute_state_islands
-from msgq.spark.tables.arrow_functions import map_groups, map_messages
-from msgq.spark.tables.message_columns import state_messages
+from msgq.spark.tables.arrow_functions import map_arrow_groups, map_message_batches
+from msgq.spark.tables.message_columns import select_state_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,14 +27,14 @@ def overwrites(messages: DataFrame) -> DataFrame:
     previous_sequence, next_sequence: the counts around it, of 32 bits; overwritten: values between them; from_time,
     to_time: log_time around it, ns.
     """
-    state_rows = map_messages(
-        state_messages(messages),
+    state_rows = map_message_batches(
+        select_state_messages(messages),
         _INPUT_COLUMNS,
         compute_state_islands,
         islands.make_islands_schema(islands.STATE_KEY_COLUMNS),
     )
     function = partial(islands.find_sequence_gaps, keys=islands.STATE_KEY_COLUMNS)
-    jumps = map_groups(
+    jumps = map_arrow_groups(
         state_rows, islands.STATE_KEY_COLUMNS, function, islands.make_gaps_schema(islands.STATE_KEY_COLUMNS)
     )
     return jumps.withColumnRenamed("lost", "overwritten")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from msgq.lake.metrics import queues as arrow
-from msgq.spark.tables.arrow_functions import arrow_fields, map_groups, map_messages
-from msgq.spark.tables.message_columns import kind_column
+from msgq.spark.tables.arrow_functions import list_arrow_fields, map_arrow_groups, map_message_batches
+from msgq.spark.tables.message_columns import make_kind_column
 from msgq.spark.tables.time_windows import NS
 from msgq.workqueue.names import KIND as QUEUE
 
@@ -36,10 +36,10 @@ def queue_deliveries(messages: DataFrame) -> DataFrame:
     outcome is "acknowledged"; "received": delivered and acknowledged in one step; "requeued"; "in_flight": delivered,
     and no end is known; "pending": never delivered; "rejected": the queue was full.
     """
-    queue_messages = messages.where(kind_column(messages) == QUEUE.name)
-    events = map_messages(queue_messages, _INPUT_COLUMNS, arrow.read_queue_events, arrow.QUEUE_EVENTS_SCHEMA)
+    queue_messages = messages.where(make_kind_column(messages) == QUEUE.name)
+    events = map_message_batches(queue_messages, _INPUT_COLUMNS, arrow.read_queue_events, arrow.QUEUE_EVENTS_SCHEMA)
     # One shuffle serves the deliveries and the messages that they are of.
-    return map_groups(
+    return map_arrow_groups(
         events,
         (*_QUEUE_KEY, "epoch", "number", "sent_time"),
         arrow.compute_queue_deliveries,
@@ -57,8 +57,8 @@ def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
     window without events has no row: the backlog is that of the last one.
     """
     points = partial(arrow.count_queue_events, width=window_ns)
-    points_table = map_groups(work, (*_QUEUE_KEY, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)
-    return map_groups(
+    points_table = map_arrow_groups(work, (*_QUEUE_KEY, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)
+    return map_arrow_groups(
         points_table, _QUEUE_KEY, partial(arrow.compute_queue_windows, width=window_ns), arrow.QUEUE_WINDOWS_SCHEMA
     )
 
@@ -70,9 +70,9 @@ def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
     epoch, window_start and window_ns; backlog is that of the last window.
     """
     fields = list(arrow.QUEUE_SUMMARY_SCHEMA)
-    schema = pa.schema([*fields[:2], *arrow_fields(queue_windows, by), *fields[2:]])
-    return map_groups(queue_windows, _QUEUE_KEY, partial(_summarize, by=by), schema)
+    schema = pa.schema([*fields[:2], *list_arrow_fields(queue_windows, by), *fields[2:]])
+    return map_arrow_groups(queue_windows, _QUEUE_KEY, partial(_summarize_queues, by=by), schema)
 
 
-def _summarize(windows: pa.Table, by: tuple[str, ...]) -> pa.Table:
+def _summarize_queues(windows: pa.Table, by: tuple[str, ...]) -> pa.Table:
     return arrow.summarize_queues(windows, *by)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.partial_aggregates import compute_epoch_islands
-from msgq.spark.tables.arrow_functions import map_groups, map_messages
+from msgq.spark.tables.arrow_functions import map_arrow_groups, map_message_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,10 +31,10 @@ def sequence_gaps(messages: DataFrame) -> DataFrame:
     that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
     """
     # Each piece of messages becomes its islands, blocks without a jump, wherever it is, so that no message is moved.
-    islands_table = map_messages(
+    islands_table = map_message_batches(
         messages, _INPUT_COLUMNS, compute_epoch_islands, islands.make_islands_schema(islands.EPOCH_KEY_COLUMNS)
     )
     function = partial(islands.find_sequence_gaps, keys=islands.EPOCH_KEY_COLUMNS)
-    return map_groups(
+    return map_arrow_groups(
         islands_table, islands.EPOCH_KEY_COLUMNS, function, islands.make_gaps_schema(islands.EPOCH_KEY_COLUMNS)
     )

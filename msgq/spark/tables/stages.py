@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from msgq.common import timing
 from msgq.lake.metrics import stages as arrow
-from msgq.spark.tables.arrow_functions import arrow_fields, map_groups, map_messages
+from msgq.spark.tables.arrow_functions import list_arrow_fields, map_arrow_groups, map_message_batches
 from msgq.spark.tables.time_windows import NS
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     timing_messages = messages.where(
         F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)
     )  # files know how names begin
-    stage_rows = map_messages(
+    stage_rows = map_message_batches(
         timing_messages, _INPUT_COLUMNS, partial(arrow.compute_stage_windows, width=window_ns), arrow.STAGE_AGGREGATES
     )
-    return map_groups(stage_rows, _STAGE_KEY, _stages, arrow.STAGES_SCHEMA)
+    return map_arrow_groups(stage_rows, _STAGE_KEY, _compute_stages, arrow.STAGES_SCHEMA)
 
 
-def _stages(rows: pa.Table) -> pa.Table:
+def _compute_stages(rows: pa.Table) -> pa.Table:
     return arrow.compute_stages(arrow.merge_stage_windows(rows))
 
 
@@ -54,9 +54,9 @@ def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
     columns, without window_start and window_ns unless they are named.
     """
     fields = list(arrow.STAGE_SUMMARY_SCHEMA)
-    schema = pa.schema([*fields[: len(_STAGE_KEY)], *arrow_fields(stages, by), *fields[len(_STAGE_KEY) :]])
-    return map_groups(stages, _STAGE_KEY, partial(_summarize, by=by), schema)
+    schema = pa.schema([*fields[: len(_STAGE_KEY)], *list_arrow_fields(stages, by), *fields[len(_STAGE_KEY) :]])
+    return map_arrow_groups(stages, _STAGE_KEY, partial(_summarize_stages, by=by), schema)
 
 
-def _summarize(stages: pa.Table, by: tuple[str, ...]) -> pa.Table:
+def _summarize_stages(stages: pa.Table, by: tuple[str, ...]) -> pa.Table:
     return arrow.summarize_stages(stages, *by)

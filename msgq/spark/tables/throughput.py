@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgq.lake.metrics import dropouts as arrow_dropouts
 from msgq.lake.metrics import time_windows as arrow
-from msgq.spark.tables.arrow_functions import map_groups
+from msgq.spark.tables.arrow_functions import map_arrow_groups
 from msgq.spark.tables.time_windows import NS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def throughput(windows: DataFrame) -> DataFrame:
     window_start: ns; window_ns: its length; messages; size_bytes: of payloads; rate: messages a second. A window
     without messages has no row.
     """
-    return map_groups(windows, _ENDPOINT_KEY, arrow.compute_throughput, arrow.THROUGHPUT_SCHEMA)
+    return map_arrow_groups(windows, _ENDPOINT_KEY, arrow.compute_throughput, arrow.THROUGHPUT_SCHEMA)
 
 
 def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
@@ -39,8 +39,10 @@ def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
     their mean counts for each. A dropout is an interval of at least `dropout_ns`, 5 periods, and 2 periods of the hour
     in which it is, if that has 16 intervals or more.
     """
-    return map_groups(windows, _ENDPOINT_KEY, partial(_dropouts, dropout_ns=dropout_ns), arrow_dropouts.DROPOUTS_SCHEMA)
+    return map_arrow_groups(
+        windows, _ENDPOINT_KEY, partial(_find_dropouts, dropout_ns=dropout_ns), arrow_dropouts.DROPOUTS_SCHEMA
+    )
 
 
-def _dropouts(windows: pa.Table, dropout_ns: int) -> pa.Table:
+def _find_dropouts(windows: pa.Table, dropout_ns: int) -> pa.Table:
     return arrow_dropouts.find_dropouts(arrow_dropouts.compute_message_intervals(windows, dropout_ns), dropout_ns)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics import queues, stages
 from msgq.lake.metrics import time_windows as arrow
-from msgq.spark.tables.arrow_functions import map_groups, map_messages
+from msgq.spark.tables.arrow_functions import map_arrow_groups, map_message_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,10 +29,10 @@ def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     when a message was published writes its own time twice), and for records, whose values may be hours old when the
     recorder starts.
     """
-    windows = map_messages(
+    windows = map_message_batches(
         messages, _INPUT_COLUMNS, partial(arrow.compute_traffic_windows, width=window_ns), arrow.TRAFFIC_WINDOWS_SCHEMA
     )
-    return map_groups(windows, _ENDPOINT_KEY, arrow.merge_traffic_windows, arrow.TRAFFIC_WINDOWS_SCHEMA)
+    return map_arrow_groups(windows, _ENDPOINT_KEY, arrow.merge_traffic_windows, arrow.TRAFFIC_WINDOWS_SCHEMA)
 
 
 def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
@@ -49,4 +49,4 @@ def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
         keys, function, schema = ("run", "stage", "endpoint"), stages.coarsen_stage_windows, stages.STAGES_SCHEMA
     elif "queue" in windows.columns:
         keys, function, schema = ("run", "queue"), queues.coarsen_queue_windows, queues.QUEUE_WINDOWS_SCHEMA
-    return map_groups(windows, keys, partial(function, at_least=window_ns), schema)
+    return map_arrow_groups(windows, keys, partial(function, at_least=window_ns), schema)

@@ -25,9 +25,9 @@ def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
     """
     columns = [name for name in times or _TIME_COLUMNS if name in table.columns]
     return table.withColumns(
-        {_timestamp_name(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in columns}
+        {_make_timestamp_name(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in columns}
     )
 
 
-def _timestamp_name(time: str) -> str:
+def _make_timestamp_name(time: str) -> str:
     return "window_timestamp" if time == "window_start" else f"{time}stamp"

@@ -41,7 +41,7 @@ class BusSink:
         InvalidValueError : there is no such column, or it has no bytes; or there is a column `batch` already.
         IpcError : as `PubSocket.connect` and `send`; the batch will come again, from its beginning.
         """
-        self._publish(frame, batch)
+        self._publish_rows(frame, batch)
 
     def publish(self, frame: DataFrame) -> int:
         """Publish a table that is no stream, in its order, without `batch`; return how many messages that was.
@@ -50,18 +50,22 @@ class BusSink:
         ------
         As `__call__`.
         """
-        return self._publish(frame, None)
+        return self._publish_rows(frame, None)
 
-    def _publish(self, frame: DataFrame, batch: int | None) -> int:
+    def _publish_rows(self, frame: DataFrame, batch: int | None) -> int:
         from msgq import pub_sock
 
-        column = self._as_json(frame, batch) if self._column is None else self._raw_payload(frame, self._column)
+        column = (
+            self._make_json_column(frame, batch)
+            if self._column is None
+            else self._make_payload_column(frame, self._column)
+        )
         messages = frame.select(column.alias("message")).toArrow().column("message").drop_null().to_pylist()
         if self._socket is None:
             self._socket = pub_sock(self._endpoint, self._segment_size)
         return self._socket.send_many(messages)
 
-    def _as_json(self, frame: DataFrame, batch: int | None) -> Column:
+    def _make_json_column(self, frame: DataFrame, batch: int | None) -> Column:
         from pyspark.sql import functions as F
 
         if batch is not None and "batch" in frame.columns:
@@ -69,7 +73,7 @@ class BusSink:
         first = [] if batch is None else [F.lit(batch).alias("batch")]
         return F.to_json(F.struct(*first, "*"), {"ignoreNullFields": "false"}).cast("binary")
 
-    def _raw_payload(self, frame: DataFrame, name: str) -> Column:
+    def _make_payload_column(self, frame: DataFrame, name: str) -> Column:
         types = dict(frame.dtypes)
         if name not in types:
             text = f"there is no column {name!r} to publish; there are {', '.join(types)}"

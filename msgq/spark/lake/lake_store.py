@@ -31,12 +31,12 @@ class LakeStore(LakeDirectory):
 
     def read_files(self, table: LakeTable, paths: Iterable[str], columns: StructType) -> DataFrame:
         """Return the rows of files of a table: nobody takes away what a snapshot names while it is read."""
-        places = [self._address(f"{table.place}/{path}") for path in paths]
+        places = [self._make_spark_path(f"{table.place}/{path}") for path in paths]
         if not places:
             return self.spark.createDataFrame([], columns)
         reader = self.spark.read.schema(columns).option("basePath", f"{self.uri}/{table.place}")
         return reader.parquet(*places)
 
-    def _address(self, place: str) -> str:
+    def _make_spark_path(self, place: str) -> str:
         """Return a place for Spark to read, which would take [ ] { } * ? for patterns."""
         return re.sub(r"[\\[\]{}*?]", r"\\\g<0>", f"{self.uri}/{place}")

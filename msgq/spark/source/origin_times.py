@@ -11,25 +11,25 @@ import pyarrow as pa
 from msgq.common.schema import Schema
 from msgq.decoding.time_fields import find_time_field_offset
 
-_TIME_BYTES = 8
+_ORIGIN_TIME_BYTES = 8
 
 
 @lru_cache(maxsize=1024)
-def origin_offset(schema: Schema | None) -> int | None:
+def find_origin_time_offset(schema: Schema | None) -> int | None:
     """Return where in a message its origin time is, the field `origin_time` of a struct schema; None: it has none."""
     return find_time_field_offset(schema, "origin_time")
 
 
-def origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+def read_origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the origin time of each payload, ns since the epoch; 0 where it has none."""
     origins = np.zeros(len(data), np.int64)
-    at = origin_offset(schema)
+    at = find_origin_time_offset(schema)
     if at is None or not len(data):
         return origins
     offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
-    fits = np.diff(offsets) >= at + _TIME_BYTES
+    fits = np.diff(offsets) >= at + _ORIGIN_TIME_BYTES
     if fits.any():
-        eight = np.arange(at, at + _TIME_BYTES)
+        eight = np.arange(at, at + _ORIGIN_TIME_BYTES)
         payload = np.frombuffer(data.buffers()[2], np.uint8)
         origins[fits] = payload[offsets[:-1][fits, None] + eight].view("<i8")[:, 0]
     return np.maximum(origins, 0)

@@ -13,15 +13,15 @@ from msgq.lake.bronze.bronze_writer import UncommittedFiles, write_bronze
 from msgq.lake.bronze.duplicate_messages import MESSAGE_KEYS_SCHEMA, read_message_keys, read_rows_except
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark import tables
-from msgq.spark.source.arrow_batches import spark_schema
+from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_TASKS_SCHEMA = pa.schema([("number", pa.int64()), ("task", pa.binary())])
-_RESULTS_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
+_TASK_FRAME_SCHEMA = pa.schema([("number", pa.int64()), ("task", pa.binary())])
+_TASK_RESULT_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 
 class SparkExecutor:
@@ -32,7 +32,7 @@ class SparkExecutor:
 
     def run_tasks(self, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:
         """Run a function on each of these tasks, all at once; return the results in the order of the tasks."""
-        return run_tasks(self.spark, tasks, function)
+        return run_tasks_on_workers(self.spark, tasks, function)
 
     def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
         """Write those doubtful files of bronze again that have messages of others; return the new files by the old.
@@ -49,45 +49,51 @@ class SparkExecutor:
             part, rows = parts[duplicates["file_number"][0].as_py()], np.asarray(duplicates["row_number"])
             return write_bronze(read_rows_except(LakeDirectory(uri), part, rows), LakeDirectory(uri))
 
-        compared = task_frame(self.spark, parts).mapInArrow(keys, spark_schema(MESSAGE_KEYS_SCHEMA))
-        results = run_by_key(tables.find_duplicates(compared), "file_number", write)
+        compared = make_task_frame(self.spark, parts).mapInArrow(keys, convert_to_spark_schema(MESSAGE_KEYS_SCHEMA))
+        results = run_function_by_key(tables.find_duplicates(compared), "file_number", write)
         return {parts[number]: written for number, written in results.items()}
 
 
-def task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
+def make_task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
     """Return a partition for each task; `unpack_tasks` has them on a worker."""
-    rows = pa.Table.from_pydict({"number": range(len(tasks)), "task": list(map(pickle.dumps, tasks))}, _TASKS_SCHEMA)
+    rows = pa.Table.from_pydict(
+        {"number": range(len(tasks)), "task": list(map(pickle.dumps, tasks))}, _TASK_FRAME_SCHEMA
+    )
     return spark.createDataFrame(rows).repartitionByRange(len(tasks), "number")
 
 
-def run_tasks(spark: SparkSession, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:
+def run_tasks_on_workers(
+    spark: SparkSession, tasks: Sequence[_Task], function: Callable[[_Task], _Result]
+) -> list[_Result]:
     """Let workers do each of these tasks, all at once; return what they have found, in the order of the tasks."""
     if not tasks:
         return []
-    results = task_frame(spark, tasks).mapInArrow(
-        lambda batches: _run_tasks_of_partition(batches, function), spark_schema(_RESULTS_SCHEMA)
+    results = make_task_frame(spark, tasks).mapInArrow(
+        lambda batches: _run_tasks_of_partition(batches, function), convert_to_spark_schema(_TASK_RESULT_SCHEMA)
     )
     return list(_collect_results(results).values())
 
 
-def run_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
+def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
     """Let workers do something with the rows of each number in a column; return what they have found, by numbers."""
 
     def result(some: pa.Table) -> pa.Table:
-        return pa.Table.from_batches([_result_batch(some.column(key)[0].as_py(), function(some))])
+        return pa.Table.from_batches([_make_result_batch(some.column(key)[0].as_py(), function(some))])
 
-    return _collect_results(rows.groupBy(key).applyInArrow(result, spark_schema(_RESULTS_SCHEMA)))
+    return _collect_results(rows.groupBy(key).applyInArrow(result, convert_to_spark_schema(_TASK_RESULT_SCHEMA)))
 
 
-def run_partitions(rows: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], _Result]) -> list[_Result]:
+def run_function_by_partition(
+    rows: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], _Result]
+) -> list[_Result]:
     """Let workers do something with all rows, a partition each; return what they have found."""
 
     def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _result_batch(0, function(batches))
+        yield _make_result_batch(0, function(batches))
 
     return [
         pickle.loads(result)
-        for result in _collect_columns(rows.mapInArrow(results, spark_schema(_RESULTS_SCHEMA)))["result"]
+        for result in _collect_columns(rows.mapInArrow(results, convert_to_spark_schema(_TASK_RESULT_SCHEMA)))["result"]
     ]
 
 
@@ -115,8 +121,8 @@ def _run_tasks_of_partition(
     batches: Iterable[pa.RecordBatch], function: Callable[[Any], object]
 ) -> Iterator[pa.RecordBatch]:
     for number, task in unpack_tasks(batches):
-        yield _result_batch(number, function(task))
+        yield _make_result_batch(number, function(task))
 
 
-def _result_batch(number: int, result: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"number": [number], "result": [pickle.dumps(result)]}, _RESULTS_SCHEMA)
+def _make_result_batch(number: int, result: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"number": [number], "result": [pickle.dumps(result)]}, _TASK_RESULT_SCHEMA)

@@ -24,7 +24,7 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20
 _PARTITION_BYTES_MIN = 8 << 20  # a task costs as much as reading so many bytes
 _CHUNK_BYTES = 1 << 20  # what does not fit goes to the next: without this room there would be one task more
-OPTION_NAMES = (
+SOURCE_OPTION_NAMES = (
     "path",
     "paths",
     "endpoints",
@@ -58,12 +58,12 @@ _RECORDING_OPTIONS = (
     "failOnDataLoss",
 )
 _BUS_OPTIONS = ("backend", "prefix", "bufferBytes")
-_BUFFER_BYTES = 256 << 20
-_NAMES_BY_LOWER_CASE = {name.lower(): name for name in OPTION_NAMES}
+_DEFAULT_BUFFER_BYTES = 256 << 20
+_OPTION_NAME_BY_LOWER_CASE = {name.lower(): name for name in SOURCE_OPTION_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What is to be read.
 
     Attributes
@@ -86,36 +86,36 @@ class Options:
 
     paths: tuple[str, ...]
     endpoints: tuple[EndpointPattern, ...] | None = None
-    exclude: tuple[EndpointPattern, ...] | None = None
-    start: int | None = None
-    end: int | None = None
-    clock: str = HOST_CLOCK
-    decode: str | None = None
+    excluded_endpoints: tuple[EndpointPattern, ...] | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    clock_choice: str = HOST_CLOCK
+    decoded_endpoint: str | None = None
     schemas: Schemas | None = None
-    read_errors: bool = False
+    wants_read_errors: bool = False
     partition_bytes: int | None = None
-    cores: int | None = None
+    core_count: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
-    live: bool = False
+    is_live: bool = False
     backend: str | None = None
     prefix: str | None = None
-    buffer_bytes: int = _BUFFER_BYTES
+    buffer_bytes: int = _DEFAULT_BUFFER_BYTES
 
     @classmethod
-    def parse(cls, user_options: Mapping[str, str]) -> Options:
+    def parse_options(cls, user_options: Mapping[str, str]) -> SourceOptions:
         """Return the options that a user wrote; names in any case.
 
         Raises
         ------
         InvalidValueError : there is no such option, or its value makes no sense.
         """
-        if unknown := [name for name in user_options if name.lower() not in _NAMES_BY_LOWER_CASE]:
+        if unknown := [name for name in user_options if name.lower() not in _OPTION_NAME_BY_LOWER_CASE]:
             raise InvalidValueError(
-                f"the source msgq has no option {unknown[0]!r}; there are {', '.join(OPTION_NAMES)}"
+                f"the source msgq has no option {unknown[0]!r}; there are {', '.join(SOURCE_OPTION_NAMES)}"
             )
-        options = {_NAMES_BY_LOWER_CASE[name.lower()]: text for name, text in user_options.items()}
-        live = _parse_flag("live", options.get("live", "false"))
+        options = {_OPTION_NAME_BY_LOWER_CASE[name.lower()]: text for name, text in user_options.items()}
+        live = _parse_flag_option("live", options.get("live", "false"))
         if unfit := [name for name in (_RECORDING_OPTIONS if live else _BUS_OPTIONS) if name in options]:
             about = "recordings, not about the live bus" if live else "the live bus: option('live', 'true')"
             raise InvalidValueError(f"the option {unfit[0]!r} is about {about}")
@@ -126,25 +126,27 @@ class Options:
             raise InvalidValueError("the source msgq needs a path: load('recordings'), or option('path', ...)")
         return cls(
             tuple(path.removeprefix("file:") if path.startswith("file:/") else path for path in paths),
-            _parse_patterns(options.get("endpoints")) if options.get("decode") is None else (options["decode"],),
-            _parse_patterns(options.get("exclude")),
-            _parse_time("start", options.get("start")),
-            _parse_time("end", options.get("end")),
-            _parse_clock(options.get("clock", HOST_CLOCK)),
+            _parse_endpoint_patterns(options.get("endpoints"))
+            if options.get("decode") is None
+            else (options["decode"],),
+            _parse_endpoint_patterns(options.get("exclude")),
+            _parse_time_option("start", options.get("start")),
+            _parse_time_option("end", options.get("end")),
+            _parse_clock_option(options.get("clock", HOST_CLOCK)),
             options.get("decode"),
-            _parse_schemas(options),
-            _parse_flag("readErrors", options.get("readErrors", "false")),
-            _parse_bytes("partitionBytes", options.get("partitionBytes")),
-            _parse_count("cores", options.get("cores")),
-            _parse_bytes("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
-            _parse_flag("failOnDataLoss", options.get("failOnDataLoss", "true")),
+            _parse_schema_option(options),
+            _parse_flag_option("readErrors", options.get("readErrors", "false")),
+            _parse_bytes_option("partitionBytes", options.get("partitionBytes")),
+            _parse_count_option("cores", options.get("cores")),
+            _parse_bytes_option("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
+            _parse_flag_option("failOnDataLoss", options.get("failOnDataLoss", "true")),
             live,
             options.get("backend"),
             options.get("prefix"),
-            _parse_bytes("bufferBytes", options.get("bufferBytes")) or _BUFFER_BYTES,
+            _parse_bytes_option("bufferBytes", options.get("bufferBytes")) or _DEFAULT_BUFFER_BYTES,
         )
 
-    def files(self, problems: list[Problem]) -> list[Path]:
+    def list_files(self, problems: list[Problem]) -> list[Path]:
         """Return the files, sorted; what has none is noted.
 
         Raises
@@ -159,22 +161,22 @@ class Options:
             if not named:
                 raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
             for path in named:
-                inside = _list_recordings(path, problems) if path.is_dir() else [path]
+                inside = _list_directory_recordings(path, problems) if path.is_dir() else [path]
                 if not inside:
                     problems.append(Problem(str(path), 0, f"there is no {MCAP_SUFFIX} file in it"))
                 paths.update(dict.fromkeys(inside))
         return list(paths)
 
-    def log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
+    def open_log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
         """Return a reader of one file. Raises RecordingError where it is none."""
         return LogReader(
             path,
             endpoints=self.endpoints,
-            exclude=self.exclude,
-            start=self.start,
-            end=self.end,
+            exclude=self.excluded_endpoints,
+            start=self.start_time,
+            end=self.end_time,
             span=span,
-            clock=self.clock,
+            clock=self.clock_choice,
             schemas=self.schemas,
         )
 
@@ -183,21 +185,21 @@ class Options:
         logs = []
         for path in paths:
             try:
-                logs.append(self.log(path))
+                logs.append(self.open_log(path))
             except RecordingError as error:
                 problems.append(Problem(str(path), 0, str(error), error.errno))
         return logs
 
-    def piece_bytes(self, total: int) -> int:
+    def choose_partition_bytes(self, total: int) -> int:
         """Return how large a partition of so many bytes should be."""
         if self.partition_bytes is not None:
             return self.partition_bytes
-        cores = self.cores or len(os.sched_getaffinity(0))
+        cores = self.core_count or len(os.sched_getaffinity(0))
         rounds = -(-total // (_PARTITION_BYTES * cores)) or 1  # whole ones: no core is idle in the last
         return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
 
 
-def _list_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
+def _list_directory_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
     """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
 
     def note(error: OSError) -> None:
@@ -212,19 +214,19 @@ def _list_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
     return sorted(paths, key=lambda path: (path.parent, make_natural_sort_key(path)))
 
 
-def _parse_schemas(options: Mapping[str, str]) -> Schemas | None:
+def _parse_schema_option(options: Mapping[str, str]) -> Schemas | None:
     if "schemas" not in options:
         return None
-    folders = _parse_texts("importPaths", options["importPaths"]) if "importPaths" in options else ()
-    return Schemas.of_texts(_parse_texts("schemas", options["schemas"]), folders)
+    folders = _parse_text_list("importPaths", options["importPaths"]) if "importPaths" in options else ()
+    return Schemas.of_texts(_parse_text_list("schemas", options["schemas"]), folders)
 
 
-def _parse_patterns(text: str | None) -> tuple[EndpointPattern, ...] | None:
+def _parse_endpoint_patterns(text: str | None) -> tuple[EndpointPattern, ...] | None:
     """Read names and patterns, separated by commas or as a JSON list."""
-    return None if text is None else tuple(map(parse_pattern, _parse_texts("endpoints", text)))
+    return None if text is None else tuple(map(parse_pattern, _parse_text_list("endpoints", text)))
 
 
-def _parse_texts(name: str, text: str) -> list[str]:
+def _parse_text_list(name: str, text: str) -> list[str]:
     """Read texts, separated by commas or as a JSON list."""
     texts = [item.strip() for item in text.split(",")]
     if text.startswith("["):  # a list, or a pattern that begins so
@@ -235,7 +237,7 @@ def _parse_texts(name: str, text: str) -> list[str]:
     return texts
 
 
-def _parse_time(name: str, text: str | None) -> int | None:
+def _parse_time_option(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if re.fullmatch(r"-?\d{1,40}", text.strip()):
@@ -249,19 +251,19 @@ def _parse_time(name: str, text: str | None) -> int | None:
     return (time - _UNIX_EPOCH) // timedelta(microseconds=1) * 1000
 
 
-def _parse_clock(text: str) -> str:
+def _parse_clock_option(text: str) -> str:
     if text not in CLOCK_CHOICES:
         raise InvalidValueError(f"clock is {text!r}; give {' or '.join(CLOCK_CHOICES)}")
     return text
 
 
-def _parse_flag(name: str, text: str) -> bool:
+def _parse_flag_option(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InvalidValueError(f"{name} is {text!r}; give true or false")
     return text.lower() == "true"
 
 
-def _parse_count(name: str, text: str | None) -> int | None:
+def _parse_count_option(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal() or not int(text):
@@ -269,7 +271,7 @@ def _parse_count(name: str, text: str | None) -> int | None:
     return int(text)
 
 
-def _parse_bytes(name: str, text: str | None) -> int | None:
+def _parse_bytes_option(name: str, text: str | None) -> int | None:
     """Read 1000, 64k, 256m, 1g."""
     if text is None:
         return None
