@@ -27,7 +27,7 @@ def test_a_recording_of_everything_has_timing_topics_and_the_same_tree(prefix: s
             assert child.hear() == "sent"
             wait_until(lambda: recorder.stats().messages == 901)
         view.poll()
-        live = view.tree()
+        live = view.build_tree()
         child.say()
         child.result()
     log = LogReader(tmp_path / "log")
