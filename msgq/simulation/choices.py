@@ -15,7 +15,7 @@ class SplitMixRandom:
     def __init__(self, seed: int) -> None:
         self._state = seed & _UINT64_MAX
 
-    def next(self) -> int:
+    def next_uint64(self) -> int:
         """Return 64 bits."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _UINT64_MAX
         mixed = self._state
@@ -25,11 +25,11 @@ class SplitMixRandom:
 
     def choose_below(self, n: int) -> int:
         """Return one of 0 to n - 1."""
-        return self.next() * n >> 64
+        return self.next_uint64() * n >> 64
 
     def has_probability(self, probability: float) -> bool:
         """Return True with this probability."""
-        return self.next() < probability * 2.0**64
+        return self.next_uint64() < probability * 2.0**64
 
 
 class ChoiceSequence:
@@ -42,10 +42,10 @@ class ChoiceSequence:
 
     def __init__(self, seed: int, choices: Sequence[int] | None) -> None:
         self._random = SplitMixRandom(seed)
-        self._choices = choices
+        self._given_choices = choices
         self.decisions: list[tuple[int, int]] = []
 
-    def choose(self, n: int) -> int:
+    def choose_index(self, n: int) -> int:
         """Return one of 0 to n - 1: from the seed, or from the choices given, and 0 when those are used up.
 
         Raises
@@ -54,10 +54,10 @@ class ChoiceSequence:
         """
         if n == 1:
             return 0
-        if self._choices is None:
+        if self._given_choices is None:
             return self._random.choose_below(n)
         place = len(self.decisions)
-        choice = self._choices[place] if place < len(self._choices) else 0
+        choice = self._given_choices[place] if place < len(self._given_choices) else 0
         if not 0 <= choice < n:
             text = f"choice {choice} at place {place} of choices is not one of {n}: they are of another program"
             raise InvalidValueError(text)

@@ -32,114 +32,123 @@ from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, Simulat
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
 
 
-class Engine(Bus):
+class SimulationEngine(Bus):
     """See the module."""
 
     def __init__(self, order: ChoiceSequence, injector: FaultInjector) -> None:
         super().__init__()
         self.sent_messages: list[SentMessage] = []
-        self._parts: dict[str, KindSimulation] = {}  # by endpoint
-        self.main = self._current = SimulatedNode("main")
-        self._thread = threading.get_ident()
-        self._order, self._injector = order, injector
+        self._kind_simulations: dict[str, KindSimulation] = {}  # by endpoint
+        self.main_node = self._current_node = SimulatedNode("main")
+        self._main_thread_id = threading.get_ident()
+        self._choice_sequence, self._fault_injector = order, injector
         self._programs: list[SimulatedProgram] = []
         self._handlers: dict[Inbox, FunctionNode] = {}
-        self._player = SimulatedNode("play")
-        self._writers: dict[str, EndpointWriter] = {}
-        self._servers: dict[str, Any] = {}
-        self._inputs: list[
+        self._player_node = SimulatedNode("play")
+        self._playback_writers: dict[str, EndpointWriter] = {}
+        self._shared_writer_state: dict[str, Any] = {}
+        self._playback_inputs: list[
             tuple[int, int, PlaybackInput, Iterator[PlaybackInput]]
         ] = []  # a heap: time, number of the recording
         self._recordings = 0
-        self._busy: list[Inbox] = []  # have something coming; in the order in which it was sent
-        self._skipped: list[Inbox] = []  # see _deliver
-        self._restarting: list[SimulatedProgram] = []
-        self._ended = False
+        self._busy_inboxes: list[Inbox] = []  # have something coming; in the order in which it was sent
+        self._skipped_inboxes: list[Inbox] = []  # see _deliver_next
+        self._restarting_programs: list[SimulatedProgram] = []
+        self._is_ended = False
 
     # ---- who is there ----
 
     def on_member_opened(self, socket: BusMember) -> None:
         """Note whose socket this is."""
-        self._current.sockets.append(weakref.ref(socket))
+        self._current_node.sockets.append(weakref.ref(socket))
 
     def run_notification(self, handle: BusMember, call: Callable[[], object]) -> None:
         """Call it in the name of the node that has the handle. At the end there is nobody to tell."""
-        if self._ended:
+        if self._is_ended:
             return
-        nodes = (self.main, *self._programs)
-        self._run_as_node(next((node for node in nodes if node.owns(lambda socket: socket is handle)), self.main), call)
+        nodes = (self.main_node, *self._programs)
+        self._run_as_node(
+            next(
+                (node for node in nodes if node.owns_matching_socket(lambda socket: socket is handle)), self.main_node
+            ),
+            call,
+        )
 
     def check_descriptor_allowed(self, endpoint: str) -> None:
         """Refuse to wait by asyncio or select: that takes real time, in which no other node does anything."""
-        text = f"node {self._current.name!r} waits for it by asyncio or by its descriptor, in real time, which would"
+        text = (
+            f"node {self._current_node.name!r} waits for it by asyncio or by its descriptor, in real time, which would"
+        )
         raise DeadlockError(f"{text} last for ever; let it call receive or poll, or be a generator", endpoint)
 
     def refuse_real_socket(self, endpoint: str) -> None:
         """Refuse to let a node connect a socket that is not of this bus; other threads of the process may."""
-        if threading.get_ident() != self._thread and not self._current.has_thread():
+        if threading.get_ident() != self._main_thread_id and not self._current_node.owns_current_thread():
             return
-        text = f"node {self._current.name!r} connects what is not the simulation's, and waits in real time"
+        text = f"node {self._current_node.name!r} connects what is not the simulation's, and waits in real time"
         advice = "write msgq.SubSocket and so on, not names imported before, or start with MSGQ_BACKEND=fake"
         raise StateError(f"{text}; {advice}. Real sockets connect before the simulation", endpoint)
 
-    def handle(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
+    def add_message_handler(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
         """Let a function take what comes to this endpoint."""
         bare_name, simulated = kind_of(endpoint).bare_name(endpoint), self._find_kind_simulation(endpoint)
         subscribe, follow = simulated.subscribe, simulated.follow
         if subscribe is None:
             if follow is not None:
-                self.start(GeneratorNode(name, partial(follow, bare_name, self, function), self.clock.time_ns))
+                self.start_program(GeneratorNode(name, partial(follow, bare_name, self, function), self.clock.time_ns))
             return
         node = FunctionNode(name, function)
-        self._run_as_node(node, lambda: node.listen(subscribe(bare_name, name)))
-        self._handlers[node.arrivals()] = node
+        self._run_as_node(node, lambda: node.set_subscriber(subscribe(bare_name, name)))
+        self._handlers[node.get_inbox()] = node
 
     def _find_kind_simulation(self, endpoint: str) -> KindSimulation:
         """Return the part of an endpoint's kind; it is looked up once."""
-        known = self._parts.get(endpoint)
+        known = self._kind_simulations.get(endpoint)
         if known is None:
-            known = self._parts[endpoint] = kind_of(endpoint).simulation
+            known = self._kind_simulations[endpoint] = kind_of(endpoint).simulation
         return known
 
-    def start(self, program: SimulatedProgram) -> None:
+    def start_program(self, program: SimulatedProgram) -> None:
         """Run a program to its first wait; from then on it takes part."""
         self._programs.append(program)
-        self._run_as_node(program, program.start)
+        self._run_as_node(program, program.run_to_first_wait)
 
-    def play(self, recording: Iterator[PlaybackInput]) -> None:
+    def add_recording(self, recording: Iterator[PlaybackInput]) -> None:
         """Send what is in a recording when its time comes. It is read as it is needed."""
         self._recordings += 1
-        self._pull_playback(recording, self._recordings, self.clock.now_ns)
+        self._take_next_playback(recording, self._recordings, self.clock.now_ns)
 
-    def prepare(self, wanted: EndpointSpec) -> None:
+    def prepare_endpoint(self, wanted: EndpointSpec) -> None:
         """Make what is played to."""
-        self._run_as_node(self._player, partial(self._open_writer, wanted))
+        self._run_as_node(self._player_node, partial(self._open_writer, wanted))
 
     def _open_writer(self, wanted: EndpointSpec) -> None:
-        self._writers[wanted.endpoint] = open_writer(
-            wanted, PlaybackTarget("fake", settings.get_prefix()), self._servers
+        self._playback_writers[wanted.endpoint] = open_writer(
+            wanted, PlaybackTarget("fake", settings.get_prefix()), self._shared_writer_state
         )
 
     def close(self) -> None:
         """End all programs, and close all sockets."""
-        self._ended = True
+        self._is_ended = True
         with ExitStack() as stack:  # does all of it, whatever their ends raise
-            for node in (*self._programs, *self._handlers.values(), self._player, self.main):
+            for node in (*self._programs, *self._handlers.values(), self._player_node, self.main_node):
                 stack.callback(node.close_sockets)
             for program in reversed(self._programs):
-                stack.callback(self._run_as_node, program, program.end)
+                stack.callback(self._run_as_node, program, program.end_program)
 
     # ---- messages ----
 
     def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
         """Give each message to the simulation."""
-        return lambda message: self._publish(source, message)
+        return lambda message: self._publish_entry(source, message)
 
-    def _publish(self, source: EndpointState[Any], message: BusMessage) -> None:
+    def _publish_entry(self, source: EndpointState[Any], message: BusMessage) -> None:
         now_ns = self.clock.now_ns
         if not source.reports_queue_events:  # what it tells of was said, and it has ids of this process
             self.sent_messages.extend(
-                self._find_kind_simulation(source.endpoint).describe_sent(now_ns, self._current.name, source, message)
+                self._find_kind_simulation(source.endpoint).describe_sent(
+                    now_ns, self._current_node.name, source, message
+                )
             )
         if source.delivers_exactly_once:
             self._send_exact(source, message, self._find_kind_simulation(source.endpoint).faults)
@@ -148,13 +157,15 @@ class Engine(Bus):
             self._send_exact(source, message, self._find_kind_simulation(source.endpoint).faults)
             self._restart_sender(
                 source,
-                self._injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, ("restart",)),
+                self._fault_injector.find_scheduled_faults(
+                    source.endpoint, source.published_count, now_ns, ("restart",)
+                ),
             )
             return
-        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns)
+        scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns)
         for inbox in source.inboxes:
             faults = {
-                **({} if source.reports_queue_events else self._injector.choose_random_faults(restart=False)),
+                **({} if source.reports_queue_events else self._fault_injector.choose_random_faults(restart=False)),
                 **scheduled,
             }
             if "drop" in faults:
@@ -162,8 +173,8 @@ class Engine(Bus):
             else:
                 delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message)
                 inbox.undelivered.extend([delivery] * (2 if "duplicate" in faults else 1))
-                if inbox not in self._busy:
-                    self._busy.append(inbox)
+                if inbox not in self._busy_inboxes:
+                    self._busy_inboxes.append(inbox)
             if "lap" in faults:
                 inbox.overwrite_unread()
         self._restart_sender(source, scheduled)
@@ -173,8 +184,8 @@ class Engine(Bus):
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
         asked = tuple(kind for kind in kinds if kind != "restart")
-        scheduled = self._injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, asked)
-        faults = {**self._injector.choose_random_faults(restart=False), **scheduled}
+        scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, asked)
+        faults = {**self._fault_injector.choose_random_faults(restart=False), **scheduled}
         if "drop" in faults and "drop" in kinds:
             inbox.drop_message(message)
             return
@@ -182,49 +193,54 @@ class Engine(Bus):
             inbox.message_handler(message)
             return
         inbox.undelivered.append(PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message))
-        if inbox not in self._busy:
-            self._busy.append(inbox)
+        if inbox not in self._busy_inboxes:
+            self._busy_inboxes.append(inbox)
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
         """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.on_message_taken`."""
-        scheduled = self._injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
-        if not scheduled and not self._injector.choose_random_faults(restart=True):
+        scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
+        if not scheduled and not self._fault_injector.choose_random_faults(restart=True):
             return
-        taker = self._current
+        taker = self._current_node
         if not isinstance(taker, SimulatedProgram):
             if scheduled:
                 text = f"node {taker.name!r} takes it, which cannot be restarted; programs that were added can"
                 raise InvalidValueError(text, source.endpoint)
             return
-        if taker not in self._restarting:
-            self._restarting.append(taker)
-        taker.halt(NodeWait(lambda: False, None, "its restart"))
+        if taker not in self._restarting_programs:
+            self._restarting_programs.append(taker)
+        taker.halt_for_restart(NodeWait(lambda: False, None, "its restart"))
 
     def _restart_sender(self, source: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
         """Restart whoever sent the newest message there, if a fault says so."""
         must = "restart" in scheduled
-        if not must and (source.reports_queue_events or not self._injector.choose_random_faults(restart=True)):
+        if not must and (source.reports_queue_events or not self._fault_injector.choose_random_faults(restart=True)):
             return
-        owners = [program for program in self._programs if program.owns(lambda socket: socket._is_last_sender(source))]
+        owners = [
+            program
+            for program in self._programs
+            if program.owns_matching_socket(lambda socket: socket._is_last_sender(source))
+        ]
         if must and not owners:
-            text = f"node {self._current.name!r} publishes it, which cannot be restarted; programs that were added can"
+            name = self._current_node.name
+            text = f"node {name!r} publishes it, which cannot be restarted; programs that were added can"
             raise InvalidValueError(text, source.endpoint)
-        self._restarting += [owner for owner in owners if owner not in self._restarting]
+        self._restarting_programs += [owner for owner in owners if owner not in self._restarting_programs]
 
-    def _deliver(self, inbox: Inbox) -> None:
+    def _deliver_next(self, inbox: Inbox) -> None:
         """Let the next message arrive.
 
         Two deliveries in a row to different queues are the same in either order, as nobody looks in between. So after
         one of them, those that stood before it in the list are not chosen: that order is chosen another time.
         """
         handler = self._handlers.get(inbox)
-        self._skipped = [] if handler else self._busy[: self._busy.index(inbox)]
+        self._skipped_inboxes = [] if handler else self._busy_inboxes[: self._busy_inboxes.index(inbox)]
         delivery = inbox.undelivered.popleft()
         if handler:
             inbox.can_receive()  # it waits for messages all the time, so it has seen that it was lapped
         inbox.message_handler(delivery.message)
         if handler:
-            self._run_as_node(handler, handler.react)
+            self._run_as_node(handler, handler.handle_delivery)
 
     # ---- the scheduler ----
 
@@ -232,108 +248,116 @@ class Engine(Bus):
         """Let the others go on until `ready`, or so long. See `Bus.wait_until`."""
         deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
         wait = NodeWait(ready, deadline_ns, subject)
-        if self._current is not self.main:
-            self._current.block(wait)
-        elif not self.run(ready, deadline_ns) and deadline_ns is None:
-            self.main.wait = wait
+        if self._current_node is not self.main_node:
+            self._current_node.block_until_over(wait)
+        elif not self.run_until(ready, deadline_ns) and deadline_ns is None:
+            self.main_node.current_wait = wait
             raise self.make_deadlock_error()
 
     def make_deadlock_error(self) -> DeadlockError:
         """Return the error that says who waits for what."""
-        waits = [(node.name, node.wait) for node in (self.main, *self._programs) if node.wait is not None]
-        self.main.wait = None
+        waits = [
+            (node.name, node.current_wait)
+            for node in (self.main_node, *self._programs)
+            if node.current_wait is not None
+        ]
+        self.main_node.current_wait = None
         waiters = (
             "; ".join(f"{name} waits for {wait.description}" for name, wait in waits) or "nobody waits for anything"
         )
         return DeadlockError(f"at {self.clock.time():.9g} s nothing can happen any more: {waiters}")
 
-    def run(self, until: Callable[[], object], deadline_ns: int | None) -> bool:
+    def run_until(self, until: Callable[[], object], deadline_ns: int | None) -> bool:
         """Let things happen until `until` is true; False: nothing more can happen, or not before the deadline."""
-        if self._current is not self.main:
-            raise DeadlockError(f"node {self._current.name!r} cannot run the simulation that it is part of")
-        if threading.get_ident() != self._thread:
+        if self._current_node is not self.main_node:
+            raise DeadlockError(f"node {self._current_node.name!r} cannot run the simulation that it is part of")
+        if threading.get_ident() != self._main_thread_id:
             raise ConcurrentUseError("this thread is no node of the simulation; let Simulation.add start it")
         while not until():
-            if self._restart_next() or self.clock.run_next_alarm(self.clock.now_ns) or self._send_played():
+            if (
+                self._restart_next_program()
+                or self.clock.run_next_alarm(self.clock.now_ns)
+                or self._send_due_playback()
+            ):
                 continue
             actions = self._find_actions()
             if actions:
-                self._run_action(actions[self._order.choose(len(actions))])
+                self._run_action(actions[self._choice_sequence.choose_index(len(actions))])
                 continue
-            times = self._next_times()
+            times = self._iter_next_times()
             if not times or (deadline_ns is not None and min(times) > deadline_ns):
                 if deadline_ns is not None:
                     self.clock.now_ns = max(self.clock.now_ns, deadline_ns)
                 return False
             self.clock.now_ns = min(times)
-            self._skipped = []
+            self._skipped_inboxes = []
         return True
 
     def run_until_idle(self, idle_timeout_ns: float, max_runtime_ns: float) -> bool:
         """Let things happen until recordings are over, and what they set off; False: not within `max_runtime_ns`."""
-        self.run(lambda: not self._inputs, None)
+        self.run_until(lambda: not self._playback_inputs, None)
         last_ns = self.clock.now_ns + max_runtime_ns
         while True:
             count, quiet_ns = len(self.sent_messages), self.clock.now_ns + idle_timeout_ns
             end_ns = min(quiet_ns, last_ns)
-            if not self.run(partial(self._has_sent_more, count), None if end_ns == inf else int(end_ns)):
-                return quiet_ns <= last_ns or not self._next_times()
+            if not self.run_until(partial(self._has_sent_more_than, count), None if end_ns == inf else int(end_ns)):
+                return quiet_ns <= last_ns or not self._iter_next_times()
 
-    def _has_sent_more(self, count: int) -> bool:
+    def _has_sent_more_than(self, count: int) -> bool:
         return len(self.sent_messages) > count
 
     def _find_actions(self) -> list[SimulatedProgram | Inbox]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""
         now_ns = self.clock.now_ns
-        self._busy = [inbox for inbox in self._busy if inbox.undelivered]
-        due = [inbox for inbox in self._busy if inbox.undelivered[0].due_ns <= now_ns]
+        self._busy_inboxes = [inbox for inbox in self._busy_inboxes if inbox.undelivered]
+        due = [inbox for inbox in self._busy_inboxes if inbox.undelivered[0].due_ns <= now_ns]
         first = [inbox for inbox in due if not inbox.undelivered[0].runs_last]
-        programs = [program for program in self._programs if program.runnable(now_ns)]
-        return [*programs, *(inbox for inbox in first if inbox not in self._skipped)] or [*(first or due)]
+        programs = [program for program in self._programs if program.is_runnable(now_ns)]
+        return [*programs, *(inbox for inbox in first if inbox not in self._skipped_inboxes)] or [*(first or due)]
 
-    def _next_times(self) -> list[int]:
+    def _iter_next_times(self) -> list[int]:
         """Return when something becomes possible: all times."""
-        times = [inbox.undelivered[0].due_ns for inbox in self._busy]
+        times = [inbox.undelivered[0].due_ns for inbox in self._busy_inboxes]
         times += [
-            program.wait.deadline_ns
+            program.current_wait.deadline_ns
             for program in self._programs
-            if program.wait is not None and program.wait.deadline_ns is not None
+            if program.current_wait is not None and program.current_wait.deadline_ns is not None
         ]
         times += [time_ns for time_ns, _ in self.clock.alarms.values()]
-        return times + [time_ns for time_ns, *_ in self._inputs[:1]]
+        return times + [time_ns for time_ns, *_ in self._playback_inputs[:1]]
 
     def _run_action(self, action: SimulatedProgram | Inbox) -> None:
         if isinstance(action, Inbox):
-            self._deliver(action)
+            self._deliver_next(action)
         else:
-            self._skipped = []
-            self._run_as_node(action, action.step)
+            self._skipped_inboxes = []
+            self._run_as_node(action, action.run_to_next_wait)
 
-    def _restart_next(self) -> bool:
+    def _restart_next_program(self) -> bool:
         """Restart a program that a fault hit; False: there is none."""
-        if not self._restarting:
+        if not self._restarting_programs:
             return False
-        program = self._restarting.pop(0)
-        self._skipped = []
-        self._run_as_node(program, program.end)
+        program = self._restarting_programs.pop(0)
+        self._skipped_inboxes = []
+        self._run_as_node(program, program.end_program)
         program.close_sockets()
-        self._run_as_node(program, program.start)
+        self._run_as_node(program, program.run_to_first_wait)
         return True
 
     def _run_as_node(self, node: SimulatedNode, action: Callable[[], object]) -> None:
         """Do something in a node's name."""
-        before, self._current = self._current, node
+        before, self._current_node = self._current_node, node
         try:
             action()
         except BaseException as error:
             error.add_note(f"in node {node.name!r} at {self.clock.time():.9g} s")
             raise
         finally:
-            self._current = before
+            self._current_node = before
 
     # ---- recordings ----
 
-    def _pull_playback(self, recording: Iterator[PlaybackInput], number: int, not_before_ns: int) -> None:
+    def _take_next_playback(self, recording: Iterator[PlaybackInput], number: int, not_before_ns: int) -> None:
         """Take the next message of a recording."""
         message = next(recording, None)
         if message is None:
@@ -341,30 +365,30 @@ class Engine(Bus):
         if message[0] < not_before_ns:
             text = f"a recorded message at {message[0] / NS_PER_S:.9g} s comes after {not_before_ns / NS_PER_S:.9g} s"
             raise InvalidValueError(f"{text}; times must not go back", message[1])
-        heapq.heappush(self._inputs, (message[0], number, message, recording))
+        heapq.heappush(self._playback_inputs, (message[0], number, message, recording))
 
-    def _send_played(self) -> bool:
+    def _send_due_playback(self) -> bool:
         """Send what is due next; False: nothing is due now."""
-        if not self._inputs or self._inputs[0][0] > self.clock.now_ns:
+        if not self._playback_inputs or self._playback_inputs[0][0] > self.clock.now_ns:
             return False
-        time_ns, number, message, recording = heapq.heappop(self._inputs)
-        self._skipped = []
-        self._run_as_node(self._player, partial(self._send_playback, message))
-        self._pull_playback(recording, number, time_ns)
+        time_ns, number, message, recording = heapq.heappop(self._playback_inputs)
+        self._skipped_inboxes = []
+        self._run_as_node(self._player_node, partial(self._send_playback_message, message))
+        self._take_next_playback(recording, number, time_ns)
         return True
 
-    def _send_playback(self, item: PlaybackInput) -> None:
+    def _send_playback_message(self, item: PlaybackInput) -> None:
         message = (
             item if isinstance(item, PlaybackMessage) else self._find_kind_simulation(item[1]).to_playback(*item, self)
         )
         endpoint, source = message.endpoint, message.source
         try:
-            if endpoint not in self._writers:
+            if endpoint not in self._playback_writers:
                 tracked = message.age_ns is not None
                 keys = (source.key,) if source.key else ()
                 options = source.parse_options()
                 spec = endpoint, source.kind, message.schema, options, 0, tracked
                 self._open_writer(EndpointSpec(*spec, keys=keys, sample=message.data))
-            self._writers[endpoint].send(message)
+            self._playback_writers[endpoint].send(message)
         except UnplayableError as error:
             raise InvalidValueError(f"a recorded message cannot be played: {error}", endpoint) from None

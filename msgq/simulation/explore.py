@@ -59,7 +59,7 @@ def explore(
     before: list[tuple[int, int]] = []
     for count in range(1, limit + 1):
         simulation = Simulation(choices=choices, fault_schedule=fault_schedule)
-        failure = _run_order(scenario, simulation)
+        failure = _run_scenario_once(scenario, simulation)
         decisions = simulation.decisions
         if [n for _, n in decisions[: len(choices)]] != [n for _, n in before[: len(choices)]]:
             text = f"the scenario is not deterministic: {before[: len(choices)]} were decisions, now {decisions}"
@@ -73,7 +73,7 @@ def explore(
     return Exploration(limit, False)
 
 
-def _run_order(scenario: Callable[[Simulation], object], simulation: Simulation) -> Exception | None:
+def _run_scenario_once(scenario: Callable[[Simulation], object], simulation: Simulation) -> Exception | None:
     try:
         with simulation:
             scenario(simulation)

@@ -97,9 +97,9 @@ class FaultInjector:
 
     def __init__(self, faults: Faults, fault_schedule: Sequence[Fault], seed: int) -> None:
         # Apart from the order of events, so that a fault more or less does not shuffle everything else.
-        self._random = SplitMixRandom(SplitMixRandom(seed).next() ^ 0x6661756C7473)
+        self._random_numbers = SplitMixRandom(SplitMixRandom(seed).next_uint64() ^ 0x6661756C7473)
         self._fault_schedule = list(fault_schedule)
-        self._probable = [(kind, getattr(faults, kind)) for kind in FAULT_NAMES if getattr(faults, kind) > 0]
+        self._fault_probabilities = [(kind, getattr(faults, kind)) for kind in FAULT_NAMES if getattr(faults, kind) > 0]
         self._delay_max_ns = round(faults.delay_max * NS_PER_S)
 
     def find_scheduled_faults(
@@ -121,7 +121,7 @@ class FaultInjector:
     def choose_random_faults(self, *, restart: bool) -> dict[FaultName, int]:
         """Return the faults that chance adds, as `scripted`: a restart, or any of the others."""
         delays: dict[FaultName, int] = {}
-        for kind, probability in self._probable:
-            if (kind == "restart") == restart and self._random.has_probability(probability):
-                delays[kind] = 1 + self._random.choose_below(self._delay_max_ns) if kind == "delay" else 0
+        for kind, probability in self._fault_probabilities:
+            if (kind == "restart") == restart and self._random_numbers.has_probability(probability):
+                delays[kind] = 1 + self._random_numbers.choose_below(self._delay_max_ns) if kind == "delay" else 0
         return delays

@@ -23,7 +23,7 @@ WaitGenerator = Generator[WaitTarget, Any, None]
 class NodeWait:
     """What somebody waits for, and until when in virtual time; None: for ever. `description` says it in words."""
 
-    ready: Callable[[], bool]
+    is_over: Callable[[], bool]
     deadline_ns: int | None
     description: str
 
@@ -33,31 +33,31 @@ class SimulatedNode:
 
     Attributes
     ----------
-    wait : what it waits for; None when it does not, or has ended.
+    current_wait : what it waits for; None when it does not, or has ended.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.wait: NodeWait | None = None
+        self.current_wait: NodeWait | None = None
         self.sockets: list[weakref.ref[BusMember]] = []
 
-    def runnable(self, now_ns: int) -> bool:
+    def is_runnable(self, now_ns: int) -> bool:
         """Tell whether its wait is over."""
-        wait = self.wait
+        wait = self.current_wait
         if wait is None:
             return False
-        return (wait.deadline_ns is not None and wait.deadline_ns <= now_ns) or wait.ready()
+        return (wait.deadline_ns is not None and wait.deadline_ns <= now_ns) or wait.is_over()
 
-    def has_thread(self) -> bool:
+    def owns_current_thread(self) -> bool:
         """Tell whether the present thread is this node's own."""
         return False
 
-    def block(self, wait: NodeWait) -> None:
+    def block_until_over(self, wait: NodeWait) -> None:
         """Return when the wait is over; only blocking code can."""
         why = "a function returns, a generator yields what it waits for"
         raise DeadlockError(f"node {self.name!r} cannot wait ({wait.description}): {why}")
 
-    def owns(self, socket_is: Callable[[BusMember], bool]) -> bool:
+    def owns_matching_socket(self, socket_is: Callable[[BusMember], bool]) -> bool:
         """Tell whether one of its sockets is of this kind."""
         return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
 
@@ -78,15 +78,15 @@ class FunctionNode(SimulatedNode):
         super().__init__(name)
         self._function = function
 
-    def listen(self, subscriber: Waitable) -> None:
+    def set_subscriber(self, subscriber: Waitable) -> None:
         """Take what comes to this one."""
         self._subscriber = subscriber
 
-    def arrivals(self) -> Inbox:
+    def get_inbox(self) -> Inbox:
         """Return what comes to it."""
         return self._subscriber._check_usable()
 
-    def react(self) -> None:
+    def handle_delivery(self) -> None:
         """Take what was delivered."""
         message = self._subscriber._receive_now()
         if message is not None:
@@ -96,19 +96,19 @@ class FunctionNode(SimulatedNode):
 class SimulatedProgram(SimulatedNode):
     """A node with a life of its own: it starts, goes from wait to wait, and ends."""
 
-    def start(self) -> None:
+    def run_to_first_wait(self) -> None:
         """Run from the beginning to the first wait."""
         raise NotImplementedError
 
-    def step(self) -> None:
+    def run_to_next_wait(self) -> None:
         """Run from a wait that is over to the next one."""
         raise NotImplementedError
 
-    def end(self) -> None:
+    def end_program(self) -> None:
         """End it where it waits. Its ``finally`` blocks run, and may not wait."""
         raise NotImplementedError
 
-    def halt(self, wait: NodeWait) -> None:
+    def halt_for_restart(self, wait: NodeWait) -> None:
         """Go no further, as it is to be restarted. Only ordinary code can; a generator goes on to its next wait."""
 
 
@@ -117,50 +117,50 @@ class GeneratorNode(SimulatedProgram):
 
     def __init__(self, name: str, create: Callable[[], WaitGenerator], now_ns: Callable[[], int]) -> None:
         super().__init__(name)
-        self._create, self._now_ns = create, now_ns
+        self._create_generator, self._now_ns = create, now_ns
         self._generator: WaitGenerator | None = None
-        self._awaited: WaitTarget = 0.0
+        self._wait_target: WaitTarget = 0.0
 
-    def start(self) -> None:
+    def run_to_first_wait(self) -> None:
         """See `SimulatedProgram`."""
-        self._generator = self._create()
+        self._generator = self._create_generator()
         self._advance_generator(partial(self._generator.send, None))
 
-    def step(self) -> None:
+    def run_to_next_wait(self) -> None:
         """See `SimulatedProgram`."""
-        self.wait = None
+        self.current_wait = None
         if self._generator is None:
             return
         try:
-            advance = partial(self._generator.send, self._make_answer())
+            advance = partial(self._generator.send, self._receive_answer())
         except MsgqError as error:  # the socket was closed, say: the generator may handle it
             advance = partial(self._generator.throw, error)
         self._advance_generator(advance)
 
-    def end(self) -> None:
+    def end_program(self) -> None:
         """See `SimulatedProgram`."""
-        self.wait = None
+        self.current_wait = None
         if self._generator is not None:
             self._generator.close()
 
-    def _make_answer(self) -> bytes | list[Waitable] | None:
-        if isinstance(self._awaited, Waitable):
-            return self._awaited._receive_now()
-        return self._awaited.poll(0) if isinstance(self._awaited, Poller) else None
+    def _receive_answer(self) -> bytes | list[Waitable] | None:
+        if isinstance(self._wait_target, Waitable):
+            return self._wait_target._receive_now()
+        return self._wait_target.poll(0) if isinstance(self._wait_target, Poller) else None
 
     def _advance_generator(self, advance: Callable[[], WaitTarget]) -> None:
         try:
-            self._awaited = advance()
+            self._wait_target = advance()
         except StopIteration:
             return
-        if isinstance(self._awaited, (Waitable, Poller)):
-            ready, timeout_ns, label = make_wait_condition(self._awaited)
-        elif isinstance(self._awaited, (int, float)) and self._awaited >= 0:
-            ready, timeout_ns, label = (lambda: False), round(self._awaited * NS_PER_S), "its time"
+        if isinstance(self._wait_target, (Waitable, Poller)):
+            ready, timeout_ns, label = make_wait_condition(self._wait_target)
+        elif isinstance(self._wait_target, (int, float)) and self._wait_target >= 0:
+            ready, timeout_ns, label = (lambda: False), round(self._wait_target * NS_PER_S), "its time"
         else:
-            text = f"node {self.name!r} yielded {self._awaited!r}; it may yield a subscriber, a Poller, or seconds"
+            text = f"node {self.name!r} yielded {self._wait_target!r}; it may yield a subscriber, a Poller, or seconds"
             raise TypeError(text)
-        self.wait = NodeWait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, label)
+        self.current_wait = NodeWait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, label)
 
 
 class _NodeEndedError(BaseException):
@@ -174,63 +174,63 @@ class BlockingNode(SimulatedProgram):
         super().__init__(name)
         self._function = function
 
-    def start(self) -> None:
+    def run_to_first_wait(self) -> None:
         """See `SimulatedProgram`."""
-        self._ending = False
+        self._is_ending = False
         self._error: BaseException | None = None
-        self._mine, self._back = threading.Lock(), threading.Lock()  # locked: somebody else has the baton
-        self._mine.acquire()
-        self._back.acquire()
-        self._thread = threading.Thread(target=self._run, name=f"msgq node {self.name}", daemon=True)
+        self._node_baton, self._engine_baton = threading.Lock(), threading.Lock()  # locked: somebody else has the baton
+        self._node_baton.acquire()
+        self._engine_baton.acquire()
+        self._thread = threading.Thread(target=self._run_function, name=f"msgq node {self.name}", daemon=True)
         self._thread.start()
         self._hand_over_baton()
 
-    def step(self) -> None:
+    def run_to_next_wait(self) -> None:
         """See `SimulatedProgram`."""
-        self.wait = None
+        self.current_wait = None
         self._hand_over_baton()
 
-    def end(self) -> None:
+    def end_program(self) -> None:
         """See `SimulatedProgram`."""
-        if self.wait is not None:
-            self._ending = True
-            self.step()
+        if self.current_wait is not None:
+            self._is_ending = True
+            self.run_to_next_wait()
             self._thread.join()
 
     def _hand_over_baton(self) -> None:
         """Let the node run until it waits or ends."""
-        self._mine.release()
-        self._back.acquire()
+        self._node_baton.release()
+        self._engine_baton.acquire()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
-    def _run(self) -> None:
-        self._mine.acquire()
+    def _run_function(self) -> None:
+        self._node_baton.acquire()
         try:
             self._function()
         except _NodeEndedError:
             pass
         except BaseException as error:
             self._error = error
-        self._back.release()
+        self._engine_baton.release()
 
-    def halt(self, wait: NodeWait) -> None:
+    def halt_for_restart(self, wait: NodeWait) -> None:
         """See `SimulatedProgram`."""
-        self.block(wait)
+        self.block_until_over(wait)
 
-    def has_thread(self) -> bool:
+    def owns_current_thread(self) -> bool:
         """See `SimulatedNode`."""
         return threading.current_thread() is self._thread
 
-    def block(self, wait: NodeWait) -> None:
+    def block_until_over(self, wait: NodeWait) -> None:
         """See `SimulatedNode`."""
-        if not self.has_thread():
+        if not self.owns_current_thread():
             text = f"{wait.description}: this thread is no node of the simulation; let Simulation.add start it"
             raise ConcurrentUseError(text)
-        if not self._ending:
-            self.wait = wait
-            self._back.release()
-            self._mine.acquire()
-        if self._ending:
+        if not self._is_ending:
+            self.current_wait = wait
+            self._engine_baton.release()
+            self._node_baton.acquire()
+        if self._is_ending:
             raise _NodeEndedError

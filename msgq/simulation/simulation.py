@@ -19,7 +19,7 @@ from msgq.impl.fake.clock import VirtualClock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage
 from msgq.kinds.simulation import SentMessage
 from msgq.simulation.choices import ChoiceSequence
-from msgq.simulation.engine import Engine, PlaybackInput
+from msgq.simulation.engine import PlaybackInput, SimulationEngine
 from msgq.simulation.faults import Fault, FaultInjector, Faults
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
 
@@ -58,11 +58,11 @@ class Simulation:
         choices: Sequence[int] | None = None,
     ) -> None:
         self.seed = seed
-        self._order = ChoiceSequence(seed, choices)
+        self._choice_sequence = ChoiceSequence(seed, choices)
         self._by_choices = choices is not None
-        self._engine = Engine(self._order, FaultInjector(faults or Faults(), fault_schedule, seed))
-        self._names: list[str] = ["main", "play"]
-        self._active = False
+        self._engine = SimulationEngine(self._choice_sequence, FaultInjector(faults or Faults(), fault_schedule, seed))
+        self._node_names: list[str] = ["main", "play"]
+        self._is_active = False
 
     def __repr__(self) -> str:
         if self._by_choices:
@@ -82,7 +82,7 @@ class Simulation:
     @property
     def decisions(self) -> list[tuple[int, int]]:
         """What was chosen so far, and of how many, when `choices` decide; with a seed, nothing is kept."""
-        return self._order.decisions
+        return self._choice_sequence.decisions
 
     def sent_on(self, endpoint: str) -> list[bytes]:
         """Return the messages that were sent on one endpoint, oldest first."""
@@ -91,9 +91,9 @@ class Simulation:
     # ---- coming and going ----
 
     def __enter__(self) -> Self:
-        if self._active:
+        if self._is_active:
             raise StateError("the simulation is active already, or was; make another one")
-        self._active = True
+        self._is_active = True
         self._former_backend = backend.set_backend(fake)
         push_bus(self._engine)
         self._former_watcher = watch_connects(self._engine.refuse_real_socket)
@@ -123,7 +123,7 @@ class Simulation:
             wait.
         name : of the node; None takes the function's.
         """
-        self._engine.handle(endpoint, self._name(name, function), function)
+        self._engine.add_message_handler(endpoint, self._make_node_name(name, function), function)
 
     def add(self, function: Callable[..., Any], *args: Any, name: str | None = None) -> None:
         """Add a program as a node, and run it to its first wait.
@@ -142,20 +142,20 @@ class Simulation:
         StateError : the simulation is not active.
         What the function raises before its first wait; what it raises later comes out of `run`.
         """
-        label = self._name(name, function)
+        label = self._make_node_name(name, function)
         if inspect.isgeneratorfunction(function):
-            self._engine.start(GeneratorNode(label, partial(function, *args), self.clock.time_ns))
+            self._engine.start_program(GeneratorNode(label, partial(function, *args), self.clock.time_ns))
         else:
-            self._engine.start(BlockingNode(label, partial(function, *args)))
+            self._engine.start_program(BlockingNode(label, partial(function, *args)))
 
-    def _name(self, name: str | None, function: Callable[..., Any]) -> str:
+    def _make_node_name(self, name: str | None, function: Callable[..., Any]) -> str:
         """Return a name that no other node has."""
-        if not self._active:
+        if not self._is_active:
             raise StateError("the simulation is not active; use it as `with Simulation() as sim:`")
         wanted = name or str(getattr(function, "__name__", type(function).__name__))
-        used = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._names)
-        self._names.append(f"{wanted}-{used + 1}" if used else wanted)
-        return self._names[-1]
+        used = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._node_names)
+        self._node_names.append(f"{wanted}-{used + 1}" if used else wanted)
+        return self._node_names[-1]
 
     def play(self, recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> None:
         """Send recorded messages at their times, as the node "play".
@@ -173,7 +173,7 @@ class Simulation:
         ------
         InvalidValueError : a time before the present, or before the one that precedes it; also out of `run`.
         """
-        self._engine.play(_convert_to_ns(recording))
+        self._engine.add_recording(_convert_to_ns(recording))
 
     def prepare(self, wanted: EndpointSpec) -> None:
         """Make an endpoint as it was recorded, before something is played to it, as the node "play".
@@ -182,7 +182,7 @@ class Simulation:
         ------
         UnplayableError : it cannot be made.
         """
-        self._engine.prepare(wanted)
+        self._engine.prepare_endpoint(wanted)
 
     def run(self, until: float | Callable[[], object] | None = None) -> None:
         """Let things happen.
@@ -199,10 +199,10 @@ class Simulation:
         What a node raises, with a note that names the node.
         """
         if callable(until):
-            if not self._engine.run(until, None):
+            if not self._engine.run_until(until, None):
                 raise self._engine.make_deadlock_error()
         else:
-            self._engine.run(lambda: False, None if until is None else round(until * NS_PER_S))
+            self._engine.run_until(lambda: False, None if until is None else round(until * NS_PER_S))
 
     def run_until_idle(self, idle_timeout: float = 10.0, max_runtime: float = 60.0) -> bool:
         """Let things happen until what is played is over, and what it set off; programs may wait again and again.

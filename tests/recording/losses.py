@@ -24,13 +24,13 @@ FEWEST = 1800  # ... and costs at least so many messages: the channel of events 
 def holding(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     """A lock: while it is held, no recorder takes a message."""
     lock = threading.Lock()
-    fill = Recorder._fill_chunk
+    fill = Recorder._fill_open_chunk
 
     def fill_unless_held(recorder: Recorder, seconds: float) -> bool:
         with lock:
             return fill(recorder, min(seconds, 0.001))
 
-    monkeypatch.setattr(Recorder, "_fill_chunk", fill_unless_held)
+    monkeypatch.setattr(Recorder, "_fill_open_chunk", fill_unless_held)
     return lock
 
 
@@ -87,7 +87,7 @@ def wait_until_accounted(recorder: Recorder, bus: Bus) -> None:
     """Wait until all that was published is recorded or lost, and written."""
 
     def is_accounted() -> bool:
-        losses = recorder._sources.losses()
+        losses = recorder._recorded_endpoints.count_losses()
         counted = recorder.stats().messages + sum(losses.get(endpoint) or 0 for endpoint in bus.published)
         return counted == sum(bus.published.values()) + len(bus.vector) and not recorder.stats().at_risk_bytes
 

@@ -303,7 +303,7 @@ def test_it_counts_what_it_sees(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     examination = FileExamination(path)
     assert not list(examination)
-    assert (examination.data_stats.counts.total(), len(examination.data_stats.chunks)) == (
+    assert (examination.data_stats.message_counts.total(), len(examination.data_stats.index_bytes_by_chunk)) == (
         300,
         len(LogReader(path).files[0].blocks),
     )

@@ -44,7 +44,7 @@ def test_losses_before_the_first_message_are_the_same_for_all_readers(
 ) -> None:
     path = tmp_path / "log"
     recorder = record(bus, path, holding)
-    losses = recorder._sources.losses()
+    losses = recorder._recorded_endpoints.count_losses()
     infos = LogReader(path).endpoints
     assert all(lost is not None and lost > FEWEST for name, lost in losses.items() if name in bus.published)
     assert losses["records/vector"] == 0
@@ -91,7 +91,7 @@ def test_losses_before_the_first_message_are_there_without_the_end_of_the_file(
     bus: Bus, holding: threading.Lock, tmp_path: Path
 ) -> None:
     path = tmp_path / "log.mcap"
-    losses = record(bus, path, holding)._sources.losses()
+    losses = record(bus, path, holding)._recorded_endpoints.count_losses()
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.rindex(b"msgq.losses") - 50])
     assert count_losses(path) == losses
@@ -288,7 +288,7 @@ def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def take_frames(recorder: Recorder) -> None:
         frames(recorder)
-        if recorder.stats().messages > 200 and len(recorder._chunk):
+        if recorder.stats().messages > 200 and len(recorder._open_chunk):
             raise MemoryError("no memory")
 
     monkeypatch.setattr(Recorder, "_append_frames", take_frames)
@@ -332,10 +332,10 @@ def test_messages_that_a_failed_recorder_did_not_write_are_lost(
         inject(injured)
         if failure == "last sync":
             bus.send(200)
-            recorder._stopping = True
+            recorder._is_stopping = True
         while recorder.running:
             bus.send(50)
-        wait_until(recorder._closed.is_set)
+        wait_until(recorder._output_closed.is_set)
         bus.send(30)
         with pytest.raises((errors.RecordingError, MemoryError)):
             recorder.stop()

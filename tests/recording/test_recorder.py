@@ -172,7 +172,8 @@ def test_a_ring_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
     for life in (1, 2):
         with msgq.pub_sock("e") as pub:
             inode = os.stat(stats.topic("e").path).st_ino
-            wait_until(lambda: [s.source.inode for s in recorder._sources.all.values()] == [inode])  # noqa: B023
+            endpoints = recorder._recorded_endpoints.endpoints_by_source
+            wait_until(lambda: [recorded.source.inode for recorded in endpoints.values()] == [inode])  # noqa: B023
             pub.send(b"%d" % life)
             taken(recorder, life)
         unlink_topic("e")
@@ -318,7 +319,7 @@ def write_payload(output: RollingWriter, number: int) -> None:
     """Append a chunk with one message of 100 kB, uncompressed."""
     chunk = ChunkBuffer(1 << 10, 100_000)
     assert chunk.append_message(1, number, BEGIN + number, BEGIN + number, b"%100000d" % number)
-    output.write(chunk, {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}, dict)
+    output.write_chunk(chunk, {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}, dict)
 
 
 def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
@@ -510,7 +511,7 @@ def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, st
     recorder = start(frames=[FrameStream(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
     wait_until(lambda: camera.stats(0).clients)
     pub = msgq.pub_sock("e")
-    while not any(endpoint == "e" for endpoint in recorder._sources._named_endpoints):
+    while not any(endpoint == "e" for endpoint in recorder._recorded_endpoints._named_endpoints):
         pub.send(b"x")
         camera.send(0, bytes(64 * 48 * 3 // 2))
         time.sleep(0.001)

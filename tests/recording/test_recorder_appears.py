@@ -21,13 +21,13 @@ from tests.support import wait_until
 def looking(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     """A lock: whoever has it is between two looks for new endpoints, which are frequent otherwise."""
     lock = threading.Lock()
-    look = RecordedEndpoints.rescan
+    look = RecordedEndpoints.rescan_endpoints
 
     def locked(endpoints: RecordedEndpoints) -> None:
         with lock:
             look(endpoints)
 
-    monkeypatch.setattr(RecordedEndpoints, "rescan", locked)
+    monkeypatch.setattr(RecordedEndpoints, "rescan_endpoints", locked)
     monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", 0.0)
     return lock
 

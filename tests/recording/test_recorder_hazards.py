@@ -28,7 +28,7 @@ from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter
 from msgq.recording.recorder import frame_receiver
 from msgq.recording.recorder.core import Capture
-from msgq.recording.recorder.endpoints import RecordedEndpoints, publish_offset
+from msgq.recording.recorder.endpoints import RecordedEndpoints, find_publish_offset
 from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits
@@ -40,12 +40,12 @@ QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
 
 @pytest.mark.parametrize("data", [b'"(1,"', b"[" * 40_000, b'[["a",' * 4000])
 def test_a_schema_that_numpy_refuses_says_nothing_of_times(data: Any) -> None:
-    assert publish_offset(msgq.Schema("nonsense", "struct", data)) == -1
+    assert find_publish_offset(msgq.Schema("nonsense", "struct", data)) == -1
 
 
 def test_a_schema_with_nested_fields_says_where_its_time_is() -> None:
     dtype = [["pose", [["x", "<f4"], ["y", "<f4"]]], ["publish_time", "<u8"]]
-    assert publish_offset(msgq.Schema("nested", "struct", json.dumps(dtype).encode())) == 8
+    assert find_publish_offset(msgq.Schema("nested", "struct", json.dumps(dtype).encode())) == 8
 
 
 def written(recorder: Recorder, count: int) -> bool:
@@ -55,7 +55,7 @@ def written(recorder: Recorder, count: int) -> bool:
 
 def waiting(recorder: Recorder) -> bool:
     """Return whether a thread of the recorder waits for a change."""
-    changed: Any = recorder._changed  # no stub has its list
+    changed: Any = recorder._state_changed  # no stub has its list
     return bool(changed._waiters)
 
 
@@ -64,9 +64,9 @@ def test_stop_right_after_resume_records_nothing_of_the_pause(prefix: str, tmp_p
     recorder = Recorder(tmp_path / "log", start_paused=True, chunk_seconds=60)
     wait_until(lambda: waiting(recorder))  # it has seen that it is paused
     pub.send(b"unwanted")
-    with recorder._changed:  # it cannot see that it is no more before it sees that it is to stop
+    with recorder._state_changed:  # it cannot see that it is no more before it sees that it is to stop
         recorder.resume()
-        recorder._stopping = True
+        recorder._is_stopping = True
     assert recorder.stop().messages == 0
 
 
@@ -115,7 +115,7 @@ def test_a_forked_child_leaves_the_recording_alone(prefix: str, tmp_path: Path) 
     held, free = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with recorder._changed:
+        with recorder._state_changed:
             held.set()
             free.wait(10)
 
@@ -145,10 +145,10 @@ def test_after_an_error_nothing_more_is_taken(prefix: str, tmp_path: Path) -> No
 
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", chunk_bytes=1024, chunk_seconds=60)
-    with recorder._changed:  # it cannot hand on what it takes
+    with recorder._state_changed:  # it cannot hand on what it takes
         for _ in range(800):
             pub.send(bytes(1000))
-        recorder._run_guarded(fail)
+        recorder._run_thread(fail)
     with pytest.raises(errors.RecordingError, match="the disk is gone"):
         recorder.stop()
     assert recorder.stats().messages < 10
@@ -186,34 +186,34 @@ def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
     capture, chunk = Capture(), ChunkBuffer(4096, 1024)
     sources = RecordedEndpoints(capture, SelectedEndpoints(), None)
     with msgq.pub_sock("e") as pub:
-        sources.rescan()
+        sources.rescan_endpoints()
         pub.send_many([b"x"] * 10)
         unlink_topic("e")
         with msgq.pub_sock("e") as successor:
             successor.send(b"y")
-            sources.rescan()
+            sources.rescan_endpoints()
             capture.capture_messages(chunk, 0)
             pub.send(b"x")  # it has not noticed
             sources.handle_changes()
-            assert len(sources.all) == 2
+            assert len(sources.endpoints_by_source) == 2
             capture.capture_messages(chunk, 0)
     sources.handle_changes()
-    assert (len(chunk), sources.losses(), len(sources.all)) == (12, {"e": 0}, 1)
+    assert (len(chunk), sources.count_losses(), len(sources.endpoints_by_source)) == (12, {"e": 0}, 1)
 
 
 def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> None:
     capture, chunk = Capture(), ChunkBuffer(1024, 1024)
     sources = RecordedEndpoints(capture, SelectedEndpoints(), None)
     with msgq.pub_sock("e") as pub:
-        sources.rescan()
+        sources.rescan_endpoints()
         pub.send(b"unwanted")
         unlink_topic("e")
     with msgq.pub_sock("e") as pub:
-        sources.rejoin()
+        sources.rejoin_at_present()
         pub.send(b"wanted")
-        sources.rescan()
+        sources.rescan_endpoints()
         capture.capture_messages(chunk, 0)
-        assert (len(chunk), sources.losses()) == (1, {"e": 0})
+        assert (len(chunk), sources.count_losses()) == (1, {"e": 0})
 
 
 def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(prefix: str, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_log_time_of_a_frame_is_the_time_of_its_receipt(camera: Any, tmp_path: P
     recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameStream(camera.name)], chunk_seconds=60)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
-    wait_until(lambda: recorder._receivers[0][0]._waiting)
+    wait_until(lambda: recorder._frame_receivers[0][0]._waiting_frames)
     before_fetch = recorder._capture.read_host_clock_ns()
     recorder.stop()
     (recorded,) = LogReader(tmp_path / "log")
@@ -320,12 +320,12 @@ def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatc
     fetched: list[object] = []
 
     def all_known() -> bool:
-        fetched.extend(feed.fetch())
-        return len(fetched) + (feed.lost or 0) == 21
+        fetched.extend(feed.fetch_frames())
+        return len(fetched) + (feed.lost_frames or 0) == 21
 
     wait_until(all_known)
-    feed.close()
-    assert feed.lost
+    feed.stop_receiving()
+    assert feed.lost_frames
 
 
 def test_a_frame_that_cannot_be_compressed_is_reported(

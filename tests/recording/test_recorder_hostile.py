@@ -41,7 +41,7 @@ def hears_a_topic(recorder: Recorder) -> None:
     """Check that what a sane publisher sends is recorded all the same."""
     before = recorder.stats().messages
     with msgq.pub_sock("sane") as pub:
-        wait_until(lambda: not recorder.running or "sane" in recorder._sources._named_endpoints)
+        wait_until(lambda: not recorder.running or "sane" in recorder._recorded_endpoints._named_endpoints)
         pub.send(b"x")
         wait_until(lambda: not recorder.running or recorder.stats().messages > before)
     assert recorder.running

@@ -139,7 +139,8 @@ def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None
     for life in (1, 2):
         channel = msgq.Channel("c")
         inode = channel._channel_file.inode
-        wait_until(lambda: [one.source.inode for one in recorder._sources.all.values()] == [inode])  # noqa: B023
+        endpoints = recorder._recorded_endpoints.endpoints_by_source
+        wait_until(lambda: [recorded.source.inode for recorded in endpoints.values()] == [inode])  # noqa: B023
         publisher = channel.publisher()
         publisher.send(b"%d" % life)
         taken(recorder, life)
@@ -155,7 +156,7 @@ def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None
 def test_a_channel_that_nobody_has_settled_and_a_large_message(start: Any) -> None:
     channel = msgq.Channel("c")
     recorder = start(chunk_bytes=1024)
-    wait_until(lambda: len(recorder._sources.all) == 1)
+    wait_until(lambda: len(recorder._recorded_endpoints.endpoints_by_source) == 1)
     publisher = channel.publisher()
     publisher.send(b"small")
     publisher.send(b"large" * 1_000_000)
@@ -169,13 +170,13 @@ def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     publisher.send(b"before")
     taken(recorder, 1)
     recorder.pause()
-    wait_until(lambda: recorder._was_paused, "the receiving thread has noticed the pause")
+    wait_until(lambda: recorder._is_capture_paused, "the receiving thread has noticed the pause")
     for _ in range(100):
         publisher.send(b"unwanted")
-    (before,) = recorder._sources.all.values()
+    (before,) = recorder._recorded_endpoints.endpoints_by_source.values()
     recorder.resume()
     # The recorder lets go of the source and joins the channel again. There is no source in between.
-    wait_until(lambda: list(recorder._sources.all.values()) not in ([], [before]))
+    wait_until(lambda: list(recorder._recorded_endpoints.endpoints_by_source.values()) not in ([], [before]))
     publisher.send(b"after")
     taken(recorder, 2)
     assert recorder.stop().lost == 0
@@ -383,7 +384,7 @@ def test_a_file_that_is_cut_ends_its_endpoint_and_no_other(start: Any, prefix: s
     wait_until(lambda: {"channel/c", "records/b"} <= set(recorder.stats().refused))
     assert recorder.stats().corrupt >= 2
     with msgq.pub_sock("other") as pub:
-        wait_until(lambda: len(recorder._sources.all) == 6)
+        wait_until(lambda: len(recorder._recorded_endpoints.endpoints_by_source) == 6)
         pub.send(b"x")
         taken(recorder, 6)
     assert recorder.stop().messages >= 6

@@ -74,7 +74,7 @@ def make_directories() -> None:
 
 
 def joined(recorder: Recorder, endpoint: str) -> None:
-    wait_until(lambda: endpoint in recorder._sources._named_endpoints, f"{endpoint} is recorded")
+    wait_until(lambda: endpoint in recorder._recorded_endpoints._named_endpoints, f"{endpoint} is recorded")
 
 
 def opened(path: str) -> None:
@@ -176,20 +176,20 @@ def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> No
     """Nobody knows whether anything was published: that is said."""
     make_directories()
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan()
+    sources.rescan_endpoints()
     with msgq.pub_sock("e") as pub:
         pub.send(b"x")
     unlink_topic("e")
     assert sources.handle_changes()
-    assert sources.losses() == {"e": None}
-    assert sources.refused["e"].startswith("was made and removed before it could be opened")
+    assert sources.count_losses() == {"e": None}
+    assert sources.refusal_reasons["e"].startswith("was made and removed before it could be opened")
     assert not sources.handle_changes()
 
 
 def test_two_hundred_of_them_are_all_said(prefix: str) -> None:
     make_directories()
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan()
+    sources.rescan_endpoints()
     names = [f"e{number}" for number in range(200)]
     for name in names:
         with msgq.pub_sock(name) as pub:
@@ -197,7 +197,7 @@ def test_two_hundred_of_them_are_all_said(prefix: str) -> None:
         unlink_topic(name)
     while sources.handle_changes():
         continue
-    assert sources.losses() == dict.fromkeys(names)
+    assert sources.count_losses() == dict.fromkeys(names)
 
 
 def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
@@ -205,7 +205,7 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
 ) -> None:
     """It was joined, although it is told only when it has gone."""
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan()
+    sources.rescan_endpoints()
     scan = sources._scan_endpoints
 
     def scanned() -> None:
@@ -214,8 +214,8 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
 
     with msgq.pub_sock("e"):
         monkeypatch.setattr(sources, "_scan_endpoints", scanned)
-        sources.rescan()
-    assert (sources.losses(), sources.refused, len(sources.all)) == ({"e": 0}, {}, 1)
+        sources.rescan_endpoints()
+    assert (sources.count_losses(), sources.refusal_reasons, len(sources.endpoints_by_source)) == ({"e": 0}, {}, 1)
 
 
 def test_a_ring_that_wrapped_before_it_could_be_opened(start: Any, noticing: Any, tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
             for number in range(100):
                 pub.send(b"new %d" % number)
                 former.send(b"old %d" % (100 + number))
-    wait_until(lambda: recorder._sources._former_sources)
+    wait_until(lambda: recorder._recorded_endpoints._unlinked_sources)
     former.send(b"old 200")
     former.close()
     taken(recorder, 301)
-    wait_until(lambda: not recorder._sources._former_sources)
+    wait_until(lambda: not recorder._recorded_endpoints._unlinked_sources)
     stats = recorder.stop()
     assert (stats.messages, stats.lost, stats.endpoints) == (301, 0, 1)
     found = recorded(tmp_path)["e"]
@@ -260,15 +260,15 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
 def test_a_topic_that_is_gone_is_let_go(prefix: str) -> None:
     """Its memory is not kept for the rest of a recording."""
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan()
+    sources.rescan_endpoints()
     for _ in range(5):
         with msgq.pub_sock("e"):
-            sources.rescan()
+            sources.rescan_endpoints()
         assert sum(f"msgq_{prefix}/e" in line for line in Path("/proc/self/maps").read_text().splitlines()) == 1
         unlink_topic("e")
-        sources.rescan()
+        sources.rescan_endpoints()
         sources.handle_changes()
-        assert (len(sources.all), sources.count) == (0, 1)
+        assert (len(sources.endpoints_by_source), sources.endpoint_count) == (0, 1)
         assert f"msgq_{prefix}/e" not in Path("/proc/self/maps").read_text()
 
 
@@ -324,16 +324,16 @@ def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
             raise OSError(28, "No space left on device")
 
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan()
+    sources.rescan_endpoints()
     monkeypatch.setattr(sources, "_file_watcher", NoMore())
     with msgq.pub_sock("e"):
         assert sources.handle_changes()
-        assert set(sources.losses()) == {"e"}
+        assert set(sources.count_losses()) == {"e"}
     assert "noticed late: No space left on device" in caplog.text
     with msgq.pub_sock("f"):
         assert not sources.handle_changes()
-        sources.rescan()
-        assert set(sources.losses()) == {"e", "f"}
+        sources.rescan_endpoints()
+        assert set(sources.count_losses()) == {"e", "f"}
 
 
 # ---- what describes messages ----
@@ -484,7 +484,7 @@ def test_topics_that_are_made_and_removed_all_the_time(start: Any, tmp_path: Pat
     with Child(remake, 400) as child:
         published = child.result()
     stats = recorder.stop()
-    losses = recorder._sources.losses()
+    losses = recorder._recorded_endpoints.count_losses()
     found = recorded(tmp_path)
     for endpoint, count in published.items():
         data = found.get(endpoint, [])

@@ -105,49 +105,49 @@ def chunk_of(size: int) -> ChunkBuffer:
 def test_who_fills_waits_when_too_much_waits() -> None:
     queue = ChunkQueue(10_000, 1024, None)
     for _ in range(3):
-        queue.put(chunk_of(3000))
-    putting = Task(queue.put, chunk_of(3000))
+        queue.put_chunk(chunk_of(3000))
+    putting = Task(queue.put_chunk, chunk_of(3000))
     putting.wait_asleep()
     assert (queue.waiting_bytes, queue.at_risk_bytes) == (12_000, 12_000)
-    found = queue.get()
+    found = queue.get_next_chunk()
     assert found is not None
     putting.wait_asleep()  # it is not written yet
-    queue.recycle(found[0])
+    queue.recycle_chunk(found[0])
     putting.result()
     assert queue.waiting_bytes == 9000
 
 
 def test_two_chunks_may_wait_whatever_their_size() -> None:
     queue = ChunkQueue(0, 1024, None)
-    queue.put(chunk_of(5000))
-    queue.put(chunk_of(5000))
-    putting = Task(queue.put, chunk_of(5000))
+    queue.put_chunk(chunk_of(5000))
+    queue.put_chunk(chunk_of(5000))
+    putting = Task(queue.put_chunk, chunk_of(5000))
     putting.wait_asleep()
-    queue.abandon()
+    queue.abandon_waits()
     putting.result()
 
 
 def test_a_chunk_that_is_filled_is_at_risk() -> None:
     queue = ChunkQueue(10_000, 1024, None)
-    chunk = queue.next_chunk(5000)
+    chunk = queue.open_next_chunk(5000)
     assert queue.at_risk_bytes == 0
     chunk.append_message(1, 0, 1, 1, bytes(4000))
     assert (queue.waiting_bytes, queue.at_risk_bytes) == (0, 4000 + MESSAGE_RECORD_HEADER_BYTES)
-    queue.put(chunk)
+    queue.put_chunk(chunk)
     assert (queue.waiting_bytes, queue.at_risk_bytes) == (4000 + MESSAGE_RECORD_HEADER_BYTES,) * 2
 
 
 def test_what_is_in_memory_is_at_risk_and_waits_for_nobody() -> None:
     queue = ChunkQueue(0, 1024, SnapshotBuffer(None, 4000))
     for _ in range(10):
-        queue.put(chunk_of(2000))
+        queue.put_chunk(chunk_of(2000))
     assert (queue.at_risk_bytes, queue.is_idle) == (4000, True)
-    queue.release()
-    queue.put(chunk_of(2000))
+    queue.release_snapshot()
+    queue.put_chunk(chunk_of(2000))
     assert (queue.at_risk_bytes, queue.is_idle) == (6000, False)
-    queue.end()
+    queue.end_input()
     assert queue.at_risk_bytes == 4000  # what nobody asked for is gone
-    chunks = list(iter(queue.get, None))
+    chunks = list(iter(queue.get_next_chunk, None))
     assert [behind for _, behind in chunks] == [False, False]  # there is no hurry
 
 
@@ -262,7 +262,7 @@ def test_a_snapshot_of_a_paused_recorder(prefix: str, tmp_path: Path) -> None:
         pub.send(b"wanted")
         wait_until(lambda: recorder.stats().messages)
         recorder.pause()
-        wait_until(lambda: recorder._was_paused)
+        wait_until(lambda: recorder._is_capture_paused)
         pub.send(b"unwanted")
         recorder.snapshot()
         wait_until(lambda: recorder.stats().written_bytes)
@@ -277,7 +277,7 @@ def test_what_comes_while_a_snapshot_is_written_is_kept_for_the_next(
     with Recorder(tmp_path / "log", snapshot_bytes=8 << 20, chunk_seconds=0.01, cache_bytes=0) as recorder:
         pub.send(b"first")
         recorder.snapshot()
-        wait_until(lambda: not recorder._queue.is_idle)
+        wait_until(lambda: not recorder._chunk_queue.is_idle)
         for number in range(100):
             pub.send(b"%50000d" % number)
             wait_until(lambda number=number: recorder.stats().messages > number + 1)  # type: ignore[misc]

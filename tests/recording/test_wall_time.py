@@ -271,7 +271,7 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
         chunk = ChunkBuffer(1 << 16, 100)
         for age in ages:
             assert chunk.append_message(1, 0, now - age, now - age, b"x")
-        output.write(chunk, described, dict)
+        output.write_chunk(chunk, described, dict)
     output.close({})
     found = LogReader(tmp_path / "log", clock="wall")
     assert [m.log_time - now for m in found] == [-2 * HOUR, -2 * HOUR + 1, -HOUR - 1, 1]
@@ -362,19 +362,19 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_wall_clock_is_looked_at(ahead: Any) -> None:
     looked = WallClock()
-    first = looked.reading_at(0).offset_ns
-    looked.sample()
-    assert looked.readings_between(0, 2**63) == []
+    first = looked.find_reading(0).offset_ns
+    looked.sample_offset()
+    assert looked.list_readings(0, 2**63) == []
     before = clock.time_ns()
     ahead(HOUR)
-    looked.sample()
-    looked.sample()
-    (step,) = looked.readings_between(0, 2**63)
+    looked.sample_offset()
+    looked.sample_offset()
+    (step,) = looked.list_readings(0, 2**63)
     assert before <= step.since_ns <= clock.time_ns()
     assert abs(step.offset_ns - first - HOUR) < 10**6
-    assert looked.reading_at(before).offset_ns == first
-    assert looked.reading_at(step.since_ns) == step
-    assert looked.readings_between(step.since_ns, 2**63) == []
+    assert looked.find_reading(before).offset_ns == first
+    assert looked.find_reading(step.since_ns) == step
+    assert looked.list_readings(step.since_ns, 2**63) == []
 
 
 def test_a_recording_by_the_wall_clock(prefix: str, tmp_path: Path, ahead: Any) -> None:

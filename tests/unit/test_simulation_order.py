@@ -37,7 +37,7 @@ def test_seeds_differ() -> None:
 def test_the_generator_is_splitmix64() -> None:
     """The first numbers of the published reference implementation, from the seed 1234567."""
     random = SplitMixRandom(1234567)
-    assert [random.next() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [random.next_uint64() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_numbers_below_are_all_there_and_no_others() -> None:
@@ -54,18 +54,18 @@ def test_chances(probability: float, expected: set[bool]) -> None:
 class TestOrder:
     def test_given_choices_come_first_then_zeros(self) -> None:
         order = ChoiceSequence(0, [2, 1])
-        assert [order.choose(3) for _ in range(4)] == [2, 1, 0, 0]
+        assert [order.choose_index(3) for _ in range(4)] == [2, 1, 0, 0]
         assert order.decisions == [(2, 3), (1, 3), (0, 3), (0, 3)]
 
     def test_no_choice_is_no_decision(self) -> None:
         order = ChoiceSequence(0, [1])
-        assert [order.choose(1), order.choose(2)] == [0, 1]
+        assert [order.choose_index(1), order.choose_index(2)] == [0, 1]
         assert order.decisions == [(1, 2)]
 
     @pytest.mark.parametrize("choice", [3, -1])
     def test_an_impossible_choice_is_refused(self, choice: int) -> None:
         with pytest.raises(InvalidValueError, match=f"choice {choice} at place 0"):
-            ChoiceSequence(0, [choice]).choose(3)
+            ChoiceSequence(0, [choice]).choose_index(3)
 
 
 def arrivals(sim: Simulation, topics: str = "abc", each: int = 2) -> bytes:

@@ -42,7 +42,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
                 )
         failed |= counts["error"] > 0
         facts = examination.data_stats
-        said = {"messages": facts.counts.total(), "chunks": len(facts.chunks)}
+        said = {"messages": facts.message_counts.total(), "chunks": len(facts.index_bytes_by_chunk)}
         said |= {f"{severity}s": count for severity, count in counts.items()}
         if as_json:
             echo_json({"path": str(path), **said})

@@ -8,7 +8,7 @@ from collections import deque
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 
-_MIN_CHUNKS = 2  # may wait, however large: else who fills would stand still whenever one is written
+_MIN_WAITING_CHUNKS = 2  # may wait, however large: else who fills would stand still whenever one is written
 _SPARE_CHUNKS_MAX = 8  # written ones that are kept, to be filled again
 
 
@@ -26,117 +26,123 @@ class ChunkQueue:
         ----------
         max_bytes : bytes that may wait to be written, or two chunks if these are more.
         chunk_bytes : bytes from which on a chunk is full.
-        snapshot_buffer : keeps what is put until `release`; None: it is to be written.
+        snapshot_buffer : keeps what is put until `release_snapshot`; None: it is to be written.
         """
         self._max_bytes, self._chunk_bytes, self._snapshot_buffer = max_bytes, chunk_bytes, snapshot_buffer
-        self._waiting: deque[ChunkBuffer] = deque()
-        self._unwritten = self._unwritten_bytes = 0  # those that wait, and the one that is being written
-        self._open: ChunkBuffer | None = None
+        self._waiting_chunks: deque[ChunkBuffer] = deque()
+        self._unwritten_chunks = self._unwritten_bytes = 0  # those that wait, and the one that is being written
+        self._open_chunk: ChunkBuffer | None = None
         self._spare_chunks: list[ChunkBuffer] = []
-        self._ended = self._abandoned = False
-        self._changed = threading.Condition()
+        self._is_input_ended = self._is_abandoned = False
+        self._state_changed = threading.Condition()
 
     # ---- figures ----
 
     @property
     def waiting_bytes(self) -> int:
         """Of chunks that were put and are not written, those in memory included."""
-        return self._unwritten_bytes + (self._snapshot_buffer.bytes if self._snapshot_buffer is not None else 0)
+        return self._unwritten_bytes + (
+            self._snapshot_buffer.buffered_bytes if self._snapshot_buffer is not None else 0
+        )
 
     @property
     def at_risk_bytes(self) -> int:
         """What a kill would cost now: all that is not written, the chunk included that is being filled."""
-        with self._changed:
-            return self.waiting_bytes + (self._open.used_bytes if self._open is not None else 0)
+        with self._state_changed:
+            return self.waiting_bytes + (self._open_chunk.used_bytes if self._open_chunk is not None else 0)
 
     @property
     def is_idle(self) -> bool:
         """Whether all that was to be written is."""
-        return not self._unwritten
+        return not self._unwritten_chunks
 
     # ---- the thread that fills ----
 
     @property
     def open_chunk(self) -> ChunkBuffer | None:
         """The chunk that is being filled; None without one."""
-        return self._open
+        return self._open_chunk
 
-    def next_chunk(self, largest: int) -> ChunkBuffer:
+    def open_next_chunk(self, largest: int) -> ChunkBuffer:
         """Return an empty chunk to fill. largest : bytes of the largest message to be expected."""
-        with self._changed:
+        with self._state_changed:
             while self._spare_chunks:
-                self._open = self._spare_chunks.pop()
-                if self._open.capacity_bytes >= self._chunk_bytes + largest:
-                    return self._open
-            self._open = ChunkBuffer(self._chunk_bytes, largest)
-            return self._open
+                self._open_chunk = self._spare_chunks.pop()
+                if self._open_chunk.capacity_bytes >= self._chunk_bytes + largest:
+                    return self._open_chunk
+            self._open_chunk = ChunkBuffer(self._chunk_bytes, largest)
+            return self._open_chunk
 
-    def put(self, chunk: ChunkBuffer) -> None:
+    def put_chunk(self, chunk: ChunkBuffer) -> None:
         """Hand on a chunk, which is not to be filled any more; wait while too much waits."""
-        with self._changed:
-            self._open = None
+        with self._state_changed:
+            self._open_chunk = None
             if self._snapshot_buffer is not None:
-                for old in self._snapshot_buffer.add(chunk):
-                    self._keep_spare(old)
+                for old in self._snapshot_buffer.add_chunk(chunk):
+                    self._keep_spare_chunk(old)
                 return
-            self._append(chunk)
-            self._changed.wait_for(
-                lambda: self._unwritten_bytes <= self._max_bytes or self._unwritten <= _MIN_CHUNKS or self._abandoned
+            self._append_chunk(chunk)
+            self._state_changed.wait_for(
+                lambda: (
+                    self._unwritten_bytes <= self._max_bytes
+                    or self._unwritten_chunks <= _MIN_WAITING_CHUNKS
+                    or self._is_abandoned
+                )
             )
 
-    def release(self) -> None:
+    def release_snapshot(self) -> None:
         """Let what is in memory be written."""
         if self._snapshot_buffer is not None:
-            with self._changed:
-                for chunk in self._snapshot_buffer.drain():
-                    self._append(chunk)
+            with self._state_changed:
+                for chunk in self._snapshot_buffer.drain_chunks():
+                    self._append_chunk(chunk)
 
-    def _append(self, chunk: ChunkBuffer) -> None:
-        self._waiting.append(chunk)
-        self._unwritten += 1
+    def _append_chunk(self, chunk: ChunkBuffer) -> None:
+        self._waiting_chunks.append(chunk)
+        self._unwritten_chunks += 1
         self._unwritten_bytes += chunk.used_bytes
-        self._changed.notify_all()
+        self._state_changed.notify_all()
 
-    def end(self) -> None:
+    def end_input(self) -> None:
         """Say that nothing more is put. What is in memory, and was not released, is not wanted any more."""
-        with self._changed:
-            self._ended, self._open = True, None
+        with self._state_changed:
+            self._is_input_ended, self._open_chunk = True, None
             if self._snapshot_buffer is not None:
-                self._snapshot_buffer.drain()
-            self._changed.notify_all()
+                self._snapshot_buffer.drain_chunks()
+            self._state_changed.notify_all()
 
     # ---- the thread that writes ----
 
-    def get(self) -> tuple[ChunkBuffer, bool] | None:
+    def get_next_chunk(self) -> tuple[ChunkBuffer, bool] | None:
         """Wait for the next chunk to write, oldest first; None: there will be none.
 
         Returns
         -------
         The chunk, and whether more than half of what may wait does so behind it.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ended)
-            if not self._waiting:
+        with self._state_changed:
+            self._state_changed.wait_for(lambda: self._waiting_chunks or self._is_input_ended)
+            if not self._waiting_chunks:
                 return None
-            chunk = self._waiting.popleft()
+            chunk = self._waiting_chunks.popleft()
             behind = self._snapshot_buffer is None and self._unwritten_bytes - chunk.used_bytes > self._max_bytes // 2
             return chunk, behind
 
-    def recycle(self, chunk: ChunkBuffer) -> None:
+    def recycle_chunk(self, chunk: ChunkBuffer) -> None:
         """Give back a chunk that needs not be kept any more."""
-        with self._changed:
-            self._unwritten -= 1
+        with self._state_changed:
+            self._unwritten_chunks -= 1
             self._unwritten_bytes -= chunk.used_bytes
-            self._keep_spare(chunk)
-            self._changed.notify_all()
+            self._keep_spare_chunk(chunk)
+            self._state_changed.notify_all()
 
-    def abandon(self) -> None:
+    def abandon_waits(self) -> None:
         """End the waits of the filling thread after a failure of the recording."""
-        with self._changed:
-            self._abandoned = True
-            self._changed.notify_all()
+        with self._state_changed:
+            self._is_abandoned = True
+            self._state_changed.notify_all()
 
-    def _keep_spare(self, chunk: ChunkBuffer) -> None:
+    def _keep_spare_chunk(self, chunk: ChunkBuffer) -> None:
         chunk.clear_messages()
         if len(self._spare_chunks) < _SPARE_CHUNKS_MAX:
             self._spare_chunks.append(chunk)

@@ -26,15 +26,19 @@ from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 from msgq.recording.recorder.core import NO_CHANNEL_REASON, Capture, FileArrival, FileWatcher
 
-_EXPECTED_BYTES = 64 << 20  # of a message; room for larger ones is made when they come, for headers may say any size
-_UNFINISHED_S = 0.1  # a file that has just got its name, and cannot be opened, is tried again for so long ...
-_RETRY_S = 0.001  # ... so often; afterwards at each look
-_MISSED_REASON = "was made and removed before it could be opened; whether anything was published there is not known"
+# Room for larger messages is made when they come, for headers may say any size.
+_EXPECTED_MESSAGE_BYTES_MAX = 64 << 20
+# A new file that cannot be opened is tried again for so long ...
+_UNFINISHED_FILE_RETRY_S = 0.1
+_RETRY_INTERVAL_S = 0.001  # ... so often; afterwards at each look
+_MISSED_FILE_REASON = (
+    "was made and removed before it could be opened; whether anything was published there is not known"
+)
 
 _log = logging.getLogger(__name__)
 
 
-def publish_offset(schema: Schema | None) -> int:
+def find_publish_offset(schema: Schema | None) -> int:
     """Return where in a message its publishing time is, the field `publish_time` of a struct schema; or -1."""
     offset = find_time_field_offset(schema, "publish_time")
     return -1 if offset is None else offset
@@ -59,7 +63,7 @@ class RecordedEndpoint:
         return self.source.endpoint
 
 
-def _path(file: FileArrival) -> str:
+def _make_arrival_path(file: FileArrival) -> str:
     return f"{file.directory}/{file.name}"
 
 
@@ -79,47 +83,47 @@ class RecordedEndpoints:
     What is there at the first look is recorded from then on, and what appears later from its very first message on. A
     file that loses its name is taken to its end, beside the one that has the name now.
 
-    For one thread at a time, the capture's; but any may ask for `losses`, `count` and `refused`.
+    For one thread at a time, the capture's; but any may ask for losses, `endpoint_count` and `refusal_reasons`.
     """
 
     def __init__(self, capture: Capture, selection: SelectedEndpoints, prefix: str | None) -> None:
         """Look for none so far."""
-        self.all: dict[int, RecordedEndpoint] = {}  # by the numbers of their sources
-        self.refused: dict[str, str] = {}  # endpoints that cannot be recorded, and why
+        self.endpoints_by_source: dict[int, RecordedEndpoint] = {}  # by the numbers of their sources
+        self.refusal_reasons: dict[str, str] = {}  # endpoints that cannot be recorded, and why
         self._capture = capture
         self._selection = selection
         self._prefix = settings.resolve_prefix(prefix)
         # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
-        self._directories = {
+        self._kind_directories = {
             kind: kind.files(self._prefix) for kind in stored_kinds() if kind.files and not kind.carrier
         }
-        others = [kind.side_files(self._prefix) for kind in self._directories if kind.side_files]
-        self._watched = {*self._directories.values(), *others}
-        self._begin_ns = False
+        others = [kind.side_files(self._prefix) for kind in self._kind_directories if kind.side_files]
+        self._watched_directories = {*self._kind_directories.values(), *others}
+        self._has_scanned = False
         self._named_endpoints: dict[str, int] = {}  # numbers by endpoint, of those whose files have their names
-        self._former_sources: dict[
+        self._unlinked_sources: dict[
             int, int
         ] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
-        self._inodes: dict[str, int] = {}  # of the files that were met last, whether they could be opened or not
+        self._last_inodes: dict[str, int] = {}  # of the files that were met last, whether they could be opened or not
         self._new_endpoints: set[str] = (
             set()
         )  # endpoints whose files came after the first look, and were not joined so far
-        self._unfinished: dict[str, float] = {}  # of those, until when they are tried again and again
-        self._found_endpoints: dict[str, int] = {}  # inodes of files that a look has met before their arrival was told
-        self._lost: dict[str, int | None] = {}  # by endpoint, on sources that were let go
-        self._lock = threading.Lock()  # of `all` and `_lost`, which belong together
-        self._epochs: dict[tuple[int, int], int] = {}  # of the endpoint, by number and epoch of the source
+        self._unfinished_deadlines_s: dict[str, float] = {}  # of those, until when they are tried again and again
+        self._scanned_inodes: dict[str, int] = {}  # inodes of files that a look has met before their arrival was told
+        self._lost_by_endpoint: dict[str, int | None] = {}  # by endpoint, on sources that were let go
+        self._losses_lock = threading.Lock()  # of `endpoints_by_source` and `_lost_by_endpoint`
+        self._assigned_epochs: dict[tuple[int, int], int] = {}  # of the endpoint, by number and epoch of the source
         self._last_epochs: Counter[str] = Counter()
         self._file_watcher = self._start_watcher()
 
     # ---- noticing ----
 
-    def rescan(self) -> None:
+    def rescan_endpoints(self) -> None:
         """Join endpoints that appeared or were made anew, and part from those that are gone."""
         self._check_files([], look=True)
-        for number, recorded in self.all.items():
+        for number, recorded in self.endpoints_by_source.items():
             if self._capture.lacks_channel_id(number):
-                self.refused[recorded.endpoint] = NO_CHANNEL_REASON
+                self.refusal_reasons[recorded.endpoint] = NO_CHANNEL_REASON
 
     def handle_changes(self) -> bool:
         """See to what ended a run, if it was one of these: a file appeared, a schema changed. Say whether it was.
@@ -129,30 +133,30 @@ class RecordedEndpoints:
         sources_with_new_schema = self._capture.list_sources_with_new_schema()
         for number in sources_with_new_schema:
             self._update_schema(number)
-        for number, since_ns in list(self._former_sources.items()):
-            if self._capture.is_source_ended(number) or self.all[number].source.is_finished(since_ns):
+        for number, since_ns in list(self._unlinked_sources.items()):
+            if self._capture.is_source_ended(number) or self.endpoints_by_source[number].source.is_finished(since_ns):
                 self._remove_source(number)
         arrivals, look = self._poll_watcher()
-        if arrivals or look or self._unfinished:
+        if arrivals or look or self._unfinished_deadlines_s:
             self._check_files(arrivals, look)
         return bool(sources_with_new_schema or arrivals or look)
 
     def limit_wait_s(self, seconds: float) -> float:
         """Return how long a run may take, `seconds` at most."""
-        return min(seconds, _RETRY_S) if self._unfinished else seconds
+        return min(seconds, _RETRY_INTERVAL_S) if self._unfinished_deadlines_s else seconds
 
-    def rejoin(self) -> None:
+    def rejoin_at_present(self) -> None:
         """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
-        for number in list(self.all):
+        for number in list(self.endpoints_by_source):
             self._remove_source(number, wants_unread=False)
         self._named_endpoints.clear()
         self._new_endpoints.clear()
-        self._begin_ns = False
-        self.rescan()
+        self._has_scanned = False
+        self.rescan_endpoints()
 
     def _start_watcher(self) -> FileWatcher | None:
         try:
-            arrivals = FileWatcher(self._watched, shm_paths.SHARED_MEMORY)
+            arrivals = FileWatcher(self._watched_directories, shm_paths.SHARED_MEMORY)
         except OSError as error:
             self._fall_back_to_scans(error)
             return None
@@ -178,20 +182,20 @@ class RecordedEndpoints:
 
     def _check_files(self, arrivals: list[FileArrival], look: bool) -> None:
         """Look at files that have just appeared, and at all if that is wanted."""
-        began = self._begin_ns
+        began = self._has_scanned
         if look:
-            arrivals = arrivals + self._check_all()
+            arrivals = arrivals + self._rescan_until_quiet()
         for at, arrival in enumerate(arrivals):  # which may grow meanwhile
             for endpoint in self._iter_file_endpoints(arrival.directory, arrival.name):
                 if arrival.is_gone:
-                    self._check_gone(endpoint, arrivals, began)
-                elif arrival.inode is None or arrival.inode != self._inodes.get(endpoint):
+                    self._check_vanished_file(endpoint, arrivals, began)
+                elif arrival.inode is None or arrival.inode != self._last_inodes.get(endpoint):
                     self._check_arrival(endpoint, arrivals, at)
-        self._found_endpoints.clear()
-        for endpoint in list(self._unfinished):
-            self._check_named(endpoint)
+        self._scanned_inodes.clear()
+        for endpoint in list(self._unfinished_deadlines_s):
+            self._check_named_file(endpoint)
 
-    def _check_all(self) -> list[FileArrival]:
+    def _rescan_until_quiet(self) -> list[FileArrival]:
         """Look at all that is there; return what has appeared just now."""
         arrivals: list[FileArrival] = []
         look = True
@@ -204,58 +208,58 @@ class RecordedEndpoints:
     def _scan_endpoints(self) -> None:
         present = dict(self._scan_directories())
         for endpoint, inode in present.items():
-            if self._inodes.get(endpoint) != inode:
-                self._found_endpoints[endpoint] = inode
+            if self._last_inodes.get(endpoint) != inode:
+                self._scanned_inodes[endpoint] = inode
             self._check_file(endpoint, inode)
         for endpoint, number in list(self._named_endpoints.items()):
-            if present.get(endpoint) != self.all[number].source.inode:
+            if present.get(endpoint) != self.endpoints_by_source[number].source.inode:
                 self._mark_unlinked(endpoint)
-        self._begin_ns = True
+        self._has_scanned = True
 
-    def _check_gone(self, endpoint: str, arrivals: list[FileArrival], began: bool) -> None:
+    def _check_vanished_file(self, endpoint: str, arrivals: list[FileArrival], began: bool) -> None:
         """A file appeared, and had gone when it was to be opened: unless a look found it meanwhile, it was missed."""
-        inode = self._found_endpoints.get(endpoint)
+        inode = self._scanned_inodes.get(endpoint)
         if inode is not None and inode not in {arrival.inode for arrival in arrivals}:
-            del self._found_endpoints[endpoint]
+            del self._scanned_inodes[endpoint]
         elif began:
-            self._report_missed(endpoint)
+            self._report_missed_file(endpoint)
 
     def _check_arrival(self, endpoint: str, arrivals: list[FileArrival], at: int) -> None:
         """Join the file that appeared, by its name if it still has that."""
         inode = arrivals[at].inode
         if inode is None or inode == self._read_inode(endpoint):
-            self._check_named(endpoint)
+            self._check_named_file(endpoint)
         if (
             inode is not None
             and self._find_source_number(endpoint, inode) is None
             and self._read_inode(endpoint) != inode
         ):
             new_arrivals, look = self._poll_watcher()  # its side segment was made after it
-            arrivals += new_arrivals + (self._check_all() if look else [])
-            self._join_former(endpoint, arrivals[at:])
+            arrivals += new_arrivals + (self._rescan_until_quiet() if look else [])
+            self._join_unlinked_file(endpoint, arrivals[at:])
 
     def _scan_directories(self) -> Iterator[tuple[str, int]]:
         """Give each endpoint that is there and wanted, with the inode of the file that it is taken from."""
-        for directory in {directory for directory, _ in self._directories.values()}:
-            for name, inode in self._list_files(directory):
+        for directory in {directory for directory, _ in self._kind_directories.values()}:
+            for name, inode in self._list_directory_files(directory):
                 for endpoint in self._iter_file_endpoints(directory, name):
                     yield endpoint, inode
 
-    def _list_files(self, directory: str) -> list[tuple[str, int]]:
+    def _list_directory_files(self, directory: str) -> list[tuple[str, int]]:
         """Return names and inodes of what a directory holds; nothing if others keep it from us."""
-        self.refused.pop(directory, None)
+        self.refusal_reasons.pop(directory, None)
         try:
             with os.scandir(directory) as entries:
                 return [(entry.name, entry.inode()) for entry in entries if not entry.is_dir(follow_symlinks=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:  # the other kinds are recorded all the same
-            self.refused[directory] = f"cannot list {directory}: {error.strerror}"
+            self.refusal_reasons[directory] = f"cannot list {directory}: {error.strerror}"
             return []
 
     def _iter_file_endpoints(self, directory: str, file: str) -> Iterator[str]:
         """Give the endpoint of a file, unless it is none that is wanted. Events of a queue are the queue's."""
-        for kind, (where, start) in self._directories.items():
+        for kind, (where, start) in self._kind_directories.items():
             if where != directory or not file.startswith(start):
                 continue
             endpoint = kind.endpoint(file[len(start) :])
@@ -265,47 +269,47 @@ class RecordedEndpoints:
             if endpoint in self._selection:
                 yield endpoint
 
-    def _path(self, endpoint: str) -> str:
+    def _make_endpoint_path(self, endpoint: str) -> str:
         carrier = carrier_of(endpoint)
         kind = kind_of(carrier)
-        directory, start = self._directories[kind]
+        directory, start = self._kind_directories[kind]
         return f"{directory}/{start}{kind.bare_name(carrier)}"
 
     def _read_inode(self, endpoint: str) -> int | None:
         """Return what has the name now; None: nothing."""
         try:
-            return os.lstat(self._path(endpoint)).st_ino
+            return os.lstat(self._make_endpoint_path(endpoint)).st_ino
         except OSError:
             return None
 
-    def _check_named(self, endpoint: str) -> None:
+    def _check_named_file(self, endpoint: str) -> None:
         inode = self._read_inode(endpoint)
         if inode is None:
-            self._unfinished.pop(endpoint, None)
+            self._unfinished_deadlines_s.pop(endpoint, None)
         else:
             self._check_file(endpoint, inode)
 
     def _check_file(self, endpoint: str, inode: int) -> None:
         """Join what is called so now, unless that is joined already."""
-        if self._inodes.get(endpoint) != inode:
-            self._inodes[endpoint] = inode
+        if self._last_inodes.get(endpoint) != inode:
+            self._last_inodes[endpoint] = inode
             self._new_endpoints.discard(endpoint)
-            if self._begin_ns:
+            if self._has_scanned:
                 self._new_endpoints.add(endpoint)
-                self._unfinished[endpoint] = time.monotonic() + _UNFINISHED_S
+                self._unfinished_deadlines_s[endpoint] = time.monotonic() + _UNFINISHED_FILE_RETRY_S
         number = self._find_source_number(endpoint, inode)
         if number is None or self._capture.is_source_ended(number):
             self._join_endpoint(endpoint)
-        elif number in self._former_sources:  # its directory was kept from us for a while
+        elif number in self._unlinked_sources:  # its directory was kept from us for a while
             self._mark_unlinked(endpoint)
             self._named_endpoints[endpoint] = number
-            del self._former_sources[number]
+            del self._unlinked_sources[number]
 
     def _find_source_number(self, endpoint: str, inode: int) -> int | None:
         """Return the number of the source that is taken from this file; None: it is none."""
-        for number in [self._named_endpoints.get(endpoint), *self._former_sources]:
+        for number in [self._named_endpoints.get(endpoint), *self._unlinked_sources]:
             if number is not None:
-                source = self.all[number].source
+                source = self.endpoints_by_source[number].source
                 if source.endpoint == endpoint and source.inode == inode:
                     return number
         return None
@@ -321,80 +325,84 @@ class RecordedEndpoints:
             self._refuse_endpoint(endpoint, error)
             return
         self._new_endpoints.discard(endpoint)
-        self._unfinished.pop(endpoint, None)
-        self.refused.pop(endpoint, None)
+        self._unfinished_deadlines_s.pop(endpoint, None)
+        self.refusal_reasons.pop(endpoint, None)
         self._mark_unlinked(endpoint)
         self._named_endpoints[endpoint] = self._add_source(source, schema)
 
     def _add_source(self, source: EndpointSource, schema: Schema | None) -> int:
-        number = self._capture.add_source(source, publish_offset(schema))
-        with self._lock:
-            self.all[number] = RecordedEndpoint(source, schema)
-            self._lost.setdefault(source.endpoint, 0)
+        number = self._capture.add_source(source, find_publish_offset(schema))
+        with self._losses_lock:
+            self.endpoints_by_source[number] = RecordedEndpoint(source, schema)
+            self._lost_by_endpoint.setdefault(source.endpoint, 0)
         return number
 
-    def _join_former(self, endpoint: str, arrivals: list[FileArrival]) -> None:
+    def _join_unlinked_file(self, endpoint: str, arrivals: list[FileArrival]) -> None:
         """Take what is in a file, the first of these, that has lost its name since."""
         file, later = arrivals[0], arrivals[1:]
-        files = {_path(file): file.fd}
+        files = {_make_arrival_path(file): file.fd}
         kind = kind_of(carrier_of(endpoint))
         side = ""
         if kind.side_files is not None:
             directory, start = kind.side_files(self._prefix)
             side = f"{directory}/{start}{kind.bare_name(endpoint)}"
-        for other in itertools.takewhile(lambda other: _path(other) != _path(file), later):  # the next life begins
-            if _path(other) == side and other.fd >= 0:
+        for other in itertools.takewhile(
+            lambda other: _make_arrival_path(other) != _make_arrival_path(file), later
+        ):  # the next life begins
+            if _make_arrival_path(other) == side and other.fd >= 0:
                 files.setdefault(side, other.fd)
         try:
             source = open_source(endpoint, self._prefix, whole=True, files=files)
             number = self._add_source(source, source.schema)
         except (MsgqError, OSError, MemoryError):
             if os.fstat(file.fd).st_size:  # else nobody has come to use it
-                self._report_missed(endpoint)
+                self._report_missed_file(endpoint)
         else:
-            self._former_sources[number] = time.monotonic_ns()
+            self._unlinked_sources[number] = time.monotonic_ns()
 
     def _refuse_endpoint(self, endpoint: str, error: Exception) -> None:
         if isinstance(error, SegmentError) and error.errno == errno.ENOENT and endpoint in self._new_endpoints:
-            self._report_missed(endpoint)
+            self._report_missed_file(endpoint)
         else:
-            self.refused[endpoint] = str(error)
-        if time.monotonic() >= self._unfinished.get(endpoint, 0):
-            self._unfinished.pop(endpoint, None)
+            self.refusal_reasons[endpoint] = str(error)
+        if time.monotonic() >= self._unfinished_deadlines_s.get(endpoint, 0):
+            self._unfinished_deadlines_s.pop(endpoint, None)
 
-    def _report_missed(self, endpoint: str) -> None:
+    def _report_missed_file(self, endpoint: str) -> None:
         """Say that a file came and went, and nobody knows what was in it."""
-        self.refused[endpoint] = _MISSED_REASON
-        with self._lock:
-            self._lost[endpoint] = None
+        self.refusal_reasons[endpoint] = _MISSED_FILE_REASON
+        with self._losses_lock:
+            self._lost_by_endpoint[endpoint] = None
 
     def _mark_unlinked(self, endpoint: str) -> None:
         """The file of an endpoint, if one was joined, has no name any more: take it to its end."""
         number = self._named_endpoints.pop(endpoint, None)
         if number is not None:
-            self._former_sources[number] = time.monotonic_ns()
+            self._unlinked_sources[number] = time.monotonic_ns()
 
     def _remove_source(self, number: int, wants_unread: bool = True) -> None:
-        source = self.all[number].source
+        source = self.endpoints_by_source[number].source
         if wants_unread:  # there are some if the file was cut
             source.skip_pending_messages()
-        with self._lock:
-            lost = _sum_losses(self._lost[source.endpoint], source.lost, self._capture.count_skipped_messages(number))
-            self._lost[source.endpoint] = lost
-            del self.all[number]
-        self._former_sources.pop(number, None)
+        with self._losses_lock:
+            lost = _sum_losses(
+                self._lost_by_endpoint[source.endpoint], source.lost, self._capture.count_skipped_messages(number)
+            )
+            self._lost_by_endpoint[source.endpoint] = lost
+            del self.endpoints_by_source[number]
+        self._unlinked_sources.pop(number, None)
         self._capture.remove_source(number)
 
-    def skip_pending(self) -> None:
+    def skip_pending_messages(self) -> None:
         """Count pending messages as lost: no more messages are taken."""
-        for recorded in self.all.values():
+        for recorded in self.endpoints_by_source.values():
             recorded.source.skip_pending_messages()
 
     def _update_schema(self, number: int) -> None:
         """Let what comes next have other channels, if it has another schema. A channel's positions go on, so that its
         numbering does as well.
         """
-        recorded = self.all[number]
+        recorded = self.endpoints_by_source[number]
         schema = recorded.source.schema
         if schema is not None and schema != recorded.schema:
             recorded.schema = schema
@@ -402,16 +410,16 @@ class RecordedEndpoints:
                 self._capture.begin_epoch(number)
             else:
                 self._capture.begin_new_channels(number)
-        self._capture.accept_schema(number, publish_offset(recorded.schema))
+        self._capture.accept_schema(number, find_publish_offset(recorded.schema))
 
     # ---- what was recorded ----
 
-    def new_channels(self, start: int) -> Iterator[tuple[int, EncodedChannel]]:
+    def iter_new_channels(self, start: int) -> Iterator[tuple[int, EncodedChannel]]:
         """Give the number and the records of each channel of the capture from `start` on, not those from elsewhere."""
         for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.list_channels(
             start
         ):
-            recorded = self.all[number]
+            recorded = self.endpoints_by_source[number]
             publisher, key = recorded.source.get_origin_names(part)
             counting = metadata_keys.PUBLISHER_SEQUENCE if counted else metadata_keys.RECORDER_SEQUENCE
             epoch = self._assign_epoch(recorded.endpoint, number, tap_epoch)
@@ -422,32 +430,32 @@ class RecordedEndpoints:
     def _assign_epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
         """Return the endpoint's epoch for one of a source, of which there may have been several, even side by side."""
         key = number, source_epoch
-        if key not in self._epochs:
+        if key not in self._assigned_epochs:
             self._last_epochs[endpoint] += 1
-            self._epochs[key] = self._last_epochs[endpoint]
-        return self._epochs[key]
+            self._assigned_epochs[key] = self._last_epochs[endpoint]
+        return self._assigned_epochs[key]
 
     @property
-    def count(self) -> int:
+    def endpoint_count(self) -> int:
         """Endpoints that were recorded, or missed, so far."""
-        return len(self._lost)
+        return len(self._lost_by_endpoint)
 
     @property
-    def may_have_missed(self) -> bool:
+    def may_have_missed_endpoints(self) -> bool:
         """Whether endpoints may have come and gone of which nobody was told."""
         return self._file_watcher is not None and self._file_watcher.has_overflowed
 
-    def losses(self) -> dict[str, int | None]:
+    def count_losses(self) -> dict[str, int | None]:
         """Return what each endpoint has lost so far; None: unknown."""
-        with self._lock:
-            losses = dict(self._lost)
-            for number, recorded in self.all.items():
+        with self._losses_lock:
+            losses = dict(self._lost_by_endpoint)
+            for number, recorded in self.endpoints_by_source.items():
                 lost = losses[recorded.endpoint], recorded.source.lost, self._capture.count_skipped_messages(number)
                 losses[recorded.endpoint] = _sum_losses(*lost)
         return losses
 
     @property
-    def largest(self) -> int:
+    def largest_message_bytes(self) -> int:
         """Bytes of the largest message that is to be expected, or for which there was no room."""
-        expected = max((recorded.source.max_message_bytes for recorded in self.all.values()), default=0)
-        return max(self._capture.needed_bytes, min(expected, _EXPECTED_BYTES))
+        expected = max((recorded.source.max_message_bytes for recorded in self.endpoints_by_source.values()), default=0)
+        return max(self._capture.needed_bytes, min(expected, _EXPECTED_MESSAGE_BYTES_MAX))

@@ -14,7 +14,7 @@ from msgq.errors import InvalidValueError, IpcError, MissingLibraryError, Record
 from visionipc import FrameFormat, Geometry, VisionBuf, VisionIpcClient, get_endpoint_name, image_messages
 from visionipc.image_messages import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, image
 
-RAW, JPEG = "raw", "jpeg"
+RAW_FORMAT, JPEG_FORMAT = "raw", "jpeg"
 _POLL_MS = 100.0
 _RATE_TOLERANCE = 0.25  # periods that a frame may come too early
 _WAITING_FRAMES_MAX = 8  # frames; a recorder that does not come for them has trouble enough
@@ -35,24 +35,28 @@ class FrameStream:
     server: str
     stream: int = 0
     rate: float | None = None
-    format: str = RAW
+    format: str = RAW_FORMAT
     quality: int = 85
 
     def __post_init__(self) -> None:
-        if self.format not in (RAW, JPEG) or not 1 <= self.quality <= 100 or (self.rate is not None and self.rate <= 0):
+        if (
+            self.format not in (RAW_FORMAT, JPEG_FORMAT)
+            or not 1 <= self.quality <= 100
+            or (self.rate is not None and self.rate <= 0)
+        ):
             raise InvalidValueError(f"{self} is not possible; give raw or jpeg, a quality of 1 to 100, a rate above 0")
-        if self.format == JPEG:
+        if self.format == JPEG_FORMAT:
             _import_opencv()
 
     @property
     def endpoint(self) -> str:
         """The topic under which the frames are recorded."""
-        return get_endpoint_name(self.server, self.stream) + (SUFFIX if self.format == RAW else "/compressed")
+        return get_endpoint_name(self.server, self.stream) + (SUFFIX if self.format == RAW_FORMAT else "/compressed")
 
     @property
     def schema(self) -> Schema:
         """Of the messages."""
-        return IMAGE if self.format == RAW else COMPRESSED_IMAGE
+        return IMAGE if self.format == RAW_FORMAT else COMPRESSED_IMAGE
 
 
 def _import_opencv() -> Any:
@@ -71,7 +75,7 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
     MissingLibraryError : OpenCV is needed for this format, and not installed.
     RecordingError : OpenCV cannot compress it.
     """
-    if stream.format == RAW:
+    if stream.format == RAW_FORMAT:
         channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
         sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
         layout = Geometry(frame.format, *sizes, channels)
@@ -90,12 +94,12 @@ class RecordedFrame:
 
     Attributes
     ----------
-    data : encoded message.
+    message_bytes : encoded message.
     received_ns : time of receipt by CLOCK_MONOTONIC. The recorder fetches the frame up to `chunk_seconds` later.
     latency_ns : time from publishing to receipt; 0 if the frame has no valid timestamp.
     """
 
-    data: bytes
+    message_bytes: bytes
     received_ns: int
     latency_ns: int
 
@@ -105,36 +109,36 @@ class FrameReceiver:
 
     Attributes
     ----------
-    stream : what is received.
-    lost : frames that came faster than they were received, or fetched; None: unknown, under a stock server. What a rate
-        passes over is no loss.
+    frame_stream : what is received.
+    lost_frames : frames that came faster than they were received, or fetched; None: unknown, under a stock server. What
+        a rate passes over is no loss.
     error : what ended it; None: nothing.
-    wanted : False: frames are let go, and are no loss.
+    is_wanted : False: frames are let go, and are no loss.
     """
 
     def __init__(self, stream: FrameStream, prefix: str) -> None:
-        self.stream = stream
+        self.frame_stream = stream
         self.error: Exception | None = None
-        self._dropped = 0
-        self._missed: int | None = 0
-        self._passed_over = 0  # by the client, so far, wanted or not
+        self._dropped_frames = 0
+        self._missed_frames: int | None = 0
+        self._skipped_frames = 0  # by the client, so far, wanted or not
         self._prefix = prefix
-        self._waiting: deque[RecordedFrame] = deque()
-        self.wanted = True
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="msgq frames", daemon=True)
+        self._waiting_frames: deque[RecordedFrame] = deque()
+        self.is_wanted = True
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._receive_until_stop, name="msgq frames", daemon=True)
         self._thread.start()
 
     @property
-    def lost(self) -> int | None:
+    def lost_frames(self) -> int | None:
         """Of the frames that were wanted; see the class."""
-        return None if self._missed is None else self._missed + self._dropped
+        return None if self._missed_frames is None else self._missed_frames + self._dropped_frames
 
-    def fetch(self) -> list[RecordedFrame]:
+    def fetch_frames(self) -> list[RecordedFrame]:
         """Return what has come since the last call."""
-        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+        return [self._waiting_frames.popleft() for _ in range(len(self._waiting_frames))]
 
-    def _run(self) -> None:
+    def _receive_until_stop(self) -> None:
         try:
             with settings.overrides(self._prefix):
                 self._receive_frames()
@@ -142,15 +146,15 @@ class FrameReceiver:
             self.error = error
 
     def _receive_frames(self) -> None:
-        period_s = 0.0 if self.stream.rate is None else 1 / self.stream.rate
+        period_s = 0.0 if self.frame_stream.rate is None else 1 / self.frame_stream.rate
         next_frame_s = time.monotonic()
-        with VisionIpcClient(self.stream.server, self.stream.stream, period_s > 0) as client:
-            while not self._stopping and not _try_connect(client):
+        with VisionIpcClient(self.frame_stream.server, self.frame_stream.stream, period_s > 0) as client:
+            while not self._is_stopping and not _try_connect(client):
                 time.sleep(_POLL_MS / 1000)
-            while not self._stopping:
+            while not self._is_stopping:
                 frame = client.recv(_POLL_MS)
                 if not period_s:
-                    self._count_passed_over(client.lost)
+                    self._count_skipped_frames(client.lost)
                 if frame is None:
                     continue
                 with frame:
@@ -161,27 +165,27 @@ class FrameReceiver:
                         continue
                     next_frame_s = max(next_frame_s + period_s, received_s)
                     latency_ns = _compute_latency_ns(frame.timestamp_eof or frame.timestamp_sof)
-                    self._keep_frame(RecordedFrame(encode_frame(frame, self.stream), received_ns, latency_ns))
+                    self._keep_frame(RecordedFrame(encode_frame(frame, self.frame_stream), received_ns, latency_ns))
 
-    def _count_passed_over(self, passed_over: int | None) -> None:
-        if passed_over is None or self._missed is None:
-            self._missed = None
+    def _count_skipped_frames(self, passed_over: int | None) -> None:
+        if passed_over is None or self._missed_frames is None:
+            self._missed_frames = None
             return
-        if self.wanted:
-            self._missed += passed_over - self._passed_over
-        self._passed_over = passed_over
+        if self.is_wanted:
+            self._missed_frames += passed_over - self._skipped_frames
+        self._skipped_frames = passed_over
 
     def _keep_frame(self, frame: RecordedFrame) -> None:
-        if not self.wanted:
+        if not self.is_wanted:
             return
-        if len(self._waiting) >= _WAITING_FRAMES_MAX:
-            self._dropped += 1
+        if len(self._waiting_frames) >= _WAITING_FRAMES_MAX:
+            self._dropped_frames += 1
         else:
-            self._waiting.append(frame)
+            self._waiting_frames.append(frame)
 
-    def close(self) -> None:
+    def stop_receiving(self) -> None:
         """Stop receiving."""
-        self._stopping = True
+        self._is_stopping = True
         self._thread.join()
 
 

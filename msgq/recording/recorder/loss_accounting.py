@@ -23,9 +23,9 @@ from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 class _StoredLosses:
     """Of an endpoint. lost : by gaps and by channels; None: unknown. channel, last : of the newest numbering."""
 
-    lost: int | None
-    channel: int
-    last: int
+    lost_messages: int | None
+    channel_id: int
+    last_sequence: int
 
 
 class LossAccounting:
@@ -36,17 +36,17 @@ class LossAccounting:
     """
 
     def __init__(self) -> None:
-        self._statistics = ChannelStatistics()
-        self._channels: dict[int, EncodedChannel] = {}
+        self._channel_statistics = ChannelStatistics()
+        self._encoded_channels: dict[int, EncodedChannel] = {}
 
-    def count(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel]) -> None:
+    def count_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel]) -> None:
         """Count a chunk that was written. channels : by number, at least those that it uses."""
-        for number in chunk.count_messages_by_channel().keys() - self._channels.keys():
-            self._channels[number] = channels[number]
-            self._statistics.add_channel(channels[number].channel_record)
-        self._statistics.count_chunk_messages(chunk)
+        for number in chunk.count_messages_by_channel().keys() - self._encoded_channels.keys():
+            self._encoded_channels[number] = channels[number]
+            self._channel_statistics.add_channel(channels[number].channel_record)
+        self._channel_statistics.count_chunk_messages(chunk)
 
-    def channels_with_losses(self, losses: Mapping[str, int | None], used: int) -> Iterator[EncodedChannel]:
+    def iter_channels_with_losses(self, losses: Mapping[str, int | None], used: int) -> Iterator[EncodedChannel]:
         """Yield channels for the losses that no file stores yet.
 
         Parameters
@@ -55,16 +55,18 @@ class LossAccounting:
         used : the greatest number that a channel has.
         """
         numbers = iter(range(used + 1, CHANNEL_ID_COUNT))
-        yield from map(_copy_with_id, numbers, self._iter_missing_losses(losses))
+        yield from map(_copy_channel_with_id, numbers, self._iter_channels_for_missing_losses(losses))
 
-    def _iter_missing_losses(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
+    def _iter_channels_for_missing_losses(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
         """Yield these channels, without their numbers."""
         for endpoint, stored in self._compute_stored_losses().items():
             lost = losses.get(endpoint, 0)
-            missing = None if lost is None or stored.lost is None else lost - stored.lost
-            if stored.lost is not None and (missing is None or missing > 0):
-                yield _add_loss_after(self._channels[stored.channel], BoundaryLoss(stored.last, missing))
-        recorded = {channel.channel_record.topic for channel in self._channels.values()}
+            missing = None if lost is None or stored.lost_messages is None else lost - stored.lost_messages
+            if stored.lost_messages is not None and (missing is None or missing > 0):
+                yield _make_channel_with_loss_after(
+                    self._encoded_channels[stored.channel_id], BoundaryLoss(stored.last_sequence, missing)
+                )
+        recorded = {channel.channel_record.topic for channel in self._encoded_channels.values()}
         for endpoint, lost in losses.items():
             if lost and endpoint not in recorded:
                 source = MessageSource(recorded_kind(endpoint).name)
@@ -81,27 +83,27 @@ class LossAccounting:
     def _compute_stored_losses(self) -> dict[str, _StoredLosses]:
         stated = self._sum_losses_by_numbering()
         by_endpoint: dict[str, _StoredLosses] = {}
-        for numbering in self._statistics.iter_numberings():
-            endpoint = self._channels[numbering.first_channel_id].channel_record.topic
+        for numbering in self._channel_statistics.iter_numberings():
+            endpoint = self._encoded_channels[numbering.first_channel_id].channel_record.topic
             lost = count_boundary_losses(
                 stated.get(numbering.first_channel_id, ()), numbering.first_sequence, numbering.last_sequence
             )
             lost = None if lost is None else lost + numbering.lost_messages
-            before = by_endpoint[endpoint].lost if endpoint in by_endpoint else 0
+            before = by_endpoint[endpoint].lost_messages if endpoint in by_endpoint else 0
             both = None if before is None or lost is None else before + lost
             by_endpoint[endpoint] = _StoredLosses(both, numbering.first_channel_id, numbering.last_sequence)
         return by_endpoint
 
     def _sum_losses_by_numbering(self) -> dict[int, list[BoundaryLosses]]:
         stated: dict[int, list[BoundaryLosses]] = {}
-        for number, channel in self._channels.items():
+        for number, channel in self._encoded_channels.items():
             missing = parse_boundary_losses(channel.channel_record.metadata)
             if any(missing):
-                stated.setdefault(self._statistics.find_numbering_channel(number), []).append(missing)
+                stated.setdefault(self._channel_statistics.find_numbering_channel(number), []).append(missing)
         return stated
 
 
-def _add_loss_after(like: EncodedChannel, missing: BoundaryLoss) -> EncodedChannel:
+def _make_channel_with_loss_after(like: EncodedChannel, missing: BoundaryLoss) -> EncodedChannel:
     """Return a channel of the same numbering that states losses after its last message."""
     metadata = {
         name: text
@@ -112,5 +114,5 @@ def _add_loss_after(like: EncodedChannel, missing: BoundaryLoss) -> EncodedChann
     return EncodedChannel(channel, like.schema_record)
 
 
-def _copy_with_id(number: int, like: EncodedChannel) -> EncodedChannel:
+def _copy_channel_with_id(number: int, like: EncodedChannel) -> EncodedChannel:
     return EncodedChannel(replace(like.channel_record, id=number), like.schema_record)

@@ -39,8 +39,8 @@ _RESCAN_INTERVAL_S = (
     0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
 )
 _SYNC_INTERVAL_S = 0.25  # what a power cut may cost, beside what a kill does
-_LAST_RUN_S = 0.001  # for what was there before: vectors and boards are looked at so often
-_LAST_ROUNDS = 1 << 16  # a publisher that goes on cannot hold us up
+_FINAL_RUN_S = 0.001  # for what was there before: vectors and boards are looked at so often
+_FINAL_RUNS_MAX = 1 << 16  # a publisher that goes on cannot hold us up
 
 
 class Recorder:
@@ -98,42 +98,48 @@ class Recorder:
         frames: Iterable[FrameStream] = (),
     ) -> None:
         """Start recording."""
-        _check_sizes(chunk_bytes, chunk_seconds, cache_bytes)
+        _check_size_options(chunk_bytes, chunk_seconds, cache_bytes)
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
         where = settings.resolve_prefix(prefix)
-        self._sources = RecordedEndpoints(self._capture, SelectedEndpoints(tuple(endpoints) or None, exclude), where)
+        self._recorded_endpoints = RecordedEndpoints(
+            self._capture, SelectedEndpoints(tuple(endpoints) or None, exclude), where
+        )
         self._wall_clock = WallClock()
         compressor, offset_ns = ChunkCompressor(compression, level), self._capture.clock_offset_ns
         limits = limits or RecordingLimits()
-        self._writer = RollingWriter(Path(path), limits, compressor, offset_ns, self._wall_clock, where)
+        self._rolling_writer = RollingWriter(Path(path), limits, compressor, offset_ns, self._wall_clock, where)
         self._keeps_snapshot = snapshot_seconds is not None or snapshot_bytes is not None
         snapshot_buffer = SnapshotBuffer(snapshot_seconds, snapshot_bytes) if self._keeps_snapshot else None
-        self._queue = ChunkQueue(cache_bytes, chunk_bytes, snapshot_buffer)
-        self._channels: dict[int, EncodedChannel] = {}
-        self._messages = self._bytes = self._corrupt = 0
+        self._chunk_queue = ChunkQueue(cache_bytes, chunk_bytes, snapshot_buffer)
+        self._encoded_channels: dict[int, EncodedChannel] = {}
+        self._message_count = self._payload_bytes = self._corrupt_count = 0
         self._loss_accounting = LossAccounting()
-        self._unwritten: Counter[str] = Counter()  # by endpoint: number of messages that were taken and not written
+        self._unwritten_messages: Counter[str] = (
+            Counter()
+        )  # by endpoint: number of messages that were taken and not written
         self._unwritten_bytes = 0
         self._loss_lock = threading.Lock()  # of the next two fields
         self._has_failed = False  # to write a chunk
-        self._paused = self._was_paused = start_paused  # the latter as far as the thread that takes has noticed
-        self._stopping = self._stopped = self._snapshot_wanted = False
+        self._is_paused = self._is_capture_paused = (
+            start_paused  # the latter as far as the thread that takes has noticed
+        )
+        self._is_stopping = self._is_stopped = self._is_snapshot_wanted = False
         self._error: Exception | None = None
-        self._closed = threading.Event()  # the files are
-        self._changed = threading.Condition()
-        self._sources.rescan()
-        self._chunk = self._queue.next_chunk(self._sources.largest)
-        self._receivers = [(FrameReceiver(stream, where), self._make_frame_channel(stream)) for stream in frames]
-        self._update_receivers()
-        self._recorded = dict.fromkeys((number for _, number in self._receivers), 0)
+        self._output_closed = threading.Event()  # the files are
+        self._state_changed = threading.Condition()
+        self._recorded_endpoints.rescan_endpoints()
+        self._open_chunk = self._chunk_queue.open_next_chunk(self._recorded_endpoints.largest_message_bytes)
+        self._frame_receivers = [(FrameReceiver(stream, where), self._make_frame_channel(stream)) for stream in frames]
+        self._update_frame_receivers()
+        self._recorded_channels = dict.fromkeys((number for _, number in self._frame_receivers), 0)
         self._threads = self._start_threads()
 
     def _start_threads(self) -> list[threading.Thread]:
         threads = [
-            threading.Thread(target=self._run_guarded, args=(work,), name="msgq record", daemon=True)
-            for work in (self._capture_loop, self._write_chunks, self._sync_files)
+            threading.Thread(target=self._run_thread, args=(work,), name="msgq record", daemon=True)
+            for work in (self._run_capture, self._write_chunks, self._sync_until_closed)
         ]
         for thread in threads:
             thread.start()
@@ -142,7 +148,7 @@ class Recorder:
     def _make_frame_channel(self, stream: FrameStream) -> int:
         number = self._capture.reserve_channel_id()
         described = MessageSource(recorded_kind(stream.endpoint).name)
-        self._channels[number] = encode_channel(
+        self._encoded_channels[number] = encode_channel(
             number, stream.endpoint, stream.schema, 1, metadata_keys.RECORDER_SEQUENCE, source=described
         )
         return number
@@ -151,36 +157,36 @@ class Recorder:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            raise ForkedSocketError(f"the recorder of {self._writer.path} is the parent's; make one here")
+            raise ForkedSocketError(f"the recorder of {self._rolling_writer.path} is the parent's; make one here")
 
     def pause(self) -> None:
         """Record nothing, until `resume`. What comes meanwhile is no loss."""
         self._check_process()
-        self._paused = True
-        self._update_receivers()
+        self._is_paused = True
+        self._update_frame_receivers()
         self._wake_capture()
 
     def resume(self) -> None:
         """Go on at the present."""
         self._check_process()
-        self._paused = False
-        self._update_receivers()
+        self._is_paused = False
+        self._update_frame_receivers()
         self._wake_capture()
 
     def _wake_capture(self) -> None:
         """Let the thread that takes see what has just been asked for."""
-        with self._changed:
-            self._changed.notify_all()
+        with self._state_changed:
+            self._state_changed.notify_all()
         self._capture.interrupt_capture()
 
-    def _update_receivers(self) -> None:
-        for receiver, _ in self._receivers:
-            receiver.wanted = not self._paused
+    def _update_frame_receivers(self) -> None:
+        for receiver, _ in self._frame_receivers:
+            receiver.is_wanted = not self._is_paused
 
     @property
     def paused(self) -> bool:
         """Whether nothing is recorded at the moment."""
-        return self._paused
+        return self._is_paused
 
     def snapshot(self) -> None:
         """Write what is kept in memory, up to what was published before this call; soon.
@@ -194,7 +200,7 @@ class Recorder:
         self._check_process()
         if not self._keeps_snapshot:
             raise StateError("the recorder writes everything; give snapshot_seconds or snapshot_bytes")
-        self._snapshot_wanted = True
+        self._is_snapshot_wanted = True
         self._wake_capture()
 
     def stats(self) -> RecorderStats:
@@ -203,38 +209,38 @@ class Recorder:
         losses = self._compute_losses().values()
         lost = (
             None
-            if None in losses or self._sources.may_have_missed
+            if None in losses or self._recorded_endpoints.may_have_missed_endpoints
             else sum(loss for loss in losses if loss is not None)
         )
-        writer = self._writer
+        writer = self._rolling_writer
         return RecorderStats(
-            self._messages - self._unwritten.total(),
-            self._bytes - self._unwritten_bytes,
-            writer.bytes,
-            self._queue.waiting_bytes,
-            self._queue.at_risk_bytes,
+            self._message_count - self._unwritten_messages.total(),
+            self._payload_bytes - self._unwritten_bytes,
+            writer.written_bytes,
+            self._chunk_queue.waiting_bytes,
+            self._chunk_queue.at_risk_bytes,
             writer.uncompressed_chunks,
             lost,
-            self._sources.count + len(self._receivers),
-            writer.segments,
+            self._recorded_endpoints.endpoint_count + len(self._frame_receivers),
+            writer.segment_count,
             writer.removed_segments,
-            writer.free_bytes(),
+            writer.read_free_bytes(),
             self._list_refused_endpoints(),
-            self._corrupt,
+            self._corrupt_count,
         )
 
     def _list_refused_endpoints(self) -> dict[str, str]:
         broken = {
-            receiver.stream.endpoint: str(receiver.error)
-            for receiver, _ in self._receivers
+            receiver.frame_stream.endpoint: str(receiver.error)
+            for receiver, _ in self._frame_receivers
             if receiver.error is not None
         }
-        return {**self._sources.refused, **broken}
+        return {**self._recorded_endpoints.refusal_reasons, **broken}
 
     @property
     def running(self) -> bool:
         """False after `stop`, and after an error, which `stop` raises."""
-        return not self._stopping
+        return not self._is_stopping
 
     def stop(self) -> RecorderStats:
         """Write what is pending, end the files, and return the last figures. Twice does nothing more.
@@ -248,16 +254,16 @@ class Recorder:
         ForkedSocketError : this is a forked child; the recording goes on.
         """
         self._check_process()
-        self._stopping = True
+        self._is_stopping = True
         self._wake_capture()
         for thread in self._threads:
             thread.join()
-        for receiver, _ in self._receivers:
-            receiver.close()
+        for receiver, _ in self._frame_receivers:
+            receiver.stop_receiving()
         if self._error is not None:
-            if not self._stopped:
+            if not self._is_stopped:
                 self._lose_pending_messages()
-            self._stopped = True
+            self._is_stopped = True
             raise self._error
         return self.stats()
 
@@ -268,7 +274,7 @@ class Recorder:
         if self._pid == os.getpid():
             self.stop()
 
-    def _run_guarded(self, work: Callable[[], None]) -> None:
+    def _run_thread(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
@@ -277,16 +283,16 @@ class Recorder:
     def _record_failure(self, error: Exception) -> None:
         """End the recording."""
         if isinstance(error, OSError):  # of the disk, without a more specific error
-            text = f"cannot write {self._writer.path}: {error.strerror}"
+            text = f"cannot write {self._rolling_writer.path}: {error.strerror}"
             error = RecordingError(text, errno=error.errno)
         self._error = self._error or error
-        self._stopping = True
+        self._is_stopping = True
         self._wake_capture()
-        self._queue.abandon()
+        self._chunk_queue.abandon_waits()
 
     # ---- the thread that takes ----
 
-    def _capture_loop(self) -> None:
+    def _run_capture(self) -> None:
         try:
             self._capture_until_stop()
             if self._error is not None:
@@ -296,135 +302,146 @@ class Recorder:
             self._lose_pending_messages()
             raise
         finally:
-            self._queue.end()
+            self._chunk_queue.end_input()
 
     def _lose_open_chunk(self) -> None:
         """Count the messages of the open chunk as lost."""
-        chunk = self._queue.open_chunk
+        chunk = self._chunk_queue.open_chunk
         if chunk is not None:
-            self._count_taken(chunk)
+            self._count_captured_messages(chunk)
             self._lose_chunk(chunk)
 
     def _lose_pending_messages(self) -> None:
         """Count messages that were published until now and not taken as lost."""
-        if not (self._was_paused or self._keeps_snapshot):
-            self._sources.skip_pending()
+        if not (self._is_capture_paused or self._keeps_snapshot):
+            self._recorded_endpoints.skip_pending_messages()
 
     def _capture_until_stop(self) -> None:
         looked = time.monotonic()
-        while not self._stopping:
-            self._wall_clock.sample()
+        while not self._is_stopping:
+            self._wall_clock.sample_offset()
             if self._is_snapshot_due():
                 self._write_snapshot()
-            if self._paused:
-                self._was_paused = True
-                with self._changed:
-                    self._changed.wait_for(
-                        lambda: self._stopping or not self._paused or self._is_snapshot_due(), self._chunk_seconds
+            if self._is_paused:
+                self._is_capture_paused = True
+                with self._state_changed:
+                    self._state_changed.wait_for(
+                        lambda: self._is_stopping or not self._is_paused or self._is_snapshot_due(), self._chunk_seconds
                     )
                 continue
-            if self._was_paused:
-                self._was_paused = False
-                self._sources.rejoin()
-            self._fill_chunk(self._sources.limit_wait_s(self._chunk_seconds))
-            self._sources.handle_changes()
-            self._submit_chunk()
+            if self._is_capture_paused:
+                self._is_capture_paused = False
+                self._recorded_endpoints.rejoin_at_present()
+            self._fill_open_chunk(self._recorded_endpoints.limit_wait_s(self._chunk_seconds))
+            self._recorded_endpoints.handle_changes()
+            self._submit_open_chunk()
             if time.monotonic() - looked >= _RESCAN_INTERVAL_S:
                 looked = time.monotonic()
-                self._sources.rescan()
-        if not self._was_paused:  # else, also if somebody has just resumed: what is there now came before
-            self._sources.rescan()
-            self._capture_rest()
-        if self._snapshot_wanted:
-            self._queue.release()
+                self._recorded_endpoints.rescan_endpoints()
+        if not self._is_capture_paused:  # else, also if somebody has just resumed: what is there now came before
+            self._recorded_endpoints.rescan_endpoints()
+            self._capture_remaining_messages()
+        if self._is_snapshot_wanted:
+            self._chunk_queue.release_snapshot()
 
     def _is_snapshot_due(self) -> bool:
         """Whether one is to be written now: while another is, memory keeps what is wanted, and no more."""
-        return self._snapshot_wanted and self._queue.is_idle
+        return self._is_snapshot_wanted and self._chunk_queue.is_idle
 
     def _write_snapshot(self) -> None:
-        self._snapshot_wanted = False
-        if not self._was_paused:
-            self._capture_rest()
-        self._queue.release()
+        self._is_snapshot_wanted = False
+        if not self._is_capture_paused:
+            self._capture_remaining_messages()
+        self._chunk_queue.release_snapshot()
 
-    def _capture_rest(self) -> None:
+    def _capture_remaining_messages(self) -> None:
         """Take what was published until now, and hand it on."""
-        until = time.monotonic() + _LAST_RUN_S
-        for _ in range(_LAST_ROUNDS):
-            if self._paused or self._error is not None:  # after an error nobody writes it
+        until = time.monotonic() + _FINAL_RUN_S
+        for _ in range(_FINAL_RUNS_MAX):
+            if self._is_paused or self._error is not None:  # after an error nobody writes it
                 break
-            before, last = len(self._chunk), time.monotonic() >= until  # before the look, or that may be an early one
-            full = self._fill_chunk(0)
-            turned = len(self._chunk) - before >= CAPTURE_BATCH_MAX  # some source may have more
+            before, last = (
+                len(self._open_chunk),
+                time.monotonic() >= until,
+            )  # before the look, or that may be an early one
+            full = self._fill_open_chunk(0)
+            turned = len(self._open_chunk) - before >= CAPTURE_BATCH_MAX  # some source may have more
             if full:
-                self._submit_chunk()
-            elif not self._sources.handle_changes() and not turned and last:
+                self._submit_open_chunk()
+            elif not self._recorded_endpoints.handle_changes() and not turned and last:
                 break
-        self._submit_chunk()
+        self._submit_open_chunk()
 
-    def _fill_chunk(self, seconds: float) -> bool:
+    def _fill_open_chunk(self, seconds: float) -> bool:
         """Take into the open chunk; return whether it is full."""
         full = False
         try:
-            full = self._capture.capture_messages(self._chunk, seconds)
+            full = self._capture.capture_messages(self._open_chunk, seconds)
         except SegmentError:  # the next look joins it again, if it must
-            self._corrupt += 1
-        self._channels.update(self._sources.new_channels(len(self._channels) + 1))
-        if not self._paused:
+            self._corrupt_count += 1
+        self._encoded_channels.update(self._recorded_endpoints.iter_new_channels(len(self._encoded_channels) + 1))
+        if not self._is_paused:
             self._append_frames()
         return full
 
     def _append_frames(self) -> None:
         clock_offset_ns = self._capture.read_host_clock_ns() - time.monotonic_ns()
-        for receiver, number in self._receivers:
-            for frame in receiver.fetch():
+        for receiver, number in self._frame_receivers:
+            for frame in receiver.fetch_frames():
                 log_time = frame.received_ns + clock_offset_ns
-                fields = (number, self._recorded[number], log_time, log_time - frame.latency_ns, frame.data)
-                if not self._chunk.append_message(*fields):
-                    self._submit_chunk(len(frame.data))
-                    self._chunk.append_message(*fields)
-                self._recorded[number] += 1
+                fields = (
+                    number,
+                    self._recorded_channels[number],
+                    log_time,
+                    log_time - frame.latency_ns,
+                    frame.message_bytes,
+                )
+                if not self._open_chunk.append_message(*fields):
+                    self._submit_open_chunk(len(frame.message_bytes))
+                    self._open_chunk.append_message(*fields)
+                self._recorded_channels[number] += 1
 
-    def _submit_chunk(self, largest: int = 0) -> None:
+    def _submit_open_chunk(self, largest: int = 0) -> None:
         """Let the open chunk be written, and open another, with room for the largest message."""
-        largest = max(largest, self._sources.largest)
-        if len(self._chunk):
-            self._count_taken(self._chunk)
-            self._queue.put(self._chunk)
-        elif self._chunk.capacity_bytes >= self._chunk_bytes + largest:
+        largest = max(largest, self._recorded_endpoints.largest_message_bytes)
+        if len(self._open_chunk):
+            self._count_captured_messages(self._open_chunk)
+            self._chunk_queue.put_chunk(self._open_chunk)
+        elif self._open_chunk.capacity_bytes >= self._chunk_bytes + largest:
             return
-        self._chunk = self._queue.next_chunk(largest)
+        self._open_chunk = self._chunk_queue.open_next_chunk(largest)
 
-    def _count_taken(self, chunk: ChunkBuffer) -> None:
-        self._messages += len(chunk)
-        self._bytes += chunk.used_bytes
+    def _count_captured_messages(self, chunk: ChunkBuffer) -> None:
+        self._message_count += len(chunk)
+        self._payload_bytes += chunk.used_bytes
 
     # ---- the thread that writes ----
 
     def _write_chunks(self) -> None:
         try:
-            while (item := self._queue.get()) is not None:
-                self._write_or_lose(*item)
-                self._queue.recycle(item[0])
+            while (item := self._chunk_queue.get_next_chunk()) is not None:
+                self._write_or_lose_chunk(*item)
+                self._chunk_queue.recycle_chunk(item[0])
                 if self._is_snapshot_due():
                     self._wake_capture()
         finally:
             try:
                 self._close_output()
             finally:
-                self._closed.set()
+                self._output_closed.set()
 
-    def _write_or_lose(self, chunk: ChunkBuffer, behind: bool) -> None:
+    def _write_or_lose_chunk(self, chunk: ChunkBuffer, behind: bool) -> None:
         """Write a chunk. After a failure all later chunks are lost, so that the files have no holes."""
         if not self._has_failed:
             try:
-                self._writer.write(chunk, self._channels, self._format_losses, compress=not behind)
+                self._rolling_writer.write_chunk(
+                    chunk, self._encoded_channels, self._build_losses_metadata, compress=not behind
+                )
             except Exception as error:  # from the disk or the compressor
                 self._has_failed = True
                 self._record_failure(error)
             else:
-                self._loss_accounting.count(chunk, self._channels)
+                self._loss_accounting.count_chunk(chunk, self._encoded_channels)
                 return
         self._lose_chunk(chunk)
 
@@ -432,36 +449,38 @@ class Recorder:
         """Count the messages of a chunk that is not written."""
         with self._loss_lock:
             for number, count in chunk.count_messages_by_channel().items():
-                self._unwritten[self._channels[number].channel_record.topic] += count
+                self._unwritten_messages[self._encoded_channels[number].channel_record.topic] += count
             self._unwritten_bytes += chunk.used_bytes
 
     def _close_output(self) -> None:
         stating = (
             ()
             if self._keeps_snapshot
-            else self._loss_accounting.channels_with_losses(self._compute_losses(), max(self._channels, default=0))
+            else self._loss_accounting.iter_channels_with_losses(
+                self._compute_losses(), max(self._encoded_channels, default=0)
+            )
         )
-        self._writer.close(self._format_losses(), stating)
+        self._rolling_writer.close(self._build_losses_metadata(), stating)
 
     # ---- the thread that waits for the disk ----
 
-    def _sync_files(self) -> None:
+    def _sync_until_closed(self) -> None:
         synced = 0
-        while not self._closed.wait(_SYNC_INTERVAL_S):
-            written = self._writer.bytes
+        while not self._output_closed.wait(_SYNC_INTERVAL_S):
+            written = self._rolling_writer.written_bytes
             if written != synced:
-                self._writer.sync()
+                self._rolling_writer.sync_to_disk()
                 synced = written
 
     # ---- losses ----
 
     def _compute_losses(self) -> dict[str, int | None]:
         """Return the number of lost messages by endpoint; None: unknown."""
-        losses = self._sources.losses()
-        losses |= {receiver.stream.endpoint: receiver.lost for receiver, _ in self._receivers}
-        return {name: None if lost is None else lost + self._unwritten[name] for name, lost in losses.items()}
+        losses = self._recorded_endpoints.count_losses()
+        losses |= {receiver.frame_stream.endpoint: receiver.lost_frames for receiver, _ in self._frame_receivers}
+        return {name: None if lost is None else lost + self._unwritten_messages[name] for name, lost in losses.items()}
 
-    def _format_losses(self) -> dict[str, str]:
+    def _build_losses_metadata(self) -> dict[str, str]:
         """Return the losses as files store them."""
         return {
             name: metadata_keys.UNKNOWN_LOSSES if lost is None else str(lost)
@@ -469,7 +488,7 @@ class Recorder:
         }
 
 
-def _check_sizes(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:
+def _check_size_options(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:
     if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
         text = f"chunks of {chunk_bytes} bytes, {chunk_seconds} s are not possible; give 1024 or more, 0.001 to 60"
         raise InvalidValueError(text)

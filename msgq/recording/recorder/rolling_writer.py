@@ -42,7 +42,7 @@ class RecordingLimits:
 
 
 class RollingWriter:
-    """The files of a recording. For one thread at a time, apart from `sync`, and the figures."""
+    """The files of a recording. For one thread at a time, apart from `sync_to_disk`, and the figures."""
 
     def __init__(
         self,
@@ -69,32 +69,32 @@ class RollingWriter:
         RecordingError : the directory holds a recording, or cannot be made.
         """
         self.path = path
-        self.bytes = self.removed_segments = self.uncompressed_chunks = 0
+        self.written_bytes = self.removed_segments = self.uncompressed_chunks = 0
         self._limits = limits
         self._compressor = compressor
         self._wall_clock = wall_clock
-        self._noted_ns = 0  # what the wall clock was set to up to then is in a segment
-        self._run = {
+        self._clock_written_ns = 0  # what the wall clock was set to up to then is in a segment
+        self._run_metadata = {
             "run": uuid4().hex,
             "host": platform.node(),
             "clock_offset_ns": str(clock_offset_ns),
             "prefix": prefix,
             "version": __version__,
         }
-        self._single = path.suffix == recording_files.MCAP_SUFFIX
-        self._segment: SegmentWriter | None = None
-        self._count = 0
-        self._written: deque[tuple[Path, int]] = deque()
-        self._began = time.monotonic()
-        self._closing = threading.Lock()
+        self._is_single_file = path.suffix == recording_files.MCAP_SUFFIX
+        self._segment_writer: SegmentWriter | None = None
+        self._started_segments = 0
+        self._finished_segments: deque[tuple[Path, int]] = deque()
+        self._segment_start_s = time.monotonic()
+        self._segment_lock = threading.Lock()
         try:
-            (path.parent if self._single else path).mkdir(parents=True, exist_ok=True)
+            (path.parent if self._is_single_file else path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordingError(f"cannot make the directory {path}: {error.strerror}", errno=error.errno) from error
         if recording_files.find_segment_files(path) if path.is_dir() else path.exists():
             raise RecordingError(f"{path} holds a recording already; give another name, or remove it")
 
-    def write(
+    def write_chunk(
         self,
         chunk: ChunkBuffer,
         channels: Mapping[int, EncodedChannel],
@@ -114,33 +114,33 @@ class RollingWriter:
         ------
         RecordingError : no space, or the disk fails. The chunk is not in the recording.
         """
-        self._check_space(chunk.used_bytes)
-        if self._segment is not None and self._is_full(self._segment):
+        self._check_free_space(chunk.used_bytes)
+        if self._segment_writer is not None and self._is_segment_full(self._segment_writer):
             self._end_segment(losses())
         times = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)["log_time"]
-        if self._segment is None:
-            self._segment = self._begin_segment(int(times[0]))
-        self._note_clock(self._segment, int(times[-1]))
-        before = self._segment.size_bytes
-        self._segment.write_chunk(chunk, channels, compress)
+        if self._segment_writer is None:
+            self._segment_writer = self._begin_segment(int(times[0]))
+        self._write_clock_records(self._segment_writer, int(times[-1]))
+        before = self._segment_writer.size_bytes
+        self._segment_writer.write_chunk(chunk, channels, compress)
         self.uncompressed_chunks += not compress and self._compressor.compression_name != ""
-        self.bytes += self._segment.size_bytes - before
+        self.written_bytes += self._segment_writer.size_bytes - before
 
-    def sync(self) -> None:
+    def sync_to_disk(self) -> None:
         """Let the disk have what was written. Any thread, so that none who writes waits for it.
 
         Raises
         ------
         OSError : the disk fails.
         """
-        with self._closing:
-            if self._segment is not None:
-                self._segment.sync_to_disk()
+        with self._segment_lock:
+            if self._segment_writer is not None:
+                self._segment_writer.sync_to_disk()
 
-    def _is_full(self, segment: SegmentWriter) -> bool:
+    def _is_segment_full(self, segment: SegmentWriter) -> bool:
         limits = self._limits
-        age = time.monotonic() - self._began
-        return not self._single and (
+        age = time.monotonic() - self._segment_start_s
+        return not self._is_single_file and (
             (limits.split_bytes is not None and segment.size_bytes >= limits.split_bytes)
             or (limits.split_seconds is not None and age >= limits.split_seconds)
             or (limits.split_messages is not None and segment.message_count >= limits.split_messages)
@@ -148,52 +148,56 @@ class RollingWriter:
 
     def _begin_segment(self, first_ns: int) -> SegmentWriter:
         """Begin one whose first message has this log_time, which may be a while ago."""
-        path = self.path if self._single else recording_files.make_segment_path(self.path, self._count)
+        path = (
+            self.path if self._is_single_file else recording_files.make_segment_path(self.path, self._started_segments)
+        )
         metadata = {
-            **self._run,
-            "segment": str(self._count),
+            **self._run_metadata,
+            "segment": str(self._started_segments),
             "started_ns": str(clock.time_ns()),
             "since_ns": str(first_ns),
-            "wall_offset_ns": str(self._wall_clock.reading_at(first_ns).offset_ns),
+            "wall_offset_ns": str(self._wall_clock.find_reading(first_ns).offset_ns),
         }
-        self._count += 1
-        self._noted_ns = first_ns  # what waited may be older than what the former segment noted at its end
-        self._began = time.monotonic()  # no clock that is set makes a segment longer or shorter
+        self._started_segments += 1
+        self._clock_written_ns = first_ns  # what waited may be older than what the former segment noted at its end
+        self._segment_start_s = time.monotonic()  # no clock that is set makes a segment longer or shorter
         return SegmentWriter(path, self._compressor, metadata)
 
-    def _note_clock(self, segment: SegmentWriter, until_ns: int) -> None:
+    def _write_clock_records(self, segment: SegmentWriter, until_ns: int) -> None:
         """Note in a segment what the wall clock was set to up to a time."""
-        for since_ns, offset_ns in self._wall_clock.readings_between(self._noted_ns, until_ns):
+        for since_ns, offset_ns in self._wall_clock.list_readings(self._clock_written_ns, until_ns):
             noted = {
-                "run": self._run["run"],
+                "run": self._run_metadata["run"],
                 "since_ns": str(since_ns),
-                "clock_offset_ns": self._run["clock_offset_ns"],
+                "clock_offset_ns": self._run_metadata["clock_offset_ns"],
                 "wall_offset_ns": str(offset_ns),
             }
             segment.write_metadata(metadata_keys.CLOCK_METADATA, noted)
-        self._noted_ns = max(self._noted_ns, until_ns)
+        self._clock_written_ns = max(self._clock_written_ns, until_ns)
 
     def _end_segment(self, losses: Mapping[str, str]) -> None:
-        with self._closing:
-            segment, self._segment = self._segment, None
+        with self._segment_lock:
+            segment, self._segment_writer = self._segment_writer, None
         if segment is not None:
             try:
-                self._note_clock(segment, clock.time_ns())
+                self._write_clock_records(segment, clock.time_ns())
             finally:
                 segment.close(losses)
-            self._written.append((segment.path, segment.size_bytes))
+            self._finished_segments.append((segment.path, segment.size_bytes))
 
-    def _check_space(self, wanted: int) -> None:
+    def _check_free_space(self, wanted: int) -> None:
         limits = self._limits
-        used = sum(size for _, size in self._written) + (self._segment.size_bytes if self._segment else 0)
-        while limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._written:
-            path, size = self._written.popleft()
+        used = sum(size for _, size in self._finished_segments) + (
+            self._segment_writer.size_bytes if self._segment_writer else 0
+        )
+        while limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._finished_segments:
+            path, size = self._finished_segments.popleft()
             path.unlink(missing_ok=True)
             self.removed_segments += 1
             used -= size
-        if limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._single:
+        if limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._is_single_file:
             raise RecordingError(f"{self.path} has reached the limit of {limits.max_total_bytes} bytes")
-        free = self.free_bytes()
+        free = self.read_free_bytes()
         if free < limits.min_free_bytes + wanted:
             text = f"the disk of {self.path} has {free:,} bytes left. The next chunk needs up to {wanted:,}, beside the"
             advice = "The recording has ended; free space, or record to another disk"
@@ -201,14 +205,14 @@ class RollingWriter:
                 f"{text} reserve of {limits.min_free_bytes:,} (--min-free-bytes, min_free_bytes). {advice}"
             )
 
-    def free_bytes(self) -> int:
+    def read_free_bytes(self) -> int:
         """Return what is left of the disk."""
         return shutil.disk_usage(self.path if self.path.exists() else self.path.parent).free
 
     @property
-    def segments(self) -> int:
+    def segment_count(self) -> int:
         """How many there are."""
-        return len(self._written) + (self._segment is not None)
+        return len(self._finished_segments) + (self._segment_writer is not None)
 
     def close(self, losses: Mapping[str, str], stating: Iterable[EncodedChannel] = ()) -> None:
         """End the last segment; a recording without messages has one, too.
@@ -222,10 +226,10 @@ class RollingWriter:
         ------
         RecordingError : its summary could not be written; what it holds can be read.
         """
-        if self._segment is None and not self._written and not self._count:
-            self._segment = self._begin_segment(clock.time_ns())
+        if self._segment_writer is None and not self._finished_segments and not self._started_segments:
+            self._segment_writer = self._begin_segment(clock.time_ns())
         try:
-            if self._segment is not None:
-                self._segment.write_channels(stating)
+            if self._segment_writer is not None:
+                self._segment_writer.write_channels(stating)
         finally:
             self._end_segment(losses)

@@ -13,29 +13,29 @@ class SnapshotBuffer:
 
     def __init__(self, seconds: float | None, size: int | None) -> None:
         """Keep chunks of so many seconds and bytes; None: no limit."""
-        self._seconds = seconds
-        self._size = size
+        self._max_seconds = seconds
+        self._max_bytes = size
         self._chunks: deque[tuple[float, ChunkBuffer]] = deque()
-        self.bytes = 0
+        self.buffered_bytes = 0
 
-    def add(self, chunk: ChunkBuffer) -> list[ChunkBuffer]:
+    def add_chunk(self, chunk: ChunkBuffer) -> list[ChunkBuffer]:
         """Keep a chunk; return those that are too old, or too many, now."""
         now = time.monotonic()
         self._chunks.append((now, chunk))
-        self.bytes += chunk.used_bytes
+        self.buffered_bytes += chunk.used_bytes
         dropped = []
         while len(self._chunks) > 1 and (
-            (self._seconds is not None and now - self._chunks[0][0] > self._seconds)
-            or (self._size is not None and self.bytes > self._size)
+            (self._max_seconds is not None and now - self._chunks[0][0] > self._max_seconds)
+            or (self._max_bytes is not None and self.buffered_bytes > self._max_bytes)
         ):
             _, old = self._chunks.popleft()
-            self.bytes -= old.used_bytes
+            self.buffered_bytes -= old.used_bytes
             dropped.append(old)
         return dropped
 
-    def drain(self) -> list[ChunkBuffer]:
+    def drain_chunks(self) -> list[ChunkBuffer]:
         """Return all, oldest first, and begin anew."""
         chunks = [chunk for _, chunk in self._chunks]
         self._chunks.clear()
-        self.bytes = 0
+        self.buffered_bytes = 0
         return chunks

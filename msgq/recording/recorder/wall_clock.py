@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgq.impl.base import clock
 
-_MIN_STEP_NS = 10_000  # a smaller one is how exactly two clocks can be read at once
+_CLOCK_STEP_MIN_NS = 10_000  # a smaller one is how exactly two clocks can be read at once
 _READINGS_MAX = 1000
 
 
@@ -23,16 +23,16 @@ class WallClock:
     def __init__(self) -> None:
         self._readings = [ClockReading(0, clock.wall_offset_ns())]
 
-    def sample(self) -> None:
+    def sample_offset(self) -> None:
         """Look at it: what it was set since the last look, it was just now."""
         offset = clock.wall_offset_ns()
-        if abs(offset - self._readings[-1].offset_ns) > _MIN_STEP_NS:
+        if abs(offset - self._readings[-1].offset_ns) > _CLOCK_STEP_MIN_NS:
             self._readings = [*self._readings[1 - _READINGS_MAX :], ClockReading(clock.time_ns(), offset)]
 
-    def reading_at(self, time_ns: int) -> ClockReading:
+    def find_reading(self, time_ns: int) -> ClockReading:
         """Return what it was at a time."""
         return next((reading for reading in reversed(self._readings) if reading.since_ns <= time_ns), self._readings[0])
 
-    def readings_between(self, since_ns: int, until_ns: int) -> list[ClockReading]:
+    def list_readings(self, since_ns: int, until_ns: int) -> list[ClockReading]:
         """Return what it was set to after a time, up to another."""
         return [reading for reading in self._readings if since_ns < reading.since_ns <= until_ns]

@@ -22,22 +22,22 @@ class AtomicFile:
     Attributes
     ----------
     fd : to read and write it.
-    readable : a path that opens it, for this process.
+    readable_path : a path that opens it, for this process.
     """
 
     def __init__(self, folder: Path, hidden: Path) -> None:
         """Create it. hidden : its name where the file system does not have files without one."""
-        self._hidden: Path | None = None
+        self._temporary_path: Path | None = None
         try:
             self.fd = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if error.errno not in _NO_TMPFILE_ERRNOS:
                 raise
             self.fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-            self._hidden = hidden
-        self.readable = self._hidden or Path(f"/proc/self/fd/{self.fd}")
+            self._temporary_path = hidden
+        self.readable_path = self._temporary_path or Path(f"/proc/self/fd/{self.fd}")
 
-    def link_as(self, path: Path) -> None:
+    def link_as_path(self, path: Path) -> None:
         """Give it a name that no other file has.
 
         Raises
@@ -47,33 +47,33 @@ class AtomicFile:
         os.fsync(self.fd)
         self._link_file(path)
 
-    def replace(self, path: Path, hidden: Path) -> None:
+    def replace_file(self, path: Path, hidden: Path) -> None:
         """Let it take the place of a file, at once. A kill between the two steps leaves it as `hidden`, whole."""
         before = path.stat()
         os.fchmod(self.fd, before.st_mode & 0o7777)
         with suppress(PermissionError):
             os.fchown(self.fd, before.st_uid, before.st_gid)
         os.fsync(self.fd)
-        if self._hidden is None:
+        if self._temporary_path is None:
             hidden.unlink(missing_ok=True)
             self._link_file(hidden)
-            self._hidden = hidden
-        self._hidden.replace(path)
-        self._hidden = None
+            self._temporary_path = hidden
+        self._temporary_path.replace(path)
+        self._temporary_path = None
 
     def _link_file(self, path: Path) -> None:
         # Given a folder's descriptor, Python follows the link of /proc to the file.
-        os.link(self.readable, path, src_dir_fd=self.fd if self._hidden is None else None)
+        os.link(self.readable_path, path, src_dir_fd=self.fd if self._temporary_path is None else None)
 
     def close(self) -> None:
         """Let go of it; without a name it is gone."""
-        if self._hidden is not None:
-            self._hidden.unlink(missing_ok=True)
+        if self._temporary_path is not None:
+            self._temporary_path.unlink(missing_ok=True)
         os.close(self.fd)
 
 
 @contextmanager
-def open_atomic(beside: Path) -> Iterator[AtomicFile]:
+def open_atomic_file(beside: Path) -> Iterator[AtomicFile]:
     """Give a new file for the folder of a path.
 
     Raises

@@ -23,10 +23,10 @@ from msgq.recording.mcap_io.core import (
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, RecordStream
 
-MESSAGE_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
-_CHANNEL_IDS = np.arange(1 << 16, dtype=np.int32)
+MESSAGE_HEAD_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
+_ALL_CHANNEL_CODES = np.arange(1 << 16, dtype=np.int32)
 _MESSAGE_TIME_STRUCT = struct.Struct("<H4xQ")  # channel, log_time: how a message begins
-_CACHE_BYTES = 1 << 20
+_VALID_CACHE_BYTES_MAX = 1 << 20
 _RECORD_READERS: dict[int, Callable[[ReadDataStream], Any]] = {
     Opcode.HEADER: records.Header.read,
     Opcode.SCHEMA: records.Schema.read,
@@ -58,7 +58,7 @@ def parse_record(record: bytes) -> Any:
     return parsed
 
 
-def record_name(opcode: int) -> str:
+def get_record_name(opcode: int) -> str:
     """Return what a record is called."""
     return Opcode(opcode).name.lower().replace("_", " ") if opcode in set(Opcode) else f"record of opcode {opcode:#x}"
 
@@ -69,31 +69,31 @@ class ChunkContents:
 
     Attributes
     ----------
-    channel, log_time, offset : of the messages, in their order; uint16, uint64, and uint64 in the bytes.
+    channel_ids, log_times, record_offsets : of the messages, in their order; uint16, uint64, and uint64 in the bytes.
     declarations : the schemas and channels, each with the number of messages before it.
     bad_ranges : from where to where is what makes no sense, and why.
     skipped_bytes : bytes of records that chunks do not have, which readers pass over.
-    end : where looking ended.
+    end_offset : where looking ended.
     """
 
-    channel: np.ndarray[Any, np.dtype[np.uint16]]
-    log_time: np.ndarray[Any, np.dtype[np.uint64]]
-    offset: np.ndarray[Any, np.dtype[np.uint64]]
+    channel_ids: np.ndarray[Any, np.dtype[np.uint16]]
+    log_times: np.ndarray[Any, np.dtype[np.uint64]]
+    record_offsets: np.ndarray[Any, np.dtype[np.uint64]]
     declarations: list[tuple[int, bytes]] = field(default_factory=list)
     bad_ranges: list[tuple[int, int, str]] = field(default_factory=list)
     skipped_bytes: int = 0
-    end: int = 0
+    end_offset: int = 0
 
-    def by_channel(self) -> dict[int, np.ndarray[Any, np.dtype[np.uint64]]]:
+    def group_by_channel(self) -> dict[int, np.ndarray[Any, np.dtype[np.uint64]]]:
         """Return of each channel where its messages are: log_time and offset, shape (messages, 2)."""
-        order = np.argsort(self.channel, kind="stable")
-        numbers, begins = np.unique(self.channel[order], return_index=True)
-        places = np.stack((self.log_time, self.offset), axis=1)[order]
+        order = np.argsort(self.channel_ids, kind="stable")
+        numbers, begins = np.unique(self.channel_ids[order], return_index=True)
+        places = np.stack((self.log_times, self.record_offsets), axis=1)[order]
         return dict(zip(numbers.tolist(), np.split(places, begins[1:]), strict=False))
 
-    def first_uses(self) -> dict[int, int]:
+    def count_messages_before_first_use(self) -> dict[int, int]:
         """Return of each channel how many messages come before its first one."""
-        numbers, firsts = np.unique(self.channel, return_index=True)
+        numbers, firsts = np.unique(self.channel_ids, return_index=True)
         return dict(zip(numbers.tolist(), firsts.tolist(), strict=True))
 
 
@@ -102,8 +102,8 @@ class ChunkParser:
 
     def __init__(self) -> None:
         self._columns = ScanColumns(16384)
-        self._valid: set[bytes] = set()  # schemas and channels: chunks repeat them
-        self._valid_bytes = 0
+        self._valid_declarations: set[bytes] = set()  # schemas and channels: chunks repeat them
+        self._valid_declaration_bytes = 0
 
     def parse_chunk(self, content: bytes) -> ChunkContents:
         """Look into the contents of a chunk."""
@@ -115,19 +115,21 @@ class ChunkParser:
 
     def _parse_content(self, content: bytes, outside: bool) -> ChunkContents:
         contents = ChunkContents(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
-        pieces: list[tuple[Any, Any, Any]] = [(contents.channel, contents.log_time, contents.offset)]
+        pieces: list[tuple[Any, Any, Any]] = [(contents.channel_ids, contents.log_times, contents.record_offsets)]
         count = position = non_messages = known = 0
         while position < len(content):
             self._columns.clear_rows()
-            why, position = self._columns.scan_messages(content, position, _CHANNEL_IDS, 0, TIME_MAX, strict=outside)
+            why, position = self._columns.scan_messages(
+                content, position, _ALL_CHANNEL_CODES, 0, TIME_MAX, strict=outside
+            )
             if rows := self._columns.row_count:
-                pieces.append(self._copy_rows(rows))
-                known += int(self._columns.length[:rows].sum()) + rows * (RECORD_HEAD_STRUCT.size + MESSAGE_BYTES)
+                pieces.append(self._copy_scanned_rows(rows))
+                known += int(self._columns.length[:rows].sum()) + rows * (RECORD_HEAD_STRUCT.size + MESSAGE_HEAD_BYTES)
                 count += rows
             if why in (SCAN_TRUNCATED_RECORD, SCAN_ZERO_OPCODE) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
                     contents.bad_ranges.append(
-                        (position, len(content), _REASONS.get(why, f"{non_messages} records are no messages"))
+                        (position, len(content), _SCAN_STOP_REASONS.get(why, f"{non_messages} records are no messages"))
                     )
                 break
             if why == SCAN_OTHER_RECORD:
@@ -135,7 +137,9 @@ class ChunkParser:
                 if outside and opcode != Opcode.MESSAGE:
                     break
                 non_messages, following = non_messages + 1, position + RECORD_HEAD_STRUCT.size + length
-                if opcode == Opcode.MESSAGE and length >= MESSAGE_BYTES:  # of a time that Python's integers have only
+                if (
+                    opcode == Opcode.MESSAGE and length >= MESSAGE_HEAD_BYTES
+                ):  # of a time that Python's integers have only
                     channel, time = _MESSAGE_TIME_STRUCT.unpack_from(content, position + RECORD_HEAD_STRUCT.size)
                     pieces.append(
                         (np.array([channel], np.uint16), np.array([time], np.uint64), np.array([position], np.uint64))
@@ -144,19 +148,21 @@ class ChunkParser:
                 else:
                     self._parse_declaration(contents, content[position:following], position, count)
                 known, position = known + RECORD_HEAD_STRUCT.size + length, following
-        contents.channel, contents.log_time, contents.offset = map(np.concatenate, zip(*pieces, strict=True))
-        contents.end = position
+        contents.channel_ids, contents.log_times, contents.record_offsets = map(
+            np.concatenate, zip(*pieces, strict=True)
+        )
+        contents.end_offset = position
         contents.skipped_bytes = 0 if contents.bad_ranges else position - known
         return contents
 
-    def _copy_rows(self, rows: int) -> tuple[Any, Any, Any]:
+    def _copy_scanned_rows(self, rows: int) -> tuple[Any, Any, Any]:
         columns = self._columns
-        offset = (columns.offset[:rows] - RECORD_HEAD_STRUCT.size - MESSAGE_BYTES).astype(np.uint64)
+        offset = (columns.offset[:rows] - RECORD_HEAD_STRUCT.size - MESSAGE_HEAD_BYTES).astype(np.uint64)
         return columns.channel_code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
 
     def _parse_declaration(self, contents: ChunkContents, record: bytes, position: int, count: int) -> None:
         """Take a schema or a channel, or note what is wrong with it, or with a message."""
-        if record not in self._valid:
+        if record not in self._valid_declarations:
             try:
                 if record[0] == Opcode.MESSAGE:
                     raise ValueError(
@@ -164,12 +170,17 @@ class ChunkParser:
                     )
                 parse_record(record)
             except ValueError as error:
-                contents.bad_ranges.append((position, position + len(record), f"a {record_name(record[0])}: {error}"))
+                contents.bad_ranges.append(
+                    (position, position + len(record), f"a {get_record_name(record[0])}: {error}")
+                )
                 return
-            if self._valid_bytes + len(record) <= _CACHE_BYTES:
-                self._valid.add(record)
-                self._valid_bytes += len(record)
+            if self._valid_declaration_bytes + len(record) <= _VALID_CACHE_BYTES_MAX:
+                self._valid_declarations.add(record)
+                self._valid_declaration_bytes += len(record)
         contents.declarations.append((count, record))
 
 
-_REASONS = {SCAN_TRUNCATED_RECORD: "a record goes beyond the end", SCAN_ZERO_OPCODE: "zeros instead of a record"}
+_SCAN_STOP_REASONS = {
+    SCAN_TRUNCATED_RECORD: "a record goes beyond the end",
+    SCAN_ZERO_OPCODE: "zeros instead of a record",
+}

@@ -13,15 +13,15 @@ from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.data_section import SectionRecord
 
 _IDS_STRUCT = struct.Struct("<HH")  # a channel's id, its schema's id; a schema begins with its id only
-RecordKey = tuple[int, int]  # opcode and id
+DeclarationKey = tuple[int, int]  # opcode and id
 
 
-def make_record_key(record: bytes) -> RecordKey:
+def make_declaration_key(record: bytes) -> DeclarationKey:
     """Return what a schema or a channel is known by."""
     return record[0], int.from_bytes(record[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2], "little")
 
 
-def find_schema_key(channel: bytes) -> RecordKey | None:
+def find_schema_key(channel: bytes) -> DeclarationKey | None:
     """Return the schema of a channel, if it has one."""
     number = _IDS_STRUCT.unpack_from(channel, RECORD_HEAD_STRUCT.size)[1]
     return (Opcode.SCHEMA, number) if number else None
@@ -35,8 +35,8 @@ def is_same_declaration(record: bytes, other: bytes) -> bool:
 class MissingDeclaration(NamedTuple):
     """What should have been described. user : the channel that has the schema; None: messages are there."""
 
-    key: RecordKey
-    user: int | None
+    declaration_key: DeclarationKey
+    using_channel_id: int | None
 
 
 class DeclarationChecker:
@@ -44,49 +44,49 @@ class DeclarationChecker:
 
     Attributes
     ----------
-    ids : of all schemas and channels.
-    newest : of each id, as long as there is room.
-    redeclared : of the last part: schemas and channels that were something else before.
-    new : of the last part: schemas and channels as nothing before it had them.
+    declared_keys : of all schemas and channels.
+    newest_declarations : of each id, as long as there is room.
+    redeclared_keys : of the last part: schemas and channels that were something else before.
+    new_declarations : of the last part: schemas and channels as nothing before it had them.
     """
 
     def __init__(self) -> None:
-        self.ids: set[RecordKey] = set()
-        self.newest: dict[RecordKey, bytes] = {}
-        self.redeclared: list[RecordKey] = []
-        self.new: list[bytes] = []
-        self._budget = MetadataBudget()
+        self.declared_keys: set[DeclarationKey] = set()
+        self.newest_declarations: dict[DeclarationKey, bytes] = {}
+        self.redeclared_keys: list[DeclarationKey] = []
+        self.new_declarations: list[bytes] = []
+        self._metadata_budget = MetadataBudget()
 
-    def check(self, part: SectionRecord) -> list[MissingDeclaration]:
+    def check_section_record(self, part: SectionRecord) -> list[MissingDeclaration]:
         """Learn from a part; return what it uses, and nothing before it describes."""
-        self.redeclared, self.new = [], []
-        if part.data and part.opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
-            return self._describe(part.data)
+        self.redeclared_keys, self.new_declarations = [], []
+        if part.record_bytes and part.opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
+            return self._learn_declaration(part.record_bytes)
         if part.chunk_contents is None:
             return []
         missing: list[MissingDeclaration] = []
-        first = part.chunk_contents.first_uses()
-        open_uses = {number: row for number, row in first.items() if (Opcode.CHANNEL, number) not in self.ids}
+        first = part.chunk_contents.count_messages_before_first_use()
+        open_uses = {number: row for number, row in first.items() if (Opcode.CHANNEL, number) not in self.declared_keys}
         for row, record in part.chunk_contents.declarations:
-            missing += self._describe(record)
-            opcode, number = make_record_key(record)
+            missing += self._learn_declaration(record)
+            opcode, number = make_declaration_key(record)
             if opcode == Opcode.CHANNEL and open_uses.get(number, -1) >= row:
                 del open_uses[number]
         return missing + [MissingDeclaration((Opcode.CHANNEL, number), None) for number in open_uses]
 
-    def _describe(self, record: bytes) -> list[MissingDeclaration]:
+    def _learn_declaration(self, record: bytes) -> list[MissingDeclaration]:
         """Learn from a schema or a channel; return the schema that a channel has, if nothing describes it."""
-        key = make_record_key(record)
-        before = self.newest.get(key)
+        key = make_declaration_key(record)
+        before = self.newest_declarations.get(key)
         if before == record:
             return []
         if before is not None and not is_same_declaration(before, record):
-            self.redeclared.append(key)
-        self.ids.add(key)
-        self.new.append(record)
-        if self._budget.reserve_record(
+            self.redeclared_keys.append(key)
+        self.declared_keys.add(key)
+        self.new_declarations.append(record)
+        if self._metadata_budget.reserve_record(
             (key[0], record[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2]), len(record)
         ):
-            self.newest[key] = record
+            self.newest_declarations[key] = record
         schema = find_schema_key(record) if key[0] == Opcode.CHANNEL else None
-        return [MissingDeclaration(schema, key[1])] if schema is not None and schema not in self.ids else []
+        return [MissingDeclaration(schema, key[1])] if schema is not None and schema not in self.declared_keys else []

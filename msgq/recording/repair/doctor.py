@@ -17,9 +17,9 @@ from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX, DAMAGE_OPCODE, FIRST_PRIVATE_OPCODE
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
-from msgq.recording.repair.chunk_parser import parse_record, record_name
+from msgq.recording.repair.chunk_parser import get_record_name, parse_record
 from msgq.recording.repair.data_section import DataSection, SectionRecord
-from msgq.recording.repair.declaration_check import RecordKey
+from msgq.recording.repair.declaration_check import DeclarationKey
 from msgq.recording.repair.summary_check import DataStats, RawFinding, SummaryChecker
 
 #: Rules that writers broke by what they wrote, which no recovery can mend.
@@ -75,10 +75,10 @@ class FileExamination:
         self._path, self._max_chunk_bytes = Path(path), max_chunk_bytes
         self.data_stats = DataStats()
         self._declarations = self.data_stats.declarations
-        self._newest = 0  # log_time so far
-        self._back, self._first_back, self._unread = 0, 0, 0
-        self._first_bare = 0
-        self._reported_findings: set[tuple[RecordKey, int | None]] = set()  # what nothing describes
+        self._newest_log_time = 0  # log_time so far
+        self._out_of_order_messages, self._first_out_of_order_offset, self._unreadable_messages = 0, 0, 0
+        self._first_unindexed_chunk = 0
+        self._reported_findings: set[tuple[DeclarationKey, int | None]] = set()  # what nothing describes
 
     def __iter__(self) -> Iterator[Finding]:
         """Give the findings.
@@ -89,49 +89,51 @@ class FileExamination:
         """
         shown = make_printable_path(self._path)
         with FileSource(self._path).open_descriptor() as fd:
-            for severity, offset, rule, text in self._check_file(fd, os.fstat(fd).st_size):
+            for severity, offset, rule, text in self._check_data_and_summary(fd, os.fstat(fd).st_size):
                 yield Finding(shown, offset, severity, rule, make_printable_path(text[:1000]))
 
-    def _check_file(self, fd: int, size: int) -> Iterator[RawFinding]:
+    def _check_data_and_summary(self, fd: int, size: int) -> Iterator[RawFinding]:
         if os.pread(fd, len(MCAP_MAGIC), 0) != MCAP_MAGIC:
             yield "error", 0, "magic", "the file does not begin with MCAP's magic bytes"
             return
         last: SectionRecord | None = None
         for part in DataSection(fd, size, self._max_chunk_bytes):
             if last is None and part.opcode != Opcode.HEADER:
-                yield "error", part.start, "header", "the file does not begin with a header"
+                yield "error", part.start_offset, "header", "the file does not begin with a header"
             last = part
             yield from self._check_record(part)
-        yield from self._check_totals()
+        yield from self._check_message_totals()
         end = last if last is not None and last.opcode == Opcode.DATA_END else None
-        yield from SummaryChecker(fd, size, self.data_stats).check(end)
+        yield from SummaryChecker(fd, size, self.data_stats).iter_findings(end)
 
     # Of the data
 
     def _check_record(self, part: SectionRecord) -> Iterator[RawFinding]:
-        opcode, start = part.opcode, part.start
+        opcode, start = part.opcode, part.start_offset
         if opcode == DAMAGE_OPCODE:
-            self.data_stats.damaged = True
-            yield "error", start, "damage", part.reason
-        elif part.reason:
-            self.data_stats.damaged = True
-            yield "error", start, "size", f"a {record_name(opcode)} cannot be judged: {part.reason}"
-        elif opcode == Opcode.HEADER and not part.record.library:
+            self.data_stats.is_damaged = True
+            yield "error", start, "damage", part.damage_reason
+        elif part.damage_reason:
+            self.data_stats.is_damaged = True
+            yield "error", start, "size", f"a {get_record_name(opcode)} cannot be judged: {part.damage_reason}"
+        elif opcode == Opcode.HEADER and not part.parsed_record.library:
             yield "warning", start, "library", "the header does not say which library wrote the file"
         elif opcode == Opcode.MESSAGE_INDEX:
             yield "error", start, "message index", "a message index without a chunk before it, or of a wrong length"
         elif opcode == Opcode.ATTACHMENT:
-            self.data_stats.attachments[start] = part.record
+            self.data_stats.expected_attachment_indexes[start] = part.parsed_record
         elif opcode == Opcode.METADATA:
-            self.data_stats.metadata[start] = records.MetadataIndex(start, part.end - start, part.record.name)
+            self.data_stats.expected_metadata_indexes[start] = records.MetadataIndex(
+                start, part.end_offset - start, part.parsed_record.name
+            )
         elif Opcode.DATA_END < opcode < FIRST_PRIVATE_OPCODE:
             yield "warning", start, "unknown", f"a record of opcode {opcode:#x}, which MCAP does not have"
         yield from self._check_declarations(part)
         if part.chunk_contents is not None:
-            yield from self._check_contents(part)
+            yield from self._check_messages(part)
 
     def _check_declarations(self, part: SectionRecord) -> Iterator[RawFinding]:
-        for key, user in self._declarations.check(part):
+        for key, user in self._declarations.check_section_record(part):
             if (key, user) in self._reported_findings:
                 continue
             self._reported_findings.add((key, user))
@@ -139,68 +141,73 @@ class FileExamination:
                 text = f"channel {user} has schema {key[1]}, which nothing before it describes"
             else:
                 text = f"messages of channel {key[1]}, which nothing before them describes"
-            yield "error", part.start, "undescribed", text
-        for opcode, number in self._declarations.redeclared:
-            text = f"{record_name(opcode)} {number} is another one than before: one id has one description in a file"
-            yield "error", part.start, "descriptions", text
-        for record in self._declarations.new:
+            yield "error", part.start_offset, "undescribed", text
+        for opcode, number in self._declarations.redeclared_keys:
+            text = (
+                f"{get_record_name(opcode)} {number} is another one than before: one id has one description in a file"
+            )
+            yield "error", part.start_offset, "descriptions", text
+        for record in self._declarations.new_declarations:
             if record[0] == Opcode.SCHEMA:
-                yield from _check_schema(parse_record(record), part.start)
+                yield from _check_schema_record(parse_record(record), part.start_offset)
 
-    def _check_contents(self, part: SectionRecord) -> Iterator[RawFinding]:
+    def _check_messages(self, part: SectionRecord) -> Iterator[RawFinding]:
         """Judge a chunk, or messages outside of chunks."""
-        contents, data_stats = part.contents, self.data_stats
-        self._count_record(part)
+        contents, data_stats = part.required_contents, self.data_stats
+        self._count_messages(part)
         if part.opcode != Opcode.CHUNK:
-            data_stats.outside = data_stats.outside or part.start
+            data_stats.first_loose_message_offset = data_stats.first_loose_message_offset or part.start_offset
             for begin, _, why in contents.bad_ranges[:1]:
-                yield "error", part.start + begin, "record", why
+                yield "error", part.start_offset + begin, "record", why
             return
         for why in part.chunk_errors:
-            yield "error", part.start, "chunk", f"a chunk: {why}"
-        data_stats.chunks[part.start] = part.record.message_index_length
+            yield "error", part.start_offset, "chunk", f"a chunk: {why}"
+        data_stats.index_bytes_by_chunk[part.start_offset] = part.parsed_record.message_index_length
         if contents.skipped_bytes:
             text = f"{contents.skipped_bytes} bytes of a chunk are neither messages nor schemas nor channels"
-            yield "warning", part.start, "unknown", text
+            yield "warning", part.start_offset, "unknown", text
         for place, text in part.index_errors[:3]:
             yield "error", place, "message index", text
         if len(part.index_errors) > 3:
-            yield "error", part.after, "message index", f"{len(part.index_errors) - 3} more of this chunk are wrong"
-        if len(contents.channel) and not part.has_index:
-            self._first_bare = self._first_bare or part.start
-            data_stats.bare += 1
+            yield (
+                "error",
+                part.index_end_offset,
+                "message index",
+                f"{len(part.index_errors) - 3} more of this chunk are wrong",
+            )
+        if len(contents.channel_ids) and not part.has_message_index:
+            self._first_unindexed_chunk = self._first_unindexed_chunk or part.start_offset
+            data_stats.unindexed_chunk_count += 1
 
-    def _count_record(self, part: SectionRecord) -> None:
-        times, data_stats = part.contents.log_time, self.data_stats
+    def _count_messages(self, part: SectionRecord) -> None:
+        times, data_stats = part.required_contents.log_times, self.data_stats
         if not len(times):
             return
-        numbers, counts = np.unique(part.contents.channel, return_counts=True)
-        data_stats.counts.update(Counter(dict(zip(numbers.tolist(), counts.tolist(), strict=True))))
+        numbers, counts = np.unique(part.required_contents.channel_ids, return_counts=True)
+        data_stats.message_counts.update(Counter(dict(zip(numbers.tolist(), counts.tolist(), strict=True))))
         if part.opcode == Opcode.CHUNK:
-            data_stats.in_chunks.update(numbers.tolist())
+            data_stats.channels_in_chunks.update(numbers.tolist())
         data_stats.extend_time_range(int(times.min()), int(times.max()))
-        before = np.maximum.accumulate(np.concatenate((np.array([self._newest], np.uint64), times)))
+        before = np.maximum.accumulate(np.concatenate((np.array([self._newest_log_time], np.uint64), times)))
         back = int((times < before[:-1]).sum())
-        self._first_back = self._first_back or (part.start if back else 0)
-        self._back, self._newest = self._back + back, int(before[-1])
-        self._unread += int((times >= np.uint64(2**63 - 1)).sum())
+        self._first_out_of_order_offset = self._first_out_of_order_offset or (part.start_offset if back else 0)
+        self._out_of_order_messages, self._newest_log_time = self._out_of_order_messages + back, int(before[-1])
+        self._unreadable_messages += int((times >= np.uint64(2**63 - 1)).sum())
 
-    def _check_totals(self) -> Iterator[RawFinding]:
+    def _check_message_totals(self) -> Iterator[RawFinding]:
         """Give what is said of all messages together."""
-        if self._back:
-            text = f"{self._back} messages have an earlier log_time than one before them; here are the first"
-            yield "warning", self._first_back, "order", text
-        if self._unread:
-            text = (
-                f"{self._unread} messages have a log_time of 2^63 or later, which many programs, as msgq, do not read"
-            )
+        if count := self._out_of_order_messages:
+            text = f"{count} messages have an earlier log_time than one before them; here are the first"
+            yield "warning", self._first_out_of_order_offset, "order", text
+        if count := self._unreadable_messages:
+            text = f"{count} messages have a log_time of 2^63 or later, which many programs, as msgq, do not read"
             yield "warning", 0, "time", text
-        if self.data_stats.bare:
-            text = f"{self.data_stats.bare} chunks have no message index; here is the first"
-            yield "warning", self._first_bare, "message index", text
+        if self.data_stats.unindexed_chunk_count:
+            text = f"{self.data_stats.unindexed_chunk_count} chunks have no message index; here is the first"
+            yield "warning", self._first_unindexed_chunk, "message index", text
 
 
-def _check_schema(record: records.Schema, offset: int) -> Iterator[RawFinding]:
+def _check_schema_record(record: records.Schema, offset: int) -> Iterator[RawFinding]:
     if not record.encoding and record.data:
         yield "error", offset, "schema", f"schema {record.id} has data, but no encoding"
     elif not record.encoding:

@@ -15,7 +15,7 @@ from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
-from msgq.recording.repair.atomic_file import make_temporary_name, open_atomic
+from msgq.recording.repair.atomic_file import make_temporary_name, open_atomic_file
 from msgq.recording.repair.doctor import FileExamination, Finding
 from msgq.recording.repair.repair_plan import RepairPlan
 from msgq.recording.repair.repair_writer import RepairWriter
@@ -78,7 +78,9 @@ def recover(
         messages, or exists, or cannot be written; `in_place`: somebody is writer the file.
     InvalidValueError : `output` and `in_place` exclude each other.
     """
-    return FileRepair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False).run()
+    return FileRepair(
+        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False
+    ).repair()
 
 
 def reindex(
@@ -92,7 +94,9 @@ def reindex(
 
     See `recover`, which leaves whole files alone. The default for `output` is `NAME.reindexed.mcap`.
     """
-    return FileRepair(Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True).run()
+    return FileRepair(
+        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True
+    ).repair()
 
 
 class FileRepair:
@@ -101,15 +105,15 @@ class FileRepair:
     def __init__(self, path: Path, output: Path | None, in_place: bool, most: int, *, anew: bool) -> None:
         if output is not None and in_place:
             raise InvalidValueError("give an output, or let the file be changed in place, not both")
-        self._path, self._max_chunk_bytes, self._in_place, self._rewrites_all = path, most, in_place, anew
+        self._path, self._max_chunk_bytes, self._in_place, self._rewrites_indexes = path, most, in_place, anew
         self._copies_whole = output is not None
         label = recording_files.REINDEXED_LABEL if anew else recording_files.RECOVERED_LABEL
-        self._output = path.resolve() if in_place else output or recording_files.make_sibling_path(path, label)
+        self._output_path = path.resolve() if in_place else output or recording_files.make_sibling_path(path, label)
 
-    def run(self) -> Recovery:
+    def repair(self) -> Recovery:
         """Do it."""
-        if not self._in_place and self._output.exists():
-            raise RecordingError(f"{self._output} exists; give another name (--output), or remove it")
+        if not self._in_place and self._output_path.exists():
+            raise RecordingError(f"{self._output_path} exists; give another name (--output), or remove it")
         before = _count_messages(self._path, self._max_chunk_bytes)  # says what is wrong with what is no MCAP file
         try:
             with self._path.open("rb") as file:
@@ -117,49 +121,51 @@ class FileRepair:
                     _lock_file(file.fileno(), self._path)
                 return self._repair_file(file.fileno(), before)
         except OSError as error:
-            text = f"cannot write {self._output}: {error.strerror}; {self._path} is as it was"
+            text = f"cannot write {self._output_path}: {error.strerror}; {self._path} is as it was"
             raise RecordingError(text, errno=error.errno) from error
 
     def _repair_file(self, fd: int, before: int) -> Recovery:
         findings, facts = _examine_file(self._path, self._path, self._max_chunk_bytes)
-        if not self._rewrites_all and not any(finding.is_repairable for finding in findings):
+        if not self._rewrites_indexes and not any(finding.is_repairable for finding in findings):
             if self._copies_whole:
-                self._write_copy(fd, None, before)
-            output = self._output if self._copies_whole else self._path
-            counts = (facts.counts.total(), len(facts.chunks), 0, 0)
+                self._write_repaired_copy(fd, None, before)
+            output = self._output_path if self._copies_whole else self._path
+            counts = (facts.message_counts.total(), len(facts.index_bytes_by_chunk), 0, 0)
             return Recovery(str(self._path), str(output), False, *counts, (), tuple(findings))
-        plan = RepairPlan(fd, str(self._path), os.fstat(fd).st_size, self._max_chunk_bytes, self._rewrites_all)
-        remaining = self._write_copy(fd, plan, before)
-        index = plan.index
+        plan = RepairPlan(fd, str(self._path), os.fstat(fd).st_size, self._max_chunk_bytes, self._rewrites_indexes)
+        remaining = self._write_repaired_copy(fd, plan, before)
+        index = plan.summary_builder
         return Recovery(
             str(self._path),
-            str(self._output),
+            str(self._output_path),
             True,
             sum(index.message_counts.values()),
             len(index.chunk_indexes),
-            plan.cut.size,
-            plan.damaged.size,
+            plan.truncated_ranges.total_bytes,
+            plan.damaged_ranges.total_bytes,
             tuple(_describe_actions(plan, findings)),
             tuple(remaining),
         )
 
-    def _write_copy(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
+    def _write_repaired_copy(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
         """Write the new file, a copy without a plan, check it, and give it its name; return what is wrong with it."""
-        with open_atomic(self._output) as new:
+        with open_atomic_file(self._output_path) as new:
             writer = RepairWriter(fd, new.fd, self._max_chunk_bytes)
             if plan is None:
-                writer.copy(0, os.fstat(fd).st_size)
+                writer.copy_range(0, os.fstat(fd).st_size)
             else:
-                writer.write_all(plan)
-            after = _count_messages(new.readable, self._max_chunk_bytes)
+                writer.write_file(plan)
+            after = _count_messages(new.readable_path, self._max_chunk_bytes)
             if after < before:
                 text = f"of the {before} messages in {self._path}, {after} would be left; please report this file"
                 raise RecordingError(f"{text}; it is as it was")
-            remaining = [] if plan is None else _examine_file(new.readable, self._output, self._max_chunk_bytes)[0]
+            remaining = (
+                [] if plan is None else _examine_file(new.readable_path, self._output_path, self._max_chunk_bytes)[0]
+            )
             if self._in_place:
-                new.replace(self._output, make_temporary_name(self._output))
+                new.replace_file(self._output_path, make_temporary_name(self._output_path))
             else:
-                new.link_as(self._output)
+                new.link_as_path(self._output_path)
         return remaining
 
 
@@ -201,20 +207,21 @@ def _examine_file(path: Path, shown: Path, most: int) -> tuple[list[Finding], Da
 def _describe_actions(plan: RepairPlan, findings: list[Finding]) -> Iterator[str]:
     """Say what was done."""
     for tally, text in (
-        (plan.cut, "cut {size} bytes off the end: {tally}"),
-        (plan.damaged, "passed over {count} damaged places, {size} bytes: {tally}"),
-        (plan.rewritten, "wrote {count} chunks of their good records: {tally}"),
-        (plan.indexed, "wrote the message indexes of {count} chunks anew: {tally}"),
-        (plan.strays, "left out {count} message indexes: {tally}"),
+        (plan.truncated_ranges, "cut {size} bytes off the end: {tally}"),
+        (plan.damaged_ranges, "passed over {count} damaged places, {size} bytes: {tally}"),
+        (plan.rewritten_chunks, "wrote {count} chunks of their good records: {tally}"),
+        (plan.indexed_chunks, "wrote the message indexes of {count} chunks anew: {tally}"),
+        (plan.stray_indexes, "left out {count} message indexes: {tally}"),
     ):
-        if tally.count:
-            yield text.format(count=tally.count, size=tally.size, tally=tally)
+        if tally.range_count:
+            yield text.format(count=tally.range_count, size=tally.total_bytes, tally=tally)
     if not plan.has_header:
         yield "wrote a header: it was lost"
-    if plan.rescued:
-        yield f"wrote {plan.rescued} schemas and channels into the data, which only the summary had"
-    if plan.invented:
-        yield f"gave {plan.invented} channels or schemas that nothing describes the names undescribed_1 and so on"
+    if plan.rescued_declarations:
+        yield f"wrote {plan.rescued_declarations} schemas and channels into the data, which only the summary had"
+    if plan.invented_declarations:
+        count = plan.invented_declarations
+        yield f"gave {count} channels or schemas that nothing describes the names undescribed_1 and so on"
     about = {"data end", "data crc", "footer", "magic", "groups"}
     for finding in findings:
         if finding.rule in about or finding.rule.startswith(

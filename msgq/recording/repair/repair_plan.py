@@ -21,13 +21,13 @@ from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.data_section import DataSection, SectionRecord
 from msgq.recording.repair.declaration_check import (
     DeclarationChecker,
-    RecordKey,
+    DeclarationKey,
     find_schema_key,
     is_same_declaration,
-    make_record_key,
+    make_declaration_key,
 )
 
-_ENCLOSED_BYTES = 4 << 20
+_ENCLOSING_CHUNK_BYTES = 4 << 20
 
 
 class RepairAction(Enum):
@@ -47,15 +47,15 @@ class RepairStep:
     Attributes
     ----------
     action : what becomes of them.
-    start, end : where they are.
-    record : their index, with the places of the old file; None where they have none.
+    start_offset, end_offset : where they are.
+    parsed_record : their index, with the places of the old file; None where they have none.
     is_closed : nothing is joined to it.
     """
 
     action: RepairAction
-    start: int
-    end: int
-    record: Any = None
+    start_offset: int
+    end_offset: int
+    parsed_record: Any = None
     is_closed: bool = False
 
 
@@ -65,19 +65,19 @@ class OldSummary:
 
     Attributes
     ----------
-    is_sound : its CRC says that it is what was written.
+    is_crc_right : its CRC says that it is what was written.
     declarations : its schemas and channels.
-    chunks : where it says that chunks begin, and where one does that looks as it says; in order.
-    unknown : its records that MCAP does not define; none if its CRC is wrong.
+    chunk_offsets : where it says that chunks begin, and where one does that looks as it says; in order.
+    unknown_records : its records that MCAP does not define; none if its CRC is wrong.
     """
 
-    is_sound: bool = False
-    declarations: dict[RecordKey, bytes] = field(default_factory=dict)
-    chunks: list[int] = field(default_factory=list)
-    unknown: list[bytes] = field(default_factory=list)
+    is_crc_right: bool = False
+    declarations: dict[DeclarationKey, bytes] = field(default_factory=dict)
+    chunk_offsets: list[int] = field(default_factory=list)
+    unknown_records: list[bytes] = field(default_factory=list)
 
     @classmethod
-    def read(cls, fd: int, size: int) -> OldSummary:
+    def read_from_footer(cls, fd: int, size: int) -> OldSummary:
         """Return that of a file, where its footer is whole."""
         footer = size - FOOTER_BYTES
         end = os.pread(fd, FOOTER_BYTES, max(footer, 0))
@@ -91,13 +91,13 @@ class OldSummary:
         if not len(MCAP_MAGIC) <= start < footer:
             return cls()
         is_right = crc == compute_range_crc(fd, start, footer + RECORD_HEAD_STRUCT.size + 16)
-        summary = cls.scan(fd, start, footer, crc != 0 and is_right)
+        summary = cls.scan_records(fd, start, footer, crc != 0 and is_right)
         if crc and not is_right:
-            summary.unknown.clear()
+            summary.unknown_records.clear()
         return summary
 
     @classmethod
-    def scan(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
+    def scan_records(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
         """Return what records from a place on say, as far as they make sense."""
         summary, budget = cls(is_sound), MetadataBudget()
         while end - start >= RECORD_HEAD_STRUCT.size:
@@ -109,12 +109,12 @@ class OldSummary:
             if (known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
                 summary._add_record(os.pread(fd, RECORD_HEAD_STRUCT.size + length, start), fd, budget)
             start = following
-        summary.chunks.sort()
+        summary.chunk_offsets.sort()
         return summary
 
     def _add_record(self, data: bytes, fd: int, room: MetadataBudget) -> None:
         if data[0] > Opcode.DATA_END:
-            self.unknown.append(data)
+            self.unknown_records.append(data)
             return
         try:
             record = parse_record(data)
@@ -126,29 +126,31 @@ class OldSummary:
                 Opcode.CHUNK, max(record.chunk_length - RECORD_HEAD_STRUCT.size, 0)
             ) + struct.pack("<QQQ", *times)
             at = record.chunk_start_offset
-            if self.is_sound and at < 1 << 62 and os.pread(fd, len(wanted), at) == wanted:
-                self.chunks.append(at)
+            if self.is_crc_right and at < 1 << 62 and os.pread(fd, len(wanted), at) == wanted:
+                self.chunk_offsets.append(at)
         elif room.reserve_record((data[0], data[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2]), len(data)):
-            self.declarations[make_record_key(data)] = data
+            self.declarations[make_declaration_key(data)] = data
 
 
 @dataclass(slots=True)
 class RepairCount:
     """RepairAction often something was done, where first, and why there."""
 
-    count: int = 0
-    size: int = 0
-    offset: int = 0
-    reason: str = ""
+    range_count: int = 0
+    total_bytes: int = 0
+    first_offset: int = 0
+    first_reason: str = ""
 
-    def add(self, start: int, end: int, reason: str) -> None:
+    def count_range(self, start: int, end: int, reason: str) -> None:
         """Count it."""
-        if not self.count:
-            self.offset, self.reason = start, reason
-        self.count, self.size = self.count + 1, self.size + end - start
+        if not self.range_count:
+            self.first_offset, self.first_reason = start, reason
+        self.range_count, self.total_bytes = self.range_count + 1, self.total_bytes + end - start
 
     def __str__(self) -> str:
-        return f"the first at byte {self.offset}: {self.reason}" if self.count > 1 else self.reason
+        return (
+            f"the first at byte {self.first_offset}: {self.first_reason}" if self.range_count > 1 else self.first_reason
+        )
 
 
 class RepairPlan:
@@ -161,12 +163,14 @@ class RepairPlan:
     leading_declarations : schemas and channels that have to stand before all others there.
     leading_position : how many steps come before these.
     declarations : all schemas and channels that the new file has.
-    index : how many messages there are, and when. Its places are those of the new file, once that is written.
-    damaged, indexed, rewritten : what is passed over; chunks whose index, or which themselves are written anew.
-    strays : message indexes that belong to no chunk.
+    summary_builder : how many messages there are, and when. Its places are those of the new file, once that is written.
+    damaged_ranges : what is passed over.
+    indexed_chunks, rewritten_chunks : chunks whose index, or which themselves are written anew.
+    stray_indexes : message indexes that belong to no chunk.
     has_chunks : whether messages are in chunks.
-    rescued, invented : how many schemas and channels are from the old summary, or stand in for lost ones.
-    cut : what is left out at the end.
+    rescued_declarations : number of schemas and channels from the old summary.
+    invented_declarations : number of schemas and channels that stand in for lost ones.
+    truncated_ranges : what is left out at the end.
 
     Raises
     ------
@@ -175,41 +179,45 @@ class RepairPlan:
 
     def __init__(self, fd: int, path: str, size: int, most: int, anew: bool) -> None:
         """Look through a file. most : bytes of a chunk. anew : all indexes are to be new."""
-        self._fd, self._path, self._rewrites_all = fd, path, anew
+        self._fd, self._path, self._rewrites_indexes = fd, path, anew
         self.steps: list[RepairStep] = []
         self.has_header = False
-        self.leading_declarations: dict[RecordKey, bytes] = {}
+        self.leading_declarations: dict[DeclarationKey, bytes] = {}
         self.leading_position = -1
-        self.index = SummaryBuilder()
-        self.damaged, self.indexed, self.rewritten, self.strays, self.cut = (RepairCount() for _ in range(5))
-        self.rescued = self.invented = 0
+        self.summary_builder = SummaryBuilder()
+        self.damaged_ranges, self.indexed_chunks, self.rewritten_chunks, self.stray_indexes, self.truncated_ranges = (
+            RepairCount() for _ in range(5)
+        )
+        self.rescued_declarations = self.invented_declarations = 0
         self.has_chunks = False
-        self.declarations: dict[RecordKey, bytes] = {}
-        self._known = DeclarationChecker()
-        self._needed: dict[RecordKey, None] = {}
-        self._outside: dict[RecordKey, list[tuple[RepairStep, bytes]]] = {}  # schemas and channels that no CRC covers
-        self._in_chunks: set[RecordKey] = set()
-        old = OldSummary.read(fd, size)
-        for part in DataSection(fd, size, most, old.chunks):
-            if part.opcode == DAMAGE_OPCODE and part.end == size:
-                self.cut.add(part.start, part.end, part.reason)
+        self.declarations: dict[DeclarationKey, bytes] = {}
+        self._declaration_checker = DeclarationChecker()
+        self._needed_declarations: dict[DeclarationKey, None] = {}
+        self._declarations_outside_chunks: dict[
+            DeclarationKey, list[tuple[RepairStep, bytes]]
+        ] = {}  # schemas and channels that no CRC covers
+        self._declarations_in_chunks: set[DeclarationKey] = set()
+        old = OldSummary.read_from_footer(fd, size)
+        for part in DataSection(fd, size, most, old.chunk_offsets):
+            if part.opcode == DAMAGE_OPCODE and part.end_offset == size:
+                self.truncated_ranges.count_range(part.start_offset, part.end_offset, part.damage_reason)
             elif part.opcode != Opcode.DATA_END:
                 self._add_record(part)
                 continue
             if not old.declarations:
-                unknown, old = old.unknown, OldSummary.scan(fd, part.start, size)
-                old.unknown = unknown
+                unknown, old = old.unknown_records, OldSummary.scan_records(fd, part.start_offset, size)
+                old.unknown_records = unknown
             break
         if self.leading_position < 0:
             self.leading_position = len(self.steps)
         self._plan_declarations(old)
-        self.index.unknown_records = old.unknown
+        self.summary_builder.unknown_records = old.unknown_records
 
     def _add_record(self, part: SectionRecord) -> None:
-        opcode, start, end = part.opcode, part.start, part.end
-        if part.reason and opcode in (Opcode.CHUNK, Opcode.MESSAGE):
+        opcode, start, end = part.opcode, part.start_offset, part.end_offset
+        if part.damage_reason and opcode in (Opcode.CHUNK, Opcode.MESSAGE):
             raise RecordingError(
-                f"{self._path} at byte {start}: a {Opcode(opcode).name.lower()} cannot be judged: {part.reason}"
+                f"{self._path} at byte {start}: a {Opcode(opcode).name.lower()} cannot be judged: {part.damage_reason}"
             )
         if opcode == Opcode.HEADER:
             self.has_header = True
@@ -218,25 +226,27 @@ class RepairPlan:
         if opcode != Opcode.METADATA and self.leading_position < 0:
             self.leading_position = len(self.steps)
         if opcode == DAMAGE_OPCODE:
-            self._skip_bytes(start, end, part.reason)
+            self._skip_bytes(start, end, part.damage_reason)
             return
         if opcode == Opcode.MESSAGE_INDEX:  # of a chunk that is none any more, or of a wrong length
-            self.strays.add(start, end, "it belongs to no chunk, or its length is wrong")
+            self.stray_indexes.count_range(start, end, "it belongs to no chunk, or its length is wrong")
             return
-        for key, _ in self._known.check(part):
-            self._needed[key] = None
+        for key, _ in self._declaration_checker.check_section_record(part):
+            self._needed_declarations[key] = None
         if opcode == Opcode.CHUNK:
             self._add_chunk(part)
         elif opcode == Opcode.MESSAGE:
             self._add_messages(part)
-        elif opcode == Opcode.METADATA and part.record is not None:
-            index = records.MetadataIndex(offset=start, length=end - start, name=part.record.name)
+        elif opcode == Opcode.METADATA and part.parsed_record is not None:
+            index = records.MetadataIndex(offset=start, length=end - start, name=part.parsed_record.name)
             self._keep_bytes(start, end, index)
-        elif part.data:
+        elif part.record_bytes:
             self.steps.append(RepairStep(RepairAction.KEEP, start, end, is_closed=True))
-            self._outside.setdefault(make_record_key(part.data), []).append((self.steps[-1], part.data))
+            self._declarations_outside_chunks.setdefault(make_declaration_key(part.record_bytes), []).append(
+                (self.steps[-1], part.record_bytes)
+            )
         else:
-            self._keep_bytes(start, end, part.record)
+            self._keep_bytes(start, end, part.parsed_record)
 
     def _keep_bytes(self, start: int, end: int, record: Any = None) -> None:
         last = self.steps[-1] if self.steps else None
@@ -245,50 +255,52 @@ class RepairPlan:
             and last is not None
             and last.action is RepairAction.KEEP
             and not last.is_closed
-            and last.end == start
+            and last.end_offset == start
         ):
-            last.end = end
+            last.end_offset = end
         else:
             self.steps.append(RepairStep(RepairAction.KEEP, start, end, record, record is not None))
 
     def _skip_bytes(self, start: int, end: int, reason: str) -> None:
-        self.damaged.add(start, end, reason)
+        self.damaged_ranges.count_range(start, end, reason)
         last = self.steps[-1] if self.steps else None
-        if last is not None and last.action is RepairAction.PASS_OVER and last.end == start:
-            last.end = end
+        if last is not None and last.action is RepairAction.PASS_OVER and last.end_offset == start:
+            last.end_offset = end
         else:
             self.steps.append(RepairStep(RepairAction.PASS_OVER, start, end))
 
-    def _count_record(self, part: SectionRecord) -> None:
-        for number, places in part.contents.by_channel().items():
-            self.index.count_messages(number, len(places))
-            self.index.extend_time_range(int(places[:, 0].min()), int(places[:, 0].max()))
+    def _count_messages(self, part: SectionRecord) -> None:
+        for number, places in part.required_contents.group_by_channel().items():
+            self.summary_builder.count_messages(number, len(places))
+            self.summary_builder.extend_time_range(int(places[:, 0].min()), int(places[:, 0].max()))
 
     def _add_chunk(self, part: SectionRecord) -> None:
-        inside, start, end = part.contents, part.start, part.end
-        self._count_record(part)
+        inside, start, end = part.required_contents, part.start_offset, part.end_offset
+        self._count_messages(part)
         self.has_chunks = True
-        self._in_chunks.update(make_record_key(record) for _, record in inside.declarations)
+        self._declarations_in_chunks.update(make_declaration_key(record) for _, record in inside.declarations)
         if part.chunk_errors:
-            self.rewritten.add(start, end, part.chunk_errors[0])
-            self.steps.append(RepairStep(RepairAction.REWRITE, start, end, part.record))
-        elif self._rewrites_all or part.index_errors or (len(inside.channel) and not part.has_index):
-            if not self._rewrites_all:
-                self.indexed.add(start, end, part.index_errors[0][1] if part.index_errors else "it had none")
-            self.steps.append(RepairStep(RepairAction.INDEX, start, end, part.record))
+            self.rewritten_chunks.count_range(start, end, part.chunk_errors[0])
+            self.steps.append(RepairStep(RepairAction.REWRITE, start, end, part.parsed_record))
+        elif self._rewrites_indexes or part.index_errors or (len(inside.channel_ids) and not part.has_message_index):
+            if not self._rewrites_indexes:
+                self.indexed_chunks.count_range(
+                    start, end, part.index_errors[0][1] if part.index_errors else "it had none"
+                )
+            self.steps.append(RepairStep(RepairAction.INDEX, start, end, part.parsed_record))
         else:
-            self._keep_bytes(start, part.after, part.record)
+            self._keep_bytes(start, part.index_end_offset, part.parsed_record)
 
     def _add_messages(self, part: SectionRecord) -> None:
-        self._count_record(part)
-        position = part.start
-        for begin, end, reason in part.contents.bad_ranges:
-            if part.start + begin > position:
-                self._enclose_messages(position, part.start + begin)
-            self._skip_bytes(part.start + begin, part.start + end, reason)
-            position = part.start + end
-        if part.end > position:
-            self._enclose_messages(position, part.end)
+        self._count_messages(part)
+        position = part.start_offset
+        for begin, end, reason in part.required_contents.bad_ranges:
+            if part.start_offset + begin > position:
+                self._enclose_messages(position, part.start_offset + begin)
+            self._skip_bytes(part.start_offset + begin, part.start_offset + end, reason)
+            position = part.start_offset + end
+        if part.end_offset > position:
+            self._enclose_messages(position, part.end_offset)
 
     def _enclose_messages(self, start: int, end: int) -> None:
         """Take messages outside of chunks, a few MiB at a time."""
@@ -296,10 +308,10 @@ class RepairPlan:
         if (
             last is not None
             and last.action is RepairAction.ENCLOSE
-            and last.end == start
-            and end - last.start <= _ENCLOSED_BYTES
+            and last.end_offset == start
+            and end - last.start_offset <= _ENCLOSING_CHUNK_BYTES
         ):
-            last.end = end
+            last.end_offset = end
         else:
             self.steps.append(RepairStep(RepairAction.ENCLOSE, start, end))
 
@@ -307,39 +319,47 @@ class RepairPlan:
 
     def _plan_declarations(self, old: OldSummary) -> None:
         """Find out which schemas and channels have to be written into the data, and from where these are."""
-        if old.is_sound:
-            for key, steps in self._outside.items():
+        if old.is_crc_right:
+            for key, steps in self._declarations_outside_chunks.items():
                 good = old.declarations.get(key)
-                if good is not None and key not in self._in_chunks and all(data != good for _, data in steps):
+                if (
+                    good is not None
+                    and key not in self._declarations_in_chunks
+                    and all(data != good for _, data in steps)
+                ):
                     for step, data in steps:
                         step.action = RepairAction.PASS_OVER
-                        self.damaged.add(
-                            step.start, step.end, f"the summary, whose CRC is right, has another one than {data[:60]!r}"
+                        self.damaged_ranges.count_range(
+                            step.start_offset,
+                            step.end_offset,
+                            f"the summary, whose CRC is right, has another one than {data[:60]!r}",
                         )
-                    del self._known.newest[key]
-                    self._known.ids.discard(key)
-        self.declarations = self._known.newest
+                    del self._declaration_checker.newest_declarations[key]
+                    self._declaration_checker.declared_keys.discard(key)
+        self.declarations = self._declaration_checker.newest_declarations
         for key, record in old.declarations.items():
-            if key not in self._known.ids:
+            if key not in self._declaration_checker.declared_keys:
                 self._add_leading_declaration(key, record, old)
-                self.rescued += 1
+                self.rescued_declarations += 1
             elif len(record) > len(known := self.declarations.get(key, record)) and is_same_declaration(known, record):
                 self.declarations[key] = record  # with fields that only the summary had
-        for key in self._needed:
-            if key not in self.leading_declarations and (key in self.declarations or key not in self._known.ids):
+        for key in self._needed_declarations:
+            if key not in self.leading_declarations and (
+                key in self.declarations or key not in self._declaration_checker.declared_keys
+            ):
                 self._add_leading_declaration(key, self.declarations.get(key), old)
 
-    def _add_leading_declaration(self, key: RecordKey, record: bytes | None, old: OldSummary) -> None:
+    def _add_leading_declaration(self, key: DeclarationKey, record: bytes | None, old: OldSummary) -> None:
         if record is None:
-            record = make_placeholder(key)
-            self.invented += 1
+            record = make_placeholder_declaration(key)
+            self.invented_declarations += 1
         schema = find_schema_key(record) if key[0] == Opcode.CHANNEL else None
         if schema is not None and schema not in self.leading_declarations:
             self._add_leading_declaration(schema, self.declarations.get(schema, old.declarations.get(schema)), old)
         self.leading_declarations[key] = self.declarations[key] = record
 
 
-def make_placeholder(key: RecordKey) -> bytes:
+def make_placeholder_declaration(key: DeclarationKey) -> bytes:
     """Return a description for a schema or a channel whose own is lost: messages can be read at least as bytes."""
     name = f"undescribed_{key[1]}"
     if key[0] == Opcode.SCHEMA:

@@ -25,7 +25,7 @@ from msgq.recording.mcap_io.unknown_records import SKIPPED_BYTES_MAGIC, SKIPPED_
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser
 from msgq.recording.repair.repair_plan import RepairAction, RepairPlan, RepairStep
 
-_SKIPPED_BYTES = 1 << 30  # of one such record
+_SKIPPED_RECORD_BYTES_MAX = 1 << 30  # of one such record
 _BLOCK_BYTES = 1 << 20
 
 
@@ -34,53 +34,55 @@ class RepairWriter:
 
     def __init__(self, old: int, new: int, most: int) -> None:
         """Begin. old, new : the files' descriptors. most : bytes of a chunk before compression."""
-        self._old, self._new, self._max_chunk_bytes = old, new, most
-        self._size = self._crc = 0
-        self._parser = ChunkParser()
+        self._old_fd, self._new_fd, self._max_chunk_bytes = old, new, most
+        self._written_bytes = self._written_crc = 0
+        self._chunk_parser = ChunkParser()
 
-    def copy(self, start: int, end: int) -> None:
+    def copy_range(self, start: int, end: int) -> None:
         """Write what the old file has between two places."""
         while start < end:
-            data = os.pread(self._old, min(_BLOCK_BYTES, end - start), start)
+            data = os.pread(self._old_fd, min(_BLOCK_BYTES, end - start), start)
             if not data:
                 raise OSError(0, "the file became shorter meanwhile")
-            self._write(data)
+            self._write_bytes(data)
             start += len(data)
 
-    def write_all(self, plan: RepairPlan) -> None:
+    def write_file(self, plan: RepairPlan) -> None:
         """Write the whole file; the plan's index gets its places."""
-        self._write(MCAP_MAGIC)
+        self._write_bytes(MCAP_MAGIC)
         if not plan.has_header:
-            self._write(_build_header(plan))
+            self._write_bytes(_build_header(plan))
         for number, step in enumerate(plan.steps):
             if number == plan.leading_position:
-                self._write(b"".join(plan.leading_declarations.values()))
+                self._write_bytes(b"".join(plan.leading_declarations.values()))
             self._write_step(step, plan)
         if plan.leading_position == len(plan.steps):
-            self._write(b"".join(plan.leading_declarations.values()))
+            self._write_bytes(b"".join(plan.leading_declarations.values()))
         schemas = [record for (opcode, _), record in plan.declarations.items() if opcode == Opcode.SCHEMA]
         channels = [record for (opcode, _), record in plan.declarations.items() if opcode == Opcode.CHANNEL]
-        self._write(plan.index.build_data_end_and_summary(self._size, schemas, channels, self._crc))
+        self._write_bytes(
+            plan.summary_builder.build_data_end_and_summary(self._written_bytes, schemas, channels, self._written_crc)
+        )
 
-    def _write(self, data: bytes) -> None:
-        self._crc = crc32(data, self._crc)
-        self._size += len(data)
+    def _write_bytes(self, data: bytes) -> None:
+        self._written_crc = crc32(data, self._written_crc)
+        self._written_bytes += len(data)
         pending = memoryview(data)
         while pending:
-            pending = pending[os.write(self._new, pending) :]
+            pending = pending[os.write(self._new_fd, pending) :]
 
     def _write_step(self, step: RepairStep, plan: RepairPlan) -> None:
-        index, moved, record = plan.index, self._size - step.start, step.record
+        index, moved, record = plan.summary_builder, self._written_bytes - step.start_offset, step.parsed_record
         if step.action is RepairAction.PASS_OVER:
-            for start in range(step.start, step.end, _SKIPPED_BYTES):
-                end = min(step.end, start + _SKIPPED_BYTES)
-                self._write(
+            for start in range(step.start_offset, step.end_offset, _SKIPPED_RECORD_BYTES_MAX):
+                end = min(step.end_offset, start + _SKIPPED_RECORD_BYTES_MAX)
+                self._write_bytes(
                     RECORD_HEAD_STRUCT.pack(SKIPPED_BYTES_OPCODE, len(SKIPPED_BYTES_MAGIC) + end - start)
                     + SKIPPED_BYTES_MAGIC
                 )
-                self.copy(start, end)
+                self.copy_range(start, end)
         elif step.action is RepairAction.KEEP or (step.action is RepairAction.ENCLOSE and not plan.has_chunks):
-            self.copy(step.start, step.end)
+            self.copy_range(step.start_offset, step.end_offset)
             if isinstance(record, records.ChunkIndex):
                 offsets = {channel: at + moved for channel, at in record.message_index_offsets.items()}
                 start = record.chunk_start_offset + moved
@@ -90,32 +92,35 @@ class RepairWriter:
             elif isinstance(record, records.MetadataIndex):
                 index.metadata_indexes.append(replace(record, offset=record.offset + moved))
         else:
-            plan.index.chunk_indexes.append(self._write_chunk(step))
+            plan.summary_builder.chunk_indexes.append(self._write_chunk(step))
 
     def _write_chunk(self, step: RepairStep) -> records.ChunkIndex:
         """Write a chunk with a new index, and of its records those that are good."""
-        at = self._size
-        record: records.ChunkIndex = step.record
-        content, tail = os.pread(self._old, step.end - step.start, step.start), b""
+        at = self._written_bytes
+        record: records.ChunkIndex = step.parsed_record
+        content, tail = os.pread(self._old_fd, step.end_offset - step.start_offset, step.start_offset), b""
         if step.action is not RepairAction.ENCLOSE:
             tail = read_unknown_chunk_fields(content)
             content = decompress_chunk(content, self._max_chunk_bytes)
-        inside = self._parser.parse_chunk(content)
+        inside = self._chunk_parser.parse_chunk(content)
         if step.action is RepairAction.INDEX:
-            self.copy(step.start, step.end)
+            self.copy_range(step.start_offset, step.end_offset)
         else:
             content = _remove_ranges(content, inside.bad_ranges)
-            inside = self._parser.parse_chunk(content)
+            inside = self._chunk_parser.parse_chunk(content)
             data, record = _build_chunk(content, inside, record.compression if record is not None else "zstd", tail)
-            self._write(data)
-        offsets, begin = {}, self._size
-        for channel, places in inside.by_channel().items():
+            self._write_bytes(data)
+        offsets, begin = {}, self._written_bytes
+        for channel, places in inside.group_by_channel().items():
             entries = places.astype("<u8").tobytes()
-            offsets[channel] = self._size
-            self._write(
+            offsets[channel] = self._written_bytes
+            self._write_bytes(
                 MESSAGE_INDEX_HEAD_STRUCT.pack(Opcode.MESSAGE_INDEX, 6 + len(entries), channel, len(entries)) + entries
             )
-        changes: dict[str, Any] = {"message_index_offsets": offsets, "message_index_length": self._size - begin}
+        changes: dict[str, Any] = {
+            "message_index_offsets": offsets,
+            "message_index_length": self._written_bytes - begin,
+        }
         return replace(record, chunk_start_offset=at, **changes)
 
 
@@ -124,7 +129,7 @@ def _build_chunk(
 ) -> tuple[bytes, records.ChunkIndex]:
     """Return a chunk of records, and its index as if it were the file's first record and had no message index."""
     data = ChunkCompressor(compression or "none", None).compress_chunk(content, memoryview(b""))
-    first, last = int(inside.log_time.min()) if len(inside.log_time) else 0, int(inside.log_time.max(initial=0))
+    first, last = int(inside.log_times.min()) if len(inside.log_times) else 0, int(inside.log_times.max(initial=0))
     head = CHUNK_HEAD_STRUCT.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
     body = head + len(data).to_bytes(8, "little") + data + tail
     index = records.ChunkIndex(
@@ -152,6 +157,6 @@ def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
 
 def _build_header(plan: RepairPlan) -> bytes:
     """Return a header for a file that has lost its own."""
-    names = {step.record.name for step in plan.steps if isinstance(step.record, records.MetadataIndex)}
+    names = {step.parsed_record.name for step in plan.steps if isinstance(step.parsed_record, records.MetadataIndex)}
     profile = metadata_keys.MSGQ_PROFILE if metadata_keys.RECORDING_METADATA in names else ""
     return encode_records(records.Header(profile=profile, library=f"msgq-bus {__version__}"))

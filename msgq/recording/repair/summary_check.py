@@ -20,17 +20,19 @@ from msgq.recording.mcap_io.record_structs import (
     MESSAGE_INDEX_HEAD_STRUCT,
     RECORD_HEAD_STRUCT,
 )
-from msgq.recording.repair.chunk_parser import parse_record, record_name
+from msgq.recording.repair.chunk_parser import get_record_name, parse_record
 from msgq.recording.repair.data_section import SectionRecord
 from msgq.recording.repair.declaration_check import (
     DeclarationChecker,
     find_schema_key,
     is_same_declaration,
-    make_record_key,
+    make_declaration_key,
 )
 
 RawFinding = tuple[str, int, str, str]  # severity, offset, rule, text
-_RECORD_BYTES_MAX = 32 << 20  # of what is looked into: a statistics record of all channels has less than one MiB
+_SUMMARY_RECORD_BYTES_MAX = (
+    32 << 20
+)  # of what is looked into: a statistics record of all channels has less than one MiB
 _FOOTER_STRUCT = struct.Struct("<QQI")  # start of the summary, of its offsets, and their CRC
 #: What a summary has of each record of the data: the opcode there, of the index here.
 _SUMMARY_GROUPS = (
@@ -50,47 +52,47 @@ class DataStats:
     Attributes
     ----------
     declarations : its schemas and channels.
-    counts : messages by channel id.
-    in_chunks : ids of channels that have messages in chunks.
-    chunks : where they begin, with the bytes of the message indexes behind each.
-    bare : how many of these have messages and no index.
-    outside : where the first message outside of chunks is; 0: there is none.
-    attachments, metadata : as their indexes should be, by place.
-    times : the first and the last log_time; empty without messages.
-    damaged : whether anything could not be looked into.
+    message_counts : messages by channel id.
+    channels_in_chunks : ids of channels that have messages in chunks.
+    index_bytes_by_chunk : where they begin, with the bytes of the message indexes behind each.
+    unindexed_chunk_count : how many of these have messages and no index.
+    first_loose_message_offset : where the first message outside of chunks is; 0: there is none.
+    expected_attachment_indexes, expected_metadata_indexes : as their indexes should be, by place.
+    time_range : the first and the last log_time; empty without messages.
+    is_damaged : whether anything could not be looked into.
     """
 
     declarations: DeclarationChecker = field(default_factory=DeclarationChecker)
-    counts: Counter[int] = field(default_factory=_new_counter)
-    in_chunks: set[int] = field(default_factory=set)
-    chunks: dict[int, int] = field(default_factory=dict)
-    bare: int = 0
-    outside: int = 0
-    attachments: dict[int, records.AttachmentIndex] = field(default_factory=dict)
-    metadata: dict[int, records.MetadataIndex] = field(default_factory=dict)
-    times: tuple[int, ...] = ()
-    damaged: bool = False
+    message_counts: Counter[int] = field(default_factory=_new_counter)
+    channels_in_chunks: set[int] = field(default_factory=set)
+    index_bytes_by_chunk: dict[int, int] = field(default_factory=dict)
+    unindexed_chunk_count: int = 0
+    first_loose_message_offset: int = 0
+    expected_attachment_indexes: dict[int, records.AttachmentIndex] = field(default_factory=dict)
+    expected_metadata_indexes: dict[int, records.MetadataIndex] = field(default_factory=dict)
+    time_range: tuple[int, ...] = ()
+    is_damaged: bool = False
 
     def extend_time_range(self, *times: int) -> None:
         """Note log_times."""
-        self.times = min(*self.times, *times), max(*self.times, *times)
+        self.time_range = min(*self.time_range, *times), max(*self.time_range, *times)
 
-    def ids(self, opcode: int) -> set[int]:
+    def list_declared_ids(self, opcode: int) -> set[int]:
         """Return those of schemas, or of channels."""
-        return {number for declared, number in self.declarations.ids if declared == opcode}
+        return {number for declared, number in self.declarations.declared_keys if declared == opcode}
 
 
 @dataclass(slots=True)
 class SummaryStats:
     """What a summary has: where each group of records of one kind is, and what was seen of each."""
 
-    groups: list[list[int]] = field(default_factory=list)  # opcode, start, end
-    offsets: list[tuple[int, records.SummaryOffset]] = field(default_factory=list)
-    declarations: set[tuple[int, int]] = field(default_factory=set)
-    chunks: set[int] = field(default_factory=set)
-    attachments: set[int] = field(default_factory=set)
-    metadata: set[int] = field(default_factory=set)
-    statistics: records.Statistics | None = None
+    record_groups: list[list[int]] = field(default_factory=list)  # opcode, start, end
+    summary_offsets: list[tuple[int, records.SummaryOffset]] = field(default_factory=list)
+    declared_keys: set[tuple[int, int]] = field(default_factory=set)
+    indexed_chunks: set[int] = field(default_factory=set)
+    indexed_attachments: set[int] = field(default_factory=set)
+    indexed_metadata: set[int] = field(default_factory=set)
+    statistics_record: records.Statistics | None = None
 
 
 class SummaryChecker:
@@ -98,105 +100,114 @@ class SummaryChecker:
 
     def __init__(self, fd: int, size: int, data_stats: DataStats) -> None:
         """Begin. fd, size : of the file."""
-        self._fd, self._size, self._data_stats = fd, size, data_stats
-        self._summary = SummaryStats()
+        self._fd, self._file_bytes, self._data_stats = fd, size, data_stats
+        self._summary_stats = SummaryStats()
 
-    def check(self, data_end: SectionRecord | None) -> Iterator[RawFinding]:
+    def iter_findings(self, data_end: SectionRecord | None) -> Iterator[RawFinding]:
         """Give what is wrong. data_end : where the data end; None: nothing says it, and nothing comes behind them."""
         if data_end is None:
-            yield "error", self._size, "data end", "the file ends without a DataEnd record"
-            yield "error", self._size, "footer", "the file ends without a footer"
+            yield "error", self._file_bytes, "data end", "the file ends without a DataEnd record"
+            yield "error", self._file_bytes, "footer", "the file ends without a footer"
             return
-        if data_end.start == data_end.end:
-            yield "error", data_end.start, "data end", "there is no DataEnd record before the footer"
+        if data_end.start_offset == data_end.end_offset:
+            yield "error", data_end.start_offset, "data end", "there is no DataEnd record before the footer"
         else:
             yield from self._check_data_end(data_end)
-        position, footer = data_end.end, None
-        while footer is None and position < self._size:
+        position, footer = data_end.end_offset, None
+        while footer is None and position < self._file_bytes:
             head = os.pread(self._fd, RECORD_HEAD_STRUCT.size, position)
             opcode, length = RECORD_HEAD_STRUCT.unpack(head) if len(head) == RECORD_HEAD_STRUCT.size else (0, 0)
             following = position + RECORD_HEAD_STRUCT.size + length
-            if opcode == 0 or following > self._size:
+            if opcode == 0 or following > self._file_bytes:
                 yield "error", position, "summary", "the file ends within a record, or with what is none"
                 return
             if opcode == Opcode.FOOTER:
                 footer = position
             else:
-                yield from self._check_record(opcode, position, following)
+                yield from self._check_summary_record(opcode, position, following)
             position = following
         if footer is None:
-            yield "error", self._size, "footer", "the file ends without a footer"
+            yield "error", self._file_bytes, "footer", "the file ends without a footer"
             return
-        yield from self._check_footer(data_end.end, footer, position)
+        yield from self._check_footer(data_end.end_offset, footer, position)
         yield from self._check_completeness(footer)
 
     def _check_data_end(self, part: SectionRecord) -> Iterator[RawFinding]:
-        if part.end - part.start < RECORD_HEAD_STRUCT.size + 4:
-            yield "error", part.start, "data end", "the DataEnd record is too short"
+        if part.end_offset - part.start_offset < RECORD_HEAD_STRUCT.size + 4:
+            yield "error", part.start_offset, "data end", "the DataEnd record is too short"
             return
-        crc = int.from_bytes(os.pread(self._fd, 4, part.start + RECORD_HEAD_STRUCT.size), "little")
-        if crc and (right := compute_range_crc(self._fd, 0, part.start)) != crc:
-            yield "error", part.start, "data crc", f"the CRC of the data is said to be {crc:#x}, and is {right:#x}"
+        crc = int.from_bytes(os.pread(self._fd, 4, part.start_offset + RECORD_HEAD_STRUCT.size), "little")
+        if crc and (right := compute_range_crc(self._fd, 0, part.start_offset)) != crc:
+            yield (
+                "error",
+                part.start_offset,
+                "data crc",
+                f"the CRC of the data is said to be {crc:#x}, and is {right:#x}",
+            )
 
-    def _check_record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
+    def _check_summary_record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
         """Judge a record of the summary."""
-        groups = self._summary.groups
+        groups = self._summary_stats.record_groups
         if groups and groups[-1][0] == opcode:
             groups[-1][2] = end
         else:
             if any(group[0] == opcode for group in groups):
-                yield "error", start, "groups", f"the summary's {record_name(opcode)} records do not stand together"
+                yield "error", start, "groups", f"the summary's {get_record_name(opcode)} records do not stand together"
             elif groups and groups[-1][0] == Opcode.SUMMARY_OFFSET and opcode < 0x80:
-                yield "error", start, "groups", f"a {record_name(opcode)} stands behind the summary's offsets"
+                yield "error", start, "groups", f"a {get_record_name(opcode)} stands behind the summary's offsets"
             groups.append([opcode, start, end])
         if opcode not in (*_SUMMARY_GROUPS, Opcode.SUMMARY_OFFSET):
             if opcode <= Opcode.DATA_END:
-                yield "error", start, "summary", f"a {record_name(opcode)} stands in the summary"
+                yield "error", start, "summary", f"a {get_record_name(opcode)} stands in the summary"
             return
-        if end - start > _RECORD_BYTES_MAX:
-            yield "error", start, "size", f"a {record_name(opcode)} of {end - start} bytes is not looked into"
+        if end - start > _SUMMARY_RECORD_BYTES_MAX:
+            yield "error", start, "size", f"a {get_record_name(opcode)} of {end - start} bytes is not looked into"
             return
         data = os.pread(self._fd, end - start, start)
         try:
             record = parse_record(data)
         except ValueError as error:
-            yield "error", start, "summary", f"a {record_name(opcode)}: {error}"
+            yield "error", start, "summary", f"a {get_record_name(opcode)}: {error}"
             return
-        yield from self._check_content(record, data, start)
+        yield from self._check_record_content(record, data, start)
 
-    def _check_content(self, record: Any, data: bytes, start: int) -> Iterator[RawFinding]:
-        data_stats, summary = self._data_stats, self._summary
+    def _check_record_content(self, record: Any, data: bytes, start: int) -> Iterator[RawFinding]:
+        data_stats, summary = self._data_stats, self._summary_stats
         if isinstance(record, records.SummaryOffset):
-            summary.offsets.append((start, record))
+            summary.summary_offsets.append((start, record))
         elif isinstance(record, records.ChunkIndex):
             yield from self._check_chunk_index(record, start)
         elif isinstance(record, records.AttachmentIndex):
-            yield from _check_index(record, data_stats.attachments, summary.attachments, start, "attachment")
+            yield from _check_index_record(
+                record, data_stats.expected_attachment_indexes, summary.indexed_attachments, start, "attachment"
+            )
         elif isinstance(record, records.MetadataIndex):
-            yield from _check_index(record, data_stats.metadata, summary.metadata, start, "metadata")
+            yield from _check_index_record(
+                record, data_stats.expected_metadata_indexes, summary.indexed_metadata, start, "metadata"
+            )
         elif isinstance(record, records.Statistics):
-            if summary.statistics is not None:
+            if summary.statistics_record is not None:
                 yield "error", start, "statistics", "a second statistics record"
-            summary.statistics = record
-            if not data_stats.damaged:  # which is said, and would be said again by every number
+            summary.statistics_record = record
+            if not data_stats.is_damaged:  # which is said, and would be said again by every number
                 yield from self._check_statistics(record, start)
         else:
-            key = make_record_key(data)
-            summary.declarations.add(key)
-            if key not in data_stats.declarations.ids:
-                text = f"the {record_name(key[0])} {key[1]} of the summary is not among the data"
+            key = make_declaration_key(data)
+            summary.declared_keys.add(key)
+            if key not in data_stats.declarations.declared_keys:
+                text = f"the {get_record_name(key[0])} {key[1]} of the summary is not among the data"
                 yield "error", start, "summary description", text
-            elif not is_same_declaration(data_stats.declarations.newest.get(key, data), data):
-                text = f"the {record_name(key[0])} {key[1]} of the summary is another one than that of the data"
+            elif not is_same_declaration(data_stats.declarations.newest_declarations.get(key, data), data):
+                text = f"the {get_record_name(key[0])} {key[1]} of the summary is another one than that of the data"
                 yield "error", start, "summary description", text
 
     def _check_chunk_index(self, index: records.ChunkIndex, start: int) -> Iterator[RawFinding]:
         at = index.chunk_start_offset
-        if at in self._summary.chunks:
+        if at in self._summary_stats.indexed_chunks:
             yield "error", start, "chunk index", f"a second chunk index of the chunk at {at}"
-        self._summary.chunks.add(at)
-        if at not in self._data_stats.chunks:
-            if not self._data_stats.damaged:
+        self._summary_stats.indexed_chunks.add(at)
+        if at not in self._data_stats.index_bytes_by_chunk:
+            if not self._data_stats.is_damaged:
                 yield "error", start, "chunk index", f"a chunk index says that a chunk is at {at}, where none is"
             return
         right = self._build_expected_index(index)
@@ -213,7 +224,7 @@ class SummaryChecker:
         name = os.pread(self._fd, name_bytes + 8, at + len(head))
         length = RECORD_HEAD_STRUCT.size + RECORD_HEAD_STRUCT.unpack_from(head)[1]
         offsets: dict[int, int] = {}
-        index_bytes = self._data_stats.chunks[at]
+        index_bytes = self._data_stats.index_bytes_by_chunk[at]
         position = at + length
         while position < at + length + index_bytes:
             _, record_bytes, channel, entry_bytes = MESSAGE_INDEX_HEAD_STRUCT.unpack(
@@ -238,26 +249,28 @@ class SummaryChecker:
 
     def _check_statistics(self, said: records.Statistics, start: int) -> Iterator[RawFinding]:
         data_stats = self._data_stats
-        first, last = data_stats.times or (0, 0)
+        first, last = data_stats.time_range or (0, 0)
         right = {
-            "message_count": data_stats.counts.total(),
-            "schema_count": len(data_stats.ids(Opcode.SCHEMA)),
-            "channel_count": len(data_stats.ids(Opcode.CHANNEL)),
-            "attachment_count": len(data_stats.attachments),
-            "metadata_count": len(data_stats.metadata),
-            "chunk_count": len(data_stats.chunks),
-            **({"message_start_time": first, "message_end_time": last} if data_stats.times else {}),
+            "message_count": data_stats.message_counts.total(),
+            "schema_count": len(data_stats.list_declared_ids(Opcode.SCHEMA)),
+            "channel_count": len(data_stats.list_declared_ids(Opcode.CHANNEL)),
+            "attachment_count": len(data_stats.expected_attachment_indexes),
+            "metadata_count": len(data_stats.expected_metadata_indexes),
+            "chunk_count": len(data_stats.index_bytes_by_chunk),
+            **({"message_start_time": first, "message_end_time": last} if data_stats.time_range else {}),
         }
         for name, value in right.items():
             if getattr(said, name) != value:
                 text = f"{name} is said to be {getattr(said, name)}, and is {value}"
                 yield "error", start, "statistics", text
         for number in (
-            sorted(data_stats.counts.keys() | said.channel_message_counts) if said.channel_message_counts else ()
+            sorted(data_stats.message_counts.keys() | said.channel_message_counts)
+            if said.channel_message_counts
+            else ()
         ):
             count = said.channel_message_counts.get(number, 0)
-            if count != data_stats.counts[number]:
-                text = f"channel {number} is said to have {count} messages, and has {data_stats.counts[number]}"
+            if count != data_stats.message_counts[number]:
+                text = f"channel {number} is said to have {count} messages, and has {data_stats.message_counts[number]}"
                 yield "error", start, "statistics", text
 
     def _check_footer(self, begin: int, footer: int, end: int) -> Iterator[RawFinding]:
@@ -267,14 +280,14 @@ class SummaryChecker:
             yield "error", footer, "footer", text
         if os.pread(self._fd, len(MCAP_MAGIC), end) != MCAP_MAGIC:
             yield "error", end, "magic", "the file does not end with MCAP's magic bytes"
-        elif end + len(MCAP_MAGIC) < self._size:
-            text = f"{self._size - end - len(MCAP_MAGIC)} bytes follow behind the file's end"
+        elif end + len(MCAP_MAGIC) < self._file_bytes:
+            text = f"{self._file_bytes - end - len(MCAP_MAGIC)} bytes follow behind the file's end"
             yield "error", end + len(MCAP_MAGIC), "magic", text
         data = os.pread(self._fd, _FOOTER_STRUCT.size, footer + RECORD_HEAD_STRUCT.size)
         if len(data) < _FOOTER_STRUCT.size:
             return
         start, offsets, crc = _FOOTER_STRUCT.unpack(data)
-        groups = self._summary.groups
+        groups = self._summary_stats.record_groups
         first = next((group[1] for group in groups if group[0] == Opcode.SUMMARY_OFFSET), 0)
         if start not in ({begin} if begin < footer else {0, footer}):
             text = f"the footer says that the summary is at {start}; it is at {begin if begin < footer else 0}"
@@ -290,42 +303,44 @@ class SummaryChecker:
 
     def _check_completeness(self, footer: int) -> Iterator[RawFinding]:
         """Judge what the summary should have, and where its offsets lead."""
-        data_stats, summary = self._data_stats, self._summary
-        groups = {group[0]: (group[1], group[2] - group[1]) for group in summary.groups}
-        for start, offset in summary.offsets:
+        data_stats, summary = self._data_stats, self._summary_stats
+        groups = {group[0]: (group[1], group[2] - group[1]) for group in summary.record_groups}
+        for start, offset in summary.summary_offsets:
             if offset.group_length and groups.get(offset.group_opcode) != (offset.group_start, offset.group_length):
-                name = record_name(offset.group_opcode)
+                name = get_record_name(offset.group_opcode)
                 place = f"at {offset.group_start}, {offset.group_length} bytes"
                 text = f"the {name} records are said to be {place}; they are not"
                 yield "error", start, "summary offset", text
-        said = {offset.group_opcode for _, offset in summary.offsets}
+        said = {offset.group_opcode for _, offset in summary.summary_offsets}
         if said and (
-            unlisted := [record_name(opcode) for opcode in groups if opcode in _SUMMARY_GROUPS and opcode not in said]
+            unlisted := [
+                get_record_name(opcode) for opcode in groups if opcode in _SUMMARY_GROUPS and opcode not in said
+            ]
         ):
             yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(unlisted)}"
         if not groups:
             return
         yield from self._find_records_without_index()
-        used = summary.chunks and data_stats.in_chunks
+        used = summary.indexed_chunks and data_stats.channels_in_chunks
         for number in sorted(used or ()):
-            channel = data_stats.declarations.newest.get((Opcode.CHANNEL, number))
+            channel = data_stats.declarations.newest_declarations.get((Opcode.CHANNEL, number))
             schema = find_schema_key(channel) if channel is not None else None
             for key in ((Opcode.CHANNEL, number), schema):
-                if key is not None and key not in summary.declarations:
-                    text = f"{record_name(key[0])} {key[1]} of messages in chunks is not in the summary"
+                if key is not None and key not in summary.declared_keys:
+                    text = f"{get_record_name(key[0])} {key[1]} of messages in chunks is not in the summary"
                     yield "warning", footer, "summary description", text
-        if summary.statistics is None:
+        if summary.statistics_record is None:
             yield "warning", footer, "statistics", "the summary has no statistics"
-        if summary.chunks and data_stats.outside:
+        if summary.indexed_chunks and data_stats.first_loose_message_offset:
             text = "messages are outside of the chunks, which readers by the index miss; here is the first"
-            yield "warning", data_stats.outside, "outside", text
+            yield "warning", data_stats.first_loose_message_offset, "outside", text
 
     def _find_records_without_index(self) -> Iterator[RawFinding]:
-        data_stats, summary = self._data_stats, self._summary
+        data_stats, summary = self._data_stats, self._summary_stats
         for name, present, indexed in (
-            ("chunk", data_stats.chunks, summary.chunks),
-            ("attachment", data_stats.attachments, summary.attachments),
-            ("metadata", data_stats.metadata, summary.metadata),
+            ("chunk", data_stats.index_bytes_by_chunk, summary.indexed_chunks),
+            ("attachment", data_stats.expected_attachment_indexes, summary.indexed_attachments),
+            ("metadata", data_stats.expected_metadata_indexes, summary.indexed_metadata),
         ):
             unindexed = sorted(present.keys() - indexed)
             if unindexed:  # none at all is a choice of writers
@@ -333,7 +348,7 @@ class SummaryChecker:
                 yield "error" if indexed else "warning", unindexed[0], f"{name} index", text
 
 
-def _check_index(
+def _check_index_record(
     record: Any, expected: dict[int, Any], indexed: set[int], start: int, name: str
 ) -> Iterator[RawFinding]:
     """Judge an index of an attachment, or of metadata."""

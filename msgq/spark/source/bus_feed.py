@@ -89,16 +89,16 @@ class RingFeed:
         self._discover_endpoints()
 
     def _discover_endpoints(self) -> None:
-        self._sources.rescan()
+        self._sources.rescan_endpoints()
         self._discovery_time_s = time.monotonic()
-        for endpoint, reason in self._sources.refused.items() - self._refusal_reasons.items():
+        for endpoint, reason in self._sources.refusal_reasons.items() - self._refusal_reasons.items():
             _logger.warning("%s is not in the stream: %s", endpoint, reason)
-        self._refusal_reasons = dict(self._sources.refused)
+        self._refusal_reasons = dict(self._sources.refusal_reasons)
 
     @property
     def max_message_bytes(self) -> int:
         """Bytes of the largest message that the rings can hold."""
-        return self._sources.largest
+        return self._sources.largest_message_bytes
 
     def take_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Add what comes within a time; return whether the chunk has no room for more."""
@@ -109,13 +109,13 @@ class RingFeed:
             full = self._capture.capture_messages(chunk, seconds)
         except SegmentError as error:
             _logger.warning("%s", error)
-        self.channels.update(self._sources.new_channels(len(self.channels) + 1))
+        self.channels.update(self._sources.iter_new_channels(len(self.channels) + 1))
         self._sources.handle_changes()
         return full
 
     def count_lost_messages(self) -> int | None:
         """Return the messages that rings have overwritten before they were taken; None: a stock publisher did."""
-        losses = list(self._sources.losses().values())
+        losses = list(self._sources.count_losses().values())
         return None if None in losses else sum(loss for loss in losses if loss is not None)
 
     def close(self) -> None:
