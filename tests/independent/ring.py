@@ -29,6 +29,7 @@ from tests.independent.ring_files import (
     LOST_UNKNOWN,
     PUBLISHER_ROWS,
     READ_POINTERS,
+    READ_UIDS,
     READ_VALIDS,
     READER_SLOTS,
     RECEIVED,
@@ -81,6 +82,7 @@ class Subscriber:
         self.topic = Topic(name, data_bytes)
         self._side = self.topic.side
         self.received = self.lost = self.resets = 0
+        self._slot: int | None = None
         with file_lock(self.topic.ring):
             self._join()
 
@@ -106,12 +108,15 @@ class Subscriber:
         self._side.store(self._row + LOST_UNKNOWN, 0)
         self._publish_counts()
         write_identity(self._side, self._row, self._uid)
+        self._slot = self.topic.take_slot(self._uid, self.cursor)
 
     def _publish_counts(self) -> None:
         """EDGE stats: the counts, then the cursor."""
         for field, value in ((RECEIVED, self.received), (LOST, self.lost), (RESETS, self.resets)):
             self._side.store(self._row + field, value)
         self._side.store(self._row + CURSOR, self.cursor)
+        if self._slot is not None and self.topic.ring.load(READ_UIDS + self._slot * 8) == self._uid:
+            self.topic.move_slot(self._slot, self.cursor)
 
     def receive(self, timeout: float | None = 0) -> Message | None:
         """Return the next message; None: there was none in `timeout` seconds."""
@@ -158,7 +163,9 @@ class Subscriber:
         self._publish_counts()
 
     def close(self) -> None:
-        """Leave: the identity first, then the lock."""
+        """Leave: the slot, the identity, then the lock."""
+        if self._slot is not None:
+            self.topic.release_slot(self._slot, self._uid)
         self._side.store(self._row, 0)
         self._lock.release()
         self.topic.close()

@@ -174,12 +174,39 @@ class Topic:
     def is_alive(self, byte: int) -> bool:
         return is_byte_locked(self.side_path, byte)
 
+    # --- Reader slots: topic-protocol.md, "Joining" -------------------------------------------------------------------
+
+    def take_slot(self, uid: int, cursor: Position) -> int | None:
+        """Take a slot for stock publishers to see; None: the living hold all."""
+        for slot in range(READER_SLOTS):
+            count = self.ring.load(NUM_READERS)
+            if slot >= count and not self.ring.exchange(NUM_READERS, slot, slot + 1):
+                continue
+            if self.ring.exchange(READ_UIDS + slot * 8, 0, uid):
+                self.move_slot(slot, cursor)
+                self._set_flags(SLOTS)
+                return slot
+        return None
+
+    def move_slot(self, slot: int, cursor: Position) -> None:
+        self.ring.store(READ_POINTERS + slot * 8, cursor)
+        self.ring.store(READ_VALIDS + slot * 8, 1)
+
+    def release_slot(self, slot: int, uid: int) -> None:
+        """Release a slot; the last one returns to stock subscribers, which know only the counter."""
+        if not self.ring.exchange(READ_UIDS + slot * 8, uid, 0):
+            return
+        self.ring.store(READ_VALIDS + slot * 8, 0)
+        if self.ring.exchange(NUM_READERS, slot + 1, slot) and self.ring.load(READ_UIDS + slot * 8):
+            self.ring.exchange(NUM_READERS, slot, slot + 1)
+        self._set_flags(SLOTS)
+
     def release_slots_of(self, former: int) -> None:
         """Release the reader slots that a dead owner of a subscriber's row left."""
         for slot in range(READER_SLOTS):
             uid = self.ring.load(READ_UIDS + slot * 8)
-            if former and uid >> 32 == former >> 32 and self.ring.exchange(READ_UIDS + slot * 8, uid, 0):
-                self.ring.store(READ_VALIDS + slot * 8, 0)
+            if former and uid >> 32 == former >> 32:
+                self.release_slot(slot, uid)
 
     # --- The ring: topic-protocol.md, "Is a position still intact?" ---------------------------------------------------
 
@@ -239,11 +266,15 @@ class Topic:
     # --- The eventcount of one publisher: topic-protocol.md, "Sleeping and waking" ------------------------------------
 
     def announce_sleeper(self) -> int:
+        announced = self._set_flags(WAITERS)
+        atomics().fence()  # EDGE sleep
+        return announced
+
+    def _set_flags(self, flags: int) -> int:
         while True:
             word = self.side.load32(EVENTCOUNT)
-            if self.side.exchange32(EVENTCOUNT, word, word | WAITERS):
-                atomics().fence()  # EDGE sleep
-                return word | WAITERS
+            if self.side.exchange32(EVENTCOUNT, word, word | flags):
+                return word | flags
 
     def notify(self) -> None:
         while True:

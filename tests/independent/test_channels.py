@@ -11,6 +11,7 @@ import pytest
 import msgq
 from tests.independent import shared_file
 from tests.independent.channel import PoolExhaustedError, Publisher, Subscriber
+from tests.independent.interruptions import interrupt_next_read
 from tests.support import Child, Task, hear, say, wait_asleep, wait_until
 
 CAPACITY = 8
@@ -80,6 +81,20 @@ def test_their_lapped_subscriber_keeps_what_is_left_and_counts_the_rest(endpoint
     seen = msgq.stats.channel(endpoint).subscribers[0]
     assert (seen.received, seen.lost, seen.lag, seen.resets) == (CAPACITY, COUNT - CAPACITY, 0, 1)
     assert seen.participant.pid == os.getpid()
+    theirs.close()
+    ours.close()
+
+
+def test_their_copy_counts_only_if_its_entry_stands_afterwards(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
+    theirs = Subscriber(endpoint)
+    ours.send(payload(0))
+    assert theirs.receive()
+    ours.send(payload(1))
+    pool = next(iter(theirs._pools.values()))
+    interrupt_next_read(monkeypatch, pool.file, lambda: ours.send_many([payload(n) for n in range(2, 2 + CAPACITY)]))
+    assert data_of(theirs, CAPACITY + 1) == [payload(number) for number in range(2, 2 + CAPACITY)]
+    assert theirs.lost == 1
     theirs.close()
     ours.close()
 

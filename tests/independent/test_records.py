@@ -11,6 +11,7 @@ import pytest
 
 import msgq
 from tests.independent import shared_file
+from tests.independent.interruptions import interrupt_next_read
 from tests.independent.record import Cell, Reader, Schema, Writer, WritersError, create_vector
 from tests.support import Child, Task, hear, say, wait_asleep, wait_until
 
@@ -70,6 +71,25 @@ def test_writers_of_both_sides_share_one_element(endpoint: str) -> None:
     assert reader.changes() == {0: struct.pack("<Q", 21)}
     assert reader.changes() == {}
     theirs.close()
+    reader.close()
+
+
+@pytest.mark.parametrize(("copies", "writes_missed"), [(2, 0), (4, 2)])
+def test_their_reader_reads_again_if_too_many_writes_are_completed_meanwhile(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, copies: int, writes_missed: int
+) -> None:
+    ours = msgq.SeqlockVector(endpoint, "<u8", 1, copies=copies)
+    reader = Reader(endpoint)
+    for writes in range(copies + 1):
+        before = int(ours.counts()[0])
+
+        def write(writes: int = writes) -> None:
+            for _ in range(writes):
+                ours[0] = ours.counts()[0] + 1
+
+        interrupt_next_read(monkeypatch, reader.file, write)
+        _, _, count = reader.read(0)
+        assert count == (before if writes <= writes_missed else before + writes)
     reader.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 import msgq
 from tests.independent import shared_file
 from tests.independent.ring import Publisher, Subscriber, TakenOverError
+from tests.independent.ring_files import NUM_READERS, WRITE_LIMIT, Topic
 from tests.support import Child, Task, hear, run_child, say, wait_asleep, wait_until
 
 RING = 4096
@@ -165,6 +166,22 @@ def test_their_subscriber_counts_exactly_what_it_lost(endpoint: str) -> None:
         assert msgq.stats.topic(endpoint).subscribers == ()
 
 
+@pytest.mark.parametrize("publisher_of", [lambda name: msgq.pub_sock(name, RING), lambda name: Publisher(name, RING)])
+def test_sequence_and_limit_are_right_at_each_position(
+    endpoint: str, publisher_of: Callable[[str], msgq.PubSocket | Publisher]
+) -> None:
+    publisher = publisher_of(endpoint)
+    topic = Topic(endpoint)
+    for number in range(COUNT):
+        publisher.send(payload(number))
+        newest = topic.locate_newest()
+        assert newest.sequence == number + 1
+        assert topic.side.load(WRITE_LIMIT) >= newest.position
+        assert topic.is_intact(newest.position)
+    topic.close()
+    publisher.close()
+
+
 def test_our_subscriber_counts_exactly_what_it_lost_of_theirs(endpoint: str) -> None:
     publisher = Publisher(endpoint, RING)
     with msgq.sub_sock(endpoint) as subscriber:
@@ -219,6 +236,22 @@ def test_row_of_their_killed_subscriber_counts_as_dead(endpoint: str) -> None:
         publisher.wait_for_readers(n=1)
         child.kill()
         assert not any(subscriber.participant.alive for subscriber in msgq.stats.topic(endpoint).subscribers)
+
+
+def test_slots_of_their_subscribers_are_told_from_those_of_stock_and_released(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, RING) as publisher, msgq.sub_sock(endpoint) as ours:
+        theirs = [Subscriber(endpoint) for _ in range(3)]
+        publisher.send(b"1")
+        seen, ring = msgq.stats.topic(endpoint), theirs[0].topic.ring
+        assert (seen.stock_subscribers, len(seen.subscribers), ring.load(NUM_READERS)) == (0, 4, 4)
+        theirs.pop(1).close()
+        theirs.append(Subscriber(endpoint))  # takes the slot that is free
+        assert ring.load(NUM_READERS) == 4
+        ours.close()
+        received = [subscriber.receive() for subscriber in theirs]
+        assert [message and message.data for message in received] == [b"1", b"1", None]
+        for subscriber in theirs:
+            subscriber.close()
 
 
 def test_our_publisher_waits_until_their_subscriber_has_read(endpoint: str) -> None:
