@@ -10,12 +10,12 @@ from msgq.kinds import Kind
 KIND = Kind(
     name="frames",
     package="visionipc",
-    validate=naming.validate_endpoint_name,
-    plural="frames",
-    heading="frames",
+    validate_name=naming.validate_endpoint_name,
+    plural_name="frames",
+    column_heading="frames",
     names_senders=False,
-    announced_by=re.compile(r"visionipc_.+_\d+", re.DOTALL),  # stock's: server, stream
-    recorded_as=re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL),
+    announcer_name_regex=re.compile(r"visionipc_.+_\d+", re.DOTALL),  # stock's: server, stream
+    recorded_name_regex=re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL),
     # docs/guides/frames.md: where the message has it; since boot, by default
     delay_hint="of frames --offset 32 --clock monotonic: from their timestamp_eof, where it is of the system's clock",
 )

@@ -42,7 +42,7 @@ class FramesWriter(EndpointWriter):
         self._target = target
         self._prefix, self._stream = target.prefix, int(found[2])
         self._layout: Geometry | None = None
-        first = _picture(spec.sample)
+        first = _picture(spec.sample_message)
         with settings.overrides(target.prefix):
             self._server = servers.get(found[1]) or _kind(target)(found[1])
             servers[found[1]] = self._server
@@ -98,7 +98,7 @@ class PictureSample:
     """Takes the first picture of a stream. See `MessageSample`."""
 
     def __init__(self) -> None:
-        self.data, self.refusal = b"", ""
+        self.data, self.refusal_reason = b"", ""
 
     def add(self, data: bytes) -> bool:
         """See `MessageSample`."""
@@ -120,6 +120,6 @@ def _announcement(endpoint: str) -> str | None:
 PLAYBACK = KindPlayback(
     open_writer=FramesWriter,
     validate_name=_validate_name,
-    announcement=_announcement,
-    sample=PictureSample,
+    find_announced_endpoint=_announcement,
+    open_sample=PictureSample,
 )

@@ -102,17 +102,17 @@ class Bridge:
         with self._running:
             self._runner = threading.get_ident()
             try:
-                return self._run(math.inf if seconds is None else time.monotonic() + seconds)
+                return self._forward_until(math.inf if seconds is None else time.monotonic() + seconds)
             finally:
                 self._runner = 0
                 if self._closing:
-                    self._close()
+                    self._close_when_stopped()
 
-    def _run(self, end_s: float) -> bool:
+    def _forward_until(self, end_s: float) -> bool:
         while not self._loop.stopped:
             now_s = time.monotonic()
             if now_s >= self._next_poll_s:
-                self._poll()
+                self._poll_links()
                 self._next_poll_s = now_s + POLL_PERIOD_S
             if now_s >= end_s:
                 return True
@@ -134,9 +134,9 @@ class Bridge:
         self._loop.stop()
         if self._runner == threading.get_ident():  # a signal handler, on top of `run`, which closes them then
             return
-        self._close()
+        self._close_when_stopped()
 
-    def _close(self) -> None:
+    def _close_when_stopped(self) -> None:
         with self._running:
             if self._closed:
                 return
@@ -155,7 +155,7 @@ class Bridge:
         check_source(kind.bare_name(topic), host)
         return kind.bridge.open_incoming_link(self._loop, topic, host, self._segment_size)
 
-    def _poll(self) -> None:
+    def _poll_links(self) -> None:
         """See what there is and who publishes it; begin and end what follows from that."""
         states: dict[str, Any] = {}
         for kind in _list_bridged_kinds():  # topics first: a topic has its own name
@@ -173,7 +173,7 @@ def _list_bridged_kinds() -> list[Kind]:
 
 
 def _name_bridged_kinds() -> str:
-    return " and ".join(kind.plural for kind in _list_bridged_kinds())
+    return " and ".join(kind.plural_name for kind in _list_bridged_kinds())
 
 
 def _check_names(out: Iterable[EndpointPattern]) -> None:

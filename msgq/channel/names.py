@@ -8,10 +8,10 @@ from msgq.kinds import Kind
 KIND = Kind(
     name="channel",
     package="msgq.channel",
-    validate=naming.validate_channel_name,
+    validate_name=naming.validate_channel_name,
     name_prefix=naming.CHANNEL_NAME_PREFIX,
-    plural="channels",
-    heading="chan",
-    files=shm_paths.locate_channel_files,
+    plural_name="channels",
+    column_heading="chan",
+    locate_files=shm_paths.locate_channel_files,
     crosses_bridges=True,
 )

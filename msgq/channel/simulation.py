@@ -47,5 +47,5 @@ def _channel_source(channel: ChannelState, bus_message: BusMessage, node: str) -
 
 
 SIMULATION = KindSimulation(
-    to_playback=_make_playback_message, describe_sent=_describe_sent_message, subscribe=_open_subscriber
+    to_playback=_make_playback_message, describe_sent=_describe_sent_message, open_subscriber=_open_subscriber
 )

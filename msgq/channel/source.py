@@ -61,7 +61,7 @@ def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
 
 
 SOURCE = KindSource(
-    open=open_channel_source,
+    open_source=open_channel_source,
     open_feed=ChannelFeed,
     open_meter=_open_meter,
     find_stamps=_read_stamp_settings,

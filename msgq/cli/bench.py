@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.render import echo_json, get_console
 from msgq.common.formatting import format_bytes, format_microseconds, format_rate
 from msgq.monitor.ring_benchmark import RING_BYTES, BenchmarkError, measure_ring
 
@@ -50,4 +50,4 @@ def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
     except BenchmarkError as error:
         raise click.ClickException(str(error)) from error
     if not as_json:
-        console().print(table)
+        get_console().print(table)

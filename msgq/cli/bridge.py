@@ -11,7 +11,7 @@ from rich.table import Table
 
 from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, print_awaited_endpoints, style_text
+from msgq.cli.common.render import echo_json, get_console, print_awaited_endpoints, style_text
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
@@ -82,7 +82,7 @@ def command(
     if not out and not into:
         raise click.UsageError("nothing to forward: give --out, --in, or both")
     sources = _parse_sources(into, host)
-    screen = console()
+    screen = get_console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     report = FlowReport()
     with settings.overrides(prefix, bind), _make_bridge(out, sources, segment_size) as bridge:

@@ -66,7 +66,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
         kind = kind_of(name)
         if kind.source.find_stamps is None:
             if offset is not None:
-                others = " and ".join(one.plural for one in stored_kinds() if one.source.find_stamps is not None)
+                others = " and ".join(one.plural_name for one in stored_kinds() if one.source.find_stamps is not None)
                 raise click.UsageError(f"--offset is for {others}, not for {name}")
             return open_meter(name)
         stamps = kind.source.find_stamps(kind.bare_name(name), settings.resolve_prefix(None))

@@ -5,7 +5,7 @@ import sys
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, style_text
+from msgq.cli.common.render import echo_json, get_console, style_text
 from msgq.monitor.doctor import run_checks
 
 _HELP_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, in the lines marked so; 2 wrong usage."
@@ -24,7 +24,7 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
     lead nowhere; it brings messages back that the dead had taken from queues, and removes no queue. It reports this.
     """
     wrong = False
-    output = console()
+    output = get_console()
     for check in run_checks(prefix, fix):
         wrong |= check.status == "error"
         if as_json:

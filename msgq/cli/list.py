@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo, echo_json, join_display_lines
+from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.kinds import subject_of
 from msgq.kinds.stats import AnyEndpointRow, format_age
@@ -49,7 +49,7 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
         for row in rows:
             echo_json(row.as_json())
     elif rows or not endpoints:
-        console().print(_make_table(rows))
+        get_console().print(_make_table(rows))
     names.require_matched()
     if not as_json and not everything and not endpoints and (hidden := _describe_hidden_endpoints(prefix)):
         echo(f"{hidden} are not shown; --all lists them")

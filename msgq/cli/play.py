@@ -16,7 +16,7 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options, playing
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.keyboard import DOWN, RIGHT, UP, is_keyboard_available, read_key, unbuffered_keyboard
-from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.render import echo_json, get_console
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common.formatting import format_bytes, format_count
 from msgq.recording import Player, PlayerStats
@@ -164,14 +164,14 @@ def command(
         if as_json:
             echo_json({**asdict(stats), "paused": player.paused, "final": True})
         else:
-            console().print(format_status(stats, player))
+            get_console().print(format_status(stats, player))
 
 
 def _run_player(player: Player, as_json: bool) -> PlayerStats:
     """Play, obey the keys, and show how far it is."""
     over: list[bool] = []  # no Event, see interruptible
     listens = is_keyboard_available()
-    screen = console()
+    screen = get_console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     hint = [_KEYS_HINT] if listens else []
     shown = monotonic()

@@ -15,7 +15,7 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo, echo_json, print_awaited_endpoints
+from msgq.cli.common.render import echo, echo_json, get_console, print_awaited_endpoints
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
@@ -199,7 +199,7 @@ def _print_recording_summary(recorder: Recorder, path: Path, as_json: bool, keep
     if as_json:
         echo_json({"path": str(path), **asdict(stats), "final": True})
     else:
-        console().print(f"{path}: {format_status(stats, keeps)}")
+        get_console().print(f"{path}: {format_status(stats, keeps)}")
 
 
 class _MissingSources:
@@ -278,7 +278,7 @@ def _show_recorder(
     keeps: bool,
 ) -> None:
     """Show what the recorder does until it is over."""
-    screen = console()
+    screen = get_console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     started = shown = time.monotonic()
     before = recorder.stats()

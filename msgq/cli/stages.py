@@ -11,7 +11,7 @@ from rich.live import Live
 
 from msgq.cli.common import options
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
-from msgq.cli.common.render import console, echo, echo_json, join_display_lines
+from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
 from msgq.cli.common.signals import until_interrupted
 from msgq.common import settings, timing
 from msgq.common.formatting import format_count, format_microseconds, format_rate
@@ -49,7 +49,7 @@ class StagesView(StageCollector):
 
     def format_lines(self) -> list[str]:
         """Return a line for each stage and endpoint; durations are microseconds."""
-        rows = self.rows()
+        rows = self.compute_rows()
         return [
             f"{len({row.stage for row in rows})} stages, {len(rows)} timing topics; microseconds",
             f"{'':<54} {'wait':^29} {'work':^29} {'age':^29}".rstrip(),
@@ -62,7 +62,7 @@ class StagesView(StageCollector):
     def list_json_objects(self) -> Iterator[dict[str, Any]]:
         """Return an object for each stage and endpoint; durations are nanoseconds."""
         now_ns = clock.time_ns()
-        return ({"time_ns": now_ns, **asdict(row)} for row in self.rows())
+        return ({"time_ns": now_ns, **asdict(row)} for row in self.compute_rows())
 
 
 _PERCENTILE_TITLES = f"{'p50':>9} {'p99':>9} {'max':>9}"
@@ -89,8 +89,9 @@ class HopTreeView(HopTreeCollector):
         """Return a line for each edge, below that of its parent; durations are microseconds."""
         tree = self.build_tree()
         return [
-            f"{format_count(tree.messages)} messages in {tree.seconds:.1f} s, {tree.cut} chains began before; "
-            f"{tree.stamped} of {tree.topics} topics carry stamps; microseconds",
+            f"{format_count(tree.messages)} messages in {tree.seconds:.1f} s, "
+            f"{tree.cut_chain_count} chains began before; "
+            f"{tree.stamped_topic_count} of {tree.topic_count} topics carry stamps; microseconds",
             f"{'endpoint':<44} {'messages':>10} {_PERCENTILE_TITLES} {'from origin':>12} {'lost':>9} {'left out':>9}",
             *(_format_hop_line(depth, hop, tree) for depth, hop in walk_branches(tree.hops)),
         ]
@@ -98,7 +99,7 @@ class HopTreeView(HopTreeCollector):
     def list_json_objects(self) -> Iterator[dict[str, Any]]:
         """Return an object for each edge; durations are nanoseconds."""
         tree, now_ns = self.build_tree(), clock.time_ns()
-        about = {"time_ns": now_ns, "seconds": tree.seconds, "cut": tree.cut}
+        about = {"time_ns": now_ns, "seconds": tree.seconds, "cut": tree.cut_chain_count}
         for hop in tree.hops:
             counts = {"lost": tree.lost[hop.endpoint], "left_out": tree.left_out[hop.endpoint]}
             yield {**about, **asdict(hop), **counts}
@@ -137,7 +138,7 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
         view: LatencyView = (
             HopTreeView(selection.__contains__, window) if tree else StagesView(_match_timing_topics(selection), window)
         )
-        screen = console()
+        screen = get_console()
         if screen.is_terminal and sys.stdin.isatty() and not as_json:
             with Live(console=screen, screen=True, auto_refresh=False) as live, unbuffered_keyboard():
                 _run_live(view, live)

@@ -131,9 +131,9 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
         silent=sum(not row.rate and not row.byte_rate for row in rows),
         shm_used=space.used,
         shm_free=space.free,
-        kinds={kind.plural: counts[kind] for kind in stored_kinds()},
+        kinds={kind.plural_name: counts[kind] for kind in stored_kinds()},
     )
 
 
 def _make_kind_column(kind: Kind) -> StatColumn:
-    return kind.heading, lambda line: str(line.kinds[kind.plural]), max(5, len(kind.heading))
+    return kind.column_heading, lambda line: str(line.kinds[kind.plural_name]), max(5, len(kind.column_heading))

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from msgq.cli.common import options
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
-from msgq.cli.common.render import console, echo, echo_json, join_display_lines, print_awaited_endpoints
+from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines, print_awaited_endpoints
 from msgq.cli.common.signals import until_interrupted
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.impl.base import clock
@@ -63,14 +63,14 @@ def command(
     names = EndpointSelection(endpoints, prefix, everything)
     names.find_existing()
     print_awaited_endpoints(names.unmatched)
-    looks = _make_poll_iterator(LiveEndpoints(names), interval, 1 if once else count)
-    screen = console()
+    poll_rows = _make_poll_iterator(LiveEndpoints(names), interval, 1 if once else count)
+    screen = get_console()
     with until_interrupted():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
             with Live(console=screen, screen=True, auto_refresh=False) as live, unbuffered_keyboard():
-                _run_live(looks, live, sort)
+                _run_live(poll_rows, live, sort)
             return
-        for rows in looks(time.sleep):
+        for rows in poll_rows(time.sleep):
             rows.sort(key=_SORT_FUNCTIONS[sort])
             if as_json:
                 for row in rows:
@@ -86,7 +86,7 @@ def _make_poll_iterator(
 ) -> Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]]:
     """Return what yields the rows of one look after the other, given how to pass the time between two."""
 
-    def looks(pause: Callable[[float], object]) -> Iterator[list[AnyEndpointRow]]:
+    def poll_rows(pause: Callable[[float], object]) -> Iterator[list[AnyEndpointRow]]:
         board.poll()
         done = 0
         while most is None or done < most:
@@ -95,11 +95,11 @@ def _make_poll_iterator(
             yield board.poll()
             done += 1
 
-    return looks
+    return poll_rows
 
 
 def _run_live(
-    looks: Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]], live: Live, sort: str
+    poll_rows: Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]], live: Live, sort: str
 ) -> None:
     history: dict[str, deque[float]] = {}
     shown: list[AnyEndpointRow] = []
@@ -112,7 +112,7 @@ def _run_live(
         text.highlight_regex(r"\A.*\n.*", "bold")
         live.update(text, refresh=True)
 
-    def pause(seconds: float) -> object:
+    def wait_for_key(seconds: float) -> object:
         nonlocal sort
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0:
@@ -124,7 +124,7 @@ def _run_live(
                 show()
         return None
 
-    for rows in looks(pause):
+    for rows in poll_rows(wait_for_key):
         shown = rows
         for row in rows:
             history.setdefault(row.endpoint, deque(maxlen=_SPARKLINE_POLLS)).append(row.byte_rate or row.rate or 0)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 #: Of a head, in its order, without padding. `count` is the number of writes of this element, this one included;
 #: `publish_time` is in ns of the host's clock (docs/internals/clock.md).
-HEAD = (("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"))
-VALUE = "value"
+CHANGE_HEAD_FIELDS = (("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"))
+VALUE_FIELD = "value"
 _HEAD_STRUCT = struct.Struct("<IQq")
 CHANGE_HEAD_BYTES = _HEAD_STRUCT.size
 CHANGE_INDEX_BYTES = 4  # the first of them
@@ -37,7 +37,7 @@ def change_schema(item: np.dtype[Any]) -> Schema:
     """Return what describes the changes of a vector of such items."""
     import numpy as np
 
-    return struct_schema(np.dtype([*HEAD, (VALUE, item)]))
+    return struct_schema(np.dtype([*CHANGE_HEAD_FIELDS, (VALUE_FIELD, item)]))
 
 
 def item_dtype(schema: Schema | None) -> np.dtype[Any]:
@@ -50,9 +50,11 @@ def item_dtype(schema: Schema | None) -> np.dtype[Any]:
     if schema is None or schema.encoding != "struct":
         raise ValueError("it has no schema that says what changes of a vector are")
     dtype = struct_dtype(schema)
-    if dtype.names != (*(name for name, _ in HEAD), VALUE) or any(dtype[name].str != kind for name, kind in HEAD):
+    if dtype.names != (*(name for name, _ in CHANGE_HEAD_FIELDS), VALUE_FIELD) or any(
+        dtype[name].str != kind for name, kind in CHANGE_HEAD_FIELDS
+    ):
         raise ValueError(f"its schema describes {dtype}, which are no changes of a vector")
-    item = dtype[VALUE]
+    item = dtype[VALUE_FIELD]
     if dtype.itemsize != CHANGE_HEAD_BYTES + item.itemsize:
         raise ValueError(f"its schema describes {dtype}, with padding that changes of a vector do not have")
     return item

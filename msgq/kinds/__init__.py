@@ -70,19 +70,20 @@ class Kind:
     package : the folder with its parts, as "msgq.channel".
     name_prefix : the beginning of its endpoints' names, as "channel/"; "" of topics, whose names have no "/", and of
         kinds that are announced.
-    plural, heading : endpoints of it in sentences and as a JSON key; the same as the title of a narrow column.
-    validate : takes a bare name as text or bytes, and returns it as text; raises `EndpointNameError` for one that
+    plural_name, column_heading : endpoints of it in sentences and as a JSON key; the same as the title of a narrow
+        column.
+    validate_name : takes a bare name as text or bytes, and returns it as text; raises `EndpointNameError` for one that
         cannot be a name.
-    files : takes a prefix; returns the directory that holds its files, and the beginning of their names. None: it has
-        no files of its own, endpoints of another kind announce it.
-    side_files : the same of a second file of each endpoint; None: there is none.
+    locate_files : takes a prefix; returns the directory that holds its files, and the beginning of their names. None:
+        it has no files of its own, endpoints of another kind announce it.
+    locate_side_files : the same of a second file of each endpoint; None: there is none.
     keeps_values : its messages are changes of values, each of which replaces one before; a reader that misses some has
         lost nothing.
     names_senders : recordings say the publisher or key of its messages.
     crosses_bridges : a bridge can carry its endpoints; the kind has the part `bridge`.
-    announced_by, recorded_as : expressions for whole names: of the endpoints of another kind that announce this one,
-        and of its own endpoints in recordings. None: there are none, or all names with its prefix.
-    carrier : takes a bare name; returns the endpoint from whose file its messages are read. None: its own.
+    announcer_name_regex, recorded_name_regex : expressions for whole names: of the endpoints of another kind that
+        announce this one, and of its own endpoints in recordings. None: there are none, or all names with its prefix.
+    find_carrier : takes a bare name; returns the endpoint from whose file its messages are read. None: its own.
     find_subject : takes the name of any endpoint; returns what it reports on if it is one of this kind's auxiliary
         endpoints, else None.
     delay_hint : of an announced kind: how `msgq delay` finds the publish time in the announcements.
@@ -90,18 +91,18 @@ class Kind:
 
     name: str
     package: str
-    validate: Callable[[str | bytes], str]
+    validate_name: Callable[[str | bytes], str]
     name_prefix: str = ""
-    plural: str = ""
-    heading: str = ""
-    files: Callable[[str], tuple[str, str]] | None = None
-    side_files: Callable[[str], tuple[str, str]] | None = None
+    plural_name: str = ""
+    column_heading: str = ""
+    locate_files: Callable[[str], tuple[str, str]] | None = None
+    locate_side_files: Callable[[str], tuple[str, str]] | None = None
     keeps_values: bool = False
     names_senders: bool = True
     crosses_bridges: bool = False
-    announced_by: re.Pattern[str] | None = None
-    recorded_as: re.Pattern[str] | None = None
-    carrier: Callable[[str], str] | None = None
+    announcer_name_regex: re.Pattern[str] | None = None
+    recorded_name_regex: re.Pattern[str] | None = None
+    find_carrier: Callable[[str], str] | None = None
     find_subject: Callable[[str], ReportedSubject | None] | None = None
     delay_hint: str = ""
 
@@ -188,7 +189,7 @@ def all_kinds() -> tuple[Kind, ...]:
 
 def stored_kinds() -> tuple[Kind, ...]:
     """Return the kinds that have files, in the order in which endpoints are listed."""
-    return tuple(kind for kind in all_kinds() if kind.files is not None)
+    return tuple(kind for kind in all_kinds() if kind.locate_files is not None)
 
 
 def state_kinds() -> tuple[str, ...]:
@@ -228,13 +229,17 @@ def kind_of(endpoint: str) -> Kind:
 
 def announced_kind(endpoint: str) -> Kind:
     """Return the kind that an endpoint announces, or else its own: topics of a fixed form announce frames."""
-    announced = (kind for kind in all_kinds() if kind.announced_by and kind.announced_by.fullmatch(endpoint))
+    announced = (
+        kind for kind in all_kinds() if kind.announcer_name_regex and kind.announcer_name_regex.fullmatch(endpoint)
+    )
     return next(announced, None) or kind_of(endpoint)
 
 
 def recorded_kind(endpoint: str) -> Kind:
     """Return the kind of an endpoint of a recording that does not say the kind."""
-    recorded = (kind for kind in all_kinds() if kind.recorded_as and kind.recorded_as.fullmatch(endpoint))
+    recorded = (
+        kind for kind in all_kinds() if kind.recorded_name_regex and kind.recorded_name_regex.fullmatch(endpoint)
+    )
     return next(recorded, None) or kind_of(endpoint)
 
 
@@ -246,13 +251,13 @@ def validate_endpoint(endpoint: str) -> str:
     EndpointNameError : no endpoint can have this name.
     """
     kind = kind_of(endpoint)
-    return kind.endpoint(kind.validate(kind.bare_name(endpoint)))
+    return kind.endpoint(kind.validate_name(kind.bare_name(endpoint)))
 
 
 def carrier_of(endpoint: str) -> str:
     """Return the endpoint from whose file the messages of an endpoint are read, mostly itself."""
     kind = kind_of(endpoint)
-    return endpoint if kind.carrier is None else kind.carrier(kind.bare_name(endpoint))
+    return endpoint if kind.find_carrier is None else kind.find_carrier(kind.bare_name(endpoint))
 
 
 def subject_of(endpoint: str) -> ReportedSubject | None:

@@ -63,8 +63,8 @@ class EndpointIssue(NamedTuple):
 class RepairReport(NamedTuple):
     """What a repair did, and what it could not do though it should, a text each."""
 
-    done: list[str]
-    failed: list[str]
+    completed_repairs: list[str]
+    failed_repairs: list[str]
 
 
 class RemoveUnused(Protocol):

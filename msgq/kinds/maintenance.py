@@ -14,8 +14,8 @@ from msgq.kinds.snapshots import endpoint
 def repair_all_kinds(prefix: str) -> RepairReport:
     """Repair what dead processes left in endpoints of all kinds, and remove what only they used."""
     repairs = [kind.cleanup.repair(prefix) for kind in stored_kinds()]
-    done = [text for repair in repairs for text in repair.done]
-    return RepairReport(done, [text for repair in repairs for text in repair.failed])
+    done = [text for repair in repairs for text in repair.completed_repairs]
+    return RepairReport(done, [text for repair in repairs for text in repair.failed_repairs])
 
 
 def find_unreadable(prefix: str) -> list[EndpointIssue]:
@@ -24,9 +24,9 @@ def find_unreadable(prefix: str) -> list[EndpointIssue]:
 
 
 def _find_unreadable(kind: Kind, prefix: str) -> list[EndpointIssue]:
-    if kind.files is None:
+    if kind.locate_files is None:
         return []
-    directory, start = kind.files(prefix)
+    directory, start = kind.locate_files(prefix)
     paths = sorted(Path(directory).glob(f"{start}?*"))
     files = [path for path in paths if not path.is_dir() or path.is_symlink()]  # else the endpoints of a prefix
     return read_issues([kind.endpoint(path.name.removeprefix(start)) for path in files], prefix, endpoint)

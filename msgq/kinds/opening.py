@@ -37,7 +37,7 @@ def open_source(
     SegmentError : there is no such endpoint, its files cannot be read, or they contain invalid data.
     """
     kind = kind_of(validate_endpoint(endpoint))
-    return kind.source.open(kind.bare_name(endpoint), settings.resolve_prefix(prefix), whole, files)
+    return kind.source.open_source(kind.bare_name(endpoint), settings.resolve_prefix(prefix), whole, files)
 
 
 def open_feed(endpoint: str) -> EndpointFeed:

@@ -52,7 +52,7 @@ class EndpointSpec(NamedTuple):
     tracked : its topic was tracked.
     publishers : of a channel: the names of those who published.
     keys : of a board.
-    sample : of frames: the first picture, which says how a stream's are laid out.
+    sample_message : of frames: the first picture, which says how a stream's are laid out.
     """
 
     endpoint: str
@@ -63,7 +63,7 @@ class EndpointSpec(NamedTuple):
     tracked: bool = False
     publishers: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    sample: bytes = b""
+    sample_message: bytes = b""
 
     def get_positive_option(self, option: str) -> int | None:
         """Return an option that is a positive number; None: there is none of this name."""
@@ -174,11 +174,13 @@ class MessageSample(Protocol):
     """Looks at the first messages of an endpoint of a recording, before the endpoint is opened."""
 
     data: bytes
-    refusal: str
+    refusal_reason: str
 
     def add(self, data: bytes) -> bool:
-        """Take a message; return whether this is enough. `data` is then what `EndpointSpec.sample` needs, and `refusal`
-        why the endpoint cannot be played ("": it can be).
+        """Take a message; return whether this is enough.
+
+        `data` is then what `EndpointSpec.sample_message` needs, and `refusal_reason` why the endpoint cannot be played
+        ("": it can be).
         """
 
 
@@ -209,26 +211,27 @@ class KindPlayback:
         and creates it if there is none. Raises `UnplayableError` if it cannot be played there.
     is_carried_by_zmq : the ZMQ backend has endpoints of this kind.
     fit_name : takes a name of a recording; returns it without what no endpoint of this kind can have in its name.
-    validate_name : takes a new name; returns it, or raises `InvalidValueError`. None: as `Kind.validate`.
-    announcement : takes a name in a recording; returns the endpoint that its writer publishes by itself, or None.
-    sample : returns what looks at the first messages of an endpoint. None: no message needs to be seen.
+    validate_name : takes a new name; returns it, or raises `InvalidValueError`. None: as `Kind.validate_name`.
+    find_announced_endpoint : takes a name in a recording; returns the endpoint that its writer publishes by itself, or
+        None.
+    open_sample : returns what looks at the first messages of an endpoint. None: no message needs to be seen.
     played_first_byte : the first byte of all messages that are sent again; others say what happened, and are left out.
         None: all are sent.
     state_key : of kinds that keep values: takes a message; returns which element it changes (beside the key).
-    reserve : takes what a simulation needs, and creates it without staying its publisher. None: a writer does.
+    create_endpoint : takes what a simulation needs, and creates it without staying its publisher. None: a writer does.
     encode_sent : takes the data, priority, number and time of a sent message, and returns it as recordings have it, and
         its schema. None: a recording has what was sent.
-    compare : takes a recorded message and its key; returns what a comparison compares, None: nothing.
+    extract_comparable : takes a recorded message and its key; returns what a comparison compares, None: nothing.
     """
 
     open_writer: Callable[[EndpointSpec, PlaybackTarget, dict[str, Any]], EndpointWriter]
     is_carried_by_zmq: bool = False
     fit_name: Callable[[str], str] = str
     validate_name: Callable[[str], str] | None = None
-    announcement: Callable[[str], str | None] | None = None
-    sample: Callable[[], MessageSample] | None = None
+    find_announced_endpoint: Callable[[str], str | None] | None = None
+    open_sample: Callable[[], MessageSample] | None = None
     played_first_byte: int | None = None
     state_key: Callable[[bytes], bytes] = bytes
-    reserve: Callable[[EndpointSpec], None] | None = None
+    create_endpoint: Callable[[EndpointSpec], None] | None = None
     encode_sent: Callable[[bytes, int, int, int], tuple[bytes, Schema]] | None = None
-    compare: Callable[[bytes, str], ComparedMessage | None] = _compare_data_and_key
+    extract_comparable: Callable[[bytes, str], ComparedMessage | None] = _compare_data_and_key

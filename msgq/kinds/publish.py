@@ -110,8 +110,8 @@ class KindPublish:
     Attributes
     ----------
     open_target : takes the options; returns the endpoint. Raises `PublishUsageError`, `PublishRefusedError`.
-    options : which of the options "force", "priority", "index" and "key" endpoints of this kind have.
+    allowed_options : which of the options "force", "priority", "index" and "key" endpoints of this kind have.
     """
 
     open_target: Callable[[PublishOptions], PublishTarget]
-    options: frozenset[str] = frozenset()
+    allowed_options: frozenset[str] = frozenset()

@@ -65,19 +65,19 @@ class KindSimulation:
 
     Attributes
     ----------
-    subscribe : takes a bare name and a node's name; returns a subscriber whose messages the simulation delivers one by
-        one. None: `follow` is used.
-    follow : takes a bare name, the bus and a function; returns a generator, as programs are, that gives the function
-        what comes.
+    open_subscriber : takes a bare name and a node's name; returns a subscriber whose messages the simulation delivers
+        one by one. None: `follow_endpoint` is used.
+    follow_endpoint : takes a bare name, the bus and a function; returns a generator, as programs are, that gives the
+        function what comes.
     to_playback : takes a time, an endpoint, bytes and the bus; returns the message that `Simulation.play` sends.
     describe_sent : takes a time, a node's name, the state of an endpoint on the bus and an entry that was sent; gives
         the messages of `Simulation.sent_messages`.
-    faults, unit : the kinds of faults that can happen, and what they happen to, in words.
+    fault_kinds, fault_unit : the kinds of faults that can happen, and what they happen to, in words.
     """
 
     to_playback: Callable[[int, str, bytes, Bus], PlaybackMessage]
     describe_sent: Callable[[int, str, EndpointState[Any], BusMessage], Iterator[SentMessage]]
-    subscribe: Callable[[str, str], SubSocket | Subscriber] | None = None
-    follow: Callable[[str, Bus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
-    faults: tuple[FaultKind, ...] = FAULT_KINDS
-    unit: str = "message"
+    open_subscriber: Callable[[str, str], SubSocket | Subscriber] | None = None
+    follow_endpoint: Callable[[str, Bus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
+    fault_kinds: tuple[FaultKind, ...] = FAULT_KINDS
+    fault_unit: str = "message"

@@ -68,12 +68,12 @@ def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
     EndpointNameError : no endpoint can have this name.
     SegmentError : there is no such endpoint, or its files cannot be read.
     """
-    return kind.stats.open_watch(kind.validate(name), settings.resolve_prefix(prefix)).stats()
+    return kind.stats.open_watch(kind.validate_name(name), settings.resolve_prefix(prefix)).stats()
 
 
 def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
     stats = read(kind, bare_name, prefix)
-    endpoint = kind.endpoint(kind.validate(bare_name))
+    endpoint = kind.endpoint(kind.validate_name(bare_name))
     size, messages, lost = kind.stats.compute_totals(stats)
     common = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
     return EndpointStats(announced_kind(endpoint).name, endpoint, *common, stats)
@@ -91,9 +91,9 @@ def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:
 
 def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
     """Return the names of files that may be endpoints of a kind, each with its inode. No file is opened."""
-    if kind.files is None:
+    if kind.locate_files is None:
         return {}
-    directory, start = kind.files(settings.resolve_prefix(prefix))
+    directory, start = kind.locate_files(settings.resolve_prefix(prefix))
     try:
         files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it

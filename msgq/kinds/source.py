@@ -80,7 +80,8 @@ class KindSource:
 
     Attributes
     ----------
-    open : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for recorder and Spark.
+    open_source : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for recorder and
+        Spark.
     open_feed : takes a bare name and a prefix; returns what `msgq echo` shows.
     open_meter : takes a bare name, a prefix, and where payloads have their publish time (None: it is beside them, or
         there is none); returns the meter for hz, bw and delay.
@@ -90,7 +91,7 @@ class KindSource:
     begins_epochs : another schema begins another epoch of the endpoint; else its numbering goes on.
     """
 
-    open: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
+    open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
     open_feed: Callable[[str, str], EndpointFeed]
     open_meter: Callable[[str, str, PayloadTime | None], EndpointMeter]
     find_stamps: Callable[[str, str], TimeStamps] | None = None

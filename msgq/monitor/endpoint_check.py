@@ -27,7 +27,7 @@ class _CheckedEndpoint:
 def wait_for_expected_endpoints(expected: Expectations, timeout: float) -> None:
     """Wait until each endpoint exists that must, but not for ever."""
     until_s = time.monotonic() + timeout
-    needed = [endpoint.selection for endpoint in expected.endpoints if not endpoint.optional]
+    needed = [endpoint.selection for endpoint in expected.endpoints if not endpoint.is_optional]
     while time.monotonic() < until_s and not all(names.find_existing() for names in needed):
         time.sleep(0.02)
 
@@ -41,7 +41,7 @@ def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
     for expectation in expected.endpoints:
         matching = [name for name in measured if name in expectation.selection]
         claimed.update(matching)
-        if not matching and not expectation.optional:
+        if not matching and not expectation.is_optional:
             yield CheckFinding(str(expectation.selection), "exists", False, "no endpoint matches")
         for name in matching:
             yield from check_endpoint(expectation, rows[name], readings.get(name))

@@ -27,18 +27,18 @@ class Expectation:
     Attributes
     ----------
     selection : the endpoints. has_publisher : a living one must be there, or must not; None: either.
-    subscribers, rate, size : living ones, messages a second, bytes of each message.
-    lost : messages that all subscribers together may lose meanwhile.
-    optional : it need not exist.
+    subscriber_range, rate_range, size_range : living ones, messages a second, bytes of each message.
+    lost_limit : messages that all subscribers together may lose meanwhile.
+    is_optional : it need not exist.
     """
 
     selection: EndpointSelection
     has_publisher: bool | None
-    subscribers: ValueRange
-    rate: ValueRange
-    size: ValueRange
-    lost: float | None
-    optional: bool
+    subscriber_range: ValueRange
+    rate_range: ValueRange
+    size_range: ValueRange
+    lost_limit: float | None
+    is_optional: bool
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation
     return Expectation(
         selection=names,
         has_publisher=publisher,
-        subscribers=_parse_range(table, "subscribers"),
-        rate=_parse_range(table, "rate"),
-        size=_parse_range(table, "size"),
-        lost=lost,
-        optional=_read_typed_value(table, "optional", bool, False),
+        subscriber_range=_parse_range(table, "subscribers"),
+        rate_range=_parse_range(table, "rate"),
+        size_range=_parse_range(table, "size"),
+        lost_limit=lost,
+        is_optional=_read_typed_value(table, "optional", bool, False),
     )
 
 
@@ -144,24 +144,24 @@ def check_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterRea
         yield make_finding(
             "publisher", lives == expected.has_publisher, "a publisher lives" if lives else "no living publisher"
         )
-    if expected.subscribers != _ANY_RANGE:
+    if expected.subscriber_range != _ANY_RANGE:
         living = row.live_subscriber_count
         text = unknown.get("subscribers", f"{living} subscribers")
-        yield make_finding("subscribers", living is not None and _is_in_range(living, expected.subscribers), text)
-    if expected.rate != _ANY_RANGE:
+        yield make_finding("subscribers", living is not None and _is_in_range(living, expected.subscriber_range), text)
+    if expected.rate_range != _ANY_RANGE:
         rate = _read_message_rate(row, reading)
-        text = f"{format_rate(rate)} messages/s, expected {_format_range(expected.rate)}"
-        yield make_finding("rate", rate is not None and _is_in_range(rate, expected.rate), text)
-    if expected.size != _ANY_RANGE:
-        yield make_finding("size", *_check_message_size(expected.size, row, reading))
-    if expected.lost is not None:
+        text = f"{format_rate(rate)} messages/s, expected {_format_range(expected.rate_range)}"
+        yield make_finding("rate", rate is not None and _is_in_range(rate, expected.rate_range), text)
+    if expected.size_range != _ANY_RANGE:
+        yield make_finding("size", *_check_message_size(expected.size_range, row, reading))
+    if expected.lost_limit is not None:
         lost = (
             None
             if row.previous_counts is None or row.lost is None or row.previous_counts.lost is None
             else row.lost - row.previous_counts.lost
         )
         text = unknown.get("lost", "unknown losses") if lost is None else f"{max(0, lost)} messages lost by subscribers"
-        yield make_finding("lost", lost is not None and lost <= expected.lost, text)
+        yield make_finding("lost", lost is not None and lost <= expected.lost_limit, text)
 
 
 def _read_message_rate(row: AnyEndpointRow, reading: MeterReading | None) -> float | None:

@@ -46,19 +46,19 @@ class HopTree:
     ----------
     hops : sorted by their names.
     seconds : of which these durations are.
-    topics, stamped : that we listen to, and those of them whose messages carry stamps.
+    topic_count, stamped_topic_count : that we listen to, and those of them whose messages carry stamps.
     messages : of the latter that are in chains.
-    cut : chains left out because they began before the first message that we know.
+    cut_chain_count : chains left out because they began before the first message that we know.
     lost : messages of each of those topics that were overwritten before we saw them; None: nobody knows.
     left_out : messages of each of those topics without an origin, or without sense.
     """
 
     hops: list[HopEdge]
     seconds: float
-    topics: int
-    stamped: int
+    topic_count: int
+    stamped_topic_count: int
     messages: int
-    cut: int
+    cut_chain_count: int
     lost: dict[str, int | None]
     left_out: dict[str, int]
 
@@ -70,17 +70,17 @@ class _StampedTopic:
         self._topic = PassiveTopic(name, came_late)
         self.dtype: np.dtype[Any] | None = None
 
-    def take(self) -> tuple[list[RowArray], int | None, int]:
+    def take_messages(self) -> tuple[list[RowArray], int | None, int]:
         """Return the stamps that came, how many messages were lost, and how many have none."""
-        if self._topic.tracked:
+        if self._topic.is_tracked:
             self.dtype = STAMPS_DTYPE
-            batch = self._topic.take_stamps()
+            batch = self._topic.take_stamp_batch()
             return batch.rows, batch.lost, 0
         known, before = self._topic.is_known, self.dtype
-        self.dtype = make_time_fields_dtype(self._topic.schema(), STAMP_FIELDS)
+        self.dtype = make_time_fields_dtype(self._topic.read_schema(), STAMP_FIELDS)
         if self.dtype is None:
             return [], 0, 0
-        batch = self._topic.take(self.dtype)
+        batch = self._topic.take_messages(self.dtype)
         count = sum(map(len, batch.rows)) + len(batch.other_messages)
         if known and before != self.dtype:  # some were sent under the schema before, nobody knows how many
             return [], batch.lost, count
@@ -127,7 +127,7 @@ class HopTreeCollector:
             self._collect_topic(name, topic)
 
     def _collect_topic(self, name: str, topic: _StampedTopic) -> None:
-        stamps, lost, left_out = topic.take()
+        stamps, lost, left_out = topic.take_messages()
         if topic.dtype is None:
             return
         now_s = time.monotonic()
@@ -140,8 +140,8 @@ class HopTreeCollector:
                 row[field] = some[field]
             rows.append(row[(row["publish_time"] >= 0) & (row["origin_time"] > 0)])
             left_out += len(some) - len(rows[-1])
-        self._window.add(now_s, rows)
-        self._counts.setdefault(name, SlidingWindow(self._seconds, now_s)).add(now_s, [], lost, left_out)
+        self._window.add_sample(now_s, rows)
+        self._counts.setdefault(name, SlidingWindow(self._seconds, now_s)).add_sample(now_s, [], lost, left_out)
 
     def build_tree(self) -> HopTree:
         """Return the tree of what came in the window.

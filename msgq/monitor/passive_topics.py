@@ -70,7 +70,7 @@ class PassiveTopic:
         """Whether there were messages when its schema was read."""
         return self._schema_counts is not None and any(self._schema_counts)
 
-    def schema(self) -> Schema | None:
+    def read_schema(self) -> Schema | None:
         """Return its schema. Ask before messages are taken: who publishes them says it first."""
         counts = self._observer.counts()
         moved = counts.messages, counts.position_bytes
@@ -83,16 +83,16 @@ class PassiveTopic:
         return self._schema
 
     @property
-    def tracked(self) -> bool:
+    def is_tracked(self) -> bool:
         """Whether each message carries stamps in front, which `take` leaves out."""
         return self._socket.tracked
 
-    def take(self, dtype: np.dtype[Any]) -> ReceivedBatch:
+    def take_messages(self, dtype: np.dtype[Any]) -> ReceivedBatch:
         """Return what came since the last call. dtype : of a message of the size that is expected."""
         other_messages: list[bytes] = []
         return self._collect_batch(self._receive_arrays(dtype, other_messages), other_messages)
 
-    def take_stamps(self) -> ReceivedBatch:
+    def take_stamp_batch(self) -> ReceivedBatch:
         """Return the stamps of a tracked topic that came since the last call."""
         return self._collect_batch(self._receive_stamps(), [])
 

@@ -35,7 +35,7 @@ class SlidingWindow:
         self._samples: deque[_WindowSample] = deque()
         self._count = 0
 
-    def add(self, now_s: float, rows: list[RowArray], lost: int | None = 0, left_out: int = 0) -> None:
+    def add_sample(self, now_s: float, rows: list[RowArray], lost: int | None = 0, left_out: int = 0) -> None:
         """Add what a look found: rows, how many messages were lost meanwhile, and how many made no sense."""
         count = sum(map(len, rows))
         if count or lost != 0 or left_out:

@@ -64,14 +64,14 @@ class StageCollector:
             self._collect_topic(name, topic)
 
     def _collect_topic(self, name: str, topic: PassiveTopic) -> None:
-        batch, now_s = topic.take(TIMING_DTYPE), time.monotonic()
+        batch, now_s = topic.take_messages(TIMING_DTYPE), time.monotonic()
         if name not in self._windows:
             self._windows[name] = SlidingWindow(self._seconds, now_s)
         whole = [rows[find_plausible_records(rows)] for rows in batch.rows]
         malformed = len(batch.other_messages) + sum(map(len, batch.rows)) - sum(map(len, whole))
-        self._windows[name].add(now_s, whole, batch.lost, malformed)
+        self._windows[name].add_sample(now_s, whole, batch.lost, malformed)
 
-    def rows(self) -> list[StageRow]:
+    def compute_rows(self) -> list[StageRow]:
         """Return a row for each stage and endpoint, sorted."""
         now_s = time.monotonic()
         for name in [name for name in self._windows if name not in self.topics.by_name]:

@@ -8,10 +8,10 @@ from msgq.kinds import Kind
 KIND = Kind(
     name="records",
     package="msgq.records",
-    validate=naming.validate_records_name,
+    validate_name=naming.validate_records_name,
     name_prefix=naming.RECORDS_NAME_PREFIX,
-    plural="records",
-    heading="recs",
-    files=shm_paths.locate_records_files,
+    plural_name="records",
+    column_heading="recs",
+    locate_files=shm_paths.locate_records_files,
     keeps_values=True,
 )

@@ -220,5 +220,5 @@ def _make_compared_message(data: bytes, key: str) -> ComparedMessage:
 PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: open_records_writer(spec, target),
     state_key=lambda data: data[:CHANGE_INDEX_BYTES],
-    compare=_make_compared_message,
+    extract_comparable=_make_compared_message,
 )

@@ -72,7 +72,7 @@ def _describe_vector_changes(
 SIMULATION = KindSimulation(
     to_playback=_make_playback_message,
     describe_sent=_describe_sent_message,
-    follow=_follow_changes,
-    faults=("drop", "delay", "reorder", "restart"),
-    unit="write to records",
+    follow_endpoint=_follow_changes,
+    fault_kinds=("drop", "delay", "reorder", "restart"),
+    fault_unit="write to records",
 )

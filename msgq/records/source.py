@@ -67,7 +67,7 @@ def _describe_element_write(
 
 
 SOURCE = KindSource(
-    open=open_record_source,
+    open_source=open_record_source,
     open_feed=open_feed,
     open_meter=lambda name, prefix, _: RecordsMeter(name, prefix),
 )

@@ -92,7 +92,7 @@ class SimulationEngine(Bus):
     def add_message_handler(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
         """Let a function take what comes to this endpoint."""
         bare_name, simulated = kind_of(endpoint).bare_name(endpoint), self._find_kind_simulation(endpoint)
-        subscribe, follow = simulated.subscribe, simulated.follow
+        subscribe, follow = simulated.open_subscriber, simulated.follow_endpoint
         if subscribe is None:
             if follow is not None:
                 self.start_program(GeneratorNode(name, partial(follow, bare_name, self, function), self.clock.time_ns))
@@ -151,10 +151,10 @@ class SimulationEngine(Bus):
                 )
             )
         if source.delivers_exactly_once:
-            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).faults)
+            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).fault_kinds)
             return
         if source.is_shared_state:
-            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).faults)
+            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).fault_kinds)
             self._restart_sender(
                 source,
                 self._fault_injector.find_scheduled_faults(
@@ -388,7 +388,7 @@ class SimulationEngine(Bus):
                 keys = (source.key,) if source.key else ()
                 options = source.parse_options()
                 spec = endpoint, source.kind, message.schema, options, 0, tracked
-                self._open_writer(EndpointSpec(*spec, keys=keys, sample=message.data))
+                self._open_writer(EndpointSpec(*spec, keys=keys, sample_message=message.data))
             self._playback_writers[endpoint].send(message)
         except UnplayableError as error:
             raise InvalidValueError(f"a recorded message cannot be played: {error}", endpoint) from None

@@ -52,8 +52,10 @@ class Fault:
         if self.kind not in FAULT_NAMES:
             raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(FAULT_NAMES)}", self.endpoint)
         simulated = kind_of(self.endpoint).simulation
-        if self.kind not in simulated.faults:
-            text = f"a {self.kind} cannot happen to a {simulated.unit}; there is {', '.join(simulated.faults)}"
+        if self.kind not in simulated.fault_kinds:
+            text = (
+                f"a {self.kind} cannot happen to a {simulated.fault_unit}; there is {', '.join(simulated.fault_kinds)}"
+            )
             raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
             raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)

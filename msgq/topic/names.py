@@ -13,12 +13,12 @@ def _find_subject(endpoint: str) -> ReportedSubject | None:
 KIND = Kind(
     name="topic",
     package="msgq.topic",
-    validate=naming.validate_endpoint_name,
-    plural="topics",
-    heading="topics",
-    files=shm_paths.locate_ring_files,
+    validate_name=naming.validate_endpoint_name,
+    plural_name="topics",
+    column_heading="topics",
+    locate_files=shm_paths.locate_ring_files,
     crosses_bridges=True,
     names_senders=False,
-    side_files=shm_paths.locate_side_files,
+    locate_side_files=shm_paths.locate_side_files,
     find_subject=_find_subject,
 )

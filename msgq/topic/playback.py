@@ -120,5 +120,5 @@ PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: TopicWriter(spec, target),
     is_carried_by_zmq=True,
     fit_name=lambda name: name.strip("/").replace("/", "."),
-    reserve=_create_large_ring,
+    create_endpoint=_create_large_ring,
 )

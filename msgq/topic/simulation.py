@@ -39,4 +39,4 @@ def _describe_sent(
         yield SentMessage(time_ns, node, image, topic.extract_picture(bus_message[1]), source, topic.schema)
 
 
-SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent, subscribe=_subscribe)
+SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent, open_subscriber=_subscribe)

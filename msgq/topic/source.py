@@ -53,7 +53,7 @@ def _find_stamps(name: str, prefix: str) -> TimeStamps:
 
 
 SOURCE = KindSource(
-    open=open_topic_source,
+    open_source=open_topic_source,
     open_feed=TopicFeed,
     open_meter=_open_meter,
     find_stamps=_find_stamps,

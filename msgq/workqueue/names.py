@@ -23,11 +23,11 @@ def _find_subject(endpoint: str) -> ReportedSubject | None:
 KIND = Kind(
     name="queue",
     package="msgq.workqueue",
-    validate=naming.validate_queue_name,
+    validate_name=naming.validate_queue_name,
     name_prefix=naming.QUEUE_NAME_PREFIX,
-    plural="queues",
-    heading="queues",
-    files=shm_paths.locate_queue_files,
-    carrier=_events_endpoint,
+    plural_name="queues",
+    column_heading="queues",
+    locate_files=shm_paths.locate_queue_files,
+    find_carrier=_events_endpoint,
     find_subject=_find_subject,
 )

@@ -105,16 +105,16 @@ class EventSample:
     """Finds out whether a queue's events have payloads. See `MessageSample`."""
 
     def __init__(self) -> None:
-        self.data, self.refusal = b"", NO_PAYLOAD_TEXT
+        self.data, self.refusal_reason = b"", NO_PAYLOAD_TEXT
 
     def add(self, data: bytes) -> bool:
         """See `MessageSample`."""
         if not is_sent(data):
             return False
         if not has_payload(data):
-            self.refusal = NO_PAYLOAD_TEXT
+            self.refusal_reason = NO_PAYLOAD_TEXT
             return True
-        self.refusal = ""
+        self.refusal_reason = ""
         return len(data) > EVENT_HEAD_BYTES  # else the message was empty, which any queue's event says
 
 
@@ -133,8 +133,8 @@ def _compare(event: bytes, _key: str) -> ComparedMessage | None:
 
 PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: QueueWriter(spec, target),
-    sample=EventSample,
+    open_sample=EventSample,
     played_first_byte=Event.SENT,
     encode_sent=_encode_sent,
-    compare=_compare,
+    extract_comparable=_compare,
 )

@@ -42,7 +42,7 @@ def _describe_sent(
 SIMULATION = KindSimulation(
     to_playback=_to_playback,
     describe_sent=_describe_sent,
-    follow=_follow,
-    faults=("delay", "reorder", "restart"),
-    unit="message of a queue",
+    follow_endpoint=_follow,
+    fault_kinds=("delay", "reorder", "restart"),
+    fault_unit="message of a queue",
 )

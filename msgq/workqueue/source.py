@@ -143,4 +143,4 @@ def _text(facts: dict[str, Any]) -> str:
     return f"{facts['number']}, priority {facts['priority']}{came}"
 
 
-SOURCE = KindSource(open=open_events_source, open_feed=open_feed, open_meter=open_meter)
+SOURCE = KindSource(open_source=open_events_source, open_feed=open_feed, open_meter=open_meter)

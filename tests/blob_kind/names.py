@@ -22,10 +22,10 @@ def blob_path(name: str, prefix: str) -> Path:
 KIND = Kind(
     name="blob",
     package="tests.blob_kind",
-    validate=naming.validate_endpoint_name,
+    validate_name=naming.validate_endpoint_name,
     name_prefix="blob/",
-    plural="blobs",
-    heading="blobs",
-    files=blob_files,
+    plural_name="blobs",
+    column_heading="blobs",
+    locate_files=blob_files,
     names_senders=False,
 )

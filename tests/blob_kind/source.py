@@ -60,4 +60,6 @@ class BlobMeter(PolledMeter):
         return [len(message) for message in messages]
 
 
-SOURCE = KindSource(open=_open_source, open_feed=BlobFeed, open_meter=lambda name, prefix, _: BlobMeter(name, prefix))
+SOURCE = KindSource(
+    open_source=_open_source, open_feed=BlobFeed, open_meter=lambda name, prefix, _: BlobMeter(name, prefix)
+)

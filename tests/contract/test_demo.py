@@ -141,10 +141,10 @@ def check_work(summary: dict[str, Any]) -> None:
     """Of three workers one was killed at work; all that it left was done by others, and nothing twice by them."""
     work = summary["work"]
     done = {one["subscriber"]: one["received"] for one in summary["subscribers"] if one["kind"] == "worker"}
-    assert [killed["name"] for killed in work["killed"]] == ["worker-2"]
-    assert work["sent"] == work["acknowledged"] >= sum(done.values())
-    assert work["returned"] >= 1
-    assert (work["waiting"], work["taken"]) == (0, 0)
+    assert [killed["name"] for killed in work["killed_workers"]] == ["worker-2"]
+    assert work["sent_jobs"] == work["acknowledged_jobs"] >= sum(done.values())
+    assert work["returned_jobs"] >= 1
+    assert (work["pending_jobs"], work["unfinished_jobs"]) == (0, 0)
 
 
 def check_restarts(summary: dict[str, Any]) -> None:

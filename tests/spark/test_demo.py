@@ -112,14 +112,18 @@ def test_jobs_went_through_the_queue_as_its_counters_say(demo: Demo) -> None:
     """A worker was killed at work: what it had taken came back, and was taken again."""
     work = demo.summary["work"]
     total = row(demo, "queue_summary", "queue LIKE 'demo-%-jobs'")
-    assert (total.sent, total.acknowledged, total.requeued) == (work["sent"], work["acknowledged"], work["returned"])
+    assert (total.sent, total.acknowledged, total.requeued) == (
+        work["sent_jobs"],
+        work["acknowledged_jobs"],
+        work["returned_jobs"],
+    )
     assert total.sent == count_published(demo, "jobs")
     assert total.redelivered == total.requeued >= 1
     assert total.delivered == total.sent + total.requeued
-    assert (total.rejected, total.backlog) == (0, work["waiting"] + work["taken"]) == (0, 0)
+    assert (total.rejected, total.backlog) == (0, work["pending_jobs"] + work["unfinished_jobs"]) == (0, 0)
     assert total.queue_time_count == total.delivered
     assert total.processing_time_count == total.acknowledged + total.requeued
-    (killed,) = work["killed"]
+    (killed,) = work["killed_workers"]
     returned = demo.lake.table("queue_deliveries").where("outcome = 'requeued'").collect()
     assert {one.pid for one in returned} == {killed["pid"]}
     assert {one.deliveries for one in returned} == {1}
@@ -142,7 +146,7 @@ def test_the_page_shows_these_figures(demo: Demo) -> None:
     (jobs,) = table(found["Queues"])
     counts = {name: jobs[name] for name in ("sent", "acknowledged", "returned", "redelivered", "refused", "backlog")}
     expected = {name: work[name] for name in ("sent", "acknowledged", "returned")}
-    expected |= {"redelivered": work["returned"], "refused": 0, "backlog": 0}
+    expected |= {"redelivered": work["returned_jobs"], "refused": 0, "backlog": 0}
     assert counts == {name: f"{count:,}" for name, count in expected.items()}
     stages = {one["stage"]: one for one in table(found["Stages"])}
     assert set(stages) == {"estimate", "command"}

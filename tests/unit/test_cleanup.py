@@ -70,7 +70,7 @@ def test_topics_are_cleared_unless_somebody_may_use_them(alive: msgq.PubSocket, 
     stock_ring(prefix, "stock")
     names = ["alive", "left", "nobody", "stock"]
     asked = {one.endpoint: one for one in cleanup.remove_unused_topics(names, prefix, remove=False)}
-    assert {name: (one.removed, one.forcible) for name, one in asked.items()} == {
+    assert {name: (one.removed, one.can_be_forced) for name, one in asked.items()} == {
         "alive": (False, False),
         "left": (True, False),
         "stock": (False, True),
@@ -88,7 +88,7 @@ def test_a_topic_that_cannot_be_read_is_kept(prefix: str) -> None:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "short").write_bytes(bytes(100))
     (kept,) = cleanup.remove_unused_topics(["short"], prefix, force=True)
-    assert (kept.removed, kept.forcible) == (False, False)
+    assert (kept.removed, kept.can_be_forced) == (False, False)
     with pytest.raises(SegmentError) as error:
         msgq.stats.topic("short")
     (issue,) = maintenance.find_unreadable(prefix)

@@ -15,7 +15,7 @@ from msgq.bridge import FORWARDING_STATE, FlowStats
 from msgq.channel import Channel
 from msgq.cli import bridge
 from msgq.cli.app import app
-from msgq.cli.common.render import console
+from msgq.cli.common.render import get_console
 from tests.command import Process, start
 
 
@@ -92,7 +92,7 @@ def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_table_shows_names_as_they_are() -> None:
-    screen = console()
+    screen = get_console()
     with screen.capture() as capture:
         screen.print(bridge._make_table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
     for text in ("a[b]", "1,234", "taken [red]", "50 B"):

@@ -59,7 +59,7 @@ def test_meter_counts_the_messages_that_are_missing() -> None:
     for sequence in (2, 3, 7):
         meter.count_message((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
     reading = meter.make_reading(lost=5, now_ns=10_000)
-    assert (reading.received, reading.bytes, reading.missed) == (3, 192, 5)
+    assert (reading.received, reading.bytes, reading.missing_messages) == (3, 192, 5)
     assert reading.restarts == ()
 
 
@@ -67,7 +67,7 @@ def test_meter_sees_a_duplicate() -> None:
     meter = DemoMeter("busy")
     for sequence in (0, 1, 1):
         meter.count_message((sequence, sequence, 1), size=64, now_ns=10)
-    assert meter.make_reading(lost=0, now_ns=10).missed == -1
+    assert meter.make_reading(lost=0, now_ns=10).missing_messages == -1
 
 
 def test_meter_tells_what_a_restart_lost() -> None:
@@ -116,12 +116,12 @@ def test_a_perfect_run_is_ok() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "complaint"),
     [
-        ("survivor", {"received": 99, "lost": 1, "missed": 1}, "survivor of pulse lost 1"),
+        ("survivor", {"received": 99, "lost": 1, "missing_messages": 1}, "survivor of pulse lost 1"),
         ("fast", {"received": 99}, "is not the 100 published"),
-        ("fast", {"received": 99, "lost": 1, "missed": 2}, "missing by their sequence numbers"),
+        ("fast", {"received": 99, "lost": 1, "missing_messages": 2}, "missing by their sequence numbers"),
         ("fast", {"lost": None}, "does not know"),
-        ("fast", {"received": 101, "missed": -1}, "missing by their sequence numbers"),
-        ("dashboard", {"received": 0, "lost": 100, "missed": 100}, "received nothing"),
+        ("fast", {"received": 101, "missing_messages": -1}, "missing by their sequence numbers"),
+        ("dashboard", {"received": 0, "lost": 100, "missing_messages": 100}, "received nothing"),
         ("observer", {"restarts": ()}, "saw 0 restarts"),
     ],
 )
@@ -132,11 +132,11 @@ def test_what_must_hold_is_checked(name: str, changes: dict[str, object], compla
 
 
 def test_a_subscriber_may_lose_what_it_was_too_slow_for() -> None:
-    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missed=40)).ok
+    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=40)).ok
 
 
 def test_what_is_lost_after_the_last_message_leaves_no_gap() -> None:
-    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missed=25)).ok
+    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=25)).ok
 
 
 def test_a_subscriber_without_final_report_is_a_failure() -> None:

@@ -61,13 +61,13 @@ def test_nothing_has_no_percentiles() -> None:
 
 def test_a_window_forgets_what_is_old_and_says_how_long_it_is() -> None:
     window = SlidingWindow(10.0, began_s=100.0, most=5)
-    window.add(101.0, [np.arange(2)], lost=3, left_out=1)
+    window.add_sample(101.0, [np.arange(2)], lost=3, left_out=1)
     assert window.compute_duration_s(104.0) == 4.0
-    window.add(110.0, [np.arange(2)], lost=1)
+    window.add_sample(110.0, [np.arange(2)], lost=1)
     assert (window.concatenate_rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1, 0, 1], 4, 1)
     window.drop_old_samples(111.5)
     assert (window.concatenate_rows(np.dtype(int)).tolist(), window.lost, window.left_out) == ([0, 1], 1, 0)
-    window.add(112.0, [np.arange(4)], lost=None)
+    window.add_sample(112.0, [np.arange(4)], lost=None)
     assert (len(window.concatenate_rows(np.dtype(int))), window.lost, window.compute_duration_s(113.0)) == (
         4,
         None,
@@ -141,7 +141,7 @@ def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
             scans.send(record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i))
         orders.send(record(0, 7, 9, 0))  # nobody told when it was sent, nor of what it is a consequence
         view.poll()
-        first, second = view.rows()
+        first, second = view.compute_rows()
     assert (first.stage, first.endpoint, first.messages, first.lost, first.malformed) == (
         "planner",
         "channel/scans",
@@ -180,7 +180,7 @@ def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> Non
         for one in (record(5, 6, 7, 4), *bad, record(5, 6, 7, 4)):
             socket.send(one)
         view.poll()
-    (row,) = view.rows()
+    (row,) = view.compute_rows()
     assert (row.messages, row.malformed, row.queue_time, row.processing_time, row.e2e_latency) == (
         2,
         len(bad),
@@ -200,7 +200,7 @@ def test_what_laps_us_is_counted(prefix: str) -> None:
         for _ in range(3):
             socket.send(record(5, 6, 7, 4))
         view.poll()
-        (row,) = view.rows()
+        (row,) = view.compute_rows()
     assert (row.messages, row.lost, row.malformed) == (3, 1000, 0)
     assert row.rate == pytest.approx(1003 / row.seconds)
 
@@ -218,7 +218,7 @@ def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
                 socket.send(record(5, 6, 7, 4))
         unlink_topic(socket.endpoint)  # the last ones are still in the ring that we have
     view.poll()
-    (row,) = view.rows()
+    (row,) = view.compute_rows()
     assert (row.messages, row.lost) == (7, 2)
 
 
@@ -228,13 +228,13 @@ def test_a_stage_is_shown_until_its_last_record_has_left_the_window(prefix: str)
     view = StageCollector(everything, 0.2)
     with timings("a", "b") as socket:
         view.poll()
-        (row,) = view.rows()  # it is there, and did nothing yet
+        (row,) = view.compute_rows()  # it is there, and did nothing yet
         assert (row.messages, row.processing_time) == (0, DurationSpread(0))
         socket.send(record(5, 6, 7, 4))
         view.poll()
     unlink_topic(socket.endpoint)
     view.poll()
-    wait_until(lambda: not view.rows())
+    wait_until(lambda: not view.compute_rows())
 
 
 @contextmanager
@@ -368,7 +368,7 @@ def test_the_tree_is_what_was_sent(prefix: str) -> None:
         sent = [tuple(one) for one in child.result()]
     found = {(hop.parent, hop.endpoint): (hop.messages, hop.p50, hop.p99, hop.max, hop.e2e_p50) for hop in tree.hops}
     assert found == by_hand(sent)
-    assert (tree.topics, tree.stamped, tree.messages, tree.cut) == (3, 3, 1500, 0)
+    assert (tree.topic_count, tree.stamped_topic_count, tree.messages, tree.cut_chain_count) == (3, 3, 1500, 0)
     assert tree.lost == tree.left_out == dict.fromkeys(names, 0)
 
 
@@ -404,7 +404,7 @@ def test_chains_that_began_before_we_came_are_left_out_and_counted(prefix: str) 
         (None, "camera", 1),
         ("camera", "plan", 1),
     ]
-    assert (tree.cut, tree.messages) == (1, 2)
+    assert (tree.cut_chain_count, tree.messages) == (1, 2)
 
 
 def test_times_of_another_clock_are_no_reason_to_leave_chains_out(prefix: str) -> None:
@@ -433,7 +433,7 @@ def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> Non
         view.poll()
         tree = view.build_tree()
     assert [(hop.parent, hop.endpoint, hop.messages) for hop in tree.hops] == [(None, "a", 1), (None, "short", 1)]
-    assert (tree.left_out, tree.topics, tree.stamped) == ({"a": 2, "short": 1}, 3, 2)
+    assert (tree.left_out, tree.topic_count, tree.stamped_topic_count) == ({"a": 2, "short": 1}, 3, 2)
 
 
 def test_a_schema_that_comes_with_the_publisher_is_noticed(prefix: str) -> None:
@@ -442,7 +442,7 @@ def test_a_schema_that_comes_with_the_publisher_is_noticed(prefix: str) -> None:
     view = HopTreeCollector(everything, 60.0)
     with msgq.sub_sock("late"):  # makes the ring, before anybody publishes
         view.poll()
-        assert view.build_tree().stamped == 0
+        assert view.build_tree().stamped_topic_count == 0
         with steps("late") as socket:
             socket.send(step())
             view.poll()
@@ -460,7 +460,7 @@ def test_messages_of_another_schema_are_not_read_by_the_new_one(prefix: str) -> 
 
         def noticed() -> bool:
             view.poll()
-            return bool(view.build_tree().stamped)
+            return bool(view.build_tree().stamped_topic_count)
 
         wait_until(noticed)
         assert (edges(view), view.build_tree().left_out) == ([(None, "a", 0)], {"a": 2})
@@ -484,7 +484,7 @@ def test_tracked_topics_are_in_the_tree(prefix: str) -> None:
                 plan.send(step(now + number))
             view.poll()
             assert edges(view) == [(None, "camera", 3), (None, "plan", 1), ("camera", "plan", 3)]
-            assert (view.build_tree().stamped, view.build_tree().left_out) == (2, {"camera": 0, "plan": 0})
+            assert (view.build_tree().stamped_topic_count, view.build_tree().left_out) == (2, {"camera": 0, "plan": 0})
             view = HopTreeCollector(everything, 60.0)
             view.poll()
             camera.send(b"alone")

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 import msgq
 from msgq.cli.app import app
-from msgq.cli.common.render import console, echo, echo_json, join_display_lines, style_text
+from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines, style_text
 from msgq.common.terminal import escape_terminal
 from tests.command import start
 from tests.recording.logs import write_log
@@ -86,7 +86,7 @@ def test_the_console_prints_no_control_characters_but_its_own(
     table.add_row(style_text(EVIL, "red"))
     table.add_row(join_display_lines([EVIL, "second"]))
     table.add_row(Text(EVIL))  # not how a verb should do it
-    screen = console()
+    screen = get_console()
     screen.print(table)
     screen.print(f"text{EVIL}", EVIL, style="green")
     said = capsys.readouterr().out

@@ -8,7 +8,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, style_text
+from msgq.cli.common.render import echo_json, get_console, style_text
 from msgq.common.formatting import format_count
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import FileExamination
@@ -28,7 +28,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     `msgq bag recover` can mend, it mends. With --json: an object for each finding, then one for each file.
     """
     failed = False
-    output = console()
+    output = get_console()
     for path in (path for log in logs for path in recording_files.find_segment_files(log)):
         examination, counts = FileExamination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
         for finding in examination:

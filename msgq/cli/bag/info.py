@@ -11,7 +11,7 @@ from rich.table import Table
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo, echo_json
+from msgq.cli.common.render import echo, echo_json, get_console
 from msgq.common.formatting import format_bytes, format_count
 from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.mcap_io import metadata_keys
@@ -47,7 +47,7 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
     else:
         for name, value in about.items():
             echo(f"{name.replace('_', ' '):<12} {_format_value(name, value)}")
-        console().print(_make_table(infos))
+        get_console().print(_make_table(infos))
     arguments.print_log_problems(log)
     arguments.require_endpoints_found(log, **chosen)
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.render import echo_json, get_console
 from msgq.recording import LogReader
 
 _TableRowIterator = Iterator[dict[str, Any]]
@@ -91,5 +91,5 @@ def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bo
         table = Table(*rows[0])
         for row in rows:
             table.add_row(*("-" if value is None else str(value) for value in row.values()))
-        console().print(table)
+        get_console().print(table)
     arguments.print_log_problems(log)

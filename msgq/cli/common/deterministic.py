@@ -38,12 +38,12 @@ def play_deterministic(
 
     replay = Replay(log, time_source, remap)
 
-    def run() -> list[SentMessage]:
+    def run_replay() -> list[SentMessage]:
         return replay.run_programs(
             *functions, seed=seed, faults=None, idle_timeout=idle_timeout, max_runtime=max_runtime
         )
 
-    sent = run()
+    sent = run_replay()
     if output is not None:
         write_sent_messages(sent, output)
     logs = []
@@ -59,7 +59,7 @@ def play_deterministic(
     else:
         comparison = compare(
             _select_compared(sent, compare_endpoints),
-            _select_compared(run(), compare_endpoints),
+            _select_compared(run_replay(), compare_endpoints),
             tolerances,
             time_tolerance=time_tolerance or 0,
         )

@@ -23,7 +23,7 @@ EXIT_CODES_RUNNING = (
 TIMEOUT_EXIT_CODE = 3
 _IMPORT_PATHS_KEY = f"{__name__}.import_paths"  # in a context's `meta`
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_CommandType = TypeVar("_CommandType", bound=Callable[..., Any])
 
 
 def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -140,7 +140,7 @@ timeout_option = click.option(
 )
 
 
-def interval_option(default: float, text: str = "Seconds between two lines.") -> Callable[[_Command], _Command]:
+def interval_option(default: float, text: str = "Seconds between two lines.") -> Callable[[_CommandType], _CommandType]:
     """The option for how long a measurement takes."""
     kind = click.FloatRange(0.01, 86400.0)
     return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)

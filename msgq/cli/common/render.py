@@ -104,7 +104,7 @@ class _EscapingConsole(Console):
         raise BrokenPipeError
 
 
-def console() -> Console:
+def get_console() -> Console:
     """The standard output: as wide as the terminal, or unfolded where there is none."""
     terminal = _EscapingConsole(highlight=False)
     return terminal if terminal.is_terminal else _EscapingConsole(width=_PLAIN_WIDTH_COLUMNS, highlight=False)

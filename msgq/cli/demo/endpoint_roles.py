@@ -224,17 +224,17 @@ class KilledWorker:
 class WorkResults:
     """What became of the jobs, by the queue's own counters.
 
-    `waiting`, `taken`: that are there and were not worked off. `returned`: those that came back from a worker that was
-    killed, and went to another one.
+    `pending_jobs`, `unfinished_jobs`: that are there and were not worked off. `returned_jobs`: those that came back
+    from a worker that was killed, and went to another one.
     """
 
     topic: str
-    sent: int
-    acknowledged: int
-    returned: int
-    waiting: int
-    taken: int
-    killed: tuple[KilledWorker, ...]
+    sent_jobs: int
+    acknowledged_jobs: int
+    returned_jobs: int
+    pending_jobs: int
+    unfinished_jobs: int
+    killed_workers: tuple[KilledWorker, ...]
 
 
 def read_work_results(run: str, killed: Sequence[KilledWorker]) -> WorkResults | None:

@@ -9,15 +9,15 @@ from msgq.common.timing import timing_topic
 from msgq.kinds import get_kind
 from visionipc import get_endpoint_name
 
-BACKEND = settings.get_backend_name()
+DEMO_BACKEND = settings.get_backend_name()
 #: All in one process and in virtual time (see virtual).
-IS_VIRTUAL = BACKEND == "fake"
+IS_VIRTUAL = DEMO_BACKEND == "fake"
 #: Whether every message is accounted for. Over ZMQ it is not: a subscriber is not told what it lost; a publisher does
 #: not know how far its forerunner came, and what is sent between the two is gone; no counters outlive a process; and
 #: nobody watches unseen. So there these results are unknown and not checked, and the passive subscriber is left out.
-COUNTS_ARE_EXACT = BACKEND != "zmq"
+COUNTS_ARE_EXACT = DEMO_BACKEND != "zmq"
 #: Channels, vectors and work queues are not carried over ZMQ.
-HAS_ALL_KINDS = BACKEND != "zmq"
+HAS_ALL_KINDS = DEMO_BACKEND != "zmq"
 
 REPORT_RING_BYTES = 64 << 10
 
@@ -99,15 +99,15 @@ DEMO_TOPICS = {
 class DemoSubscriber:
     """One subscribing process.
 
-    `pause_s`: what it does instead of receiving. `lossless`: it must lose nothing. `doomed`: it is killed with a job in
-    its hands, and nobody follows it.
+    `pause_s`: what it does instead of receiving. `is_lossless`: it must lose nothing. `doomed`: it is killed with a job
+    in its hands, and nobody follows it.
     """
 
     name: str
     kind: str
     topics: tuple[str, ...]
     pause_s: float = 0.0
-    lossless: bool = False
+    is_lossless: bool = False
     is_killed: bool = False
 
 
@@ -115,15 +115,15 @@ DEMO_SUBSCRIBERS = {
     subscriber.name: subscriber
     for subscriber in (
         DemoSubscriber(
-            "dashboard", "polling", tuple(topic.name for topic in (*TELEMETRY_TOPICS, *LOOP_TOPICS)), lossless=True
+            "dashboard", "polling", tuple(topic.name for topic in (*TELEMETRY_TOPICS, *LOOP_TOPICS)), is_lossless=True
         ),
-        DemoSubscriber("survivor", "blocking", ("pulse",), lossless=True),
-        DemoSubscriber("observer", "passive", ("pulse",), lossless=True),
+        DemoSubscriber("survivor", "blocking", ("pulse",), is_lossless=True),
+        DemoSubscriber("observer", "passive", ("pulse",), is_lossless=True),
         DemoSubscriber("fast", "blocking", ("busy",)),
         DemoSubscriber("display", "conflating", ("busy",), pause_s=0.05),
         DemoSubscriber("slow", "blocking", ("busy",), pause_s=0.02),
         DemoSubscriber("viewer", "frames", ("load",)),
-        DemoSubscriber("alarm", "channel", ("heat", "fill"), lossless=True),
+        DemoSubscriber("alarm", "channel", ("heat", "fill"), is_lossless=True),
         DemoSubscriber("panel", "vector", ("gauges",)),
         DemoSubscriber("worker-1", "worker", ("jobs",)),
         DemoSubscriber("worker-2", "worker", ("jobs",), pause_s=0.01, is_killed=not IS_VIRTUAL),
@@ -166,15 +166,15 @@ class FlowRates:
 class TopicReading:
     """What one subscriber saw of one topic so far.
 
-    `lost` is the library's count; `missed` what the sequence numbers in the messages say. `span_s`: between the
-    publishing of the first and the last message. `recent`: since the report before.
+    `lost` is the library's count; `missing_messages` what the sequence numbers in the messages say. `span_s`: between
+    the publishing of the first and the last message. `recent`: since the report before.
     """
 
     topic: str
     received: int
     bytes: int
     lost: int | None
-    missed: int
+    missing_messages: int
     span_s: float
     recent: FlowRates
     overall: FlowRates

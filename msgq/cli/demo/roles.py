@@ -67,7 +67,7 @@ def remove_leftovers(run: str) -> None:
             picture.remove_leftovers(run, topic)
     endpoint_roles.remove_leftovers(run)
     for endpoint in plan.list_run_endpoints(run):
-        if plan.BACKEND == "zmq":
+        if plan.DEMO_BACKEND == "zmq":
             with contextlib.suppress(MsgqError):  # somebody else is sweeping it, or will when it ends
                 msgq.pub_sock(endpoint).close()  # removes its own files, which are those that the dead one left
         else:
@@ -119,7 +119,7 @@ def _publish_steps(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, 
         if causes is not None:
             control_loop.answer_causes(steps, topic, stop, pid, causes)
         else:
-            if plan.BACKEND == "msgq":  # others go by their forerunners
+            if plan.DEMO_BACKEND == "msgq":  # others go by their forerunners
                 stop.wait(_RECORDER_NOTICE_S)
             control_loop.publish_measurements(steps, topic, stop, pid, sample)
 
@@ -140,7 +140,7 @@ def _wait_for_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: S
 
 def _wait_for_publishers(run: str, stop: StopSignal) -> None:
     """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
-    for topic in plan.DEMO_TOPICS.values() if plan.BACKEND == "msgq" else ():
+    for topic in plan.DEMO_TOPICS.values() if plan.DEMO_BACKEND == "msgq" else ():
         while not _has_publisher(run, topic):
             if stop.wait(_POLL_PERIOD_S):
                 return

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from msgq.cli.demo.endpoint_roles import WorkResults
 from msgq.cli.demo.plan import (
-    BACKEND,
     COUNTS_ARE_EXACT,
+    DEMO_BACKEND,
     DEMO_SUBSCRIBERS,
     HAS_ALL_KINDS,
     IS_VIRTUAL,
@@ -110,7 +110,7 @@ def summarize_run(
     if work is not None and not interrupted:
         failures = (*failures, *_check_work(work))
     return RunSummary(
-        BACKEND,
+        DEMO_BACKEND,
         not failures,
         interrupted,
         round(duration_s, 3),
@@ -152,20 +152,20 @@ def _check_readings(
             yield f"{where} does not know what it lost"
             continue
         # What is lost after the last message that was received leaves no gap, hence not "is equal".
-        if not 0 <= reading.missed <= reading.lost:
-            yield f"{where} lost {reading.lost}, but {reading.missed} are missing by their sequence numbers"
+        if not 0 <= reading.missing_messages <= reading.lost:
+            yield f"{where} lost {reading.lost}, but {reading.missing_messages} are missing by their sequence numbers"
         if report.final and messages != reading.received + reading.lost:
             yield f"{where}: received {reading.received} + lost {reading.lost} is not the {messages} published"
-        if DEMO_SUBSCRIBERS[report.subscriber].lossless and reading.lost:
+        if DEMO_SUBSCRIBERS[report.subscriber].is_lossless and reading.lost:
             yield f"{where} lost {reading.lost}"
 
 
 def _check_work(work: WorkResults) -> Iterator[str]:
-    if work.acknowledged != work.sent or work.waiting or work.taken:
-        unfinished = f"{work.waiting} wait, {work.taken} are taken"
-        yield f"{work.acknowledged} of {work.sent} jobs were worked off; {unfinished}"
-    if work.returned < len(work.killed):
-        yield f"{work.returned} jobs came back from {len(work.killed)} workers that were killed with one"
+    if work.acknowledged_jobs != work.sent_jobs or work.pending_jobs or work.unfinished_jobs:
+        unfinished = f"{work.pending_jobs} wait, {work.unfinished_jobs} are taken"
+        yield f"{work.acknowledged_jobs} of {work.sent_jobs} jobs were worked off; {unfinished}"
+    if work.returned_jobs < len(work.killed_workers):
+        yield f"{work.returned_jobs} jobs came back from {len(work.killed_workers)} workers that were killed with one"
 
 
 def _make_topic_results(name: str, topic: PublishedCounts, readings: _ReportReadings) -> TopicResults:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import click
 import psutil  # noqa: F401  # not used here: its lack is noticed before processes start
 
-from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.render import echo_json, get_console
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.demo import plan
 from msgq.cli.demo.recording import write_report
@@ -65,9 +65,9 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
     MSGQ_BACKEND=zmq has the same cast over ZMQ, where losses are unknown; MSGQ_BACKEND=fake plays it in one process and
     in virtual time, from a second of recorded telemetry: twice, to show that the same bytes are sent.
     """
-    if plan.BACKEND == "zmq":
+    if plan.DEMO_BACKEND == "zmq":
         os.environ.setdefault("MSGQ_ZMQ_TRANSPORT", "ipc")  # somebody may have one of the ports
-    screen = console()
+    screen = get_console()
     live = screen.is_terminal and not as_json
     stop = threading.Event()
     with call_on_interrupt(stop.set), ExitStack() as stack:

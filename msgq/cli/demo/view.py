@@ -101,9 +101,9 @@ def print_summary(screen: Console, summary: RunSummary) -> None:
 
 
 def _describe_work(work: WorkResults) -> str:
-    killed = ", ".join(f"{worker.name} ({worker.pid})" for worker in work.killed) or "nobody"
-    done = f"{work.acknowledged:,} of {work.sent:,} were worked off"
-    return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned:,} came back to others"
+    killed = ", ".join(f"{worker.name} ({worker.pid})" for worker in work.killed_workers) or "nobody"
+    done = f"{work.acknowledged_jobs:,} of {work.sent_jobs:,} were worked off"
+    return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned_jobs:,} came back to others"
 
 
 def _make_recording_table(summary: RunSummary) -> Table:

@@ -17,7 +17,7 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.render import echo_json, get_console
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames.bench_server import STREAM_TYPE, acknowledgement_topic, remove_leftovers
 from msgq.common import settings
@@ -80,7 +80,7 @@ def command(width: int, height: int, rate: float, duration: float, as_json: bool
         for run in runs:
             echo_json(run)
     else:
-        console().print(_make_table(runs, f"{width} x {height}"))
+        get_console().print(_make_table(runs, f"{width} x {height}"))
 
 
 def _measure_frames(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> FrameBenchResult:

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json, style_text
+from msgq.cli.common.render import echo_json, get_console, style_text
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.errors import MsgqError
@@ -64,7 +64,7 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
         for stream in streams:
             echo_json(stream)
     else:
-        console().print(_make_table(streams))
+        get_console().print(_make_table(streams))
 
 
 def scan_streams(interval_s: float) -> list[StreamLine]:

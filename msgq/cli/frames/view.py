@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.render import echo_json, get_console
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
 from msgq.common import settings
@@ -57,7 +57,7 @@ def command(
     A buffer is held while its picture is copied, no longer. Without a terminal, --png takes one frame; --json gives one
     object a frame instead of the picture. Formats that are not RGB or grey, and --png, need msgq-bus[frames].
     """
-    screen = console()
+    screen = get_console()
     if not screen.is_terminal and not as_json:
         if png is None:
             raise click.UsageError("there is no terminal to show the picture in; give --png FILE or --json")

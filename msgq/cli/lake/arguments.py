@@ -12,7 +12,7 @@ import click
 import psutil
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from msgq.cli.common.render import console
+from msgq.cli.common.render import get_console
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.errors import InvalidValueError, RecordingError
 
@@ -82,7 +82,7 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
     SourceOptions(tuple(recordings)).list_files([])
     if not (recordings or "://" in path):
         open_lake_directory(path)
-    screen = console()
+    screen = get_console()
     with screen.status("Spark starts") if screen.is_terminal else nullcontext():
         return Lake(_start_session(lambda: session(master)), path, version)
 
@@ -93,12 +93,14 @@ def _start_session(start: Callable[[], _T]) -> _T:
     """
     warned: list[bool] = []
 
-    def stop() -> None:
+    def handle_interrupt() -> None:
         if warned:
             raise KeyboardInterrupt
         warned.append(True)
 
-    with call_on_interrupt(stop):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
+    with call_on_interrupt(
+        handle_interrupt
+    ):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
         made = start()
     if warned:
         raise KeyboardInterrupt
@@ -140,7 +142,7 @@ def _raise_interruptions() -> Iterator[None]:
 @contextmanager
 def _format_row(lake: Lake, text: str) -> Iterator[None]:
     """Show how many tasks are done; a cluster behind Spark Connect does not tell."""
-    screen = console()
+    screen = get_console()
     tracker = _get_status_tracker(lake.spark)
     if not screen.is_terminal or tracker is None:
         with screen.status(text) if screen.is_terminal else nullcontext():

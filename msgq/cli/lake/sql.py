@@ -4,7 +4,7 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo, echo_json
+from msgq.cli.common.render import echo, echo_json, get_console
 from msgq.cli.lake import arguments
 
 
@@ -35,7 +35,7 @@ def command(lake: str, query: str, rows: int, version: int | None, master: str |
         table = Table(*answer.columns)
         for line in shown:
             table.add_row(*map(_format_value, line.values()))
-        console().print(table)
+        get_console().print(table)
     if len(lines) > rows:
         echo(f"more rows exist; use --rows to show more than {rows}", err=True)
 

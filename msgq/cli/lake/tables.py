@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import console, echo_json
+from msgq.cli.common.render import echo_json, get_console
 from msgq.cli.lake import arguments
 from msgq.common.formatting import format_bytes, format_count
 
@@ -35,4 +35,4 @@ def command(lake: str, as_json: bool) -> None:
         name = info.name if re.fullmatch(r"\w*", info.name) else quote_sql_name(info.name)
         sizes = (format_count(info.row_count), format_count(info.file_count), format_bytes(info.size_bytes))
         table.add_row(name, info.description, info.path, *sizes)
-    console().print(table)
+    get_console().print(table)

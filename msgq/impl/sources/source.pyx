@@ -342,7 +342,7 @@ def make_change_schema(schema, item_bytes):
     """Return the schema of a vector's changes; None: its header says no dtype of that size."""
     try:
         read_schema_dtype(schema, item_bytes, "")
-        fields = [*record_changes.HEAD, (record_changes.VALUE, json.loads(schema.data))]
+        fields = [*record_changes.CHANGE_HEAD_FIELDS, (record_changes.VALUE_FIELD, json.loads(schema.data))]
         return Schema(schema.name, "struct", json.dumps(fields).encode())
     except (IpcError, ValueError):  # ValueError: with the fields before it, it is too long to say
         return None

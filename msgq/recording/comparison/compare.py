@@ -174,7 +174,7 @@ def _convert_sent_message(message: SentMessage) -> _ComparedMessage | None:
     data = message.data
     if playback.encode_sent is not None:
         data, _ = playback.encode_sent(data, message.priority, 0, message.time_ns)
-    compared = playback.compare(data, message.key)
+    compared = playback.extract_comparable(data, message.key)
     return (
         None
         if compared is None
@@ -189,7 +189,7 @@ def _convert_log_message(message: Message) -> _ComparedMessage | None:
         return _ComparedMessage(
             message.endpoint, message.publish_time, message.data, message.schema, ("key", message.key)
         )
-    compared = kind.playback.compare(message.data, message.key)
+    compared = kind.playback.extract_comparable(message.data, message.key)
     if compared is None:
         return None
     schema = message.schema if kind.playback.encode_sent is None else None  # else it is that of what is recorded

@@ -102,10 +102,10 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
 def _skip_announcements(playback_plan: PlaybackPlan) -> None:
     """Leave out topics that a writer publishes by itself: the server of a stream of frames announces its pictures."""
     announcements = (
-        kind.playback.announcement(old)
+        kind.playback.find_announced_endpoint(old)
         for name, old in playback_plan.recorded_names.items()
         if (kind := find_kind(playback_plan.endpoint_specs[name].kind)) is not None
-        and kind.playback.announcement is not None
+        and kind.playback.find_announced_endpoint is not None
     )
     announced = set(announcements)
     for name, old in list(playback_plan.recorded_names.items()):
@@ -126,17 +126,17 @@ def _skip_unplayable_endpoints(log: LogReader, playback_plan: PlaybackPlan) -> N
     samples = {}
     for old, name in new.items():
         kind = find_kind(playback_plan.endpoint_specs[name].kind)
-        if kind is not None and kind.playback.sample is not None:
-            samples[old] = kind.playback.sample()
+        if kind is not None and kind.playback.open_sample is not None:
+            samples[old] = kind.playback.open_sample()
     wanted = set(samples)
     for endpoint, data in _iter_first_messages(log, wanted):
         if samples[endpoint].add(data):
             wanted.discard(endpoint)
     for endpoint, sample in samples.items():
         name = new[endpoint]
-        playback_plan.endpoint_specs[name] = playback_plan.endpoint_specs[name]._replace(sample=sample.data)
-        if sample.refusal:
-            playback_plan.skip_endpoint(name, sample.refusal)
+        playback_plan.endpoint_specs[name] = playback_plan.endpoint_specs[name]._replace(sample_message=sample.data)
+        if sample.refusal_reason:
+            playback_plan.skip_endpoint(name, sample.refusal_reason)
 
 
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:

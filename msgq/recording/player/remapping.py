@@ -84,4 +84,4 @@ def _validate_name(name: str, kind_name: str, former: str) -> str:
     if kind != kind_of(name):
         text = f"{former!r} is of kind {kind_name}, and {name!r} of another; give a name of the same kind"
         raise InvalidValueError(f"{text}: {kind.endpoint('NAME')}" if kind.name_prefix else f"{text}, without '/'")
-    return kind.endpoint(kind.validate(kind.bare_name(name)))
+    return kind.endpoint(kind.validate_name(kind.bare_name(name)))

@@ -118,7 +118,7 @@ def _prepare_endpoints(sim: Simulation, plan: PlaybackPlan) -> None:
     """Make what programs may open without saying how; leave out what cannot be made."""
     for name, spec in list(plan.endpoint_specs.items()):
         try:
-            reserve = get_kind(spec.kind).playback.reserve
+            reserve = get_kind(spec.kind).playback.create_endpoint
             if reserve is not None:
                 reserve(spec)
             else:

@@ -95,9 +95,11 @@ class RecordedEndpoints:
         self._prefix = settings.resolve_prefix(prefix)
         # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
         self._kind_directories = {
-            kind: kind.files(self._prefix) for kind in stored_kinds() if kind.files and not kind.carrier
+            kind: kind.locate_files(self._prefix)
+            for kind in stored_kinds()
+            if kind.locate_files and not kind.find_carrier
         }
-        others = [kind.side_files(self._prefix) for kind in self._kind_directories if kind.side_files]
+        others = [kind.locate_side_files(self._prefix) for kind in self._kind_directories if kind.locate_side_files]
         self._watched_directories = {*self._kind_directories.values(), *others}
         self._has_scanned = False
         self._named_endpoints: dict[str, int] = {}  # numbers by endpoint, of those whose files have their names
@@ -343,8 +345,8 @@ class RecordedEndpoints:
         files = {_make_arrival_path(file): file.fd}
         kind = kind_of(carrier_of(endpoint))
         side = ""
-        if kind.side_files is not None:
-            directory, start = kind.side_files(self._prefix)
+        if kind.locate_side_files is not None:
+            directory, start = kind.locate_side_files(self._prefix)
             side = f"{directory}/{start}{kind.bare_name(endpoint)}"
         for other in itertools.takewhile(
             lambda other: _make_arrival_path(other) != _make_arrival_path(file), later
