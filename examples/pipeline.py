@@ -96,7 +96,7 @@ def main() -> None:
         for process in (source, *stages):
             process.kill()
             process.join()
-        about = [timing.timing_topic(name, handled) for name, (handled, *_) in STAGES.items()]
+        about = [timing.make_timing_topic(name, handled) for name, (handled, *_) in STAGES.items()]
         clean = [sys.executable, "-m", "msgq", "clean", *TOPICS, *about]
         subprocess.run(clean, check=True, stdout=subprocess.DEVNULL)
 

@@ -7,7 +7,7 @@ import time
 
 from msgq.common import settings
 from msgq.errors import InvalidValueError
-from msgq.kinds import recorded_kind
+from msgq.kinds import find_recorded_kind
 from msgq.kinds.playback import (
     EndpointSpec,
     EndpointWriter,
@@ -107,7 +107,7 @@ class PictureSample:
 
 
 def _validate_name(name: str) -> str:
-    if recorded_kind(name) != KIND:
+    if find_recorded_kind(name) != KIND:
         raise InvalidValueError(f"frames cannot be called {name!r}; give visionipc_SERVER_STREAM/image")
     return name
 

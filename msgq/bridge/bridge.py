@@ -16,7 +16,7 @@ from typing import Any, Self
 from msgq.bridge.checks import check_bind_host, check_source
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
 from msgq.errors import InvalidValueError
-from msgq.kinds import Kind, kind_of, stored_kinds, validate_endpoint
+from msgq.kinds import Kind, kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.bridge import BridgeLink, BridgeLoop, FlowStats
 
 POLL_PERIOD_S = 1.0  # between two looks at what there is, and who publishes it
@@ -159,7 +159,7 @@ class Bridge:
         """See what there is and who publishes it; begin and end what follows from that."""
         states: dict[str, Any] = {}
         for kind in _list_bridged_kinds():  # topics first: a topic has its own name
-            found = kind.bridge.find_states()
+            found = kind.bridge.find_endpoint_states()
             for name in found:
                 if name not in self._links and name in self._out:
                     self._links[name] = kind.bridge.open_outgoing_link(self._loop, name, self._zmq_names)
@@ -169,7 +169,7 @@ class Bridge:
 
 
 def _list_bridged_kinds() -> list[Kind]:
-    return [kind for kind in stored_kinds() if kind.crosses_bridges]
+    return [kind for kind in list_stored_kinds() if kind.crosses_bridges]
 
 
 def _name_bridged_kinds() -> str:

@@ -142,7 +142,7 @@ def _find_channel_inodes() -> dict[str, int]:
 
 
 BRIDGE = KindBridge(
-    find_states=_find_channel_inodes,
+    find_endpoint_states=_find_channel_inodes,
     open_outgoing_link=OutgoingChannelLink,
     open_incoming_link=lambda loop, channel, host, _: IncomingChannelLink(loop, channel, host),
 )

@@ -17,7 +17,7 @@ from msgq.common import file_permissions, shm_paths
 from msgq.common.naming import CHANNEL_NAME_PREFIX
 from msgq.common.queue_events import parse_events_channel
 from msgq.common.stats.channel import ChannelStats, ViewHolder
-from msgq.common.texts import join_first
+from msgq.common.texts import join_first_texts
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
@@ -175,7 +175,7 @@ def find_pools_without_channel(prefix: str) -> list[EndpointIssue]:
     ]
     if not paths:
         return []
-    text = f"{paths[0]} is a pool" if len(paths) == 1 else f"{join_first(paths)} are pools"
+    text = f"{paths[0]} is a pool" if len(paths) == 1 else f"{join_first_texts(paths)} are pools"
     return [EndpointIssue(f"{text} whose channel is gone (`msgq clean` removes it)", severity=WARNING)]
 
 
@@ -188,10 +188,10 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
     issues = [f"{name}: {participant} ({_DEAD_PARTICIPANT_HINT})" for participant in dead.values()]
     pools = [f"{path}, {why}" for path, why in find_orphaned_pools(channel).items()]
     if pools:
-        issues.append(f"{name} has {join_first(pools, separator='; ')} (`msgq clean` removes pools without use)")
+        issues.append(f"{name} has {join_first_texts(pools, separator='; ')} (`msgq clean` removes pools without use)")
     kept = [text for one in channel.viewers if (text := _describe_long_view(one))]
     if kept:
-        issues.append(f"{name}: {join_first(kept)}; its publishers lack these slots")
+        issues.append(f"{name}: {join_first_texts(kept)}; its publishers lack these slots")
     full = _describe_full_tables(channel)
     return [
         *(EndpointIssue(text, severity=ERROR) for text in full),

@@ -16,8 +16,8 @@ from msgq.kinds.playback import (
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
-    mismatch_error,
-    usable_schema,
+    make_mismatch_error,
+    make_usable_schema,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class ChannelPlaybackWriter(EndpointWriter):
                 KIND.bare_name(spec.endpoint),
                 capacity=spec.get_positive_option("capacity"),
                 stamps=spec.get_flag_option("stamps"),
-                schema=usable_schema(spec.schema),
+                schema=make_usable_schema(spec.schema),
                 node=node,
                 prefix=target.prefix,
             )
         except ChannelMismatchError as error:
-            raise mismatch_error(error, spec.endpoint) from None
+            raise make_mismatch_error(error, spec.endpoint) from None
 
     def _get_publisher(self, name: str) -> Publisher:
         """Return the publisher of this name; "": one without a name, as this process is called."""

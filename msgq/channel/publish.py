@@ -7,7 +7,7 @@ import time
 from msgq.common import settings
 from msgq.errors import WaitTimeoutError
 from msgq.impl.channel import open_channel_file, open_publisher
-from msgq.kinds.opening import existing_schema
+from msgq.kinds.opening import read_existing_schema
 from msgq.kinds.publish import PUB_NODE_NAME, KindPublish, PublishOptions, PublishTarget
 
 _POOL_BYTES_MAX = 1 << 30
@@ -18,7 +18,7 @@ class ChannelPublishTarget(PublishTarget):
     """A channel, whichever backend is chosen: its files. It is made if it is not there."""
 
     def __init__(self, wanted: PublishOptions) -> None:
-        super().__init__(wanted, existing_schema(wanted.endpoint))
+        super().__init__(wanted, read_existing_schema(wanted.endpoint))
 
     def _open_endpoint(self) -> None:
         self._channel_file = open_channel_file(

@@ -47,5 +47,7 @@ def _channel_source(channel: ChannelState, bus_message: BusMessage, node: str) -
 
 
 SIMULATION = KindSimulation(
-    to_playback=_make_playback_message, describe_sent=_describe_sent_message, open_subscriber=_open_subscriber
+    make_playback_message=_make_playback_message,
+    list_sent_messages=_describe_sent_message,
+    open_subscriber=_open_subscriber,
 )

@@ -9,7 +9,7 @@ from msgq.cli.common.meters import (
     MeasurementOptions,
     MeterColumn,
     add_measurement_options,
-    distribution_columns,
+    make_distribution_columns,
     show_readings,
 )
 from msgq.common.formatting import format_bytes, format_count, format_rate
@@ -19,7 +19,7 @@ from msgq.monitor.endpoint_selection import EndpointSelection
 _BANDWIDTH_COLUMNS = (
     MeterColumn("bytes/s", lambda reading: format_bytes(reading.byte_rate), 11),
     MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
-    *distribution_columns(lambda reading: reading.sizes, format_bytes, "size"),
+    *make_distribution_columns(lambda reading: reading.sizes, format_bytes, "size"),
     MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
 )
 

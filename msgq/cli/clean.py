@@ -11,7 +11,7 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.common import settings, shm_paths
 from msgq.common.formatting import format_bytes
 from msgq.common.selection import SelectedEndpoints, parse_patterns
-from msgq.kinds import kind_of, stored_kinds
+from msgq.kinds import kind_of, list_stored_kinds
 from msgq.kinds.cleanup import FileRemoval
 from msgq.monitor.endpoint_selection import is_shown_by_subject, no_match_error
 from msgq.stats import endpoint_inodes
@@ -91,7 +91,7 @@ def command(
 def _remove_endpoints(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[FileRemoval]:
     """Remove what a prefix has of those that are named, or of all but what stays until it is."""
     selected = _select_endpoints(endpoints, prefix)
-    for kind in stored_kinds():
+    for kind in list_stored_kinds():
         if kind.cleanup.list_keep_reasons is not None and not endpoints:
             yield from kind.cleanup.list_keep_reasons(prefix)
         else:
@@ -107,7 +107,7 @@ def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
     every = [stats.endpoint for stats in endpoint_stats(prefix)]
     existing = endpoint_inodes(prefix)  # also queues that cannot be read
     every = [name for name in every if name in endpoints or not is_shown_by_subject(name, existing)]
-    stay = {kind for kind in stored_kinds() if kind.cleanup.list_keep_reasons is not None}
+    stay = {kind for kind in list_stored_kinds() if kind.cleanup.list_keep_reasons is not None}
     meant: set[str] = set()
     missing = []
     for text in endpoints:
@@ -125,7 +125,7 @@ def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
 
 def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, str]]) -> Iterator[FileRemoval]:
     """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
-    for kind in stored_kinds():
+    for kind in list_stored_kinds():
         for searched_prefix in [prefix] if prefix else ["", *shm_paths.list_prefixes()]:
             for removal in kind.cleanup.remove_orphans(searched_prefix, remove):
                 if remove or (removal.prefix, removal.endpoint) not in reported:

@@ -9,22 +9,22 @@ from msgq.cli.common.meters import (
     MeasurementOptions,
     MeterColumn,
     add_measurement_options,
-    distribution_columns,
+    busy_poll_option,
+    make_distribution_columns,
     show_readings,
-    spin_option,
 )
 from msgq.common import settings
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.decoding.time_fields import find_time_field_offset
 from msgq.impl.meter import EndpointMeter
-from msgq.kinds import announced_kind, kind_of, stored_kinds
+from msgq.kinds import find_announced_kind, kind_of, list_stored_kinds
 from msgq.kinds.opening import open_meter
 from msgq.kinds.source import PayloadTime, TimeStamps
 from msgq.monitor.endpoint_selection import EndpointLeftOutError, EndpointSelection
 
 _DELAY_COLUMNS = (
     MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
-    *distribution_columns(lambda reading: reading.delays_us, format_microseconds, "us"),
+    *make_distribution_columns(lambda reading: reading.delays_us, format_microseconds, "us"),
     MeterColumn("until", lambda reading: reading.measured_until, 6),
     MeterColumn("early", lambda reading: format_count(reading.negative_delays), 7),
     MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
@@ -48,7 +48,7 @@ TIME_FIELD = "publish_time"
     show_default=True,
     help="Which clock that time is from: the one that msgq stamps by, or the system's.",
 )
-@spin_option
+@busy_poll_option
 def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **ending: Any) -> None:
     """Measure how old messages are when they come: microseconds from their publish time until they are seen.
 
@@ -66,7 +66,9 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
         kind = kind_of(name)
         if kind.source.find_stamps is None:
             if offset is not None:
-                others = " and ".join(one.plural_name for one in stored_kinds() if one.source.find_stamps is not None)
+                others = " and ".join(
+                    one.plural_name for one in list_stored_kinds() if one.source.find_stamps is not None
+                )
                 raise click.UsageError(f"--offset is for {others}, not for {name}")
             return open_meter(name)
         stamps = kind.source.find_stamps(kind.bare_name(name), settings.resolve_prefix(None))
@@ -80,12 +82,12 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
 
 def _resolve_time_offset(name: str, argument: int | None, stamps: TimeStamps) -> int | None:
     """Return the byte at which payloads have their publish time; None: it is beside them."""
-    if argument is not None or stamps.beside_payload:
+    if argument is not None or stamps.is_beside_payload:
         return argument
     offset = find_time_field_offset(stamps.schema, TIME_FIELD)
     if offset is None:
         text = f"{name} has no stamps, and no struct schema with an 8-byte field {TIME_FIELD}; give --offset BYTE"
-        if hint := announced_kind(name).delay_hint:
+        if hint := find_announced_kind(name).delay_hint:
             text += f" ({hint})"
         raise EndpointLeftOutError(text)
     return offset

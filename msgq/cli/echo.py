@@ -10,7 +10,7 @@ from msgq.cli.common import options
 from msgq.cli.common.meters import exit_after_timeout
 from msgq.cli.common.payload import decode_payload, format_decoded_value
 from msgq.cli.common.render import echo, echo_bytes, echo_json, print_awaited_endpoints, print_left_out
-from msgq.cli.common.signals import until_interrupted
+from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
 from msgq.decoding.payload_decoder import Undecoded
 from msgq.decoding.schemas import Schemas
@@ -62,7 +62,7 @@ def command(
     show = _print_raw_payload if raw else _make_json_printer(as_hex) if as_json else _make_text_printer(as_hex, named)
     if schemas is not None:
         show = _apply_user_schemas(show, schemas)
-    with settings.overrides(prefix), until_interrupted():
+    with settings.overrides(prefix), end_on_interrupt():
         _show_messages(names, show, 1 if once else count, timeout)
 
 

@@ -9,9 +9,9 @@ from msgq.cli.common.meters import (
     MeasurementOptions,
     MeterColumn,
     add_measurement_options,
-    distribution_columns,
+    busy_poll_option,
+    make_distribution_columns,
     show_readings,
-    spin_option,
 )
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.kinds.opening import open_meter
@@ -19,14 +19,14 @@ from msgq.monitor.endpoint_selection import EndpointSelection
 
 _RATE_COLUMNS = (
     MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
-    *distribution_columns(lambda reading: reading.periods_us, format_microseconds, "us"),
+    *make_distribution_columns(lambda reading: reading.periods_us, format_microseconds, "us"),
     MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
 )
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
 @add_measurement_options
-@spin_option
+@busy_poll_option
 def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> None:
     """Measure how often messages come, and how evenly: the time between two, in microseconds.
 

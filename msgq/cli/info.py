@@ -24,7 +24,7 @@ def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: 
     names = EndpointSelection(endpoints, prefix)
     for row in LiveEndpoints(names).measure(interval):
         if as_json:
-            echo_json({**row.as_json(), **read_file_access(row.stats.path)._asdict()})
+            echo_json({**row.to_json_fields(), **read_file_access(row.stats.path)._asdict()})
         else:
             echo(row.endpoint)
             for line in kind_of(row.endpoint).stats.describe_row(row):

@@ -9,7 +9,7 @@ from rich.table import Table
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
 from msgq.common.formatting import format_bytes, format_count, format_rate
-from msgq.kinds import subject_of
+from msgq.kinds import find_reported_subject
 from msgq.kinds.stats import AnyEndpointRow, format_age
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
@@ -47,7 +47,7 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
     rows = LiveEndpoints(names).measure(interval)
     if as_json:
         for row in rows:
-            echo_json(row.as_json())
+            echo_json(row.to_json_fields())
     elif rows or not endpoints:
         get_console().print(_make_table(rows))
     names.require_matched()
@@ -57,7 +57,7 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
 
 def _describe_hidden_endpoints(prefix: str | None) -> str:
     """Say how many auxiliary endpoints are left out."""
-    subjects = filter(None, map(subject_of, endpoint_inodes(prefix)))
+    subjects = filter(None, map(find_reported_subject, endpoint_inodes(prefix)))
     counts = Counter(subject.noun for subject in subjects)
     return " and ".join(f"{count} {noun}" for noun, count in counts.items())
 

@@ -160,7 +160,7 @@ def command(
         ) as player:
             stats = _run_player(player, as_json)
         arguments.print_log_problems(log)
-        playing.print_unplayed(player, stats)
+        playing.print_unplayed_endpoints(player, stats)
         if as_json:
             echo_json({**asdict(stats), "paused": player.paused, "final": True})
         else:

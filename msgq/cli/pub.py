@@ -13,12 +13,12 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.payload import encode_payload
 from msgq.cli.common.render import echo, echo_json
-from msgq.cli.common.signals import until_interrupted
+from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
 from msgq.impl.workqueue.options import PRIORITY_MAX
-from msgq.kinds import kind_of, stored_kinds, validate_endpoint
+from msgq.kinds import kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.publish import PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
 
 EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
@@ -107,7 +107,7 @@ def command(
             encode(message, target.read_previous_value())  # an error comes before the first message
         data = None if path is None else path.read_bytes()
         with target:
-            with until_interrupted(), _exit_on_timeout():
+            with end_on_interrupt(), _exit_on_timeout():
                 if wait_for_subscribers is not None:
                     target.wait_for_readers(wait_for_subscribers)
                 payloads = _generate_payloads(target, encode, message, data)
@@ -119,7 +119,7 @@ def command(
 def _check_options(endpoint: str, options: set[str]) -> None:
     """Refuse options that are for endpoints of another kind."""
     for option in sorted(options - kind_of(endpoint).publish.allowed_options):
-        (kind, *_) = (one for one in stored_kinds() if option in one.publish.allowed_options)
+        (kind, *_) = (one for one in list_stored_kinds() if option in one.publish.allowed_options)
         where = kind.endpoint("NAME") if kind.name_prefix else kind.plural_name
         raise click.UsageError(f"--{option} is for {where}")
 

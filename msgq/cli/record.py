@@ -20,7 +20,7 @@ from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import parse_patterns
-from msgq.common.texts import count_noun, join_first
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import RecordingError
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.recording.mcap_io.segment_writer import COMPRESSION_NAMES
@@ -310,8 +310,8 @@ def format_status(stats: RecorderStats, keeps: bool = False) -> str:
     """What a recorder has done, in one line. keeps : in memory, what is written when triggered."""
     parts = [
         f"{format_count(stats.messages)} messages{' seen' if keeps else ''} "
-        f"of {count_noun(stats.endpoints, 'endpoint')}",
-        f"{format_bytes(stats.written_bytes)} in {count_noun(stats.segments, 'segment')}",
+        f"of {format_count_noun(stats.endpoints, 'endpoint')}",
+        f"{format_bytes(stats.written_bytes)} in {format_count_noun(stats.segments, 'segment')}",
         "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {format_count(stats.lost)}",
         f"{format_bytes(stats.free_bytes)} of disk left",
     ]
@@ -326,7 +326,7 @@ def format_status(stats: RecorderStats, keeps: bool = False) -> str:
     if stats.corrupt:
         parts.append(f"nonsense in a ring, {stats.corrupt} times")
     if stats.refused:
-        parts.append(join_first(f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()))
+        parts.append(join_first_texts(f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()))
     return ", ".join(parts)
 
 

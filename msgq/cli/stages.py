@@ -12,7 +12,7 @@ from rich.live import Live
 from msgq.cli.common import options
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
-from msgq.cli.common.signals import until_interrupted
+from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings, timing
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.common.selection import SelectedEndpoints, parse_patterns
@@ -134,7 +134,7 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
     A terminal shows it live; q ends. Without one, and with --json, it listens for --window SECONDS, prints, and ends.
     """
     selection = SelectedEndpoints(parse_patterns(patterns) or None)
-    with settings.overrides(prefix), until_interrupted():
+    with settings.overrides(prefix), end_on_interrupt():
         view: LatencyView = (
             HopTreeView(selection.__contains__, window) if tree else StagesView(_match_timing_topics(selection), window)
         )

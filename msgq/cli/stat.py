@@ -11,12 +11,12 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints
-from msgq.cli.common.signals import until_interrupted
+from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_rate
 from msgq.common.shm_paths import SHARED_MEMORY
 from msgq.impl.base import clock
-from msgq.kinds import Kind, kind_of, stored_kinds
-from msgq.kinds.stats import AnyEndpointRow, sum_known
+from msgq.kinds import Kind, kind_of, list_stored_kinds
+from msgq.kinds.stats import AnyEndpointRow, sum_known_values
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
 
@@ -50,7 +50,7 @@ class StatLine:
     shm_free: int
     kinds: dict[str, int]
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json_fields(self) -> dict[str, Any]:
         """Return the fields, with the counts of kinds as fields of their own."""
         fields = asdict(self)
         kinds: dict[str, int] = fields.pop("kinds")
@@ -98,16 +98,16 @@ def command(
     last line; the memory that all this lives in.
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    board, columns = LiveEndpoints(names), [*map(_make_kind_column, stored_kinds()), *_STAT_COLUMNS]
+    board, columns = LiveEndpoints(names), [*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS]
     board.poll()
     print_awaited_endpoints(names.unmatched)
     lines, most = 0, 1 if once else count
-    with until_interrupted():
+    with end_on_interrupt():
         while most is None or lines < most:
             time.sleep(interval)
             line = sum_endpoints(board.poll())
             if as_json:
-                echo_json(line.as_json())
+                echo_json(line.to_json_fields())
             else:
                 if lines % _HEADER_PERIOD_LINES == 0:
                     echo(" ".join(f"{title:>{width}}" for title, _, width in columns))
@@ -125,13 +125,13 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
         publishers=sum(row.live_publisher_count for row in rows),
         dead=sum(row.dead_participant_count for row in rows),
         subscribers=sum(row.live_subscriber_count or 0 for row in rows),
-        rate=sum_known(row.rate for row in rows),
-        byte_rate=sum_known(row.byte_rate for row in rows),
-        lost_rate=sum_known(row.lost_rate for row in rows),
+        rate=sum_known_values(row.rate for row in rows),
+        byte_rate=sum_known_values(row.byte_rate for row in rows),
+        lost_rate=sum_known_values(row.lost_rate for row in rows),
         silent=sum(not row.rate and not row.byte_rate for row in rows),
         shm_used=space.used,
         shm_free=space.free,
-        kinds={kind.plural_name: counts[kind] for kind in stored_kinds()},
+        kinds={kind.plural_name: counts[kind] for kind in list_stored_kinds()},
     )
 
 

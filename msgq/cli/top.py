@@ -11,10 +11,10 @@ from rich.live import Live
 from msgq.cli.common import options
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines, print_awaited_endpoints
-from msgq.cli.common.signals import until_interrupted
+from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.impl.base import clock
-from msgq.kinds.stats import AnyEndpointRow, sum_known
+from msgq.kinds.stats import AnyEndpointRow, sum_known_values
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
 
@@ -65,7 +65,7 @@ def command(
     print_awaited_endpoints(names.unmatched)
     poll_rows = _make_poll_iterator(LiveEndpoints(names), interval, 1 if once else count)
     screen = get_console()
-    with until_interrupted():
+    with end_on_interrupt():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
             with Live(console=screen, screen=True, auto_refresh=False) as live, unbuffered_keyboard():
                 _run_live(poll_rows, live, sort)
@@ -74,7 +74,7 @@ def command(
             rows.sort(key=_SORT_FUNCTIONS[sort])
             if as_json:
                 for row in rows:
-                    echo_json({"time_ns": clock.time_ns(), **row.as_json()})
+                    echo_json({"time_ns": clock.time_ns(), **row.to_json_fields()})
             else:
                 for line in format_display(rows, {}, sort):
                     echo(line)
@@ -133,7 +133,7 @@ def _run_live(
 
 def format_display(rows: Sequence[AnyEndpointRow], history: dict[str, deque[float]], sort: str) -> list[str]:
     """Return the whole display, a line each: laid out here, because a table's layout would cost more than the looks."""
-    rate, byte_rate = sum_known(row.rate for row in rows), sum_known(row.byte_rate for row in rows)
+    rate, byte_rate = sum_known_values(row.rate for row in rows), sum_known_values(row.byte_rate for row in rows)
     head = f"{len(rows)} endpoints, {format_rate(rate)} messages/s, {format_bytes(byte_rate)}/s; by {sort}"
     titles = f"{'endpoint':<28} {'kind':<8} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11}"
     text = [head, f"{titles} {'bytes/s':>9} {'lost/s':>9} {'lost':>10} {'memory':>8}"]

@@ -71,16 +71,16 @@ def check_owner(user: int, endpoint: str, path: str) -> None:
     SegmentError : it says whose it is, and how that one would be trusted.
     """
     if not is_trusted(user, endpoint):
-        text = f"belongs to {user_name(user)}{trust_hint(user)}"
+        text = f"belongs to {get_user_name(user)}{trust_hint(user)}"
         raise SegmentError(text, endpoint, path, errno.EACCES)
 
 
 def trust_hint(user: int) -> str:
     """Return, for an error, what would make this process use files of that user."""
-    return f", and this process is {user_name(os.geteuid())}'s; MSGQ_TRUST={user} lets it use that user's files"
+    return f", and this process is {get_user_name(os.geteuid())}'s; MSGQ_TRUST={user} lets it use that user's files"
 
 
-def user_name(user: int) -> str:
+def get_user_name(user: int) -> str:
     """Return "user 1000 (alice)", for people."""
     with contextlib.suppress(KeyError):
         return f"user {user} ({pwd.getpwuid(user).pw_name})"
@@ -92,7 +92,7 @@ def access_hint(path: str) -> str:
     for place in (path, os.path.dirname(path)):
         with contextlib.suppress(OSError):
             status = os.lstat(place)
-            owner, mode = user_name(status.st_uid), stat.S_IMODE(status.st_mode)
+            owner, mode = get_user_name(status.st_uid), stat.S_IMODE(status.st_mode)
             text = f"; {place} belongs to {owner}, group {status.st_gid}, and has mode {mode:o}"
             return f"{text}. Its owner shares it by MSGQ_MODE=660 and a common group (MSGQ_GROUP) when it is made"
     return ""
@@ -103,11 +103,11 @@ def owner_hint(path: str) -> str:
     with contextlib.suppress(OSError):
         owner = os.lstat(path).st_uid
         if owner != os.geteuid():
-            return f"; it belongs to {user_name(owner)}, who may remove it (msgq clean)"
+            return f"; it belongs to {get_user_name(owner)}, who may remove it (msgq clean)"
     return ""
 
 
-def new_file_group(endpoint: str = "") -> int | None:
+def resolve_new_file_group(endpoint: str = "") -> int | None:
     """Return the id of the group that new files get (MSGQ_GROUP); None: the one that the system gives them.
 
     Raises
@@ -118,7 +118,7 @@ def new_file_group(endpoint: str = "") -> int | None:
     return _find_id(name, True, endpoint) if name else None
 
 
-def share(path: str | int, permissions: int, endpoint: str, name: str) -> None:
+def share_file(path: str | int, permissions: int, endpoint: str, name: str) -> None:
     """Give what this process just made its group and its mode, whatever the umask says.
 
     Parameters
@@ -130,7 +130,7 @@ def share(path: str | int, permissions: int, endpoint: str, name: str) -> None:
     ------
     SegmentError : this user is no member of the group.
     """
-    wanted = new_file_group(endpoint)
+    wanted = resolve_new_file_group(endpoint)
     try:
         if wanted is not None:
             os.chown(path, -1, wanted)
@@ -142,7 +142,7 @@ def share(path: str | int, permissions: int, endpoint: str, name: str) -> None:
         raise SegmentError(text, endpoint, name, error.errno) from error
 
 
-def directory_mode(permissions: int) -> int:
+def compute_directory_mode(permissions: int) -> int:
     """Return the mode of a directory for files of these permissions.
 
     Who may read them may enter; who may write them may make some. Then it is sticky: nobody removes another's.
@@ -161,7 +161,7 @@ def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) ->
     for path in paths:
         if not os.path.lexists(path):
             try:
-                _make_directory(path, directory_mode(permissions), endpoint)
+                _make_directory(path, compute_directory_mode(permissions), endpoint)
             except OSError as error:
                 # Another process was faster. If a third one has removed it since, the caller finds that out.
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) and not os.path.lexists(path):
@@ -176,7 +176,7 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
     parent, name = os.path.split(path)  # as files: it has its name when it is complete, so nobody finds it closed
     draft = _make_draft_directory(parent, name)
     try:
-        share(draft, mode, endpoint, path)
+        share_file(draft, mode, endpoint, path)
         os.rename(draft, path)  # over another one only if that is empty, and ours
     except BaseException:
         os.rmdir(draft)
@@ -204,7 +204,7 @@ def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path:
     of_others = status.st_uid not in (os.geteuid(), 0)
     if of_others and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         mode = stat.S_IMODE(status.st_mode)
-        text = f"{user_name(status.st_uid)} made it with mode {mode:o}, so that others may replace files (chmod +t)"
+        text = f"{get_user_name(status.st_uid)} made it with mode {mode:o}, so that others may replace files (chmod +t)"
         raise SegmentError(text, endpoint, path)
 
 
@@ -219,7 +219,7 @@ def bind_unix_socket(listener: socket.socket, path: str, permissions: int, endpo
     draft = _make_draft_directory(os.path.dirname(path), "msgq")
     try:
         listener.bind(f"{draft}/s")
-        share(f"{draft}/s", permissions, endpoint, path)
+        share_file(f"{draft}/s", permissions, endpoint, path)
         os.rename(f"{draft}/s", path)
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -33,7 +33,7 @@ class RecordChange:
     publish_time: int
 
 
-def change_schema(item: np.dtype[Any]) -> Schema:
+def make_record_change_schema(item: np.dtype[Any]) -> Schema:
     """Return what describes the changes of a vector of such items."""
     import numpy as np
 

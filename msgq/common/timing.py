@@ -21,7 +21,7 @@ TIMING_SCHEMA = Schema("Timing", "struct", json.dumps([[name, "<i8"] for name in
 QUOTED_CHARACTERS = (("%", "%25"), (":", "%3A"), ("/", "%2F"))
 
 
-def timing_topic(stage: str, endpoint: str) -> str:
+def make_timing_topic(stage: str, endpoint: str) -> str:
     """Return the name of a timing topic.
 
     Parameters

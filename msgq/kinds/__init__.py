@@ -181,25 +181,25 @@ def _load_built_in() -> None:
     _registered_kinds.extend(import_module(f"{package}.names").KIND for package in _BUILT_IN_PACKAGES)
 
 
-def all_kinds() -> tuple[Kind, ...]:
+def list_kinds() -> tuple[Kind, ...]:
     """Return every kind, in the order in which endpoints are listed."""
     _load_built_in()
     return tuple(_registered_kinds)
 
 
-def stored_kinds() -> tuple[Kind, ...]:
+def list_stored_kinds() -> tuple[Kind, ...]:
     """Return the kinds that have files, in the order in which endpoints are listed."""
-    return tuple(kind for kind in all_kinds() if kind.locate_files is not None)
+    return tuple(kind for kind in list_kinds() if kind.locate_files is not None)
 
 
-def state_kinds() -> tuple[str, ...]:
+def list_state_kinds() -> tuple[str, ...]:
     """Return the names of the kinds that keep values."""
-    return tuple(kind.name for kind in all_kinds() if kind.keeps_values)
+    return tuple(kind.name for kind in list_kinds() if kind.keeps_values)
 
 
 def find_kind(name: str) -> Kind | None:
     """Return the kind of this name; None: this version does not know it."""
-    return next((kind for kind in all_kinds() if kind.name == name), None)
+    return next((kind for kind in list_kinds() if kind.name == name), None)
 
 
 def get_kind(name: str) -> Kind:
@@ -223,22 +223,22 @@ def keeps_values(name: str) -> bool:
 
 def kind_of(endpoint: str) -> Kind:
     """Return the kind that stores an endpoint of this name: the longest name prefix that fits decides."""
-    fitting = [kind for kind in stored_kinds() if endpoint.startswith(kind.name_prefix)]
+    fitting = [kind for kind in list_stored_kinds() if endpoint.startswith(kind.name_prefix)]
     return max(fitting, key=lambda kind: len(kind.name_prefix))
 
 
-def announced_kind(endpoint: str) -> Kind:
+def find_announced_kind(endpoint: str) -> Kind:
     """Return the kind that an endpoint announces, or else its own: topics of a fixed form announce frames."""
     announced = (
-        kind for kind in all_kinds() if kind.announcer_name_regex and kind.announcer_name_regex.fullmatch(endpoint)
+        kind for kind in list_kinds() if kind.announcer_name_regex and kind.announcer_name_regex.fullmatch(endpoint)
     )
     return next(announced, None) or kind_of(endpoint)
 
 
-def recorded_kind(endpoint: str) -> Kind:
+def find_recorded_kind(endpoint: str) -> Kind:
     """Return the kind of an endpoint of a recording that does not say the kind."""
     recorded = (
-        kind for kind in all_kinds() if kind.recorded_name_regex and kind.recorded_name_regex.fullmatch(endpoint)
+        kind for kind in list_kinds() if kind.recorded_name_regex and kind.recorded_name_regex.fullmatch(endpoint)
     )
     return next(recorded, None) or kind_of(endpoint)
 
@@ -254,13 +254,13 @@ def validate_endpoint(endpoint: str) -> str:
     return kind.endpoint(kind.validate_name(kind.bare_name(endpoint)))
 
 
-def carrier_of(endpoint: str) -> str:
+def find_carrier_endpoint(endpoint: str) -> str:
     """Return the endpoint from whose file the messages of an endpoint are read, mostly itself."""
     kind = kind_of(endpoint)
     return endpoint if kind.find_carrier is None else kind.find_carrier(kind.bare_name(endpoint))
 
 
-def subject_of(endpoint: str) -> ReportedSubject | None:
+def find_reported_subject(endpoint: str) -> ReportedSubject | None:
     """Return what an auxiliary endpoint reports on; None: it is not an auxiliary one."""
-    subjects = (kind.find_subject(endpoint) for kind in all_kinds() if kind.find_subject is not None)
+    subjects = (kind.find_subject(endpoint) for kind in list_kinds() if kind.find_subject is not None)
     return next((subject for subject in subjects if subject is not None), None)

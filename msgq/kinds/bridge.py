@@ -109,7 +109,7 @@ class BridgeLink(ABC):
 
     @abstractmethod
     def poll(self, state: Any) -> None:
-        """Once a second: begin or end, as the state in `KindBridge.find_states` demands. None: it is not there."""
+        """Begin or end, once a second, as the state of `find_endpoint_states` demands. None: it does not exist."""
 
     @abstractmethod
     def forward(self) -> None:
@@ -243,14 +243,15 @@ class KindBridge:
 
     Attributes
     ----------
-    find_states : returns what is known of each endpoint of this host under the prefix in force, by its full name.
+    find_endpoint_states : returns what is known of each endpoint of this host under the prefix in force, by its full
+        name.
     open_outgoing_link : takes the loop, an endpoint, and the endpoints of the bridge by their names for ZMQ; returns
         the link.
     open_incoming_link : takes the loop, an endpoint, the host of its publisher, and the bytes of a new ring; returns
         the link.
     """
 
-    find_states: Callable[[], dict[str, Any]]
+    find_endpoint_states: Callable[[], dict[str, Any]]
     open_outgoing_link: Callable[[BridgeLoop, str, dict[str, str]], BridgeLink]
     open_incoming_link: Callable[[BridgeLoop, str, str, int], BridgeLink]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from msgq.common.texts import join_first
+from msgq.common.texts import join_first_texts
 from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, SegmentError
 
 
@@ -128,8 +128,8 @@ def describe_removals(removals: Iterable[FileRemoval]) -> RepairReport:
 def explain_removal(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody uses it") -> str:
     """Return why something goes or stays that these use, see `EndpointUsers`; `nobody` says that there are none."""
     if living:
-        return f"in use by {join_first(living)}"
-    return f"in use by processes of unknown liveness: {join_first(unknown)}" if unknown else nobody
+        return f"in use by {join_first_texts(living)}"
+    return f"in use by processes of unknown liveness: {join_first_texts(unknown)}" if unknown else nobody
 
 
 def count_by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
@@ -138,7 +138,7 @@ def count_by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
     for role, who in dead:
         found.setdefault(role, []).append(str(who))
     return {
-        role: f"{role} {who[0]}" if len(who) == 1 else f"{len(who)} {role}s: {join_first(who)}"
+        role: f"{role} {who[0]}" if len(who) == 1 else f"{len(who)} {role}s: {join_first_texts(who)}"
         for role, who in found.items()
     }
 

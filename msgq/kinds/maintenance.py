@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from msgq.common.stats.endpoint import EndpointStats
-from msgq.kinds import Kind, stored_kinds
+from msgq.kinds import Kind, list_stored_kinds
 from msgq.kinds.cleanup import ERROR, EndpointIssue, RepairReport, read_issues
 from msgq.kinds.snapshots import endpoint
 
 
 def repair_all_kinds(prefix: str) -> RepairReport:
     """Repair what dead processes left in endpoints of all kinds, and remove what only they used."""
-    repairs = [kind.cleanup.repair(prefix) for kind in stored_kinds()]
+    repairs = [kind.cleanup.repair(prefix) for kind in list_stored_kinds()]
     done = [text for repair in repairs for text in repair.completed_repairs]
     return RepairReport(done, [text for repair in repairs for text in repair.failed_repairs])
 
 
 def find_unreadable(prefix: str) -> list[EndpointIssue]:
     """Return files in the place of an endpoint that cannot be read: damaged (errors), or not for this user."""
-    return [issue for kind in stored_kinds() for issue in _find_unreadable(kind, prefix)]
+    return [issue for kind in list_stored_kinds() for issue in _find_unreadable(kind, prefix)]
 
 
 def _find_unreadable(kind: Kind, prefix: str) -> list[EndpointIssue]:

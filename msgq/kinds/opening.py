@@ -73,7 +73,7 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
     return kind.playback.open_writer(spec, target, shared)
 
 
-def existing_schema(endpoint: str) -> Schema | None:
+def read_existing_schema(endpoint: str) -> Schema | None:
     """Return the schema of an endpoint; None: it has none, or will be created."""
     try:
         return snapshots.endpoint(endpoint).schema

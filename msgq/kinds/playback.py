@@ -155,14 +155,14 @@ class EndpointWriter:
         raise NotImplementedError
 
 
-def mismatch_error(error: SegmentError, endpoint: str) -> SegmentError:
+def make_mismatch_error(error: SegmentError, endpoint: str) -> SegmentError:
     """Return the error for an endpoint that is there with another configuration than the recording's."""
     there = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
     advice = "choose another prefix, remap it, or remove what is there"
     return type(error)(f"{there}: it is not as it was recorded; {advice}", endpoint)
 
 
-def usable_schema(schema: Schema | None) -> Schema | None:
+def make_usable_schema(schema: Schema | None) -> Schema | None:
     """Return a schema that an endpoint can have: those of foreign files may be too large, or have no name."""
     try:
         return schema and Schema(schema.name, schema.encoding, schema.data, schema_encoding=schema.schema_encoding)
@@ -210,14 +210,15 @@ class KindPlayback:
     open_writer : takes what to open, where, and objects that writers of one player share, by name; opens the endpoint,
         and creates it if there is none. Raises `UnplayableError` if it cannot be played there.
     is_carried_by_zmq : the ZMQ backend has endpoints of this kind.
-    fit_name : takes a name of a recording; returns it without what no endpoint of this kind can have in its name.
+    make_valid_name : takes a name of a recording; returns it without what no endpoint of this kind can have in its
+        name.
     validate_name : takes a new name; returns it, or raises `InvalidValueError`. None: as `Kind.validate_name`.
     find_announced_endpoint : takes a name in a recording; returns the endpoint that its writer publishes by itself, or
         None.
     open_sample : returns what looks at the first messages of an endpoint. None: no message needs to be seen.
     played_first_byte : the first byte of all messages that are sent again; others say what happened, and are left out.
         None: all are sent.
-    state_key : of kinds that keep values: takes a message; returns which element it changes (beside the key).
+    compute_state_key : of kinds that keep values: takes a message; returns which element it changes (beside the key).
     create_endpoint : takes what a simulation needs, and creates it without staying its publisher. None: a writer does.
     encode_sent : takes the data, priority, number and time of a sent message, and returns it as recordings have it, and
         its schema. None: a recording has what was sent.
@@ -226,12 +227,12 @@ class KindPlayback:
 
     open_writer: Callable[[EndpointSpec, PlaybackTarget, dict[str, Any]], EndpointWriter]
     is_carried_by_zmq: bool = False
-    fit_name: Callable[[str], str] = str
+    make_valid_name: Callable[[str], str] = str
     validate_name: Callable[[str], str] | None = None
     find_announced_endpoint: Callable[[str], str | None] | None = None
     open_sample: Callable[[], MessageSample] | None = None
     played_first_byte: int | None = None
-    state_key: Callable[[bytes], bytes] = bytes
+    compute_state_key: Callable[[bytes], bytes] = bytes
     create_endpoint: Callable[[EndpointSpec], None] | None = None
     encode_sent: Callable[[bytes, int, int, int], tuple[bytes, Schema]] | None = None
     extract_comparable: Callable[[bytes, str], ComparedMessage | None] = _compare_data_and_key

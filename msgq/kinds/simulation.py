@@ -69,14 +69,15 @@ class KindSimulation:
         one by one. None: `follow_endpoint` is used.
     follow_endpoint : takes a bare name, the bus and a function; returns a generator, as programs are, that gives the
         function what comes.
-    to_playback : takes a time, an endpoint, bytes and the bus; returns the message that `Simulation.play` sends.
-    describe_sent : takes a time, a node's name, the state of an endpoint on the bus and an entry that was sent; gives
-        the messages of `Simulation.sent_messages`.
+    make_playback_message : takes a time, an endpoint, bytes and the bus; returns the message that `Simulation.play`
+        sends.
+    list_sent_messages : takes a time, a node's name, the state of an endpoint on the bus and an entry that was sent;
+        gives the messages of `Simulation.sent_messages`.
     fault_kinds, fault_unit : the kinds of faults that can happen, and what they happen to, in words.
     """
 
-    to_playback: Callable[[int, str, bytes, Bus], PlaybackMessage]
-    describe_sent: Callable[[int, str, EndpointState[Any], BusMessage], Iterator[SentMessage]]
+    make_playback_message: Callable[[int, str, bytes, Bus], PlaybackMessage]
+    list_sent_messages: Callable[[int, str, EndpointState[Any], BusMessage], Iterator[SentMessage]]
     open_subscriber: Callable[[str, str], SubSocket | Subscriber] | None = None
     follow_endpoint: Callable[[str, Bus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
     fault_kinds: tuple[FaultKind, ...] = FAULT_KINDS

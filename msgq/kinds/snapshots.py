@@ -9,7 +9,7 @@ from typing import Any
 from msgq.common import settings
 from msgq.common.stats.endpoint import EndpointStats
 from msgq.errors import EndpointNameError, SegmentError
-from msgq.kinds import Kind, announced_kind, kind_of, stored_kinds
+from msgq.kinds import Kind, find_announced_kind, kind_of, list_stored_kinds
 
 
 def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
@@ -41,7 +41,7 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     """
     where = settings.resolve_prefix(prefix)
     snapshots = []
-    for kind in stored_kinds():
+    for kind in list_stored_kinds():
         for name in list_inodes(kind, where):
             with contextlib.suppress(SegmentError, EndpointNameError):
                 snapshots.append(_make_endpoint_stats(kind, name, where))
@@ -57,7 +57,9 @@ def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
     ----------
     prefix : as of `endpoints`. No file is opened.
     """
-    return {kind.endpoint(name): inode for kind in stored_kinds() for name, inode in list_inodes(kind, prefix).items()}
+    return {
+        kind.endpoint(name): inode for kind in list_stored_kinds() for name, inode in list_inodes(kind, prefix).items()
+    }
 
 
 def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
@@ -76,7 +78,7 @@ def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> Endp
     endpoint = kind.endpoint(kind.validate_name(bare_name))
     size, messages, lost = kind.stats.compute_totals(stats)
     common = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
-    return EndpointStats(announced_kind(endpoint).name, endpoint, *common, stats)
+    return EndpointStats(find_announced_kind(endpoint).name, endpoint, *common, stats)
 
 
 def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:

@@ -26,7 +26,7 @@ class PayloadTime(NamedTuple):
 class TimeStamps(NamedTuple):
     """Whether messages have a publish time beside their payload, and the schema in which it may be a field else."""
 
-    beside_payload: bool
+    is_beside_payload: bool
     schema: Schema | None
 
 
@@ -88,7 +88,7 @@ class KindSource:
     find_stamps : takes a bare name and a prefix. None: payloads of this kind cannot have a publish time.
     has_better_meter : a meter knows more than the counters that `KindStats.open_watch` reads, so check uses one: sizes,
         or messages of programs that do not count.
-    begins_epochs : another schema begins another epoch of the endpoint; else its numbering goes on.
+    schema_begins_epoch : another schema begins another epoch of the endpoint; else its numbering goes on.
     """
 
     open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
@@ -96,4 +96,4 @@ class KindSource:
     open_meter: Callable[[str, str, PayloadTime | None], EndpointMeter]
     find_stamps: Callable[[str, str], TimeStamps] | None = None
     has_better_meter: bool = False
-    begins_epochs: bool = False
+    schema_begins_epoch: bool = False

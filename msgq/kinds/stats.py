@@ -160,7 +160,7 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
         """Messages a second that those who subscribe lose."""
         return self._compute_growth_rate(lambda counts: counts.lost)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json_fields(self) -> dict[str, Any]:
         """What `--json` shows of it."""
         names = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
         stats_fields = dataclasses.asdict(self.stats)  # type: ignore[call-overload]
@@ -232,7 +232,7 @@ def format_age(created_ns: int | None) -> str:
     return f"{seconds} s"
 
 
-def sum_known(values: Iterable[float | None]) -> float | None:
+def sum_known_values(values: Iterable[float | None]) -> float | None:
     """Add up what is known; None: there is something, and nothing is known of it."""
     every = list(values)
     known = [value for value in every if value is not None]

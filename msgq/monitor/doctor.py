@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 import msgq
 from msgq.common import settings, shm_paths
 from msgq.common.formatting import format_bytes
-from msgq.common.texts import join_first
+from msgq.common.texts import join_first_texts
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
-from msgq.kinds import kind_of, maintenance, stored_kinds
+from msgq.kinds import kind_of, list_stored_kinds, maintenance
 from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue
 from msgq.monitor.machine import MACHINE_CHECKS, DoctorCheck
 from msgq.stats import endpoints
@@ -84,7 +84,7 @@ def _make_check(check: str, issues: Sequence[EndpointIssue], good: str) -> Docto
     ordered = sorted(issues, key=lambda issue: issue.severity != ERROR)
     worst = ordered[0].severity
     texts = (issue.text if issue.severity == worst else f"warning: {issue.text}" for issue in ordered)
-    return DoctorCheck(check, worst, join_first(texts, _ISSUES_SHOWN_MAX, "; "))
+    return DoctorCheck(check, worst, join_first_texts(texts, _ISSUES_SHOWN_MAX, "; "))
 
 
 def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
@@ -106,7 +106,7 @@ def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
 def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
     every = endpoints(prefix)
-    for kind in stored_kinds():
+    for kind in list_stored_kinds():
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = format_bytes(sum(stats.bytes for stats in of_kind))
         good = f"{len(of_kind)} {kind.cleanup.noun}, {size} of {shm_paths.SHARED_MEMORY}; the dead left nothing in them"
@@ -118,7 +118,7 @@ def check_leftovers(prefix: str) -> DoctorCheck:
     dead = [*leftovers.remove_dead_gates(prefix, remove=False), *leftovers.remove_dead_claims(prefix, remove=False)]
     if not dead:
         return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of the dead")
-    text = join_first((f"{removal.endpoint}: {removal.reason}" for removal in dead), _ISSUES_SHOWN_MAX, "; ")
+    text = join_first_texts((f"{removal.endpoint}: {removal.reason}" for removal in dead), _ISSUES_SHOWN_MAX, "; ")
     return DoctorCheck("leftovers", "warning", f"{text}. `msgq clean` removes them")
 
 
@@ -126,5 +126,7 @@ def repair_endpoints(prefix: str) -> DoctorCheck:
     """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
     done, failed = maintenance.repair_all_kinds(prefix)
     return DoctorCheck(
-        "repair", "error" if failed else "ok", join_first(failed + done, _ISSUES_SHOWN_MAX, "; ") or "nothing to repair"
+        "repair",
+        "error" if failed else "ok",
+        join_first_texts(failed + done, _ISSUES_SHOWN_MAX, "; ") or "nothing to repair",
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgq.common import settings
 from msgq.impl.meter import run_meters
-from msgq.kinds import carrier_of, kind_of
+from msgq.kinds import find_carrier_endpoint, kind_of
 from msgq.kinds.opening import open_meter
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection, is_shown_by_subject
 from msgq.monitor.expectations import CheckFinding, Expectations, check_endpoint
@@ -47,7 +47,7 @@ def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
             yield from check_endpoint(expectation, rows[name], readings.get(name))
     if expected.is_exclusive:
         # The channel of a queue's events is part of the queue: it comes and goes with it.
-        claimed |= set(map(carrier_of, claimed))
+        claimed |= set(map(find_carrier_endpoint, claimed))
         for name in endpoint_inodes():
             if name not in claimed and not is_shown_by_subject(name, claimed):
                 yield CheckFinding(name, "only", False, "exists, but is not expected")

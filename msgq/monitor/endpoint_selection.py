@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.errors import MsgqError, SegmentError
-from msgq.kinds import kind_of, subject_of, validate_endpoint
+from msgq.kinds import find_reported_subject, kind_of, validate_endpoint
 from msgq.stats import endpoint_inodes
 
 _T = TypeVar("_T")
@@ -15,12 +15,12 @@ _T = TypeVar("_T")
 
 def is_auxiliary_endpoint(endpoint: str) -> bool:
     """Whether an endpoint only reports on another one, as the channel of a queue's events."""
-    return subject_of(endpoint) is not None
+    return find_reported_subject(endpoint) is not None
 
 
 def is_shown_by_subject(endpoint: str, existing: Container[str]) -> bool:
     """Whether an endpoint only reports on another one that is among the existing."""
-    subject = subject_of(endpoint)
+    subject = find_reported_subject(endpoint)
     return subject is not None and subject.endpoint in existing
 
 

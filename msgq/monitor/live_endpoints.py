@@ -6,7 +6,7 @@ from typing import Any
 
 from msgq.common import settings
 from msgq.errors import SegmentError
-from msgq.kinds import announced_kind, kind_of, stored_kinds
+from msgq.kinds import find_announced_kind, kind_of, list_stored_kinds
 from msgq.kinds.stats import AnyEndpointRow
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 
@@ -24,7 +24,7 @@ class LiveEndpoint:
 
     def __init__(self, endpoint: str, prefix: str) -> None:
         kind = kind_of(endpoint)
-        self._endpoint, self._kind_name = endpoint, announced_kind(endpoint).name
+        self._endpoint, self._kind_name = endpoint, find_announced_kind(endpoint).name
         self._kind_stats = kind.stats
         self._watch = self._kind_stats.open_watch(kind.bare_name(endpoint), prefix)
         self._before: Any = None
@@ -61,7 +61,7 @@ class LiveEndpoints:
         """Return how things are, by kind and name; rates are since the last call. `fresh` as of `LiveEndpoint`."""
         self._endpoints.refresh()
         rows = []
-        kinds = stored_kinds()
+        kinds = list_stored_kinds()
         for name in sorted(self._endpoints.by_name, key=lambda name: (kinds.index(kind_of(name)), name)):
             with contextlib.suppress(SegmentError):  # somebody cuts its file: that is no endpoint any more
                 rows.append(self._endpoints.by_name[name].poll(fresh))

@@ -14,7 +14,7 @@ from functools import partial
 from msgq.common import shm_paths
 from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.stats.records import RecordStats
-from msgq.common.texts import count_noun, join_first
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.impl.records.core import remove_record
 from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue, KindCleanup
 from msgq.kinds.persistent import PersistentKind
@@ -25,7 +25,7 @@ WRITERS_MAX = 128  # rows
 
 
 def _describe_values(record: RecordStats) -> str:
-    return f"; it has {count_noun(record.elements_written, 'value')}" if record.elements_written else ""
+    return f"; it has {format_count_noun(record.elements_written, 'value')}" if record.elements_written else ""
 
 
 PERSISTENT_RECORDS = PersistentKind(
@@ -51,14 +51,16 @@ def diagnose(record: RecordStats) -> list[EndpointIssue]:
     left = []
     for one in record.writers:
         if one.participant.alive is False:
-            has = [f"{count_noun(one.locked, 'element')} that it was writing"] if one.locked else []
-            has += [f"{count_noun(one.keys, 'key')}, whose values no process renews"] if one.keys else []
+            has = [f"{format_count_noun(one.locked, 'element')} that it was writing"] if one.locked else []
+            has += [f"{format_count_noun(one.keys, 'key')}, whose values no process renews"] if one.keys else []
             left.append(f"{one.participant} left {' and '.join(has) or 'its row'}")
     gone = record.locked_by_dead - sum(one.locked for one in record.writers if one.participant.alive is False)
     if gone > 0:
-        left.append(f"{count_noun(gone, 'element')} of writers that are gone")
+        left.append(f"{format_count_noun(gone, 'element')} of writers that are gone")
     if left:
-        issues.append(EndpointIssue(f"{name}: {join_first(left)} (reclaimed by the next writer)", severity=WARNING))
+        issues.append(
+            EndpointIssue(f"{name}: {join_first_texts(left)} (reclaimed by the next writer)", severity=WARNING)
+        )
     return issues
 
 

@@ -23,8 +23,8 @@ from msgq.kinds.playback import (
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
-    mismatch_error,
-    usable_schema,
+    make_mismatch_error,
+    make_usable_schema,
 )
 from msgq.records.names import KIND
 
@@ -43,7 +43,7 @@ def open_records_writer(spec: EndpointSpec, place: PlaybackTarget) -> VectorPlay
     try:
         return BoardPlaybackWriter(spec, place) if is_board else VectorPlaybackWriter(spec, place)
     except RecordMismatchError as error:
-        raise mismatch_error(error, spec.endpoint) from None
+        raise make_mismatch_error(error, spec.endpoint) from None
 
 
 class _OriginScope:
@@ -162,7 +162,7 @@ class BoardPlaybackWriter(EndpointWriter):
             KIND.bare_name(spec.endpoint),
             spec.get_positive_option("keys"),
             spec.get_positive_option("value_bytes"),
-            schema=usable_schema(spec.schema),
+            schema=make_usable_schema(spec.schema),
             prefix=place.prefix,
         )
         self._entries: dict[str, Any] = {}
@@ -219,6 +219,6 @@ def _make_compared_message(data: bytes, key: str) -> ComparedMessage:
 
 PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: open_records_writer(spec, target),
-    state_key=lambda data: data[:CHANGE_INDEX_BYTES],
+    compute_state_key=lambda data: data[:CHANGE_INDEX_BYTES],
     extract_comparable=_make_compared_message,
 )

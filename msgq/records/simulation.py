@@ -62,7 +62,7 @@ def _describe_vector_changes(
     indices, rows, _ = store.get_pending_change(bus_message)
     form = {"form": "vector", "length": len(store.elements), "copies": store.copies, "exclusive": store.exclusive}
     said = MessageSource(KIND.name, options=json.dumps(form))
-    schema = record_changes.change_schema(store.dtype)
+    schema = record_changes.make_record_change_schema(store.dtype)
     for place, index in enumerate(indices.tolist()):
         change = record_changes.RecordChange(index, store.count_begun_write(index), time_ns)
         data = record_changes.pack_change(change, rows[place].tobytes())
@@ -70,8 +70,8 @@ def _describe_vector_changes(
 
 
 SIMULATION = KindSimulation(
-    to_playback=_make_playback_message,
-    describe_sent=_describe_sent_message,
+    make_playback_message=_make_playback_message,
+    list_sent_messages=_describe_sent_message,
     follow_endpoint=_follow_changes,
     fault_kinds=("drop", "delay", "reorder", "restart"),
     fault_unit="write to records",

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from msgq.common import naming, settings
-from msgq.common.timing import TIMING_SCHEMA, timing_topic
+from msgq.common.timing import TIMING_SCHEMA, make_timing_topic
 from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
 from msgq.impl import backend as backends
@@ -53,7 +53,7 @@ class StageTracer:
         """
         if not isinstance(stage, str):
             raise TypeError(f"a stage is a str, not {type(stage).__name__}")
-        naming.validate_endpoint_name(timing_topic(stage, "x"))
+        naming.validate_endpoint_name(make_timing_topic(stage, "x"))
         if not stage:
             raise InvalidValueError("a stage needs a name")
         self.stage = stage
@@ -170,7 +170,7 @@ class StageTracer:
         return Span(self._span_stack, publisher.send, reader)
 
     def _connect_timing_publisher(self, endpoint: str) -> Any:
-        topic = timing_topic(self.stage, endpoint)
+        topic = make_timing_topic(self.stage, endpoint)
         publisher = self._module.PubSocket()
         with settings.overrides(in_prefix=self.prefix):
             try:

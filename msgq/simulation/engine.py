@@ -146,7 +146,7 @@ class SimulationEngine(Bus):
         now_ns = self.clock.now_ns
         if not source.reports_queue_events:  # what it tells of was said, and it has ids of this process
             self.sent_messages.extend(
-                self._find_kind_simulation(source.endpoint).describe_sent(
+                self._find_kind_simulation(source.endpoint).list_sent_messages(
                     now_ns, self._current_node.name, source, message
                 )
             )
@@ -379,7 +379,9 @@ class SimulationEngine(Bus):
 
     def _send_playback_message(self, item: PlaybackInput) -> None:
         message = (
-            item if isinstance(item, PlaybackMessage) else self._find_kind_simulation(item[1]).to_playback(*item, self)
+            item
+            if isinstance(item, PlaybackMessage)
+            else self._find_kind_simulation(item[1]).make_playback_message(*item, self)
         )
         endpoint, source = message.endpoint, message.source
         try:

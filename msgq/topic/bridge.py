@@ -148,7 +148,7 @@ def _describe_publisher(publisher: Participant | None) -> str:
 
 
 BRIDGE = KindBridge(
-    find_states=lambda: {topic.endpoint: topic for topic in read_all(KIND)},
+    find_endpoint_states=lambda: {topic.endpoint: topic for topic in read_all(KIND)},
     open_outgoing_link=RingToZmqLink,
     open_incoming_link=ZmqToRingLink,
 )

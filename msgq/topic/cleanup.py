@@ -238,7 +238,7 @@ def find_permission_issues(prefix: str) -> list[EndpointIssue]:
         for name, status in _find_topic_files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not file_permissions.is_trusted(status.st_uid):
-                owner = file_permissions.user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
+                owner = file_permissions.get_user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
                 issues.append(EndpointIssue(f"{path} belongs to {owner}: until then it is refused", severity=ERROR))
             elif status.st_uid == os.geteuid() and mode & 0o022 & ~settings.resolve_file_mode(None, ""):
                 text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"

@@ -14,7 +14,7 @@ from msgq.kinds.playback import (
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
-    usable_schema,
+    make_usable_schema,
 )
 from msgq.kinds.snapshots import read
 from msgq.topic.names import KIND
@@ -62,7 +62,7 @@ class TopicWriter(EndpointWriter):
         name, target, needed_bytes = self.spec.endpoint, self._target, compute_ring_bytes(self.spec.max_message_bytes)
         socket: PubSocket = target.backend_module.PubSocket()
         context = target.backend_module.Context()
-        options: dict[str, Any] = {"schema": usable_schema(self.spec.schema)}
+        options: dict[str, Any] = {"schema": make_usable_schema(self.spec.schema)}
         if self.spec.tracked and target.backend != "zmq":
             options["tracked"] = True
         try:
@@ -119,6 +119,6 @@ def _create_large_ring(spec: EndpointSpec) -> None:
 PLAYBACK = KindPlayback(
     open_writer=lambda spec, target, _: TopicWriter(spec, target),
     is_carried_by_zmq=True,
-    fit_name=lambda name: name.strip("/").replace("/", "."),
+    make_valid_name=lambda name: name.strip("/").replace("/", "."),
     create_endpoint=_create_large_ring,
 )

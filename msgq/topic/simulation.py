@@ -11,7 +11,7 @@ from msgq.impl.fake.bus import Bus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.fake.topic_state import TopicState
-from msgq.kinds import recorded_kind
+from msgq.kinds import find_recorded_kind
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 
@@ -35,8 +35,10 @@ def _describe_sent(
         yield SentMessage(time_ns, node, topic.endpoint, bus_message[1], TOPIC_SOURCE, topic.schema)
     else:  # it announces a frame
         image = f"{topic.endpoint}/image"
-        source = MessageSource(recorded_kind(image).name)
+        source = MessageSource(find_recorded_kind(image).name)
         yield SentMessage(time_ns, node, image, topic.extract_picture(bus_message[1]), source, topic.schema)
 
 
-SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent, open_subscriber=_subscribe)
+SIMULATION = KindSimulation(
+    make_playback_message=_to_playback, list_sent_messages=_describe_sent, open_subscriber=_subscribe
+)

@@ -58,5 +58,5 @@ SOURCE = KindSource(
     open_meter=_open_meter,
     find_stamps=_find_stamps,
     has_better_meter=True,
-    begins_epochs=True,
+    schema_begins_epoch=True,
 )

@@ -13,7 +13,7 @@ from functools import partial
 from msgq.common import shm_paths
 from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.stats.workqueue import QueueStats
-from msgq.common.texts import count_noun, join_first
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.core import MessageQueue, remove_queue
 from msgq.impl.workqueue.options import HANDLES_MAX
@@ -25,7 +25,7 @@ from msgq.workqueue.names import KIND
 
 def _describe_pending(queue: QueueStats) -> str:
     messages = queue.depth + queue.in_flight
-    return f"; it has {count_noun(messages, 'message')}" if messages else ""
+    return f"; it has {format_count_noun(messages, 'message')}" if messages else ""
 
 
 QUEUES = PersistentKind(
@@ -50,7 +50,7 @@ def repair(prefix: str) -> RepairReport:
             continue
         try:
             MessageQueue(one.name, 0, prefix=prefix).close()  # whoever comes puts it right
-            done.append(f"put right {QUEUE_NAME_PREFIX}{one.name}: {join_first(left)}")
+            done.append(f"put right {QUEUE_NAME_PREFIX}{one.name}: {join_first_texts(left)}")
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody removed it meanwhile
                 failed.append(str(error))
@@ -62,14 +62,14 @@ def _describe_left(queue: QueueStats) -> list[str]:
     left = []
     for one in queue.handles:
         if one.leaves:
-            has = [count_noun(one.taken, "message")] if one.taken else []
-            has += [f"{count_noun(one.pending_slots, 'slot')} to fill"] if one.pending_slots else []
+            has = [format_count_noun(one.taken, "message")] if one.taken else []
+            has += [f"{format_count_noun(one.pending_slots, 'slot')} to fill"] if one.pending_slots else []
             has += [f"its wish to be woken ({', '.join(one.waits)})"] if one.waits else []
             left.append(f"{one.participant} left {' and '.join(has)}")
     if queue.lost_slots:
-        left.append(f"{count_noun(queue.lost_slots, 'slot')} of handles that are gone")
+        left.append(f"{format_count_noun(queue.lost_slots, 'slot')} of handles that are gone")
     if queue.expired_leases:
-        left.append(f"{count_noun(queue.expired_leases, 'message')} whose lease is over")
+        left.append(f"{format_count_noun(queue.expired_leases, 'message')} whose lease is over")
     return left
 
 
@@ -86,7 +86,7 @@ def diagnose(queue: QueueStats) -> list[EndpointIssue]:
     if left:
         issues.append(
             EndpointIssue(
-                f"{name}: {join_first(left)} (repaired when a process opens it, or by --fix)", severity=WARNING
+                f"{name}: {join_first_texts(left)} (repaired when a process opens it, or by --fix)", severity=WARNING
             )
         )
     return issues

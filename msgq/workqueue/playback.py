@@ -20,7 +20,7 @@ from msgq.kinds.playback import (
     PlaybackMessage,
     PlaybackTarget,
     UnplayableError,
-    mismatch_error,
+    make_mismatch_error,
 )
 from msgq.workqueue.names import KIND
 
@@ -89,7 +89,7 @@ class QueueWriter(EndpointWriter):
         try:
             self._queue = kind(KIND.bare_name(spec.endpoint), None, None, *sizes, read=False, prefix=target.prefix)
         except QueueMismatchError as error:
-            raise mismatch_error(error, spec.endpoint) from None
+            raise make_mismatch_error(error, spec.endpoint) from None
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""

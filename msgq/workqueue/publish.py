@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgq.impl.workqueue import MessageQueue
-from msgq.kinds.opening import existing_schema
+from msgq.kinds.opening import read_existing_schema
 from msgq.kinds.publish import KindPublish, PublishOptions, PublishTarget
 
 
@@ -11,7 +11,7 @@ class QueueTarget(PublishTarget):
     """A work queue, whichever backend is chosen: its file. It is made if it is not there."""
 
     def __init__(self, wanted: PublishOptions) -> None:
-        super().__init__(wanted, existing_schema(wanted.endpoint))
+        super().__init__(wanted, read_existing_schema(wanted.endpoint))
 
     def _open_endpoint(self) -> None:
         self._queue = MessageQueue(self._name, read=False, schema=self._new_schema)

@@ -40,8 +40,8 @@ def _describe_sent(
 
 
 SIMULATION = KindSimulation(
-    to_playback=_to_playback,
-    describe_sent=_describe_sent,
+    make_playback_message=_to_playback,
+    list_sent_messages=_describe_sent,
     follow_endpoint=_follow,
     fault_kinds=("delay", "reorder", "restart"),
     fault_unit="message of a queue",

@@ -21,4 +21,4 @@ def _describe_sent(time_ns: int, node: str, blob: EndpointState[Any], bus_messag
     yield SentMessage(time_ns, node, blob.endpoint, bus_message[1], MessageSource(KIND.name))
 
 
-SIMULATION = KindSimulation(to_playback=_to_playback, describe_sent=_describe_sent)
+SIMULATION = KindSimulation(make_playback_message=_to_playback, list_sent_messages=_describe_sent)

@@ -13,7 +13,7 @@ import pytest
 
 import msgq
 from msgq.channel import Channel
-from msgq.common.timing import parse_timing_topic, timing_topic
+from msgq.common.timing import make_timing_topic, parse_timing_topic
 from msgq.errors import ConcurrentUseError, EndpointClosedError, EndpointNameError, InvalidValueError
 from msgq.impl import backend as backends
 from msgq.impl.base import clock, origin
@@ -51,7 +51,7 @@ class Stage:
 
     def listen(self, endpoint: str) -> None:
         """Hear what is told of an endpoint from now on."""
-        topic = timing_topic(self.token, endpoint)
+        topic = make_timing_topic(self.token, endpoint)
         sub = self._subs[endpoint] = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
         self.tracer._make_span(endpoint)  # connects its publisher
         self.tracer._timing_publishers[endpoint].wait_for_readers(DEADLINE, n=1)
@@ -339,7 +339,7 @@ class TestMisuse:
             pytest.skip("the path of a socket file is too short for it")
         odd = "a:b/c%d@"
         with StageTracer(f"{stage.token}:{odd}") as tracer:
-            topic = timing_topic(tracer.stage, f"channel/{odd}")
+            topic = make_timing_topic(tracer.stage, f"channel/{odd}")
             assert parse_timing_topic(topic) == (tracer.stage, f"channel/{odd}")
             sub = msgq.sub_sock(topic, timeout=int(DEADLINE * 1000))
             tracer._make_span(f"channel/{odd}")

@@ -77,7 +77,7 @@ def some_kinds(rng: random.Random, begin: int) -> list[RecordedMessage]:
         state = [of_vector("v", number, time, number % 2, count), of_board("b", "k", count, time, 7)]
         said += [message._replace(publish_time=time - HOUR) for message in state]
         data = rng.choice((b"short", record(time - 90, time - 70, time - rng.randrange(60), time - 100)))
-        said.append(RecordedMessage(timing.timing_topic("plan", "x/y"), number, time, data))
+        said.append(RecordedMessage(timing.make_timing_topic("plan", "x/y"), number, time, data))
         origin = begin + HOUR - 3 * SECOND + number * SECOND
         for name in rng.sample(("camera", "model", "plan"), 3):
             at = origin + rng.randrange(10 * SECOND)

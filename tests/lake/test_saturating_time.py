@@ -44,7 +44,7 @@ def at(number: int, log_time: int, publish_time: int | None, origin_time: int) -
 def some() -> list[Row]:
     """Return messages of all these times, and what events of a queue and a stage say of them."""
     rows = [at(number, *times) for number, times in enumerate(product(TIMES, (None, *TIMES), TIMES))]
-    topic = timing.timing_topic("plan", "x")
+    topic = timing.make_timing_topic("plan", "x")
     for number, (log_time, said) in enumerate(product(TIMES, TIMES)):
         told = [QueueEvent(Event.SENT, number, said), QueueEvent(Event.TAKEN, number, MIDNIGHT, 1, sent_time=said)]
         told += [QueueEvent(Event.ACKNOWLEDGED, number, said, 1, sent_time=said, taken_time=MIDNIGHT)]

@@ -19,10 +19,10 @@ FOLDERS |= {"frames": "visionipc"}
 
 
 def test_each_kind_is_a_folder_with_its_parts() -> None:
-    assert {kind.name: kind.package for kind in kinds.all_kinds()} == FOLDERS
-    for kind in kinds.stored_kinds():
+    assert {kind.name: kind.package for kind in kinds.list_kinds()} == FOLDERS
+    for kind in kinds.list_stored_kinds():
         assert all((kind.stats, kind.source, kind.playback, kind.cleanup, kind.simulation, kind.publish))
-    assert all(kind.playback for kind in kinds.all_kinds())
+    assert all(kind.playback for kind in kinds.list_kinds())
 
 
 def test_no_module_outside_of_its_folder_names_a_kind() -> None:

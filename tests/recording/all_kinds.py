@@ -12,7 +12,7 @@ import numpy as np
 from msgq.common import queue_events
 from msgq.common.message_source import MessageSource
 from msgq.common.queue_events import Event
-from msgq.common.record_changes import RecordChange, change_schema, pack_change
+from msgq.common.record_changes import RecordChange, make_record_change_schema, pack_change
 from msgq.common.schema import Schema
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
@@ -70,7 +70,7 @@ class Log:
         source = MessageSource("records", options=json.dumps({**VECTOR, **options}))
         self._counts[index] = count = self._counts.get(index, 0) + 1
         data = pack_change(RecordChange(index, count, BEGIN + round(ms * MS)), np.array(value, item).tobytes())
-        self.add(ms, "records/quotes", data, source, change_schema(item))
+        self.add(ms, "records/quotes", data, source, make_record_change_schema(item))
 
     def board(self, ms: float, key: str, value: bytes) -> None:
         self.add(ms, "records/state", value, MessageSource("records", key=key, options=json.dumps(BOARD)), SCHEMA)

@@ -15,7 +15,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.common.message_source import MessageSource
-from msgq.common.record_changes import RecordChange, change_schema, pack_change
+from msgq.common.record_changes import RecordChange, make_record_change_schema, pack_change
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.player.remapping import EndpointRemapping
@@ -24,7 +24,7 @@ from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECT
 from tests.support import DEADLINE_MS, Task, wait_until
 from visionipc import FrameFormat, VisionIpcClient
 
-CHANGES = change_schema(np.dtype("f8"))
+CHANGES = make_record_change_schema(np.dtype("f8"))
 pytestmark = pytest.mark.usefixtures("prefix")
 
 
@@ -398,8 +398,14 @@ def test_changes_that_make_no_sense(log: Any) -> None:
         log.vector(0, 1, (1, 2))
         log.vector(1, 99, (1, 2))
         source = MessageSource("records", options=json.dumps(VECTOR))
-        log.add(2, "records/quotes", b"short", source, change_schema(QUOTE))
-        log.add(3, "records/quotes", pack_change(RecordChange(0, 1, 5), b"too long" * 9), source, change_schema(QUOTE))
+        log.add(2, "records/quotes", b"short", source, make_record_change_schema(QUOTE))
+        log.add(
+            3,
+            "records/quotes",
+            pack_change(RecordChange(0, 1, 5), b"too long" * 9),
+            source,
+            make_record_change_schema(QUOTE),
+        )
         log.vector(4, 2, (3, 4))
 
     done, _ = play(log(fill))

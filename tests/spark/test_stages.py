@@ -29,7 +29,7 @@ NAMES = ("planner", "a b", "100%", "%3A", "%253A", "x:y/z", "channel/scans", "@s
 
 
 def said(sequence: int, log_time: int, data: bytes, stage: str = "planner", endpoint: str = "orders") -> dict[str, Any]:
-    return message(timing.timing_topic(stage, endpoint), sequence, log_time, data=data)
+    return message(timing.make_timing_topic(stage, endpoint), sequence, log_time, data=data)
 
 
 def test_stages_by_window_and_endpoint(spark: Any) -> None:

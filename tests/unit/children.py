@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import msgq
 from msgq.channel import Channel
 from msgq.common import settings, shm_paths
-from msgq.common.timing import timing_topic
+from msgq.common.timing import make_timing_topic
 from msgq.errors import ForkedSocketError, IpcError
 from msgq.impl import backend
 from msgq.impl.base.process import identity
@@ -253,7 +253,7 @@ def a_stage_that_cannot_tell(endpoint: str) -> list[Any]:
     """Handle messages where /dev/shm gets full behind the first message; return how many, and how many were told of."""
     if not small_shared_memory("4m"):
         return ["not permitted"]
-    topic = shm_paths.ring_path(timing_topic("stage", endpoint), settings.get_prefix())
+    topic = shm_paths.ring_path(make_timing_topic("stage", endpoint), settings.get_prefix())
     handled = 0
     with (
         msgq.sub_sock(endpoint, segment_size=4096) as sub,

@@ -35,7 +35,7 @@ def step(origin: int = 0, published: int = 0) -> bytes:
 
 
 def timings(stage: str, endpoint: str, size: int = 0) -> msgq.PubSocket:
-    return publisher(timing.timing_topic(stage, endpoint), timing.TIMING_SCHEMA, size)
+    return publisher(timing.make_timing_topic(stage, endpoint), timing.TIMING_SCHEMA, size)
 
 
 def record(sent: int, received: int, ended: int, origin: int) -> bytes:

@@ -27,7 +27,7 @@ from msgq.cli.app import app
 from msgq.common import timing
 from msgq.impl.channel.core import Publisher, Subscriber
 from msgq.impl.records.core import RecordStatsReader
-from msgq.kinds import stored_kinds
+from msgq.kinds import list_stored_kinds
 from msgq.kinds.cleanup import KindCleanup
 from msgq.kinds.source import KindSource
 from msgq.kinds.stats import AnyEndpointRow, KindStats
@@ -37,7 +37,7 @@ from msgq.records.stats import STATS as RECORD_STATS
 from tests import command
 from tests.support import DEADLINE, SHM
 
-TIMED = timing.timing_topic("stage", "car")
+TIMED = timing.make_timing_topic("stage", "car")
 FRAMES = "visionipc_camerad_0"
 SHOWN = ["car", FRAMES, "channel/scans", "records/nodes", "records/poses", "queue/jobs"]
 AUXILIARY = [TIMED, "channel/jobs:events"]
@@ -115,9 +115,11 @@ def cells(text: str) -> dict[str, list[str]]:
 
 
 def test_each_kind_has_its_parts() -> None:
-    assert [kind.name for kind in stored_kinds()] == ["topic", "channel", "records", "queue"]
-    assert all(isinstance(kind.stats, KindStats) and isinstance(kind.source, KindSource) for kind in stored_kinds())
-    assert all(isinstance(kind.cleanup, KindCleanup) for kind in stored_kinds())
+    assert [kind.name for kind in list_stored_kinds()] == ["topic", "channel", "records", "queue"]
+    assert all(
+        isinstance(kind.stats, KindStats) and isinstance(kind.source, KindSource) for kind in list_stored_kinds()
+    )
+    assert all(isinstance(kind.cleanup, KindCleanup) for kind in list_stored_kinds())
 
 
 def test_list_shows_every_kind_in_one_table(bus: Bus) -> None:
@@ -343,7 +345,7 @@ def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
 
 def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:
     found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
-    for kind, count in zip(stored_kinds(), (3, 2, 2, 1), strict=True):
+    for kind, count in zip(list_stored_kinds(), (3, 2, 2, 1), strict=True):
         assert found[kind.cleanup.check].startswith(f"{count} {kind.cleanup.noun}, ")
         assert found[kind.cleanup.check].endswith("the dead left nothing in them")
 

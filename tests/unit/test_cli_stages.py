@@ -551,4 +551,4 @@ def test_stages_and_topics_are_completed(prefix: str) -> None:
 
 
 def test_timing_topics_have_a_name_that_no_stage_spoils() -> None:
-    assert timing.parse_timing_topic(timing.timing_topic("timing:", "timing:a:b")) == ("timing:", "timing:a:b")
+    assert timing.parse_timing_topic(timing.make_timing_topic("timing:", "timing:a:b")) == ("timing:", "timing:a:b")

@@ -228,7 +228,7 @@ class TestPrefixDirectories:
         ("permissions", "mode"), [(0o600, 0o700), (0o640, 0o750), (0o660, 0o1770), (0o644, 0o755), (0o666, 0o1777)]
     )
     def test_modes(self, permissions: int, mode: int) -> None:
-        assert oct(file_permissions.directory_mode(permissions)) == oct(mode)
+        assert oct(file_permissions.compute_directory_mode(permissions)) == oct(mode)
 
 
 def test_a_second_name_of_a_file_is_no_other_topic(token: str, join: Join, place: str) -> None:

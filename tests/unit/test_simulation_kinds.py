@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import msgq
-from msgq.common.record_changes import RecordChange, change_schema, pack_change
+from msgq.common.record_changes import RecordChange, make_record_change_schema, pack_change
 from msgq.errors import InvalidValueError, KeyTakenError, MultipleWritersError, SegmentError
 from msgq.simulation import Fault, MessageSource, PlaybackMessage, Simulation
 from msgq.workqueue.playback import encode_sent_event
@@ -17,7 +17,7 @@ from msgq.workqueue.playback import encode_sent_event
 S = 1_000_000_000
 VECTOR = '{"form": "vector", "length": 4, "copies": 2, "exclusive": false}'
 BOARD = '{"form": "board", "keys": 4, "value_bytes": 16}'
-INTEGERS = change_schema(np.dtype("i8"))
+INTEGERS = make_record_change_schema(np.dtype("i8"))
 
 
 def change(index: int, value: int, count: int = 1, time_ns: int = 0) -> bytes:

@@ -19,7 +19,7 @@ from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.impl.base.process import identity
 from msgq.impl.ring.core import TopicObserver
-from msgq.kinds import announced_kind
+from msgq.kinds import find_announced_kind
 from tests.command import run
 from tests.support import SHM, Child, Task, id_of_ended_thread
 from tests.unit import children
@@ -395,4 +395,4 @@ def test_names_of_frames_are_stocks() -> None:
         "camera": "topic",
         "records/x": "records",
     }.items():
-        assert announced_kind(name).name == kind, name
+        assert find_announced_kind(name).name == kind, name

@@ -9,7 +9,7 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints, print_left_out
-from msgq.cli.common.signals import until_interrupted
+from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
 from msgq.impl.base import clock
 from msgq.impl.meter import EndpointMeter, run_meters
@@ -19,7 +19,7 @@ from msgq.stats import Distribution, MeterReading
 _HEADER_PERIOD_LINES = 20  # lines
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 
-spin_option = click.option(
+busy_poll_option = click.option(
     "--spin", is_flag=True, help="Look all the time: exact to a fraction of a microsecond, but takes a whole core."
 )
 
@@ -76,7 +76,7 @@ def show_readings(
 
     Exits with `EXIT_TIMEOUT` when nothing came in time.
     """
-    with settings.overrides(names.prefix), until_interrupted():
+    with settings.overrides(names.prefix), end_on_interrupt():
         _show_intervals(EndpointFollower(names, make, print_left_out), names, columns, wanted)
 
 
@@ -147,7 +147,7 @@ def _format_line(name: str, cells: Sequence[str]) -> str:
     return f"{name:<24} {' '.join(cells)}"
 
 
-def distribution_columns(
+def make_distribution_columns(
     distribution_of: Callable[[MeterReading], Distribution | None],
     format_value: Callable[[float | None], str],
     unit: str,

@@ -59,7 +59,7 @@ def add_ending_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def print_unplayed(player: Player, stats: PlayerStats) -> None:
+def print_unplayed_endpoints(player: Player, stats: PlayerStats) -> None:
     """Say what was not played, and why."""
     for name, why in player.skipped.items():
         echo(f"not played: {name!r}: {why}", err=True)

@@ -22,7 +22,7 @@ def call_on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def until_interrupted() -> Iterator[None]:
+def end_on_interrupt() -> Iterator[None]:
     """Leave the block when Ctrl-C or a polite kill comes, wherever it is; for what goes on until then."""
 
     def raise_interrupt() -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from msgq.common import settings
-from msgq.common.timing import timing_topic
+from msgq.common.timing import make_timing_topic
 from msgq.kinds import get_kind
 from visionipc import get_endpoint_name
 
@@ -245,7 +245,9 @@ def list_run_endpoints(run: str) -> list[str]:
 def list_timing_topics(run: str) -> dict[str, str]:
     """The topics on which the stages of the loop say how long they took, each with a name that tells no run."""
     return {
-        timing_topic(topic.name, make_run_endpoint(run, topic.cause_topic)): f"{topic.name} handles {topic.cause_topic}"
+        make_timing_topic(
+            topic.name, make_run_endpoint(run, topic.cause_topic)
+        ): f"{topic.name} handles {topic.cause_topic}"
         for topic in LOOP_TOPICS
         if topic.cause_topic
     }

@@ -9,7 +9,7 @@ import click
 from msgq.cli.common import options, playing
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.render import echo, echo_json
-from msgq.cli.common.signals import until_interrupted
+from msgq.cli.common.signals import end_on_interrupt
 from msgq.cli.lake import arguments
 from msgq.common.formatting import format_count
 from msgq.recording.player.remapping import NameMapping
@@ -97,10 +97,10 @@ def _play_query_result(
 
     player = Player(path, rate=rate, remap=remap, wait_for_readers=wait_for_readers, backend=backend, prefix=prefix)
     with player:
-        with until_interrupted():
+        with end_on_interrupt():
             player.run()
         stats = player.stats()
-    playing.print_unplayed(player, stats)
+    playing.print_unplayed_endpoints(player, stats)
     if as_json:
         echo_json(stats)
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from msgq.common.texts import join_first
+from msgq.common.texts import join_first_texts
 from msgq.decoding.capnproto.capnp_types import (
     CapnpAnyPointer,
     CapnpData,
@@ -131,7 +131,7 @@ class _CapnpStructBuilder:
         short_names = {full_name.rpartition(":")[2]: node_id for full_name, node_id in full_names.items()}
         node_id = full_names.get(name, short_names.get(name))
         if node_id is None:
-            raise ValueError(f"it has no struct {name}; it has {join_first(sorted(short_names), 5)}")
+            raise ValueError(f"it has no struct {name}; it has {join_first_texts(sorted(short_names), 5)}")
         root_struct = self._build_struct_type(node_id, ())
         while self._unfilled_structs:
             struct, struct_node, bindings = self._unfilled_structs.pop()

@@ -190,7 +190,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
         if fstat(fd, &status) != 0:
             raise segment_error("cannot examine", endpoint, path, errno)
         if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
-            file_permissions.share(fd, mode, endpoint, path)
+            file_permissions.share_file(fd, mode, endpoint, path)
         if size:
             allocate(fd, size, endpoint, path)
         if made != NULL:

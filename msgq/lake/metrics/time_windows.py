@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.units import NS_PER_S
-from msgq.kinds import state_kinds
+from msgq.kinds import list_state_kinds
 from msgq.lake.metrics import duration_stats, histograms
 from msgq.lake.metrics.group_by import (
     BooleanArray,
@@ -102,7 +102,7 @@ def is_message_of_kind(messages: pa.Table, kind: str) -> BooleanArray:
 
 def is_value_change(messages: pa.Table) -> BooleanArray:
     """Return which messages are changes of values, by their kind (`Kind.keeps_values`)."""
-    masks: list[BooleanArray] = [is_message_of_kind(messages, kind) for kind in state_kinds()]
+    masks: list[BooleanArray] = [is_message_of_kind(messages, kind) for kind in list_state_kinds()]
     changes: BooleanArray = np.logical_or.reduce(masks)
     return changes
 

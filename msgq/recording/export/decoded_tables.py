@@ -18,7 +18,7 @@ from msgq.decoding.arrow_types import (
 )
 from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.errors import RecordingError
-from msgq.kinds import all_kinds
+from msgq.kinds import list_kinds
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.arrow_batches import read_arrow_batches
 from msgq.recording.reader.log_view import LogView
@@ -96,7 +96,7 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
                 _SchemaValues(schema, places if values.message_rows is None else places[values.message_rows], values)
             )
     kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
-    fields = () if kinds <= {kind.name for kind in all_kinds() if not kind.names_senders} else _MESSAGE_SOURCE_COLUMNS
+    fields = () if kinds <= {kind.name for kind in list_kinds() if not kind.names_senders} else _MESSAGE_SOURCE_COLUMNS
     return _merge_decoded_values(_build_message_columns(batch, fields), decoded, endpoint)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from msgq.common.texts import join_first
+from msgq.common.texts import join_first_texts
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds import find_kind
 from msgq.kinds.playback import EndpointSpec
@@ -94,7 +94,9 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
     _skip_announcements(playback_plan)
     _skip_unplayable_endpoints(log, playback_plan)
     if not playback_plan.endpoint_specs:
-        reasons = join_first((f"{name!r}: {why}" for name, why in playback_plan.skip_reasons.items()), separator="; ")
+        reasons = join_first_texts(
+            (f"{name!r}: {why}" for name, why in playback_plan.skip_reasons.items()), separator="; "
+        )
         raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
     return playback_plan
 

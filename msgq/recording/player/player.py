@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from msgq.common import settings
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
-from msgq.kinds import state_kinds
+from msgq.kinds import list_state_kinds
 from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.batch_sender import BatchSender
@@ -161,7 +161,7 @@ class Player:
         place = PlaybackTarget(
             backend or settings.get_backend_name(), settings.resolve_prefix(prefix), segment_size, take_over
         )
-        self._state_log = self._log_reader.full_history(*state_kinds())
+        self._state_log = self._log_reader.full_history(*list_state_kinds())
         before = self._state_log.between(None, self._begin_ns)
         self._writers = PlaybackWriters(self._log_reader, before, self._remapping, clock_endpoint, place)
         self._batch_sender = BatchSender(self._writers)

@@ -71,7 +71,7 @@ def _substitute_name(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
 def _fit_name(name: str, kind_name: str) -> str:
     """Return a name without what no endpoint of a kind can have: topics have no "/"."""
     kind = find_kind(kind_name)
-    return name if kind is None else kind.playback.fit_name(name)
+    return name if kind is None else kind.playback.make_valid_name(name)
 
 
 def _validate_name(name: str, kind_name: str, former: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
-from msgq.kinds import get_kind, state_kinds
+from msgq.kinds import get_kind, list_state_kinds
 from msgq.kinds.playback import UnplayableError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
@@ -83,7 +83,7 @@ class Replay:
         if first is None:
             raise RecordingError("there is nothing to play: the log has no message of what was chosen")
         self._begin_ns = first.time_ns
-        before = log.full_history(*state_kinds()).between(None, log.start_time)
+        before = log.full_history(*list_state_kinds()).between(None, log.start_time)
         self._playback_plan = make_playback_plan(log, before, self._remapping)
         self._state_messages = [
             message._replace(time_ns=first.time_ns) for message in find_latest_state(before, self._remapping)

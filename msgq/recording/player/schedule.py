@@ -142,9 +142,9 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
     latest: dict[tuple[str, str, bytes], PlaybackMessage] = {}
     for message in PlaybackSchedule(before, "log_time", names).iter_messages():
         key, kind = message.source.key, get_kind(message.source.kind)
-        state_key = message.endpoint, key, b"" if key else kind.playback.state_key(message.data)
-        latest.pop(state_key, None)
-        latest[state_key] = message
+        compute_state_key = message.endpoint, key, b"" if key else kind.playback.compute_state_key(message.data)
+        latest.pop(compute_state_key, None)
+        latest[compute_state_key] = message
     return list(latest.values())
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from msgq.common.schema import Schema
-from msgq.common.texts import join_first
+from msgq.common.texts import join_first_texts
 from msgq.errors import InvalidValueError, QueueFullError, RecordingError, SegmentSizeError
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
@@ -55,7 +55,7 @@ class PlaybackWriters:
             for wanted in list(self.playback_plan.endpoint_specs.values()):
                 self._open_writer(wanted)
             if not self.writers_by_name:
-                reasons = join_first(
+                reasons = join_first_texts(
                     (f"{name!r}: {why}" for name, why in self.playback_plan.skip_reasons.items()), separator="; "
                 )
                 raise RecordingError(f"there is nothing to play: {reasons}")

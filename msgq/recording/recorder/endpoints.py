@@ -19,7 +19,7 @@ from msgq.common.selection import SelectedEndpoints
 from msgq.decoding.time_fields import find_time_field_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import EndpointSource
-from msgq.kinds import carrier_of, get_kind, kind_of, stored_kinds, subject_of
+from msgq.kinds import find_carrier_endpoint, find_reported_subject, get_kind, kind_of, list_stored_kinds
 from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
@@ -96,7 +96,7 @@ class RecordedEndpoints:
         # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
         self._kind_directories = {
             kind: kind.locate_files(self._prefix)
-            for kind in stored_kinds()
+            for kind in list_stored_kinds()
             if kind.locate_files and not kind.find_carrier
         }
         others = [kind.locate_side_files(self._prefix) for kind in self._kind_directories if kind.locate_side_files]
@@ -265,14 +265,14 @@ class RecordedEndpoints:
             if where != directory or not file.startswith(start):
                 continue
             endpoint = kind.endpoint(file[len(start) :])
-            subject = subject_of(endpoint)
+            subject = find_reported_subject(endpoint)
             if subject is not None and subject.endpoint is not None:
                 endpoint = subject.endpoint
             if endpoint in self._selection:
                 yield endpoint
 
     def _make_endpoint_path(self, endpoint: str) -> str:
-        carrier = carrier_of(endpoint)
+        carrier = find_carrier_endpoint(endpoint)
         kind = kind_of(carrier)
         directory, start = self._kind_directories[kind]
         return f"{directory}/{start}{kind.bare_name(carrier)}"
@@ -343,7 +343,7 @@ class RecordedEndpoints:
         """Take what is in a file, the first of these, that has lost its name since."""
         file, later = arrivals[0], arrivals[1:]
         files = {_make_arrival_path(file): file.fd}
-        kind = kind_of(carrier_of(endpoint))
+        kind = kind_of(find_carrier_endpoint(endpoint))
         side = ""
         if kind.locate_side_files is not None:
             directory, start = kind.locate_side_files(self._prefix)
@@ -408,7 +408,7 @@ class RecordedEndpoints:
         schema = recorded.source.schema
         if schema is not None and schema != recorded.schema:
             recorded.schema = schema
-            if get_kind(recorded.source.kind).source.begins_epochs:
+            if get_kind(recorded.source.kind).source.schema_begins_epoch:
                 self._capture.begin_epoch(number)
             else:
                 self._capture.begin_new_channels(number)

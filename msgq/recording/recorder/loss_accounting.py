@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from msgq.common.message_source import MessageSource
-from msgq.kinds import recorded_kind
+from msgq.kinds import find_recorded_kind
 from msgq.recording.mcap_io.boundary_losses import (
     BoundaryLoss,
     BoundaryLosses,
@@ -69,7 +69,7 @@ class LossAccounting:
         recorded = {channel.channel_record.topic for channel in self._encoded_channels.values()}
         for endpoint, lost in losses.items():
             if lost and endpoint not in recorded:
-                source = MessageSource(recorded_kind(endpoint).name)
+                source = MessageSource(find_recorded_kind(endpoint).name)
                 yield encode_channel(
                     0,
                     endpoint,

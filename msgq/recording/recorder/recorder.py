@@ -21,7 +21,7 @@ from msgq.errors import (
     SegmentError,
     StateError,
 )
-from msgq.kinds import recorded_kind
+from msgq.kinds import find_recorded_kind
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, encode_channel
@@ -147,7 +147,7 @@ class Recorder:
 
     def _make_frame_channel(self, stream: FrameStream) -> int:
         number = self._capture.reserve_channel_id()
-        described = MessageSource(recorded_kind(stream.endpoint).name)
+        described = MessageSource(find_recorded_kind(stream.endpoint).name)
         self._encoded_channels[number] = encode_channel(
             number, stream.endpoint, stream.schema, 1, metadata_keys.RECORDER_SEQUENCE, source=described
         )

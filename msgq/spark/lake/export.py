@@ -13,7 +13,7 @@ import pyarrow as pa
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema, schema_of
 from msgq.errors import InvalidValueError
-from msgq.kinds import keeps_values, recorded_kind
+from msgq.kinds import find_recorded_kind, keeps_values
 from msgq.lake.external_sort import SORTED_RUN_SCHEMA, merge_sorted_runs, write_sorted_runs
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.schema_texts import read_schemas
@@ -119,7 +119,7 @@ def _select_message_columns(rows: DataFrame) -> DataFrame:
 
 
 def _get_row_kind(values: dict[str, Any]) -> str:
-    return values.get("kind") or recorded_kind(values["endpoint"]).name
+    return values.get("kind") or find_recorded_kind(values["endpoint"]).name
 
 
 def _get_row_origin_time(values: dict[str, Any]) -> int:

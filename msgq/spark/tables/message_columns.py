@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from msgq.common.message_source import TOPIC_SOURCE
-from msgq.kinds import state_kinds
+from msgq.kinds import list_state_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,4 +25,4 @@ def make_optional_column(messages: DataFrame, name: str, kind_of_value: str = "s
 
 def select_state_messages(messages: DataFrame) -> DataFrame:
     """Return the messages of records: values that take the place of former ones."""
-    return messages.where(make_kind_column(messages).isin(*state_kinds()))
+    return messages.where(make_kind_column(messages).isin(*list_state_kinds()))
