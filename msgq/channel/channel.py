@@ -225,12 +225,12 @@ class Channel:
         SegmentError : no space for the pool, or the channel was removed.
         StateError : the channel is closed or passive.
         """
-        self._check_open()
+        self._check_not_closed()
         if not self._channel_file.writable:
             raise StateError("was opened passive, and cannot publish", self.name)
-        _check_range("slots", slots, 1, SLOTS_MAX, self.name)
-        _check_range("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
-        _check_range("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
+        _check_setting_range("slots", slots, 1, SLOTS_MAX, self.name)
+        _check_setting_range("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
+        _check_setting_range("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
         publisher: Publisher = self._module.open_publisher(self._channel_file, self.node, slots, slot_bytes, max_bytes)
         return publisher
 
@@ -263,11 +263,11 @@ class Channel:
         TooManySubscribersError : the channel has as many as it may.
         InvalidValueError, StateError, SegmentError : an argument makes no sense; closed; removed.
         """
-        self._check_open()
-        _check_range("history", history, 0, 2**62, self.name)
-        _check_range("max_views", max_views, 0, VIEWS_MAX, self.name)
-        _check_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
-        _check_choice("on_lost", on_lost, ("count", "raise"), self.name)
+        self._check_not_closed()
+        _check_setting_range("history", history, 0, 2**62, self.name)
+        _check_setting_range("max_views", max_views, 0, VIEWS_MAX, self.name)
+        _check_setting_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
+        _check_setting_choice("on_lost", on_lost, ("count", "raise"), self.name)
         subscriber: Subscriber = self._module.open_subscriber(
             self._channel_file,
             self.node,
@@ -298,7 +298,7 @@ class Channel:
         self.closed = True
         self._channel_file.close()
 
-    def _check_open(self) -> None:
+    def _check_not_closed(self) -> None:
         if self.closed:
             raise StateError("the channel object was closed; open the channel again", self.name)
 
@@ -331,18 +331,18 @@ def _validate_node(node: str | None, channel: str) -> str:
 
 
 def _check_config(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
-    _check_range("capacity", capacity, 2, CAPACITY_MAX, name)
+    _check_setting_range("capacity", capacity, 2, CAPACITY_MAX, name)
     if capacity is not None and capacity & capacity - 1:
         raise InvalidValueError(f"capacity is {capacity}; give a power of two, 2 to {CAPACITY_MAX}", name)
-    _check_range("publishers", publishers, 1, PUBLISHERS_MAX, name)
-    _check_range("subscribers", subscribers, 1, SUBSCRIBERS_MAX, name)
+    _check_setting_range("publishers", publishers, 1, PUBLISHERS_MAX, name)
+    _check_setting_range("subscribers", subscribers, 1, SUBSCRIBERS_MAX, name)
 
 
-def _check_range(setting: str, value: Any, least: int, most: int, name: str) -> None:
+def _check_setting_range(setting: str, value: Any, least: int, most: int, name: str) -> None:
     if value is not None and not (isinstance(value, int) and least <= value <= most):
         raise InvalidValueError(f"{setting} is {value!r}; give {least} to {most}", name)
 
 
-def _check_choice(setting: str, value: str, known: tuple[str, ...], name: str) -> None:
+def _check_setting_choice(setting: str, value: str, known: tuple[str, ...], name: str) -> None:
     if value not in known:
         raise InvalidValueError(f"{setting} is {value!r}; give {' or '.join(map(repr, known))}", name)

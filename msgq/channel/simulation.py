@@ -30,11 +30,11 @@ def _describe_sent_message(
     time_ns: int, node: str, channel: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
     if isinstance(channel, ChannelState):
-        source = _channel_source(channel, bus_message, node)
+        source = _make_message_source(channel, bus_message, node)
         yield SentMessage(time_ns, node, channel.endpoint, bus_message[1], source, channel.schema)
 
 
-def _channel_source(channel: ChannelState, bus_message: BusMessage, node: str) -> MessageSource:
+def _make_message_source(channel: ChannelState, bus_message: BusMessage, node: str) -> MessageSource:
     pool = channel.index_ring.read_entry(bus_message[0]).pool
     name = "" if pool is None else pool.node
     options = {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from msgq.impl.records import SeqlockVector
 
 BOARD_FORM = "board"  # of the option "form"
-_STAMP_BYTES = 8
+_STAMP_FIELD_BYTES = 8
 
 
 def open_records_writer(spec: EndpointSpec, place: PlaybackTarget) -> VectorPlaybackWriter | BoardPlaybackWriter:
@@ -126,7 +126,8 @@ class VectorPlaybackWriter(EndpointWriter):
         if not self._tracked:
             return message.age_ns
         published, origin = (
-            int.from_bytes(item[place : place + _STAMP_BYTES], "little", signed=True) for place in (0, _STAMP_BYTES)
+            int.from_bytes(item[place : place + _STAMP_FIELD_BYTES], "little", signed=True)
+            for place in (0, _STAMP_FIELD_BYTES)
         )
         return published - origin if origin else message.age_ns
 

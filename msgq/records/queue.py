@@ -22,7 +22,7 @@ from msgq.impl.records.arrays import STAMP_FIELDS, convert_records, is_tracked_d
 from msgq.records.channel_transport import ChannelTransport
 from msgq.records.clocks import find_stamp_clock
 from msgq.records.record_transport import RecordTransport
-from msgq.records.stamps import STAMP_BYTES, fill_stamps, remove_stamp_fields
+from msgq.records.stamps import STAMP_FIELDS_BYTES, fill_stamps, remove_stamp_fields
 from msgq.records.topic_transport import TopicTransport, unlink_queue_topic
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class RecordQueue:
             bare = convert_records(records, self._payload_dtype, self.name)
             made = np.empty(len(bare), self.dtype)
             if len(bare):
-                made.view("u1").reshape(len(bare), -1)[:, STAMP_BYTES:] = bare.view("u1").reshape(len(bare), -1)
+                made.view("u1").reshape(len(bare), -1)[:, STAMP_FIELDS_BYTES:] = bare.view("u1").reshape(len(bare), -1)
         fill_stamps(made, origin_time or thread_origin(), self._clock)
         return made
 
@@ -378,7 +378,8 @@ class RecordQueue:
 
         Raises
         ------
-        SegmentError : the name was removed before, or cannot be removed.
+        SegmentError : the name was removed before, or cannot be removed; or another process that opens the queue holds
+            its lock for over 5 s.
         StateError : with ZMQ, which has no names.
         """
         self._transport.unlink()

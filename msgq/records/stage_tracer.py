@@ -95,7 +95,7 @@ class StageTracer:
         -----
         Leaving the loop, by ``break`` or an exception, ends the span as its end does. Some 120 ns a message.
         """
-        self._check_open()
+        self._check_not_closed()
         timeout_ns(timeout)
         if hasattr(source, "poll") or isinstance(source, (list, tuple)):
             return self._trace_sources(source, timeout)
@@ -154,7 +154,7 @@ class StageTracer:
         EndpointNameError : no timing topic can have such a name.
         On entering: ConcurrentUseError.
         """
-        self._check_open()
+        self._check_not_closed()
         return self._make_span(endpoint).set_stamps(*read_stamps(message))
 
     def timer(self, name: str) -> Span:
@@ -162,7 +162,7 @@ class StageTracer:
 
         The origin stays what it is. The errors are those of `span`.
         """
-        self._check_open()
+        self._check_not_closed()
         return self._make_span(TIMER_ENDPOINT_PREFIX + name).set_stamps(-1, -1)
 
     def _make_span(self, endpoint: str, reader: Any = None) -> Span:
@@ -180,7 +180,7 @@ class StageTracer:
         self._timing_publishers[endpoint] = publisher
         return publisher
 
-    def _check_open(self) -> None:
+    def _check_not_closed(self) -> None:
         if self.closed:
             raise EndpointClosedError("the tracer is closed; make another one", self.stage)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from msgq.records.clocks import StampClock
 
-STAMP_BYTES = 16
+STAMP_FIELDS_BYTES = 16
 
 
 def tracked(dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -52,8 +52,8 @@ def _add_stamp_fields(plain: np.dtype[Any]) -> np.dtype[Any]:
         {
             "names": [*STAMP_FIELDS, *names],
             "formats": ["<i8", "<i8", *(field[0] for field in fields)],
-            "offsets": [0, 8, *(field[1] + STAMP_BYTES for field in fields)],
-            "itemsize": plain.itemsize + STAMP_BYTES,
+            "offsets": [0, 8, *(field[1] + STAMP_FIELDS_BYTES for field in fields)],
+            "itemsize": plain.itemsize + STAMP_FIELDS_BYTES,
         }
     )
 
@@ -68,8 +68,8 @@ def remove_stamp_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
         {
             "names": list(names),
             "formats": [field[0] for field in fields],
-            "offsets": [field[1] - STAMP_BYTES for field in fields],
-            "itemsize": dtype.itemsize - STAMP_BYTES,
+            "offsets": [field[1] - STAMP_FIELDS_BYTES for field in fields],
+            "itemsize": dtype.itemsize - STAMP_FIELDS_BYTES,
         }
     )
 

@@ -48,7 +48,7 @@ class TopicTransport:
     ) -> None:
         self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
         self._module = backends.current_backend()
-        self._check_existence(create)
+        self._check_topic_existence(create)
         topic = self._read_topic_schema()
         self.dtype = resolve_queue_dtype(dtype, topic, name)
         self._bytes_dtype = make_bytes_dtype(self.dtype)
@@ -60,13 +60,15 @@ class TopicTransport:
         self._is_forked = False  # since the last send
         self._poller: Any = None
         self.capacity = round_capacity(capacity, CAPACITY_MIN, UNLIMITED_CAPACITY, name) or DEFAULT_CAPACITY
-        self.subscriber = self._connect_subscriber(capacity is None, spin_us)
+        self.subscriber = self._connect_subscriber(create, capacity is None, spin_us)
         if hasattr(self.subscriber, "_set_record_bytes"):  # ZMQ's are never lapped
             self.subscriber._set_record_bytes(self.dtype.itemsize)
 
-    def _connect_subscriber(self, any_size: bool, spin_us: int | None) -> Any:
+    def _connect_subscriber(self, create: bool | None, any_size: bool, spin_us: int | None) -> Any:
         size = resolve_ring_bytes(self.dtype.itemsize, self.capacity, self._name)
         socket = self._module.SubSocket()
+        if self._module.__name__ == RING_BACKEND:
+            socket._set_create(create)
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
                 socket.connect(backends.context, self._name, segment_size=size, spin_us=spin_us, trust=self._trust)
@@ -81,8 +83,8 @@ class TopicTransport:
                     self.capacity = compute_ring_capacity(topic.data_bytes, self.dtype.itemsize)
         return socket
 
-    def _check_existence(self, create: bool | None) -> None:
-        """Raise if the topic exists and must not, or must and does not."""
+    def _check_topic_existence(self, create: bool | None) -> None:
+        """Raise if the topic exists and must not, or must and does not. The ring repeats it under its lock."""
         if create is None:
             return
         if self._module.__name__ not in (RING_BACKEND, FAKE_BACKEND):
@@ -165,7 +167,7 @@ class TopicTransport:
         if self._raises:
             records = self._receive_or_raise_lost(limit, timeout)
         else:
-            self._set_timeout(timeout)
+            self._set_receive_timeout(timeout)
             records = self.subscriber.receive_array(self.dtype, limit, timeout != 0)
             while not len(records) and limit != 0 and self.lost not in (None, self._lost_reported):
                 self._lost_reported = self.lost or 0  # after a lap, it continues at the oldest record
@@ -212,11 +214,11 @@ class TopicTransport:
         if self._raises:
             rows = self._receive_or_raise_lost(1, timeout)
             return rows.tobytes() if len(rows) else None
-        self._set_timeout(timeout)
+        self._set_receive_timeout(timeout)
         data: bytes | None = self.subscriber.receive()
         return data
 
-    def _set_timeout(self, timeout: float | None) -> None:
+    def _set_receive_timeout(self, timeout: float | None) -> None:
         if timeout == self._timeout:
             return
         timeout_ns(timeout, self._name)  # that of the socket takes -1 as well
@@ -233,7 +235,8 @@ class TopicTransport:
 
     def unlink(self) -> None:
         """See `RecordTransport`."""
-        unlink_queue_topic(self._module, self._name, self._prefix)
+        with settings.overrides(trust=self._trust):
+            unlink_queue_topic(self._module, self._name, self._prefix)
 
     def close(self) -> None:
         """See `RecordTransport`."""
@@ -272,7 +275,7 @@ def compute_ring_capacity(data_bytes: int, item_bytes: int) -> int:
 
 
 def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
-    """Remove a topic's name.
+    """Remove a topic's name. A process that is opening the topic finishes first.
 
     Raises
     ------
@@ -280,7 +283,9 @@ def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
     """
     with settings.overrides(in_prefix=prefix):
         if backend.__name__ == RING_BACKEND:
-            removed: bool = import_module("msgq.impl.ring.core").unlink_topic(name, prefix)
+            ring = import_module("msgq.impl.ring.core")
+            with ring.TopicLock(name, prefix) as ring_exists:
+                removed: bool = ring.unlink_topic(name, prefix) if ring_exists else ring.unlink_orphan(name, prefix)
         elif backend.__name__ == FAKE_BACKEND:
             bus = import_module("msgq.impl.fake.bus").current_bus()
             removed = bus.remove_topic(bus.find_topic(name))

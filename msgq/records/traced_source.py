@@ -13,7 +13,7 @@ from msgq.impl.base.core import Waitable
 
 StampPair = tuple[int, int]
 MessageReader = tuple[Callable[[Any], Any], Callable[[Any], StampPair] | None]
-_STAMPS_STRUCT = struct.Struct("<qq")
+_STAMP_PAIR_STRUCT = struct.Struct("<qq")
 STAMP_FIELDS = ("publish_time", "origin_time")
 
 
@@ -65,16 +65,16 @@ def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleTyp
 def _choose_stamps_reader(reader: Any) -> Callable[[Any], StampPair] | None:
     """Return what asks a subscriber for the stamps of its last message; None: the round asks it by itself, in C."""
     if reader is None:
-        return _return_no_stamps
+        return _return_unknown_stamps
     return None if isinstance(reader, Waitable) else lambda _message: read_stamps(reader.last)
 
 
-def _return_no_stamps(_message: Any) -> StampPair:
+def _return_unknown_stamps(_message: Any) -> StampPair:
     return 0, 0
 
 
 def _read_record_stamps(record: Any) -> StampPair:
-    return _STAMPS_STRUCT.unpack_from(record)
+    return _STAMP_PAIR_STRUCT.unpack_from(record)
 
 
 def _read_message_stamps(message: Any) -> StampPair:

@@ -228,7 +228,7 @@ class TestRounds:
             with tracer.timer("x"), pytest.raises(ConcurrentUseError):
                 Task(lambda: next(iterator)).result()
             assert [next(iterator)["value"] for _ in range(3)] == [0, 1, 2]
-            iterator.end()  # type: ignore[attr-defined]
+            iterator.end_span()  # type: ignore[attr-defined]
 
     def test_the_origin_of_one_that_another_thread_dropped_goes_with_the_next(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:

@@ -156,11 +156,13 @@ def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArr
     return array
 
 
-def _has_same_fields(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+def _has_same_fields(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
     """Return whether two dtypes have the same names of fields, on all levels."""
-    if one.names is None or other.names is None:
-        return one.names is other.names
-    return one.names == other.names and all(_has_same_fields(one[each].base, other[each].base) for each in one.names)
+    if first.names is None or second.names is None:
+        return first.names is second.names
+    return first.names == second.names and all(
+        _has_same_fields(first[each].base, second[each].base) for each in first.names
+    )
 
 
 def is_tracked_dtype(dtype: np.dtype[Any]) -> bool:

@@ -309,6 +309,7 @@ cdef class SubConnection(Waitable):
     cdef bint _conflate
     cdef bint _conflate_default  # set before connect
     cdef bint _passive
+    cdef object _create             # see _set_create
     cdef bint _from_oldest      # set before connect: not from the newest position
     cdef bint _watches_for_stock          # the helper thread looks out for stock publishers
     cdef bint _stock_watch_failed

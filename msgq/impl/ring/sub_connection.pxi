@@ -55,7 +55,7 @@ cdef class SubConnection(Waitable):
                 if passive:
                     topic = map_topic(name, self._prefix)
                 else:
-                    topic = open_topic(name, self._prefix, segment_size, mode)
+                    topic = open_topic(name, self._prefix, segment_size, mode, self._create)
                 self._join(topic)
             self._use_state = self._generation
         finally:
@@ -63,6 +63,10 @@ cdef class SubConnection(Waitable):
                 self._use_state = CLOSED
         self._end_if_closing()
         close_at_exit(self)
+
+    def _set_create(self, create):
+        """Say whether `connect` must create the topic (True), must find it (False), or may do either (None)."""
+        self._create = create
 
     def _set_record_bytes(self, uint64_t size):
         """Say that each message has so many bytes, so that a lapped socket goes on at the oldest that is left."""

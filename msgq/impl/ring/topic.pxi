@@ -199,16 +199,21 @@ cdef int _remove_unused_ring(TopicFiles topic) except -1:
     return 0
 
 
-cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions):
+cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions,
+                            object create):
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     cdef bint made = False, tracked = False
-    if in_prefix:
+    if in_prefix and create is not False:
         file_permissions.make_directories(endpoint, shm_paths.topic_directories(in_prefix), permissions)
     path = shm_paths.ring_path(endpoint, in_prefix)
     side_path = shm_paths.side_segment_path(endpoint, in_prefix)
     topic.endpoint = endpoint
-    while not made and not _lock_existing_ring(topic, path, segment_size, wanted):
+    while not made and (create is True or not _lock_existing_ring(topic, path, segment_size, wanted)):
+        if create is False:
+            raise segment_error("does not exist", endpoint, path, ENOENT)
         made = _create_ring(topic, path, wanted, permissions)
+        if create is True and not made:
+            raise segment_error("exists already", endpoint, path, EEXIST)
     try:
         while topic.side is None:
             topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
@@ -225,8 +230,11 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
     return topic
 
 
-cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode):
-    """Open or create both files for a participant. The topic is locked; unlock it after registering."""
+cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode, object create=None):
+    """Open or create both files for a participant. The topic is locked; unlock it after registering.
+
+    `create`: True only creates, False only opens, None does either.
+    """
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef int permissions = settings.resolve_file_mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
@@ -234,9 +242,10 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     while True:
         tries -= 1
         try:
-            return _open_topic(endpoint, in_prefix, segment_size, wanted, permissions)
+            return _open_topic(endpoint, in_prefix, segment_size, wanted, permissions, create)
         except SegmentError as error:
-            if error.errno != ENOENT or not tries:  # else somebody removed the prefix's directories meanwhile
+            # ENOENT: another process removed the prefix's directories, unless the topic had to exist.
+            if error.errno != ENOENT or create is False or not tries:
                 raise
 
 

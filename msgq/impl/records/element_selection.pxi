@@ -1,0 +1,40 @@
+"""Elements that one call reads or writes, and the memory of the arrays for them."""
+
+
+cdef class _ArrayMemory:
+    """The memory of an array, for as long as this lives."""
+    cdef Py_buffer view
+    cdef uint8_t *at
+    cdef object array
+
+    def __cinit__(self, array, bint writable):
+        PyObject_GetBuffer(array, &self.view, (PyBUF_WRITABLE if writable else PyBUF_SIMPLE) | PyBUF_ND)
+        self.at, self.array = <uint8_t *> self.view.buf, array
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef mq_element_selection _select_range(uint64_t first, uint64_t count) noexcept:
+    cdef mq_element_selection elements
+    elements.indices, elements.first, elements.count = NULL, first, count
+    return elements
+
+
+cdef mq_element_selection _select_indices(_ArrayMemory indices) noexcept:
+    cdef mq_element_selection elements
+    elements.indices, elements.first, elements.count = <const int64_t *> indices.at, 0, indices.view.shape[0]
+    return elements
+
+
+cdef uint8_t *_advance_selection(mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info, uint64_t done,
+                       uint64_t item_bytes) noexcept:
+    """Pass over what is read."""
+    if elements.indices != NULL:
+        elements.indices += done
+    elements.first, elements.count = elements.first + done, elements.count - done
+    if info != NULL and info.write_counts != NULL:
+        info.write_counts += done
+    if info != NULL and info.write_times_ns != NULL:
+        info.write_times_ns += done
+    return to + done * item_bytes if to != NULL else to
