@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from msgq.impl.zeromq.addresses import port_of, publisher_address
+from msgq.impl.zeromq.addresses import compute_port, publisher_address
 from tests.contract import children, zmq_children
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, Child, Task
@@ -28,7 +28,7 @@ def topic(token: str) -> str:
     """An endpoint with a free port below the range that the kernel uses for connections of other programs."""
     kernels = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     names = (f"{token}-{number}" for number in itertools.count())
-    return next(name for name in names if port_of(name) < kernels and is_free(port_of(name)))
+    return next(name for name in names if compute_port(name) < kernels and is_free(compute_port(name)))
 
 
 def is_free(port: int) -> bool:
@@ -59,7 +59,7 @@ def stock_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
 
 def test_with_a_prefix_we_hear_a_stock_publisher(stock_backend: Backend, topic: str) -> None:
     sub = stock_backend.sub(topic)
-    with Child(zmq_children.plain_publisher, f"tcp://*:{port_of(topic)}") as stock:
+    with Child(zmq_children.plain_publisher, f"tcp://*:{compute_port(topic)}") as stock:
         assert [stock.hear(), stock.hear()] == ["bound", "subscribed"]
         stock.say("of stock")
         assert sub.receive() == b"of stock"
@@ -72,7 +72,7 @@ def test_with_a_prefix_a_stock_subscriber_hears_us_on_all_interfaces(
     stock_backend: Backend, topic: str, host: str
 ) -> None:
     pub = stock_backend.pub(topic)
-    with Child(zmq_children.plain_subscriber, f"tcp://{host}:{port_of(topic)}") as stock:
+    with Child(zmq_children.plain_subscriber, f"tcp://{host}:{compute_port(topic)}") as stock:
         pub.wait_for_readers(DEADLINE, n=1)
         pub.send(b"ours")
         assert stock.hear() == "ours"

@@ -16,7 +16,7 @@ import zmq
 import zmq.auth
 
 from msgq.errors import InvalidValueError, MessageTooLargeError
-from msgq.impl.zeromq import Poller, subscriber
+from msgq.impl.zeromq import Poller, sub_connection
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
 
@@ -159,8 +159,8 @@ class TestNobodyLooks:
 
     @pytest.fixture(autouse=True)
     def in_a_hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(subscriber, "RECONNECT_MS", 1)
-        monkeypatch.setattr(subscriber, "RECONNECT_MAX_MS", 1)
+        monkeypatch.setattr(sub_connection, "RECONNECT_INTERVAL_MS", 1)
+        monkeypatch.setattr(sub_connection, "RECONNECT_INTERVAL_MAX_MS", 1)
 
     def test_nothing_is_queued_while_nobody_publishes(
         self, zmq_backend: Backend, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +168,7 @@ class TestNobodyLooks:
         # A connection to a port of the kernel's range sometimes gets that port itself, and so reaches itself.
         write_map(endpoint, 1, tmp_path, monkeypatch)
         sub = zmq_backend.sub(endpoint)
-        assert sub._monitor.poll(300) == 0  # hundreds of attempts
+        assert sub._monitor_socket.poll(300) == 0  # hundreds of attempts
 
     def test_a_publisher_that_flaps_does_not_stop_the_others(
         self, zmq_backend: Backend, endpoint: str, listener: socket.socket

@@ -150,7 +150,7 @@ def forked_publisher(endpoint: str) -> dict[str, Any]:
         forked.set()
         closed.wait()
         pub.all_readers_updated()  # binds; then its own subscriber finds it while it receives
-        wait_until(lambda: sub.receive(True) is None and pub._count()[0] == 2)
+        wait_until(lambda: sub.receive(True) is None and pub._count_readers()[0] == 2)
         with pub.reserve(8) as view:
             view[:] = b"reserved"
         pub.send(b"sent")
@@ -184,10 +184,10 @@ def forked_connecting(endpoint: str, kind: str, how: str) -> list[Any]:
 
     def child() -> list[Any]:
         closed.wait()
-        new_socket, tasks = process.new_socket, []
+        new_socket, tasks = process.open_zmq_socket, []
 
         def meet(*args: Any) -> Any:
-            process.new_socket = new_socket
+            process.open_zmq_socket = new_socket
             tasks.append(Task(_name_of_error, second))
             if kind == "SubSocket" and how == "close":
                 tasks[0].wait_asleep()  # until the first call ends
@@ -195,7 +195,7 @@ def forked_connecting(endpoint: str, kind: str, how: str) -> list[Any]:
                 tasks[0].result()
             return new_socket(*args)
 
-        process.new_socket = meet  # type: ignore[assignment]  # it takes and returns the same
+        process.open_zmq_socket = meet  # type: ignore[assignment]  # it takes and returns the same
         seen = [_name_of_error(call), tasks[0].result(), socket.closed]
         socket.close()
         return seen

@@ -16,8 +16,8 @@ import msgq
 from msgq.common import settings, shm_paths
 from msgq.errors import EndpointNameError, InvalidValueError, IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.core import Context
-from msgq.impl.zeromq.addresses import Address, fnv1a, port_of, publisher_address, subscriber_address
-from msgq.impl.zeromq.claims import Claim
+from msgq.impl.zeromq.addresses import ZmqAddress, compute_port, hash_fnv1a, publisher_address, subscriber_address
+from msgq.impl.zeromq.claims import AddressClaim
 from msgq.impl.zeromq.publisher import PubSocket
 from tests.support import DEADLINE, DEADLINE_MS, Child, hear, say
 
@@ -72,36 +72,36 @@ class TestPorts:
     )
     def test_the_hash_is_fnv_1a(self, data: bytes, value: int) -> None:
         """The vectors of its authors."""
-        assert fnv1a(data) == value
+        assert hash_fnv1a(data) == value
 
     @pytest.mark.parametrize(("name", "port"), GOLDEN)
     def test_the_rule_of_stock(self, name: str, port: int) -> None:
-        assert port_of(name) == port
-        assert publisher_address(name) == Address("127.0.0.1", port)
+        assert compute_port(name) == port
+        assert publisher_address(name) == ZmqAddress("127.0.0.1", port)
         assert publisher_address(name).uri == f"tcp://127.0.0.1:{port}"
 
     def test_every_port_is_in_the_range_of_stock(self) -> None:
-        ports = [port_of(f"topic{i}") for i in range(5000)]
+        ports = [compute_port(f"topic{i}") for i in range(5000)]
         assert min(ports) >= 8023
         assert max(ports) < 65535
 
     def test_the_prefix_is_hashed_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
-        assert publisher_address("can").port == port_of("sim/can") != port_of("can")
+        assert publisher_address("can").port == compute_port("sim/can") != compute_port("can")
 
     def test_the_subscriber_names_the_host(self) -> None:
-        assert subscriber_address("can", "10.0.0.7").uri == f"tcp://10.0.0.7:{port_of('can')}"
-        assert subscriber_address("can", "::1").uri == f"tcp://[::1]:{port_of('can')}"
+        assert subscriber_address("can", "10.0.0.7").uri == f"tcp://10.0.0.7:{compute_port('can')}"
+        assert subscriber_address("can", "::1").uri == f"tcp://[::1]:{compute_port('can')}"
         assert subscriber_address("can", "[::1]") == subscriber_address("can", "::1")
 
     def test_brackets_of_an_ipv6_address_are_taken_off(
         self, monkeypatch: pytest.MonkeyPatch, write_map: Callable[[str], None]
     ) -> None:
-        assert msgq.zeromq_address("can", "[fe80::1]") == f"tcp://[fe80::1]:{port_of('can')}"
+        assert msgq.zeromq_address("can", "[fe80::1]") == f"tcp://[fe80::1]:{compute_port('can')}"
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "[::1]")
-        assert publisher_address("can") == Address("::1", port_of("can"))
+        assert publisher_address("can") == ZmqAddress("::1", compute_port("can"))
         write_map('can = "tcp://*:4000"')
-        assert subscriber_address("can", "[::1]") == Address("::1", 4000)
+        assert subscriber_address("can", "[::1]") == ZmqAddress("::1", 4000)
 
     @pytest.mark.parametrize("host", ["[::1]:5000", "[::1", "::1]", "10.0.0.7:5000", "tcp://10.0.0.7", "a/b"])
     def test_host_with_a_scheme_or_port_is_refused(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ class TestPorts:
 
     def test_the_publisher_binds_what_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")
-        assert publisher_address("can").uri == f"tcp://*:{port_of('can')}"
+        assert publisher_address("can").uri == f"tcp://*:{compute_port('can')}"
 
 
 class TestAsStock:
@@ -151,18 +151,18 @@ class TestAsStock:
 
     def test_a_host_to_bind_that_was_given_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "127.0.0.2")
-        assert publisher_address("can") == Address("127.0.0.2", 62300)
+        assert publisher_address("can") == ZmqAddress("127.0.0.2", 62300)
         with settings.overrides(bind_host="127.0.0.3"):
-            assert publisher_address("can") == Address("127.0.0.3", 62300)
+            assert publisher_address("can") == ZmqAddress("127.0.0.3", 62300)
 
     @pytest.mark.parametrize("value", ["", "0"])
     def test_it_can_be_off(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_STOCK", value)
-        assert publisher_address("can") == Address("127.0.0.1", port_of("sim/can"))
+        assert publisher_address("can") == ZmqAddress("127.0.0.1", compute_port("sim/can"))
 
     def test_a_map_goes_first_and_its_names_keep_the_prefix(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
-        assert publisher_address("can") == Address("b", 2)
+        assert publisher_address("can") == ZmqAddress("b", 2)
 
     def test_two_prefixes_cannot_have_one_endpoint(
         self, endpoint: str, publish: Callable[[str], PubSocket], monkeypatch: pytest.MonkeyPatch
@@ -176,13 +176,13 @@ class TestAsStock:
 class TestMap:
     def test_it_says_where_an_endpoint_lives(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"\n"odd name" = "ipc:///run/odd"\nv6 = "tcp://[::1]:4001"')
-        assert publisher_address("can") == subscriber_address("can", "ignored") == Address("10.0.0.7", 4000)
+        assert publisher_address("can") == subscriber_address("can", "ignored") == ZmqAddress("10.0.0.7", 4000)
         assert publisher_address("odd name").uri == "ipc:///run/odd"
-        assert publisher_address("v6") == Address("::1", 4001)
+        assert publisher_address("v6") == ZmqAddress("::1", 4001)
 
     def test_what_it_does_not_name_is_as_without(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"')
-        assert publisher_address("other").port == port_of("other")
+        assert publisher_address("other").port == compute_port("other")
 
     def test_a_star_leaves_the_host_to_the_subscriber(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://*:4000"')
@@ -192,7 +192,7 @@ class TestMap:
     def test_its_keys_carry_the_prefix(self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
-        assert publisher_address("can") == Address("b", 2)
+        assert publisher_address("can") == ZmqAddress("b", 2)
 
     @pytest.mark.parametrize(
         "value",
@@ -332,7 +332,7 @@ class TestCollisions:
         publish(endpoint)  # the dead hold nothing
 
     def test_two_names_may_have_one_port(self) -> None:
-        assert port_of(TWINS[0]) == port_of(TWINS[1])
+        assert compute_port(TWINS[0]) == compute_port(TWINS[1])
 
     def test_two_endpoints_of_one_address_are_both_named(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
@@ -382,10 +382,10 @@ class TestCollisions:
 
     def test_a_claim_leaves_no_file(self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
-        claim = Claim(endpoint, Address("127.0.0.1", 0))
+        claim = AddressClaim(endpoint, ZmqAddress("127.0.0.1", 0))
         assert len(list(tmp_path.rglob("claims/*"))) == 1
         os.close(claim.listener)
-        claim.release()
+        claim.release_address()
         assert not list(tmp_path.rglob("claims/*"))
 
 

@@ -274,8 +274,8 @@ cdef class PubConnection(ForkAwareHandle):
     cdef mq_ring_publisher _publisher
     cdef int64_t _clock_offset_ns  # of the host's clock
     cdef public bint _for_bridge  # see bridge.py
-    cdef int _open(self) except -1
-    cdef int _start(self, TopicFiles topic, tracked) except -1
+    cdef int _become_publisher(self) except -1
+    cdef int _start_publishing(self, TopicFiles topic, tracked) except -1
     cdef int _wait_for_previous_send(self, uint64_t uid) except -1
     cdef int _check_truncation(self) except -1
 
@@ -283,20 +283,20 @@ cdef class PubConnection(ForkAwareHandle):
 cdef class PubSocket(PubConnection):
     cdef int _handle_status(self, int status, uint64_t size) except -1
     cdef int _populate_ring(self) except -1
-    cdef object _too_large(self, object size)
+    cdef object _message_too_large_error(self, object size)
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1
     cdef int _check_origin(self, int64_t origin_time) except -1
-    cdef int _send_any(self, object data, int64_t origin_time) except -1
+    cdef int _send_object(self, object data, int64_t origin_time) except -1
     cdef int _send_bytes(self, const void *data, uint64_t size, int64_t origin_time) except -1
     cdef int _send_buffer(self, object data, int64_t origin_time) except -1
     cdef Py_ssize_t _send_batch(self, object messages, int64_t origin_time) except -1
     cdef Py_ssize_t _send_array(self, object array, int64_t origin_time) except -1
-    cdef int _stage(self, const void *data, uint64_t size, int64_t origin_time) except -1
+    cdef int _stage_message(self, const void *data, uint64_t size, int64_t origin_time) except -1
     cdef int _stage_batch(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1
-    cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1
-    cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1
-    cdef int _flush(self) except -1
-    cdef int _check_empty(self) except -1
+    cdef int _begin_large_message(self, const void *data, uint64_t size, uint8_t **payload) except -1
+    cdef int _stage_payload(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1
+    cdef int _publish_staged(self) except -1
+    cdef int _check_empty_message(self) except -1
 
 
 cdef class SubConnection(Waitable):
@@ -317,7 +317,7 @@ cdef class SubConnection(Waitable):
     cdef Gate _gate             # None: fake events were off when it connected
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
-    cdef int _join(self, TopicFiles topic) except -1
+    cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
     cdef bint _remap_if_grown(self) except -1
     cdef int _find_late_side(self) except -1
@@ -335,16 +335,16 @@ cdef inline int check_usable(SubConnection socket) except -1:
 
 
 cdef class SubSocket(SubConnection):
-    cdef int _skip_torn(self) except -1
+    cdef int _skip_torn_message(self) except -1
     cdef int _handle_corruption(self) except -1
     cdef bint _pass_gate_once(self) except -1
     cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype)
     cdef object _receive_element(self, dtype, int64_t wait_ns)
     cdef bytes take_message(self, bint non_blocking)
-    cdef bytes _receive(self, int64_t wait_ns)
+    cdef bytes _receive_message(self, int64_t wait_ns)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
-    cdef bytes _copy_large(self, const mq_ring_message *message)
+    cdef bytes _copy_large_message(self, const mq_ring_message *message)
     cdef uint64_t _batch_limit(self, limit) except? 0
     cdef object _receive_pending_array(self, numpy, dtype, uint64_t size, uint64_t most)
     cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1
-    cdef int _check_size(self, uint64_t size) except -1
+    cdef int _check_next_size(self, uint64_t size) except -1

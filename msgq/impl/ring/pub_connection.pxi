@@ -30,14 +30,14 @@ cdef class PubConnection:
         self._options = segment_size, mode, schema, trust, tracked
         self._generation, self._use_state = fork_generation, BUSY
         try:
-            self._open()
+            self._become_publisher()
             self._use_state = self._generation
         finally:
             if self._use_state == BUSY:
                 self._use_state = CLOSED
         close_at_exit(self)
 
-    cdef int _open(self) except -1:
+    cdef int _become_publisher(self) except -1:
         """Become the endpoint's publisher with the options of `connect`."""
         cdef TopicFiles topic
         cdef mq_schema_parts at
@@ -45,7 +45,7 @@ cdef class PubConnection:
         with settings.overrides(trust=trust):
             topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
         try:
-            self._start(topic, tracked)
+            self._start_publishing(topic, tracked)
             try:
                 if schema is not None:
                     at = mq_ring_side_schema(self._publisher.side)
@@ -66,12 +66,12 @@ cdef class PubConnection:
         mq_ring_publisher_detach_row(&self._publisher)
         inherited = self._publisher
         try:
-            return self._open()
+            return self._become_publisher()
         except BaseException:
             self._ring, self._side, self._publisher = ring, side, inherited
             raise
 
-    cdef int _start(self, TopicFiles topic, tracked) except -1:
+    cdef int _start_publishing(self, TopicFiles topic, tracked) except -1:
         """Become the endpoint's publisher; the topic is locked."""
         cdef int row
         cdef mq_process_identity us

@@ -12,7 +12,7 @@ cdef LastRing last_ring
 
 
 cdef enum:
-    BATCH = 64                      # messages that send_many publishes at once
+    BATCH_MESSAGES = 64                      # messages that send_many publishes at once
 
 
 cdef int refuse_objects(data) except -1:
@@ -46,7 +46,7 @@ cdef class PubSocket(PubConnection):
             mq_ring_publisher_notify_subscribers(&self._publisher)
             return 0
         if status == MQ_RING_TOO_LARGE:
-            raise self._too_large(size)
+            raise self._message_too_large_error(size)
         self._check_truncation()
         if status == MQ_RING_NO_MEMORY:
             raise segment_error(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
@@ -61,7 +61,7 @@ cdef class PubSocket(PubConnection):
             raise segment_error("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
         return 0
 
-    cdef object _too_large(self, object size):
+    cdef object _message_too_large_error(self, object size):
         stamps = self._publisher.stamps
         most = mq_ring_frame_bytes_max(self._publisher.data_bytes) - 8 - stamps
         text = (f"a message of {size} bytes does not fit: at most {most} with segment_size "
@@ -121,7 +121,7 @@ cdef class PubSocket(PubConnection):
             check_send_flags(flags, self._endpoint)
         if self._publisher.stamps or origin_time:
             self._check_origin(origin_time)
-            self._send_any(data, origin_time)
+            self._send_object(data, origin_time)
             return
         if PyBytes_CheckExact(data):
             size = PyBytes_GET_SIZE(data)
@@ -133,7 +133,7 @@ cdef class PubSocket(PubConnection):
                 return
         self._send_buffer(data, 0)
 
-    cdef int _send_any(self, object data, int64_t origin_time) except -1:
+    cdef int _send_object(self, object data, int64_t origin_time) except -1:
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         if PyBytes_CheckExact(data):
@@ -161,13 +161,13 @@ cdef class PubSocket(PubConnection):
                 self._fill_stamps(&stamps, origin_time)
                 return self._handle_status(mq_ring_publisher_send_tracked(&self._publisher, data, size, &stamps), size)
             if size == 0:
-                self._check_empty()
+                self._check_empty_message()
             return self._handle_status(mq_ring_publisher_send(&self._publisher, data, size), size)
-        self._begin_large(data, size, &payload)
-        self._finish(payload, size, origin_time)
+        self._begin_large_message(data, size, &payload)
+        self._stage_payload(payload, size, origin_time)
         return self._handle_status(mq_ring_publisher_commit_staged(&self._publisher), size)
 
-    cdef int _begin_large(self, const void *data, uint64_t size, uint8_t **payload) except -1:
+    cdef int _begin_large_message(self, const void *data, uint64_t size, uint8_t **payload) except -1:
         """Without the GIL, for to have the memory, and to copy, may take long. data: NULL copies nothing."""
         cdef int status
         self._use_state = BUSY
@@ -178,7 +178,7 @@ cdef class PubSocket(PubConnection):
         self._use_state = self._generation
         return self._handle_status(status, size)
 
-    cdef int _finish(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
+    cdef int _stage_payload(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
         """The payload is there: put the stamps before it, if any, and stage the message."""
         cdef mq_stamps stamps
         if self._publisher.stamps:
@@ -187,7 +187,7 @@ cdef class PubSocket(PubConnection):
         mq_ring_publisher_stage_message(&self._publisher, size)
         return 0
 
-    cdef int _check_empty(self) except -1:
+    cdef int _check_empty_message(self) except -1:
         """Stock subscribers abort on an empty message."""
         if self._publisher.stamps:
             return 0
@@ -207,10 +207,10 @@ cdef class PubSocket(PubConnection):
             if not isinstance(messages, Iterator) and PyObject_CheckBuffer(messages):
                 return self._send_array(messages, origin_time)
         finally:
-            self._flush()
+            self._publish_staged()
         count = 0
         for message in messages:  # one by one: the next one may take its time
-            self._send_any(message, origin_time)
+            self._send_object(message, origin_time)
             count += 1
         return count
 
@@ -218,9 +218,9 @@ cdef class PubSocket(PubConnection):
         cdef Py_ssize_t count = 0
         for message in messages:
             if PyBytes_CheckExact(message):
-                self._stage(PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message), origin_time)
+                self._stage_message(PyBytes_AS_STRING(message), PyBytes_GET_SIZE(message), origin_time)
             else:
-                self._flush()
+                self._publish_staged()
                 self._send_buffer(message, origin_time)
             count += 1
         return count
@@ -242,37 +242,37 @@ cdef class PubSocket(PubConnection):
                 self._stage_batch(<const uint8_t *> view.buf, size, count)
             else:
                 for i in range(count):
-                    self._stage(<const char *> view.buf + i * size, size, origin_time)
+                    self._stage_message(<const char *> view.buf + i * size, size, origin_time)
         finally:
             PyBuffer_Release(&view)
         return count
 
     cdef int _stage_batch(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1:
-        """What _stage does, for so many messages on a topic without stamps."""
+        """What _stage_message does, for so many messages on a topic without stamps."""
         cdef uint8_t *payload = NULL
         cdef uint64_t done = 0, block
         while done < count:
-            if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
-                self._flush()
+            if self._publisher.pending == BATCH_MESSAGES or not mq_ring_publisher_has_room(&self._publisher, size):
+                self._publish_staged()
             self._handle_status(mq_ring_publisher_begin_message(&self._publisher, size, &payload), size)
-            block = min(count - done, BATCH - self._publisher.pending)
+            block = min(count - done, BATCH_MESSAGES - self._publisher.pending)
             self._handle_status(mq_ring_publisher_stage_batch(&self._publisher, rows + done * size, size, &block), size)
             done += block
         return 0
 
-    cdef int _stage(self, const void *data, uint64_t size, int64_t origin_time) except -1:
+    cdef int _stage_message(self, const void *data, uint64_t size, int64_t origin_time) except -1:
         """Write a message, to be published with the next flush."""
         cdef uint8_t *payload = NULL
         if not 0 < size < LARGE_BYTES:
-            self._flush()
+            self._publish_staged()
             return self._send_bytes(data, size, origin_time)
-        if self._publisher.pending == BATCH or not mq_ring_publisher_has_room(&self._publisher, size):
-            self._flush()
+        if self._publisher.pending == BATCH_MESSAGES or not mq_ring_publisher_has_room(&self._publisher, size):
+            self._publish_staged()
         self._handle_status(mq_ring_publisher_begin_message(&self._publisher, size, &payload), size)
         mq_copy_to_shared(payload, data, size)
-        return self._finish(payload, size, origin_time)
+        return self._stage_payload(payload, size, origin_time)
 
-    cdef int _flush(self) except -1:
+    cdef int _publish_staged(self) except -1:
         """Publish what is staged."""
         if self._publisher.pending:
             self._handle_status(mq_ring_publisher_commit_staged(&self._publisher), 0)
@@ -285,7 +285,7 @@ cdef class PubSocket(PubConnection):
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
         if size >= 2**32:
-            raise self._too_large(size)
+            raise self._message_too_large_error(size)
         self._check_origin(origin_time)
         reservation._socket = self
         reservation._size = size
@@ -345,12 +345,12 @@ cdef class Reservation:
             socket._reopen_or_raise()
         self._generation = fork_generation
         if self._size == 0:
-            socket._check_empty()
+            socket._check_empty_message()
         if self._size < LARGE_BYTES:
             status = mq_ring_publisher_begin_message(&socket._publisher, self._size, &self._payload)
             socket._handle_status(status, self._size)
         else:
-            socket._begin_large(NULL, self._size, &self._payload)
+            socket._begin_large_message(NULL, self._size, &self._payload)
         self._ring = socket._ring
         socket._use_state = RESERVED
         self._view = memoryview(self)
@@ -372,7 +372,7 @@ cdef class Reservation:
         if kind is not None:
             mq_ring_publisher_discard_staged(&socket._publisher, MQ_RING_OK)
             return
-        socket._finish(payload, self._size, self._origin_time)
+        socket._stage_payload(payload, self._size, self._origin_time)
         socket._handle_status(mq_ring_publisher_commit_staged(&socket._publisher), self._size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):

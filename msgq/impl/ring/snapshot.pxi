@@ -1,12 +1,12 @@
 """Read a topic's files for msgq.stats: mapped read-only, no lock, no trace. See the type stub for the contract."""
 
 
-cdef object _stats = None  # msgq.common.stats.topic; late, as its import takes as long as all that sockets need
+cdef object _stats_module = None  # msgq.common.stats.topic; late, as its import takes as long as all that sockets need
 
 
 cdef object _read_participant(const mq_participant_snapshot *participant, mq_liveness life):
     cdef bytes name = participant.name
-    return _stats.Participant(participant.pid, participant.thread_id, participant.start_time,
+    return _stats_module.Participant(participant.pid, participant.thread_id, participant.start_time,
                               name.decode(errors="replace"), is_alive(life))
 
 
@@ -27,7 +27,7 @@ cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_p
             lost = None if reader.lost_unknown else reader.lost
             lag = _lag_bytes(position, reader.cursor, topic.data_bytes)
             owner = _read_participant(&reader.participant, mq_ring_row_liveness(probe, side, MQ_RING_PUBLISHERS + i))
-            infos.append(_stats.SubscriberInfo(owner, reader.received, lost, reader.resets, lag))
+            infos.append(_stats_module.SubscriberInfo(owner, reader.received, lost, reader.resets, lag))
     return tuple(infos)
 
 
@@ -56,8 +56,8 @@ cdef class TopicObserver:
     cdef str _prefix
 
     def __init__(self, str endpoint, str in_prefix):
-        global _stats
-        from msgq.common.stats import topic as _stats
+        global _stats_module
+        from msgq.common.stats import topic as _stats_module
         self._topic = map_topic(endpoint, in_prefix)
         self._topic.unlock()  # closes the file; it was never locked
         self._prefix = in_prefix
@@ -99,9 +99,9 @@ cdef class TopicObserver:
         check_topic_truncation(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:
-            return _stats.TopicCounts(None, None, position, 0, None)
+            return _stats_module.TopicCounts(None, None, position, 0, None)
         lost = None if now.lost_unknown else now.lost
-        return _stats.TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
+        return _stats_module.TopicCounts(now.messages, now.bytes, position, now.subscribers, lost)
 
     def stats(self):
         cdef mq_ring_header *ring = <mq_ring_header *> self._topic.ring.address
@@ -126,6 +126,6 @@ cdef class TopicObserver:
         stock = mq_ring_count_stock_readers(ring, side)
         check_topic_truncation(self._topic)
         kind = "ours" if publisher is not None else "stock" if uid else "none"
-        return _stats.TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher, kind,
-                                 messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
-                                 stock, schema, created, unlisted, tracked)
+        return _stats_module.TopicStats(self._topic.endpoint, self._topic.ring.path, self._topic.data_bytes, publisher,
+                                        kind, messages, size, (position >> 32, position & 0xFFFFFFFF), subscribers,
+                                        stock, schema, created, unlisted, tracked)

@@ -47,7 +47,8 @@ cdef class SubConnection(Waitable):
         self._spin_us = settings.resolve_spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
         self._watches_for_stock = self._stock_watch_failed = self._closing = self._gate_passed = False
-        self._gate = Gate(name, self._prefix, settings.read_fake_prefix()) if settings.is_fake_events_enabled() else None
+        gated = settings.is_fake_events_enabled()
+        self._gate = Gate(name, self._prefix, settings.read_fake_prefix()) if gated else None
         self._generation = fork_generation
         self._acquire()
         try:
@@ -56,7 +57,7 @@ cdef class SubConnection(Waitable):
                     topic = map_topic(name, self._prefix)
                 else:
                     topic = open_topic(name, self._prefix, segment_size, mode, self._create)
-                self._join(topic)
+                self._join_topic(topic)
             self._use_state = self._generation
         finally:
             if self._use_state == BUSY:
@@ -79,7 +80,7 @@ cdef class SubConnection(Waitable):
         elif self._use_state == BUSY and self._generation == fork_generation and self._subscriber.row != NULL:
             mq_ring_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
 
-    cdef int _join(self, TopicFiles topic) except -1:
+    cdef int _join_topic(self, TopicFiles topic) except -1:
         """Subscribe from now on; the topic is locked, unless we are passive."""
         cdef mq_process_identity us
         try:

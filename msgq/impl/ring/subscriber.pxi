@@ -5,22 +5,22 @@ cdef enum:
     BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copied
 
 cdef int NOBLOCK = _NOBLOCK
-cdef object _tracked = None
+cdef object _tracked_class = None
 
 
-cdef object _load_tracked():
+cdef object _load_tracked_class():
     """Return the class of what `receive_tracked` returns; late, as its module takes as long as all that sockets need.
     """
-    global _tracked
+    global _tracked_class
     from msgq.common.stats.topic import Tracked
-    _tracked = Tracked
+    _tracked_class = Tracked
     return Tracked
 
 
 cdef inline bytes copy_message(SubSocket self, const mq_ring_message *message):
     cdef bytes out
     if message.size >= LARGE_BYTES:
-        return self._copy_large(message)
+        return self._copy_large_message(message)
     out = PyBytes_FromStringAndSize(NULL, message.size)
     mq_copy_from_shared(PyBytes_AS_STRING(out), message.payload, message.size)
     return out
@@ -34,7 +34,7 @@ cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
     return bool(non_blocking)
 
 
-cdef inline int64_t own_wait_ns(SubSocket self, bint non_blocking) noexcept:
+cdef inline int64_t default_wait_ns(SubSocket self, bint non_blocking) noexcept:
     """Return how long a receive waits if no time-out was given: -1 for ever."""
     return 0 if non_blocking else WAIT_FOREVER if self._timeout_ms < 0 else <int64_t> self._timeout_ms * MQ_NS_PER_MS
 
@@ -79,7 +79,7 @@ cdef class SubSocket(SubConnection):
         return connected and mq_ring_side_is_tracked(self._subscriber.side)
 
     def stats(self):
-        from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked`
+        from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked_class`
         return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
 
     def setTimeout(self, timeout):
@@ -94,12 +94,12 @@ cdef class SubSocket(SubConnection):
 
     def receive(self, non_blocking=False, *, timeout=None):
         cdef bint at_once = non_blocking is not False and parse_non_blocking(self, non_blocking)
-        cdef int64_t wait_ns = own_wait_ns(self, at_once)
+        cdef int64_t wait_ns = default_wait_ns(self, at_once)
         if timeout is not None:
             given_ns = timeout_ns(timeout, self._endpoint)
             wait_ns = 0 if at_once else given_ns
         begin_receive(self)
-        return self._receive(wait_ns)
+        return self._receive_message(wait_ns)
 
     def __iter__(self):
         return self
@@ -112,9 +112,9 @@ cdef class SubSocket(SubConnection):
 
     cdef bytes take_message(self, bint non_blocking):
         begin_receive(self)
-        return self._receive(own_wait_ns(self, non_blocking))
+        return self._receive_message(default_wait_ns(self, non_blocking))
 
-    cdef bytes _receive(self, int64_t wait_ns):
+    cdef bytes _receive_message(self, int64_t wait_ns):
         cdef mq_ring_message message
         cdef bytes out
         while True:
@@ -134,28 +134,28 @@ cdef class SubSocket(SubConnection):
                 if self._fd >= 0:
                     self._rearm_fd()
                 return out
-            self._skip_torn()
+            self._skip_torn_message()
 
     def receive_tracked(self, non_blocking=False):
         cdef mq_ring_message message
         cdef mq_stamps stamps
         cdef bint at_once = parse_non_blocking(self, non_blocking)
-        Tracked = _tracked or _load_tracked()
+        Tracked = _tracked_class or _load_tracked_class()
         begin_receive(self)
         try:
-            while self._wait_for_message(&message, own_wait_ns(self, at_once)):
+            while self._wait_for_message(&message, default_wait_ns(self, at_once)):
                 if not self._subscriber.stamps:
                     raise not_tracked_error(self._endpoint)
                 mq_stamps_read(&stamps, message.payload)
                 out = copy_message(self, &message)
                 if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
                     return Tracked(out, stamps.publish_time, stamps.origin_time)
-                self._skip_torn()
+                self._skip_torn_message()
             return None
         finally:
             self._rearm_fd()
 
-    cdef bytes _copy_large(self, const mq_ring_message *message):
+    cdef bytes _copy_large_message(self, const mq_ring_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
         cdef char *target = PyBytes_AS_STRING(out)
         self._acquire()
@@ -175,12 +175,12 @@ cdef class SubSocket(SubConnection):
             if status != MQ_RING_EMPTY:
                 self._handle_corruption()
                 continue
-            mq_prefetch(last_ring.header)  # as in _receive
+            mq_prefetch(last_ring.header)  # as in _receive_message
             if deadline == 0 or not wait_ready([self], deadline):
                 return False
             check_usable(self)  # a signal handler may have forked
 
-    cdef int _skip_torn(self) except -1:
+    cdef int _skip_torn_message(self) except -1:
         """The message was overwritten while it was copied: continue at the newest position."""
         PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
         check_usable(self)  # a handler may have closed the socket
@@ -206,7 +206,7 @@ cdef class SubSocket(SubConnection):
         if self._gate is not None and most and self._pass_gate_once():
             return self._receive_gated(most, wait_for_one, None)
         if wait_for_one:
-            if (first := self._receive(own_wait_ns(self, False)) if most else None) is None:
+            if (first := self._receive_message(default_wait_ns(self, False)) if most else None) is None:
                 return messages
             messages.append(first)
         if mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
@@ -216,7 +216,7 @@ cdef class SubSocket(SubConnection):
             if messages and mq_ring_subscriber_peek_message(&self._subscriber, &pending) == MQ_RING_CORRUPT:
                 break  # the next call finds it again; what was taken is not lost over it
             check_usable(self)  # releasing the GIL for a large copy may have let a signal handler run
-            if (message := self._receive(0)) is None:
+            if (message := self._receive_message(0)) is None:
                 break
             messages.append(message)
         return messages
@@ -237,8 +237,8 @@ cdef class SubSocket(SubConnection):
                         mq_ring_subscriber_refresh_published(&self._subscriber)
                         pending_max = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + pending_max)
-                wait_ns = own_wait_ns(self, bool(messages) or not wait_for_one)
-                message = self._receive(wait_ns) if dtype is None else self._receive_element(dtype, wait_ns)
+                wait_ns = default_wait_ns(self, bool(messages) or not wait_for_one)
+                message = self._receive_message(wait_ns) if dtype is None else self._receive_element(dtype, wait_ns)
                 if message is None:
                     break
                 messages.append(message)
@@ -277,7 +277,7 @@ cdef class SubSocket(SubConnection):
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             begin_receive(self)
-            while self._wait_for_message(&message, own_wait_ns(self, at_once)):
+            while self._wait_for_message(&message, default_wait_ns(self, at_once)):
                 if message.size > <uint64_t> view.len:
                     status = mq_ring_subscriber_revalidate_cursor(&self._subscriber)
                     if status == MQ_RING_EMPTY:
@@ -290,7 +290,7 @@ cdef class SubSocket(SubConnection):
                 mq_copy_from_shared(view.buf, message.payload, message.size)
                 if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
                     return message.size
-                self._skip_torn()
+                self._skip_torn_message()
             return None
         finally:
             self._rearm_fd()
@@ -313,7 +313,7 @@ cdef class SubSocket(SubConnection):
             self._rearm_fd()
             return out
         while True:
-            if wait_for_one and most and not self._wait_for_message(&message, own_wait_ns(self, False)):
+            if wait_for_one and most and not self._wait_for_message(&message, default_wait_ns(self, False)):
                 return numpy.empty(0, dtype)
             out = self._receive_pending_array(numpy, dtype, size, most)
             self._rearm_fd()
@@ -340,7 +340,7 @@ cdef class SubSocket(SubConnection):
         if received_count < len(out):
             out.resize((received_count, *dtype.shape), refcheck=False)
         if not received_count and most:
-            self._check_size(size)
+            self._check_next_size(size)
         return out
 
     cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1:
@@ -355,10 +355,10 @@ cdef class SubSocket(SubConnection):
                 break
             received_count += block
         if block < 0 and not received_count:
-            self._skip_torn()
+            self._skip_torn_message()
         return received_count  # whatever stopped us after the first block, the next call finds it again
 
-    cdef int _check_size(self, uint64_t size) except -1:
+    cdef int _check_next_size(self, uint64_t size) except -1:
         """Nothing was received: because nothing is there, or because it has another size?"""
         cdef mq_ring_message message
         cdef mq_ring_status status = mq_ring_subscriber_peek_message(&self._subscriber, &message)

@@ -2,7 +2,8 @@
 
 from msgq.impl.base.core import Context
 from msgq.impl.zeromq.addresses import subscriber_address
+from msgq.impl.zeromq.poller import Poller
 from msgq.impl.zeromq.publisher import PubSocket
-from msgq.impl.zeromq.subscriber import Poller, SubSocket
+from msgq.impl.zeromq.subscriber import SubSocket
 
 __all__ = ["Context", "Poller", "PubSocket", "SubSocket", "subscriber_address"]

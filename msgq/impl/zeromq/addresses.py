@@ -17,7 +17,7 @@ PATH_BYTES_MAX = 107  # struct sockaddr_un has room for 108, a NUL included
 ALL_INTERFACES = "*"
 
 
-class Address(NamedTuple):
+class ZmqAddress(NamedTuple):
     """Where publisher and subscribers meet: host and port, or the path of a socket file."""
 
     host: str = ""
@@ -32,7 +32,7 @@ class Address(NamedTuple):
         return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
 
 
-def fnv1a(data: bytes) -> int:
+def hash_fnv1a(data: bytes) -> int:
     """Return the 64-bit FNV-1a hash."""
     value = FNV_OFFSET_BASIS
     for byte in data:
@@ -40,18 +40,18 @@ def fnv1a(data: bytes) -> int:
     return value
 
 
-def full_name(endpoint: str) -> str:
+def prefixed_name(endpoint: str) -> str:
     """Return the endpoint's name with the prefix in force: this is what is hashed, and looked up in the map."""
     prefix = settings.get_prefix()
     return f"{prefix}/{endpoint}" if prefix else endpoint
 
 
-def port_of(name: str) -> int:
+def compute_port(name: str) -> int:
     """Return the port of a full name; of a name without a prefix it is the one that stock msgq takes."""
-    return FIRST_PORT + fnv1a(name.encode()) % PORT_COUNT
+    return FIRST_PORT + hash_fnv1a(name.encode()) % PORT_COUNT
 
 
-def publisher_address(endpoint: str) -> Address:
+def publisher_address(endpoint: str) -> ZmqAddress:
     """Return where to bind.
 
     Raises
@@ -60,12 +60,12 @@ def publisher_address(endpoint: str) -> Address:
     InvalidValueError : an environment variable or the map makes no sense.
     SegmentError : the directory for socket files is not fit.
     """
-    return _address(endpoint, settings.get_zmq_bind_host())
+    return _resolve_address(endpoint, settings.get_zmq_bind_host())
 
 
-def subscriber_address(endpoint: str, host: str) -> Address:
+def subscriber_address(endpoint: str, host: str) -> ZmqAddress:
     """Return where to connect; `host` is the publisher's, unless the map names one. Raises as `publisher_address`."""
-    address = _address(endpoint, host)
+    address = _resolve_address(endpoint, host)
     return address._replace(host=_validate_host(host, endpoint)) if address.host == ALL_INTERFACES else address
 
 
@@ -89,17 +89,17 @@ def _validate_host(host: str, endpoint: str) -> str:
     return bare
 
 
-def _address(endpoint: str, host: str) -> Address:
-    name = full_name(endpoint)
-    mapped = _map_entry(name, endpoint)
+def _resolve_address(endpoint: str, host: str) -> ZmqAddress:
+    name = prefixed_name(endpoint)
+    mapped = _read_map_entry(name, endpoint)
     if mapped is not None:
         address = mapped
     elif settings.get_zmq_transport(endpoint) == "ipc":
         # One flat directory: a slash, which only stands behind a prefix, becomes %2F.
-        address = Address(path=f"{shm_paths.create_zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
+        address = ZmqAddress(path=f"{shm_paths.create_zmq_directory('ipc', endpoint)}/{quote(name, safe='')}")
     else:
-        address = Address(
-            _validate_host(host, endpoint), port_of(endpoint if settings.uses_stock_zmq_addresses() else name)
+        address = ZmqAddress(
+            _validate_host(host, endpoint), compute_port(endpoint if settings.uses_stock_zmq_addresses() else name)
         )
     if len(address.path.encode()) > PATH_BYTES_MAX:
         text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
@@ -107,7 +107,7 @@ def _address(endpoint: str, host: str) -> Address:
     return address
 
 
-def _map_entry(name: str, endpoint: str) -> Address | None:
+def _read_map_entry(name: str, endpoint: str) -> ZmqAddress | None:
     """Return what the map says of a full name, None when it says nothing."""
     path = settings.get_zmq_map_path()
     if not path:
@@ -120,12 +120,12 @@ def _map_entry(name: str, endpoint: str) -> Address | None:
     return None if value is None else _parse_address(value, f"MSGQ_ZMQ_MAP: {path}", endpoint)
 
 
-def _parse_address(value: object, where: str, endpoint: str) -> Address:
+def _parse_address(value: object, source: str, endpoint: str) -> ZmqAddress:
     text = value if isinstance(value, str) else ""
     scheme, _, location = text.partition("://")
     if scheme == "ipc" and location.startswith("/") and "\0" not in location:
-        return Address(path=location)
+        return ZmqAddress(path=location)
     host, _, port = location.rpartition(":")
     if scheme == "tcp" and host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
-        return Address(_strip_brackets(host), int(port))
-    raise InvalidValueError(f"{where}: {value!r} is no address; give 'tcp://host:port' or 'ipc:///path'", endpoint)
+        return ZmqAddress(_strip_brackets(host), int(port))
+    raise InvalidValueError(f"{source}: {value!r} is no address; give 'tcp://host:port' or 'ipc:///path'", endpoint)

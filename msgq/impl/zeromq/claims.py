@@ -18,7 +18,7 @@ from typing import Any
 from msgq.common import shm_paths
 from msgq.errors import InvalidValueError, IpcError, MultiplePublishersError
 from msgq.impl.base.process import LockFile
-from msgq.impl.zeromq.addresses import ALL_INTERFACES, Address, fnv1a, full_name
+from msgq.impl.zeromq.addresses import ALL_INTERFACES, ZmqAddress, hash_fnv1a, prefixed_name
 
 LISTEN_BACKLOG = 128
 # ZMQ closes sockets a little later than it is told to, so the port of a publisher that was closed is not free at once.
@@ -26,15 +26,15 @@ PORT_FREE_SECONDS = 1.0
 RETRY_SECONDS = 0.001
 
 
-class Claim:
-    """The right to publish at an address, held until `release` or the end of the process.
+class AddressClaim:
+    """The right to publish at an address, held until `release_address` or the end of the process.
 
     Attributes
     ----------
     listener : file descriptor of the listening socket; ZMQ closes it.
     """
 
-    def __init__(self, endpoint: str, address: Address) -> None:
+    def __init__(self, endpoint: str, address: ZmqAddress) -> None:
         """Take the address, or say who has it.
 
         Raises
@@ -43,21 +43,21 @@ class Claim:
         IpcError : a publisher of another endpoint has it; or it cannot be bound, for another reason.
         """
         self._address = address
-        self._path = _claim_path(endpoint, address)
+        self._path = _compute_claim_path(endpoint, address)
         try:
-            self._lock = LockFile(self._path)
+            self._lock_file = LockFile(self._path)
         except BlockingIOError as error:
             raise _address_in_use_error(endpoint, address, _read_claim(self._path)) from error
         except OSError as error:
             raise IpcError(f"cannot lock {self._path}: {error.strerror}", endpoint, error.errno) from error
         try:
-            self.listener = self._listen(endpoint)
+            self.listener = self._open_claimed_listener(endpoint)
         except BaseException:
-            self._lock.release()
+            self._lock_file.release()
             raise
 
-    def _listen(self, endpoint: str) -> int:
-        claim_record = {"pid": os.getpid(), "name": full_name(endpoint), "port": self._address.port}
+    def _open_claimed_listener(self, endpoint: str) -> int:
+        claim_record = {"pid": os.getpid(), "name": prefixed_name(endpoint), "port": self._address.port}
         try:
             if self._address.path:
                 listener = _listen_at_path(self._address.path)
@@ -69,7 +69,7 @@ class Claim:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _address_in_use_error(
-                    endpoint, self._address, _holder_of_port(endpoint, self._address.port)
+                    endpoint, self._address, _find_port_holder(endpoint, self._address.port)
                 ) from error
             raise IpcError(f"cannot bind {self._address.uri}: {error.strerror}", endpoint, error.errno) from error
         return listener
@@ -77,27 +77,27 @@ class Claim:
     def _write_claim(self, listener: int, text: bytes) -> None:
         """Write who publishes here; not before, or whoever looks for the holder of the port would find ourselves."""
         try:
-            self._lock.write(text)
+            self._lock_file.write(text)
         except BaseException:
             os.close(listener)
             raise
 
-    def release(self) -> None:
+    def release_address(self) -> None:
         """Let others have the address."""
         if self._address.path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._address.path)
-        self._lock.release()
+        self._lock_file.release()
 
-    def forget(self) -> None:
+    def close_inherited_listener(self) -> None:
         """In a forked child: close what it inherited, so that it does not hold the address when the parent ends."""
         os.close(self.listener)
 
 
-def _claim_path(endpoint: str, address: Address) -> str:
+def _compute_claim_path(endpoint: str, address: ZmqAddress) -> str:
     # The same port of another network namespace is another address.
     space = "" if address.path else f"{os.stat('/proc/self/ns/net').st_ino} "
-    return f"{shm_paths.create_zmq_directory('claims', endpoint)}/{fnv1a((space + address.uri).encode()):016x}"
+    return f"{shm_paths.create_zmq_directory('claims', endpoint)}/{hash_fnv1a((space + address.uri).encode()):016x}"
 
 
 def _read_claim(path: str) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def _read_claim(path: str) -> dict[str, Any]:
     return claim if isinstance(claim, dict) else {}
 
 
-def _address_in_use_error(endpoint: str, address: Address, holder: dict[str, Any]) -> IpcError:
+def _address_in_use_error(endpoint: str, address: ZmqAddress, holder: dict[str, Any]) -> IpcError:
     """Return the error for an address that another publisher has."""
     holder_name = f"process {holder['pid']}" if "pid" in holder else "another program"
-    if holder.get("name", full_name(endpoint)) == full_name(endpoint):
+    if holder.get("name", prefixed_name(endpoint)) == prefixed_name(endpoint):
         return MultiplePublishersError(
             f"{holder_name} publishes at {address.uri}; close that publisher first", endpoint
         )
@@ -121,7 +121,7 @@ def _address_in_use_error(endpoint: str, address: Address, holder: dict[str, Any
     return IpcError(f"{text}; give one of the two another address (MSGQ_ZMQ_MAP)", endpoint, errno.EADDRINUSE)
 
 
-def _holder_of_port(endpoint: str, port: int) -> dict[str, Any]:
+def _find_port_holder(endpoint: str, port: int) -> dict[str, Any]:
     """Return the claim of a living publisher on this port, on whatever host. It only serves to word an error."""
     directory = shm_paths.create_zmq_directory("claims", endpoint)
     for claim in (_read_claim(f"{directory}/{name}") for name in os.listdir(directory)):
@@ -130,7 +130,7 @@ def _holder_of_port(endpoint: str, port: int) -> dict[str, Any]:
     return {}
 
 
-def _listen_at_port(endpoint: str, address: Address) -> int:
+def _listen_at_port(endpoint: str, address: ZmqAddress) -> int:
     host = None if address.host == ALL_INTERFACES else address.host
     try:
         addresses = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -141,7 +141,7 @@ def _listen_at_port(endpoint: str, address: Address) -> int:
     deadline = time.monotonic() + PORT_FREE_SECONDS
     while True:
         try:
-            return _listen(family, name)
+            return _open_listener(family, name)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 raise
@@ -153,7 +153,7 @@ def _listen_at_path(path: str) -> int:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.lstat(path).st_mode) and not _accepts_connections(path):
             os.unlink(path)
-    return _listen(socket.AF_UNIX, path)
+    return _open_listener(socket.AF_UNIX, path)
 
 
 def _accepts_connections(path: str) -> bool:
@@ -168,7 +168,7 @@ def _accepts_connections(path: str) -> bool:
     return True
 
 
-def _listen(family: int, name: Any) -> int:
+def _open_listener(family: int, name: Any) -> int:
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         if family != socket.AF_UNIX:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

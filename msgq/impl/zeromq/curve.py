@@ -11,7 +11,7 @@ from msgq.errors import BackendNotAvailableError, InvalidValueError
 def secure_publisher(socket: zmq.Socket[bytes], endpoint: str) -> None:
     """Let the socket speak CURVE only, if MSGQ_ZMQ_CURVE says so, with ``server.key_secret`` from that directory."""
     if directory := settings.get_zmq_curve_directory():
-        public, secret = _certificate(f"{directory}/server.key_secret", endpoint)
+        public, secret = _load_certificate_keys(f"{directory}/server.key_secret", endpoint)
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = public, secret or b""
 
@@ -19,12 +19,12 @@ def secure_publisher(socket: zmq.Socket[bytes], endpoint: str) -> None:
 def secure_subscriber(socket: zmq.Socket[bytes], endpoint: str) -> None:
     """The same for a subscriber: with its own ``client.key_secret``, and the publishers' ``server.key``."""
     if directory := settings.get_zmq_curve_directory():
-        public, secret = _certificate(f"{directory}/client.key_secret", endpoint)
-        socket.curve_serverkey = _certificate(f"{directory}/server.key", endpoint)[0]
+        public, secret = _load_certificate_keys(f"{directory}/client.key_secret", endpoint)
+        socket.curve_serverkey = _load_certificate_keys(f"{directory}/server.key", endpoint)[0]
         socket.curve_publickey, socket.curve_secretkey = public, secret or b""
 
 
-def _certificate(path: str, endpoint: str) -> tuple[bytes, bytes | None]:
+def _load_certificate_keys(path: str, endpoint: str) -> tuple[bytes, bytes | None]:
     if not zmq.has("curve"):
         raise BackendNotAvailableError("MSGQ_ZMQ_CURVE is set, but this libzmq was built without CURVE", endpoint)
     from zmq.auth import load_certificate  # rarely needed

@@ -10,19 +10,19 @@ import time
 
 from msgq.common.units import NS_PER_S
 
-PAST_TIME_NS = 1  # a time long ago, of the monotonic clock
+ALREADY_READY_NS = 1  # a time long ago, of the monotonic clock
 TFD_TIMER_ABSTIME = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @functools.cache
-def _always_readable() -> int:
+def _get_readable_fd() -> int:
     """Return a descriptor of this process that is readable for ever."""
     return os.eventfd(1, os.EFD_CLOEXEC)
 
 
-class LoopDescriptor:
+class EventLoopDescriptor:
     """One descriptor that is readable when another one is, or from a time on.
 
     Attributes
@@ -30,29 +30,32 @@ class LoopDescriptor:
     fd : an epoll's, which event loops take as any other.
     """
 
-    def __init__(self, other: int) -> None:
-        _always_readable()  # now, because `end` must succeed when this process can open no more
+    def __init__(self, watched_fd: int) -> None:
+        _get_readable_fd()  # now, because `close_readable` must succeed when this process can open no more
         self._epoll = select.epoll()
-        self._timer, self._time_ns = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC | os.O_NONBLOCK), 0
-        if self._timer < 0:
+        self._timer_fd, self._ready_time_ns = (
+            _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC | os.O_NONBLOCK),
+            0,
+        )
+        if self._timer_fd < 0:
             raise OSError(ctypes.get_errno(), "cannot make a timer")
-        self._epoll.register(other, select.EPOLLIN)
-        self._epoll.register(self._timer, select.EPOLLIN)
+        self._epoll.register(watched_fd, select.EPOLLIN)
+        self._epoll.register(self._timer_fd, select.EPOLLIN)
         self.fd = self._epoll.fileno()
 
-    def set(self, time_ns: int) -> None:
+    def set_ready_time(self, time_ns: int) -> None:
         """Be readable from this time of the monotonic clock on; 0: no more so than the other one."""
-        if time_ns != self._time_ns:
+        if time_ns != self._ready_time_ns:
             setting = (ctypes.c_long * 4)(0, 0, *divmod(time_ns, NS_PER_S))  # itimerspec: no interval, a time
-            _libc.timerfd_settime(self._timer, TFD_TIMER_ABSTIME, setting, None)
-            self._time_ns = time_ns
+            _libc.timerfd_settime(self._timer_fd, TFD_TIMER_ABSTIME, setting, None)
+            self._ready_time_ns = time_ns
 
-    def end(self) -> None:
+    def close_readable(self) -> None:
         """Close it. Copies of the descriptor, and polls that sleep on it, find it readable from now on."""
-        self._epoll.register(_always_readable(), select.EPOLLIN)
+        self._epoll.register(_get_readable_fd(), select.EPOLLIN)
         self.close()
 
     def close(self) -> None:
         """Close what is ours; in a forked child, the parent's goes on."""
         self._epoll.close()
-        os.close(self._timer)
+        os.close(self._timer_fd)

@@ -15,30 +15,30 @@ _T = TypeVar("_T")
 class SocketGuard(ForkAwareHandle):
     """What publishers and subscribers have in common.
 
-    Whatever touches the foreign socket is called by `_exclusive`, or by a method of these classes. Derived classes have
-    `_disconnect`, which closes the foreign socket, and `_connect_again`, which makes another one in a forked child and
-    ends with `_open`.
+    Code that touches the foreign socket is called by `_call_exclusively` or by a method of these classes. Derived
+    classes define two methods. `_close_zmq_sockets` closes the foreign socket. `_connect_in_this_process` makes another
+    one in a forked child and ends with `_mark_open`.
     """
 
     def _check_connectable(self, context: Context, name: str) -> None:
         """Refuse to connect with a terminated context, or twice; else take the endpoint's name."""
 
-    def _open(self, call: Callable[..., Any], would_block: type[BaseException]) -> None:
+    def _mark_open(self, call: Callable[..., Any], would_block: type[BaseException]) -> None:
         """Let calls through from now on; `call` is what sends or receives, `would_block` what it raises to say that."""
 
-    def _is_here(self) -> bool:
+    def _is_open_here(self) -> bool:
         """Whether the socket is connected, and of this process."""
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         """Raise EndpointClosedError or ConcurrentUseError if the socket may not be used; connect again after a fork."""
 
-    def _exclusive(self, call: Callable[..., _T], *args: Any) -> _T:
+    def _call_exclusively(self, call: Callable[..., _T], *args: Any) -> _T:
         """Check, and call while everybody else is kept out.
 
         Raises EndpointClosedError when another thread, or a signal handler, called `close` meanwhile: it is done now.
         """
 
-    def _sleep(self, descriptors: list[int], deadline_ns: int, max_sleep_ms: int) -> bool:
+    def _sleep_on_descriptors(self, descriptors: list[int], deadline_ns: int, max_sleep_ms: int) -> bool:
         """Sleep until one of the descriptors may be readable; the foreign socket is not touched. The ticket is ours.
 
         Parameters
@@ -56,7 +56,7 @@ class SocketGuard(ForkAwareHandle):
         IpcError : the system cannot wait.
         """
 
-    def _reserve(self) -> None:
+    def _mark_reserved(self) -> None:
         """Check, and keep everybody else out until the reservation ends."""
 
     def _end_reservation(self) -> None:
@@ -67,32 +67,32 @@ class SocketGuard(ForkAwareHandle):
         ForkedSocketError : the reservation is the parent's. EndpointClosedError : the socket was closed.
         """
 
-    def _leave(self) -> None:
+    def _close_and_release(self) -> None:
         """Close; the foreign socket is ours alone."""
 
-def keep_alive(inherited: object) -> None:
+def keep_forever(inherited: object) -> None:
     """Keep an object for as long as the process lives, also while the interpreter takes its modules down.
 
     For objects of ZMQ in a forked child: their destructors must not run there.
     """
 
-def all_exclusive(guards: list[Any], call: Callable[..., _T], *args: Any) -> _T:
-    """Do what `_exclusive` does with several guards at once."""
+def call_all_exclusively(guards: list[Any], call: Callable[..., _T], *args: Any) -> _T:
+    """Do what `_call_exclusively` does with several guards at once."""
 
 @disjoint_base
-class Sender(SocketGuard):
+class GuardedSender(SocketGuard):
     """A publisher's guard.
 
     Derived classes have `_poll_subscriptions`, called at the first and every 1024th send, and `_send_past_full_queues`.
 
     Attributes
     ----------
-    _max_bytes : of a message; 0: no limit.
+    _message_bytes_max : of a message; 0: no limit.
     """
 
-    _messages: int
-    _bytes: int
-    _max_bytes: int
+    _sent_count: int
+    _sent_bytes: int
+    _message_bytes_max: int
 
     def send(
         self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, copy: bool = True, *, origin_time: int = 0
@@ -126,27 +126,27 @@ class Sender(SocketGuard):
         """
 
 @disjoint_base
-class Receiver(SocketGuard):
+class GuardedReceiver(SocketGuard):
     """A subscriber's guard.
 
-    Derived classes have `_next`, which receives with everything considered and is called unless `_direct` is set, and
-    `_wake`, which ends a wait of another thread. And `_reconnect_if_lost`, called when there is no message, before a
-    wait; it returns the milliseconds that the wait may last until it is called again, at least 1.
+    Derived classes define three methods. `_receive_next` receives with everything considered; it is called unless
+    `_receives_directly` is set. `_wake_waiting_thread` ends a wait of another thread. `_reconnect_if_lost` is called
+    before a wait when there is no message; it returns the milliseconds until the next call, at least 1.
 
     Attributes
     ----------
     _timeout_ms : milliseconds that a receive waits; -1 for ever.
-    _zmq_fd : the descriptor that was given to `_open`.
+    _zmq_fd : the descriptor that was given to `_mark_open`.
     """
 
-    _direct: bool
-    _received: int
+    _receives_directly: bool
+    _received_count: int
     _timeout_ms: int
     _zmq_fd: int
 
     # Nobody opens a socket without knowing which one it is.
-    def _open(self, call: Callable[..., Any], would_block: type[BaseException], zmq_fd: int) -> None:  # type: ignore[override]
-        """Do what `SocketGuard._open` does; `zmq_fd` becomes readable when `call` may find a message."""
+    def _mark_open(self, call: Callable[..., Any], would_block: type[BaseException], zmq_fd: int) -> None:  # type: ignore[override]
+        """Do what `SocketGuard._mark_open` does; `zmq_fd` becomes readable when `call` may find a message."""
 
     def _receive_one(self, non_blocking: bool) -> bytes:
         """Return the next message, waiting as long as the time-out says; raises `would_block`. The ticket is ours."""

@@ -43,15 +43,15 @@ cdef extern from "poll.h" nogil:
 
 cdef enum:
     ZMQ_DONTWAIT = 1
-    POLL_EVERY = 1024  # sends
+    SENDS_PER_POLL = 1024
 
 
 cdef class SocketGuard(ForkAwareHandle):
     """See the type stub (guard.pyi)."""
 
-    cdef bint _closing
-    cdef object _call
-    cdef object _would_block
+    cdef bint _close_requested
+    cdef object _zmq_call
+    cdef object _would_block_error
 
     def __reduce__(self):
         raise pickle_error(self)
@@ -68,30 +68,30 @@ cdef class SocketGuard(ForkAwareHandle):
             raise StateError("the socket is connected already; close it first", self._endpoint)
         self._endpoint = name
 
-    def _open(self, call, would_block):
-        self._call, self._would_block = call, would_block
+    def _mark_open(self, call, would_block):
+        self._zmq_call, self._would_block_error = call, would_block
         if self._use_state == CLOSED:  # else it connects in a forked child, and is busy until that is done
-            self._closing = False
+            self._close_requested = False
             self._generation = self._use_state = fork_generation
 
-    def _is_here(self):
+    def _is_open_here(self):
         return self._use_state != CLOSED and self._generation == fork_generation
 
-    def _check(self):
+    def _check_open(self):
         if self._use_state != fork_generation:
             self._reopen_or_raise()
 
     cdef int _reopen_in_child(self) except -1:
         """Connect again, while everybody else is kept out."""
-        self._closing = False  # what a thread of the parent asked for
-        self._call = None
+        self._close_requested = False  # what a thread of the parent asked for
+        self._zmq_call = None
         try:
-            self._connect_again()
+            self._connect_in_this_process()
         except BaseException:
-            if self._closing:
+            if self._close_requested:
                 self._use_state = CLOSED
             raise
-        self._detach()
+        self._end_use()
         return self._check_not_forked()
 
     cdef int _check_not_forked(self) except -1:
@@ -101,31 +101,31 @@ cdef class SocketGuard(ForkAwareHandle):
             raise ForkedSocketError(text, self._endpoint)
         return 0
 
-    cdef int _take(self) except -1:
+    cdef int _begin_use(self) except -1:
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         self._use_state, self._user = BUSY, PyThread_get_thread_ident()
         return 0
 
-    cdef int _detach(self) except -1:
-        if self._closing and self._generation == fork_generation:
-            self._leave()
+    cdef int _end_use(self) except -1:
+        if self._close_requested and self._generation == fork_generation:
+            self._close_and_release()
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
         self._use_state = self._generation
         return 0
 
-    def _exclusive(self, call, *args):
-        self._take()
+    def _call_exclusively(self, call, *args):
+        self._begin_use()
         try:
             return call(*args)
         finally:
-            self._detach()
+            self._end_use()
 
-    def _sleep(self, list descriptors, int64_t deadline_ns, int64_t max_sleep_ms):
+    def _sleep_on_descriptors(self, list descriptors, int64_t deadline_ns, int64_t max_sleep_ms):
         cdef Py_ssize_t i, count = len(descriptors)
         cdef int ready_count
         cdef pollfd *waited
-        self._run_handlers()
+        self._run_signal_handlers()
         if deadline_ns >= 0:
             max_sleep_ms = min(max_sleep_ms, (deadline_ns - mq_monotonic_ns() + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS)
             if max_sleep_ms <= 0:
@@ -142,15 +142,15 @@ cdef class SocketGuard(ForkAwareHandle):
                 raise IpcError(f"cannot wait: {os.strerror(errno)}", self._endpoint, errno)
         finally:
             PyMem_Free(waited)
-        self._run_handlers()  # here, not in the foreign call that follows
+        self._run_signal_handlers()  # here, not in the foreign call that follows
         return True
 
-    cdef int _run_handlers(self) except -1:
+    cdef int _run_signal_handlers(self) except -1:
         PyErr_CheckSignals()
         return self._check_not_forked()
 
-    def _reserve(self):
-        self._check()
+    def _mark_reserved(self):
+        self._check_open()
         self._use_state = RESERVED
 
     def _end_reservation(self):
@@ -159,45 +159,45 @@ cdef class SocketGuard(ForkAwareHandle):
             self._reopen_or_raise()
         self._use_state = self._generation
 
-    def _leave(self):
+    def _close_and_release(self):
         self._use_state = CLOSED
-        self._call = None
-        self._disconnect()
+        self._zmq_call = None
+        self._close_zmq_sockets()
 
 
-def keep_alive(inherited):
+def keep_forever(inherited):
     Py_INCREF(inherited)
 
 
-def all_exclusive(list guards, call, *args):
+def call_all_exclusively(list guards, call, *args):
     cdef SocketGuard guard
     cdef int acquired = 0
     error = None
     try:
         for guard in guards:
-            guard._take()
+            guard._begin_use()
             acquired += 1
         return call(*args)
     finally:
         for guard in guards[:acquired]:
             try:
-                guard._detach()
+                guard._end_use()
             except EndpointClosedError as closed:
                 error = closed
         if error is not None:
             raise error
 
 
-cdef class Sender(SocketGuard):
+cdef class GuardedSender(SocketGuard):
     """See the type stub (guard.pyi)."""
 
-    cdef readonly int64_t _messages
-    cdef readonly int64_t _bytes
-    cdef public int64_t _max_bytes
+    cdef readonly int64_t _sent_count
+    cdef readonly int64_t _sent_bytes
+    cdef public int64_t _message_bytes_max
 
-    def _open(self, call, would_block):
-        self._messages = self._bytes = 0
-        SocketGuard._open(self, call, would_block)
+    def _mark_open(self, call, would_block):
+        self._sent_count = self._sent_bytes = 0
+        SocketGuard._mark_open(self, call, would_block)
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
         cdef Py_ssize_t size
@@ -209,7 +209,7 @@ cdef class Sender(SocketGuard):
             raise no_tracking_error(self._endpoint)
         self._use_state = BUSY
         try:
-            if self._messages % POLL_EVERY == 0:
+            if self._sent_count % SENDS_PER_POLL == 0:
                 self._poll_subscriptions()
             if PyBytes_CheckExact(data):
                 size = PyBytes_GET_SIZE(data)
@@ -220,93 +220,93 @@ cdef class Sender(SocketGuard):
                 if not data.c_contiguous:
                     raise BufferError("a message must be contiguous bytes; copy it first")
                 size = data.nbytes
-            if self._max_bytes and size > self._max_bytes:
-                text = f"the message has {size} bytes, and subscribers take {self._max_bytes} (MSGQ_ZMQ_MAX_BYTES)"
-                raise MessageTooLargeError(f"{text}; set that higher on both sides", self._endpoint)
+            if self._message_bytes_max and size > self._message_bytes_max:
+                text = f"the message has {size} bytes, and subscribers take {self._message_bytes_max}"
+                raise MessageTooLargeError(f"{text} (MSGQ_ZMQ_MAX_BYTES); set that higher on both sides", self._endpoint)
             try:
-                self._call(data, ZMQ_DONTWAIT)
-            except self._would_block:
+                self._zmq_call(data, ZMQ_DONTWAIT)
+            except self._would_block_error:
                 self._send_past_full_queues(data)
         finally:
             self._use_state = self._generation
-        self._messages += 1
-        self._bytes += size
+        self._sent_count += 1
+        self._sent_bytes += size
 
     def close(self):
         if self._use_state in (BUSY, RESERVED) and self._generation == fork_generation:
             self._reopen_or_raise()
-        if self._is_here():
-            self._leave()
+        if self._is_open_here():
+            self._close_and_release()
         self._use_state = CLOSED
 
 
-cdef class Receiver(SocketGuard):
+cdef class GuardedReceiver(SocketGuard):
     """See the type stub (guard.pyi)."""
 
-    cdef public bint _direct
-    cdef public int64_t _received
+    cdef public bint _receives_directly
+    cdef public int64_t _received_count
     cdef public int64_t _timeout_ms
     cdef public int _zmq_fd
 
     def __cinit__(self):
         self._timeout_ms = WAIT_FOREVER
 
-    def _open(self, call, would_block, int zmq_fd):
-        self._received = 0
+    def _mark_open(self, call, would_block, int zmq_fd):
+        self._received_count = 0
         self._zmq_fd = zmq_fd
-        SocketGuard._open(self, call, would_block)
+        SocketGuard._mark_open(self, call, would_block)
 
     def _receive_one(self, bint non_blocking):
         cdef int64_t max_sleep_ms, deadline
         try:
-            return self._call(ZMQ_DONTWAIT)
-        except self._would_block:
+            return self._zmq_call(ZMQ_DONTWAIT)
+        except self._would_block_error:
             max_sleep_ms = self._reconnect_if_lost()
             if non_blocking or self._timeout_ms == 0:
                 raise
         deadline = deadline_after(self._timeout_ms)
         while True:
-            in_time = self._sleep([self._zmq_fd], deadline, max_sleep_ms)
+            in_time = self._sleep_on_descriptors([self._zmq_fd], deadline, max_sleep_ms)
             try:
-                return self._call(ZMQ_DONTWAIT)
-            except self._would_block:
+                return self._zmq_call(ZMQ_DONTWAIT)
+            except self._would_block_error:
                 if not in_time:
                     raise
                 max_sleep_ms = self._reconnect_if_lost()
 
     def receive(self, non_blocking=False, *, timeout=None):
-        cdef int64_t own_ms = self._timeout_ms
+        cdef int64_t previous_timeout_ms = self._timeout_ms
         if non_blocking is not True and non_blocking is not False:
             check_non_blocking(non_blocking, self._endpoint)
             non_blocking = bool(non_blocking)
         wait_ns = None if timeout is None else timeout_ns(timeout, self._endpoint)
-        self._take()
+        self._begin_use()
         try:
             if wait_ns is not None:
                 self._timeout_ms = (wait_ns + MQ_NS_PER_MS - 1) // MQ_NS_PER_MS
-            message = self._receive_one(non_blocking) if self._direct else self._next(non_blocking)
-            self._received += 1
+            message = self._receive_one(non_blocking) if self._receives_directly else self._receive_next(non_blocking)
+            self._received_count += 1
             return message
-        except self._would_block:
+        except self._would_block_error:
             return None
         finally:
             if wait_ns is not None:
-                self._timeout_ms = own_ms
-            self._detach()
+                self._timeout_ms = previous_timeout_ms
+            self._end_use()
 
     def close(self):
-        if not self._is_here():
+        if not self._is_open_here():
             self._use_state = CLOSED
             return
-        self._closing = True
+        self._close_requested = True
         if self._use_state == BUSY:
-            if self._call is not None:  # else it connects in a forked child, and nobody sleeps
-                self._wake()
+            if self._zmq_call is not None:  # else it connects in a forked child, and nobody sleeps
+                self._wake_waiting_thread()
             if self._user == PyThread_get_thread_ident():
-                return  # in a signal handler, on top of our own wait: that will see _closing
+                return  # in a signal handler, on top of our own wait: that will see _close_requested
         while self._use_state == BUSY:
             with nogil:
                 usleep(200)
             PyErr_CheckSignals()
         if self._use_state != CLOSED:
-            self._leave()
+            self._close_and_release()

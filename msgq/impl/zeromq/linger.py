@@ -23,8 +23,8 @@ class LingerOption:
         _socket: zmq.Socket[bytes]
         _linger_ms: int
 
-        def _exclusive(self, call: Callable[..., _T], *args: Any) -> _T: ...
-        def _is_here(self) -> bool: ...
+        def _call_exclusively(self, call: Callable[..., _T], *args: Any) -> _T: ...
+        def _is_open_here(self) -> bool: ...
 
     @property
     def linger(self) -> int:
@@ -35,5 +35,7 @@ class LingerOption:
     def linger(self, milliseconds: int) -> None:
         checked = check_linger(milliseconds, self.endpoint)
         if not self.closed:
-            self._exclusive(lambda: self._socket.set(zmq.LINGER, checked))  # in a forked child, the socket is a new one
+            self._call_exclusively(
+                lambda: self._socket.set(zmq.LINGER, checked)
+            )  # in a forked child, the socket is a new one
         self._linger_ms = checked  # type: ignore[misc]  # a slot of the class that derives from this

@@ -18,19 +18,19 @@ from typing import Protocol
 import zmq
 
 from msgq.errors import ConcurrentUseError, IpcError
-from msgq.impl.zeromq.guard import keep_alive
+from msgq.impl.zeromq.guard import keep_forever
 
-CURVE_BYTES = 33  # that encryption adds to a message
-MAX_SOCKETS = 4096  # of ZMQ's: a subscriber has three, with its monitor
+CURVE_OVERHEAD_BYTES = 33  # that encryption adds to a message
+ZMQ_SOCKETS_MAX = 4096  # of ZMQ's: a subscriber has three, with its monitor
 CONTEXT_EPOLL_COUNT = 2  # that a context has: its I/O thread's and its reaper's
 
-_context: zmq.Context[zmq.Socket[bytes]] | None = None
-_epolls: set[int] = set()  # the context's; empty when they are not known
+_zmq_context: zmq.Context[zmq.Socket[bytes]] | None = None
+_context_epolls: set[int] = set()  # the context's; empty when they are not known
 _monitor_numbers = itertools.count()
-_sockets: weakref.WeakSet[Inheritable] = weakref.WeakSet()
+_open_sockets: weakref.WeakSet[ForkSensitiveSocket] = weakref.WeakSet()
 
 
-class Inheritable(Protocol):
+class ForkSensitiveSocket(Protocol):
     """A socket, as far as a fork is concerned."""
 
     _socket: zmq.Socket[bytes]
@@ -42,35 +42,35 @@ class Inheritable(Protocol):
     def close(self) -> None:
         """Close it."""
 
-    def _forget(self) -> None:
+    def _close_parent_descriptors(self) -> None:
         """In a forked child: close file descriptors that belong to the parent, and touch nothing else."""
 
 
-def remember(socket: Inheritable) -> None:
+def register_socket(socket: ForkSensitiveSocket) -> None:
     """Keep the socket out of forked children's reach, and close it at exit."""
-    _sockets.add(socket)
+    _open_sockets.add(socket)
 
 
-def zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
+def get_zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
     """Return ZMQ's context of this process, made when it is first needed.
 
     There is one behind all of `Context`, so that `Context.term` can do what it does on the ring: ZMQ's own would wait
     until every socket is closed.
     """
-    global _context, _epolls
-    if _context is None:
-        before = _open_epolls()
+    global _zmq_context, _context_epolls
+    if _zmq_context is None:
+        epolls_before = _list_open_epolls()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
+        context.set(zmq.MAX_SOCKETS, ZMQ_SOCKETS_MAX)
         context.socket(zmq.PAIR).close()  # the first one starts its threads
-        made = _open_epolls() - before
-        if _context is None:  # or another thread, or a signal handler, was faster
+        new_epolls = _list_open_epolls() - epolls_before
+        if _zmq_context is None:  # or another thread, or a signal handler, was faster
             # If others made some just now, rather close nothing in forked children than something of theirs.
-            _context, _epolls = context, made if len(made) == CONTEXT_EPOLL_COUNT else set()
-    return _context
+            _zmq_context, _context_epolls = context, new_epolls if len(new_epolls) == CONTEXT_EPOLL_COUNT else set()
+    return _zmq_context
 
 
-def new_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[bytes]:
+def open_zmq_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[bytes]:
     """Return a new socket of ZMQ's; IpcError when there are no more to be had.
 
     Parameters
@@ -81,23 +81,23 @@ def new_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[bytes
         is no limit.
     """
     try:
-        socket: zmq.Socket[bytes] = zmq_context().socket(kind)
+        socket: zmq.Socket[bytes] = get_zmq_context().socket(kind)
         if max_bytes:
-            socket.set(zmq.MAXMSGSIZE, max_bytes + CURVE_BYTES)
+            socket.set(zmq.MAXMSGSIZE, max_bytes + CURVE_OVERHEAD_BYTES)
         return socket
     except zmq.ZMQError as error:
         raise IpcError(f"ZMQ cannot make a socket: {error}", endpoint, error.errno) from error
 
 
-def new_monitor(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
-    """Return what tells of the begins and ends of a socket's connections; IpcError as `new_socket`.
+def open_monitor_socket(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
+    """Return what tells of the begins and ends of a socket's connections; IpcError as `open_zmq_socket`.
 
     ZMQ's thread, which serves all sockets, waits when a monitor's queue is full. So this one has no limit, and nothing
     is watched that happens again and again while nobody publishes: a socket that nobody looks at queues two events, a
     few hundred bytes, for each connection that ends.
     """
     address = f"inproc://msgq-monitor-{next(_monitor_numbers)}"
-    monitor = new_socket(zmq.PAIR, endpoint)
+    monitor = open_zmq_socket(zmq.PAIR, endpoint)
     try:
         monitor.rcvhwm = 0
         socket.monitor(address, zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
@@ -108,43 +108,43 @@ def new_monitor(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
         raise IpcError(f"ZMQ cannot make a socket: {error}", endpoint, error.errno) from error
 
 
-def put_aside(socket: zmq.Socket[bytes]) -> None:
+def keep_parent_socket(socket: zmq.Socket[bytes]) -> None:
     """In a forked child: keep a socket of the parent's for ever, so that nothing touches it."""
-    keep_alive(socket)
+    keep_forever(socket)
 
 
-def _after_fork() -> None:
+def _drop_parent_sockets() -> None:
     """In a child: put aside what belongs to the parent; the child makes its own."""
-    global _context, _epolls
-    keep_alive(_context)
-    for socket in _sockets:
+    global _zmq_context, _context_epolls
+    keep_forever(_zmq_context)
+    for socket in _open_sockets:
         if not socket.closed:
-            put_aside(socket._socket)
-            socket._forget()
-    _sockets.clear()
-    _close_connections()
-    _context, _epolls = None, set()
+            keep_parent_socket(socket._socket)
+            socket._close_parent_descriptors()
+    _open_sockets.clear()
+    _close_parent_connections()
+    _zmq_context, _context_epolls = None, set()
 
 
-def _close_connections() -> None:
+def _close_parent_connections() -> None:
     """Close the child's copies of the connections that the parent's ZMQ watches, and of no other descriptors.
 
     With them the parent's peers would not see its end: subscribers would not connect to the next publisher.
     """
-    for epoll in _epolls:
+    for epoll in _context_epolls:
         with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{epoll}") as watched:
             for number, inode in re.findall(r"^tfd: *(\d+) .* ino:([0-9a-f]+)", watched.read(), re.MULTILINE):
-                _close_socket(int(number), int(inode, 16))
+                _close_if_same_socket(int(number), int(inode, 16))
 
 
-def _close_socket(number: int, inode: int) -> None:
+def _close_if_same_socket(number: int, inode: int) -> None:
     with contextlib.suppress(OSError):  # it is closed already
         status = os.fstat(number)
         if stat.S_ISSOCK(status.st_mode) and status.st_ino == inode:
             os.close(number)
 
 
-def _open_epolls() -> set[int]:
+def _list_open_epolls() -> set[int]:
     """Return the epolls of this process."""
     epolls = set()
     for number in os.listdir("/proc/self/fd"):
@@ -155,13 +155,13 @@ def _open_epolls() -> set[int]:
 
 
 @atexit.register
-def _close_all() -> None:
+def _close_sockets_at_exit() -> None:
     """Close what is open, and give messages that were just sent the time to leave (at most the sockets' linger)."""
-    for socket in list(_sockets):
+    for socket in list(_open_sockets):
         with contextlib.suppress(ConcurrentUseError):  # a daemon thread still uses it
             socket.close()
-    if _context is not None and all(socket.closed for socket in _sockets):
-        _context.term()
+    if _zmq_context is not None and all(socket.closed for socket in _open_sockets):
+        _zmq_context.term()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_drop_parent_sockets)

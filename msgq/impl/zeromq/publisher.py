@@ -23,10 +23,10 @@ from msgq.impl.base.argument_checks import (
 from msgq.impl.base.core import Context
 from msgq.impl.sockets.publishing import Reservation, split_messages, wait_for_readers
 from msgq.impl.zeromq import process
-from msgq.impl.zeromq.addresses import Address, publisher_address
-from msgq.impl.zeromq.claims import Claim
+from msgq.impl.zeromq.addresses import ZmqAddress, publisher_address
+from msgq.impl.zeromq.claims import AddressClaim
 from msgq.impl.zeromq.curve import secure_publisher
-from msgq.impl.zeromq.guard import Sender
+from msgq.impl.zeromq.guard import GuardedSender
 from msgq.impl.zeromq.linger import LingerOption
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SUBSCRIPTION_MAX_BYTES = 65536
 LINGER_MS = 1000  # how long what was sent last may take to leave, unless `linger` says otherwise
 
 
-class PubSocket(LingerOption, Sender):
+class PubSocket(LingerOption, GuardedSender):
     """Publishes messages on one endpoint.
 
     It binds the endpoint's address, and there can be one only: a second one gets `MultiplePublishersError` when it
@@ -54,35 +54,35 @@ class PubSocket(LingerOption, Sender):
 
     __slots__ = (
         "_address",
-        "_claim",
-        "_dropped",
+        "_address_claim",
+        "_dropped_count",
+        "_first_unread_message",
         "_linger_ms",
         "_prefix",
-        "_readers",
-        "_send",
+        "_reader_count",
         "_sndhwm",
         "_socket",
-        "_unread_from",
+        "_zmq_send",
     )
 
     _socket: zmq.Socket[bytes]
-    _send: Callable[..., Any]
-    _address: Address
-    _claim: Claim
+    _zmq_send: Callable[..., Any]
+    _address: ZmqAddress
+    _address_claim: AddressClaim
     _prefix: str
 
     def __init__(self) -> None:
         self._linger_ms = LINGER_MS
         self._sndhwm: int | None = None  # None: from the environment
-        self._dropped = self._readers = 0
-        self._unread_from = 0  # the first message that a present subscriber may have been sent
+        self._dropped_count = self._reader_count = 0
+        self._first_unread_message = 0  # the first message that a present subscriber may have been sent
 
     def __del__(self) -> None:
-        if self._is_here():
-            self._leave()
+        if self._is_open_here():
+            self._close_and_release()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{self._messages} messages published"
+        state = "closed" if self.closed else f"{self._sent_count} messages published"
         return f"<msgq PubSocket {self.endpoint!r}, {state}>"
 
     def connect(
@@ -126,13 +126,13 @@ class PubSocket(LingerOption, Sender):
         if schema is not None:
             require_schema(schema)
         self._prefix = settings.resolve_prefix(prefix)
-        self._connect_again()
+        self._connect_in_this_process()
 
-    def _connect_again(self) -> None:
+    def _connect_in_this_process(self) -> None:
         """Bind the address, also in a forked child."""
         name = self.endpoint
-        self._max_bytes = settings.get_zmq_max_bytes(name)
-        socket = process.new_socket(zmq.XPUB, name, SUBSCRIPTION_MAX_BYTES)
+        self._message_bytes_max = settings.get_zmq_max_bytes(name)
+        socket = process.open_zmq_socket(zmq.XPUB, name, SUBSCRIPTION_MAX_BYTES)
         try:
             socket.linger = self._linger_ms
             socket.sndhwm = self.sndhwm
@@ -141,24 +141,24 @@ class PubSocket(LingerOption, Sender):
             secure_publisher(socket, name)
             with settings.overrides(self._prefix):
                 self._address = publisher_address(name)
-                self._claim = Claim(name, self._address)
-            self._bind(socket)
+                self._address_claim = AddressClaim(name, self._address)
+            self._bind_socket(socket)
         except BaseException:
             socket.close()
             raise
         self._socket = socket
-        self._send = super(zmq.Socket, socket).send  # the compiled method beneath pyzmq's Python one
-        self._dropped = self._readers = self._unread_from = 0
-        self._open(self._send, zmq.Again)
-        process.remember(self)
+        self._zmq_send = super(zmq.Socket, socket).send  # the compiled method beneath pyzmq's Python one
+        self._dropped_count = self._reader_count = self._first_unread_message = 0
+        self._mark_open(self._zmq_send, zmq.Again)
+        process.register_socket(self)
 
-    def _bind(self, socket: zmq.Socket[bytes]) -> None:
+    def _bind_socket(self, socket: zmq.Socket[bytes]) -> None:
         try:
-            socket.set(zmq.USE_FD, self._claim.listener)
+            socket.set(zmq.USE_FD, self._address_claim.listener)
             socket.bind(self._address.uri)
         except BaseException as error:
-            os.close(self._claim.listener)
-            self._claim.release()
+            os.close(self._address_claim.listener)
+            self._address_claim.release_address()
             if isinstance(error, zmq.ZMQError):
                 raise IpcError(f"cannot bind {self._address.uri}: {error}", self.endpoint, error.errno) from error
             raise
@@ -170,7 +170,7 @@ class PubSocket(LingerOption, Sender):
         ------
         EndpointClosedError : the socket is closed, or was never connected.
         """
-        self._check()
+        self._check_open()
         return False
 
     def close(self, linger: int | None = None) -> None:
@@ -187,17 +187,17 @@ class PubSocket(LingerOption, Sender):
         """
         if linger is not None:
             check_linger(linger, self.endpoint)
-            if self._is_here():
+            if self._is_open_here():
                 self.linger = linger
         super().close()
 
-    def _disconnect(self) -> None:
+    def _close_zmq_sockets(self) -> None:
         self._socket.close()
-        self._claim.release()
+        self._address_claim.release_address()
 
-    def _forget(self) -> None:
+    def _close_parent_descriptors(self) -> None:
         """In a forked child: close file descriptors that belong to the parent, and touch nothing else."""
-        self._claim.forget()
+        self._address_claim.close_inherited_listener()
 
     def _send_past_full_queues(self, data: Any) -> None:
         """Send it again after a look at the queues; to those that have room, and count it as dropped, if that fails.
@@ -208,14 +208,14 @@ class PubSocket(LingerOption, Sender):
         """
         readers = self._poll_subscriptions()
         try:
-            self._send(data, zmq.NOBLOCK)
+            self._zmq_send(data, zmq.NOBLOCK)
             return
         except zmq.Again:
-            self._dropped += 1
+            self._dropped_count += 1
         if readers > 1:
             self._socket.set(zmq.XPUB_NODROP, 0)
             try:
-                self._send(data, zmq.NOBLOCK)
+                self._zmq_send(data, zmq.NOBLOCK)
             finally:
                 self._socket.set(zmq.XPUB_NODROP, 1)
 
@@ -265,7 +265,7 @@ class PubSocket(LingerOption, Sender):
         As `send`. What was sent before the error is published.
         TypeError : one `bytes` or the like: that is one message, for `send`.
         """
-        self._check()
+        self._check_open()
         if origin_time:
             raise no_tracking_error(self.endpoint)
         count = 0
@@ -297,7 +297,7 @@ class PubSocket(LingerOption, Sender):
         -----
         While the block runs, this socket's other methods raise `ConcurrentUseError`.
         """
-        self._check()
+        self._check_open()
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         if origin_time:
@@ -308,24 +308,24 @@ class PubSocket(LingerOption, Sender):
 
     def _begin_reservation(self, size: int) -> None:
         """Any size will do."""
-        self._reserve()
+        self._mark_reserved()
 
     def _poll_subscriptions(self) -> int:
         """Read ZMQ's news of subscribers, and return how many there are; the ticket is ours."""
         while zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
-            news = self._socket.recv(zmq.NOBLOCK)
-            if news[:1] == b"\1":
-                self._readers += 1
-            elif news[:1] == b"\0" and self._readers:
-                self._readers -= 1
-        if not self._readers:
-            self._unread_from = self._messages
-        return self._readers
+            notification = self._socket.recv(zmq.NOBLOCK)
+            if notification[:1] == b"\1":
+                self._reader_count += 1
+            elif notification[:1] == b"\0" and self._reader_count:
+                self._reader_count -= 1
+        if not self._reader_count:
+            self._first_unread_message = self._sent_count
+        return self._reader_count
 
-    def _count(self) -> tuple[int, bool]:
+    def _count_readers(self) -> tuple[int, bool]:
         """Return how many subscribers there are, and whether they have certainly read everything."""
-        readers = self._exclusive(self._poll_subscriptions)
-        return readers, readers > 0 and self._unread_from == self._messages
+        readers = self._call_exclusively(self._poll_subscriptions)
+        return readers, readers > 0 and self._first_unread_message == self._sent_count
 
     def all_readers_updated(self) -> bool:
         """Tell whether there are subscribers that have certainly read all that was published.
@@ -333,7 +333,7 @@ class PubSocket(LingerOption, Sender):
         ZMQ does not tell what subscribers have read. So this is True when there is one and nothing was sent since, and
         False when there is none, or as soon as something is sent.
         """
-        return self._count()[1]
+        return self._count_readers()[1]
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
         """Wait until subscribers are there.
@@ -355,12 +355,12 @@ class PubSocket(LingerOption, Sender):
         Releases the GIL between the looks; signal handlers run.
         """
 
-        def count() -> tuple[int, int | None]:
-            readers, updated = self._count()
+        def count_readers() -> tuple[int, int | None]:
+            readers, updated = self._count_readers()
             return readers, readers if updated else None
 
-        wait_for_readers(count, timeout, interval, n, self.endpoint)
+        wait_for_readers(count_readers, timeout, interval, n, self.endpoint)
 
     def stats(self) -> PublisherStats:
         """Return how much this publisher has sent since it connected, and what did not fit subscribers' queues."""
-        return PublisherStats(self.endpoint, self._messages, self._bytes, self._dropped)
+        return PublisherStats(self.endpoint, self._sent_count, self._sent_bytes, self._dropped_count)

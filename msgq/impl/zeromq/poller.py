@@ -1,0 +1,64 @@
+"""The poller of the ZMQ backend."""
+
+from __future__ import annotations
+
+import time
+
+import zmq
+
+from msgq.common.units import NS_PER_MS
+from msgq.impl.base.argument_checks import timeout_ms
+from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
+from msgq.impl.zeromq.guard import call_all_exclusively
+from msgq.impl.zeromq.subscriber import SubSocket
+
+
+class _ZmqPoller(PythonPoller):
+    _socket_type = SubSocket
+
+    def poll(self, timeout: float) -> list[SubSocket]:
+        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
+
+        Parameters
+        ----------
+        timeout : milliseconds to wait for the first, 0 to 2**31 - 1; -1 waits for ever.
+
+        Returns
+        -------
+        The registered objects themselves; an empty list when the time is up, or nothing is registered.
+
+        Raises
+        ------
+        InvalidValueError : any other time-out.
+        EndpointClosedError : a registered socket was closed.
+
+        Notes
+        -----
+        Sleeps as `receive` does, with the GIL released.
+        """
+        milliseconds = timeout_ms(timeout)
+        sockets = self._sockets.copy()  # another thread may register more meanwhile
+        if not sockets:
+            return []
+        ready = call_all_exclusively(sockets, _wait_for_sockets, sockets, milliseconds)
+        return [socket for socket in sockets if socket._held_message is not None or id(socket._socket) in ready]
+
+
+def _wait_for_sockets(sockets: list[SubSocket], milliseconds: int) -> set[int]:
+    """Return the ids of the ZMQ sockets that have a message, waiting for one. All tickets are ours."""
+    if any(socket._held_message is not None for socket in sockets):
+        milliseconds = 0
+    deadline = time.monotonic_ns() + milliseconds * NS_PER_MS if milliseconds >= 0 else -1
+    items = [(socket._socket, zmq.POLLIN) for socket in sockets]
+    news = [socket._zmq_fd for socket in sockets]
+    while not (ready := zmq.zmq_poll(items, 0)):
+        max_sleep_ms = min([socket._reconnect_if_lost() for socket in sockets])
+        if not sockets[0]._sleep_on_descriptors(news, deadline, max_sleep_ms):
+            break
+    for socket in sockets:
+        socket._rearm_fd()
+    return {id(socket) for socket, _ in ready}
+
+
+class Poller(PyzmqPoller[SubSocket], _ZmqPoller):
+    """Waits for several subscribers, and descriptors, at once. One thread at a time may use it, and its sockets."""

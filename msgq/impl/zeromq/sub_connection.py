@@ -1,0 +1,277 @@
+"""What a ZMQ subscriber is apart from receiving: connecting, reconnecting, closing, and its descriptor."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import zmq
+
+from msgq.common import naming, settings
+from msgq.common.units import NS_PER_MS
+from msgq.errors import InvalidValueError
+from msgq.impl.base.argument_checks import (
+    check_before_connect,
+    check_linger,
+    check_rcvhwm,
+)
+from msgq.impl.base.core import Context
+from msgq.impl.sockets.async_receiver import AsyncReceiver
+from msgq.impl.zeromq import process
+from msgq.impl.zeromq.addresses import ZmqAddress, subscriber_address
+from msgq.impl.zeromq.curve import secure_subscriber
+from msgq.impl.zeromq.descriptor import ALREADY_READY_NS, EventLoopDescriptor
+from msgq.impl.zeromq.guard import GuardedReceiver
+from msgq.impl.zeromq.linger import LingerOption
+
+if TYPE_CHECKING:
+    from msgq.impl.base.event_loop import Wait
+
+RECONNECT_INTERVAL_MS = 10  # after the first failure; then twice as long each time, up to:
+RECONNECT_INTERVAL_MAX_MS = 100
+RECONNECT_DELAY_MS = 50  # after a connection has ended; ZMQ tries again before that, if it does
+MAX_SLEEP_MS = 1000  # how long a sleep may last: a signal that came just before it is heard then
+ZMQ_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
+_wake_numbers = itertools.count()
+
+
+class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
+    """A subscriber's connection to an address, which survives the loss of the publisher and a fork."""
+
+    __slots__ = (
+        "_address",
+        "_conflate",
+        "_conflate_default",
+        "_held_message",
+        "_linger_ms",
+        "_loop_fd",
+        "_monitor_socket",
+        "_rcvhwm",
+        "_reconnect_at_ns",
+        "_skipped_count",
+        "_socket",
+        "_waiting",
+        "_wake_address",
+        "_zmq_recv",
+    )
+
+    _socket: zmq.Socket[bytes]
+    _monitor_socket: zmq.Socket[bytes]
+    _zmq_recv: Callable[..., bytes]
+    _address: ZmqAddress
+
+    def __init__(self) -> None:
+        self._conflate = self._conflate_default = False  # as it is, and as it was set before connect
+        self._rcvhwm: int | None = None  # None: from the environment
+        self._linger_ms = 0
+        self._held_message: bytes | None = None  # a message that did not suit the call that took it
+        self._skipped_count = 0
+        self._reconnect_at_ns = 0  # monotonic nanoseconds; 0: the connection has not ended, or ZMQ has another one
+        self._wake_address = ""
+        self._waiting: Wait | None = None
+        self._loop_fd: EventLoopDescriptor | None = None
+
+    def __del__(self) -> None:
+        if self._is_open_here():
+            self._close_and_release()
+
+    @property
+    def conflate(self) -> bool:
+        """Whether `receive` passes over all but the newest message."""
+        return self._conflate
+
+    @conflate.setter
+    def conflate(self, value: bool) -> None:
+        check_before_connect("conflate", self.closed, self.endpoint)
+        self._conflate = self._conflate_default = bool(value)
+
+    @property
+    def rcvhwm(self) -> int:
+        """Messages that the queue here holds (compatibility: pyzmq's name); 0: no limit.
+
+        MSGQ_ZMQ_HWM, unless it was set before `connect`.
+        """
+        return settings.get_zmq_high_water_mark(self.endpoint) if self._rcvhwm is None else self._rcvhwm
+
+    @rcvhwm.setter
+    def rcvhwm(self, messages: int) -> None:
+        check_before_connect("rcvhwm", self.closed, self.endpoint)
+        self._rcvhwm = check_rcvhwm(messages, self.endpoint)
+
+    def connect(
+        self,
+        context: Context,
+        endpoint: str | bytes,
+        address: str | bytes = b"127.0.0.1",
+        conflate: bool = False,
+        segment_size: int = 0,
+        *,
+        mode: int | None = None,
+        passive: bool = False,
+        spin_us: int | None = None,
+        trust: str | None = None,
+        prefix: str | None = None,
+    ) -> None:
+        """Subscribe from now on. There need not be a publisher; who comes later is found within 0.1 s.
+
+        Parameters
+        ----------
+        context : not terminated.
+        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        address : the publisher's host, for tcp.
+        conflate : receive the newest message only.
+        segment_size, mode, passive, spin_us, trust : for the ring; this backend does not look at them.
+        prefix : instead of OPENPILOT_PREFIX, "" for none.
+
+        Raises
+        ------
+        EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
+        StateError : the context was terminated, or the socket is connected.
+        InvalidValueError : the address is no host, or the environment makes no sense.
+        """
+        name = naming.validate_endpoint_name(endpoint)
+        self._check_connectable(context, name)
+        if not isinstance(address, (str, bytes)):
+            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+        host = address.decode(errors="replace") if isinstance(address, bytes) else address
+        with settings.overrides(prefix):
+            self._address = subscriber_address(name, host)
+        self._conflate = bool(conflate) or self._conflate_default
+        self._connect_in_this_process()
+
+    def _connect_in_this_process(self) -> None:
+        """Connect to the address, also in a forked child."""
+        name = self.endpoint
+        self._wake_address = f"inproc://msgq-wake-{next(_wake_numbers)}"
+        socket = process.open_zmq_socket(zmq.SUB, name, settings.get_zmq_max_bytes(name))
+        try:
+            self._set_up_socket(socket)
+        except BaseException as error:
+            socket.close()
+            if isinstance(error, zmq.ZMQError):
+                text = f"cannot connect to {self._address.uri}: {error}"
+                raise InvalidValueError(text, name, error.errno) from error
+            raise
+        self._socket, self._zmq_recv = socket, socket.recv
+        self._reconnect_at_ns = 0
+        self._held_message, self._skipped_count = None, 0
+        self._update_direct_receive()
+        # ZMQ's descriptor tells that there is something new, and no more once that was looked at.
+        self._mark_open(self._zmq_recv, zmq.Again, int(socket.get(zmq.FD)))
+        process.register_socket(self)
+
+    def _set_up_socket(self, socket: zmq.Socket[bytes]) -> None:
+        socket.linger = self._linger_ms
+        socket.rcvhwm = self.rcvhwm
+        socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_INTERVAL_MS, RECONNECT_INTERVAL_MAX_MS
+        if ":" in self._address.host:
+            socket.ipv6 = True
+        secure_subscriber(socket, self.endpoint)
+        socket.subscribe(b"")
+        self._monitor_socket = process.open_monitor_socket(socket, self.endpoint)
+        socket.bind(self._wake_address)
+        socket.connect(self._address.uri)
+
+    def _wake_waiting_thread(self) -> None:
+        """End a wait of another thread, which alone may touch the socket: send it a message from beside."""
+        with process.open_zmq_socket(zmq.PUSH, self.endpoint) as push:
+            push.connect(self._wake_address)
+            push.send(b"", ZMQ_NOBLOCK)
+
+    def _reconnect_if_lost(self) -> int:
+        """Connect again if ZMQ gave the publisher up. There was no message, and the ticket is ours.
+
+        ZMQ gives up without a word, and for ever, when it hangs up on a publisher that sends what is not its protocol,
+        or announces too large a message. Else it connects again by itself, which its monitor tells when it succeeds. A
+        connection that ended, and has no successor after `RECONNECT_DELAY_MS`, may be of either kind; in both it does
+        no harm to connect anew.
+
+        Returns
+        -------
+        Milliseconds until this wants to be called again, at least 1.
+        """
+        if self._reconnect_at_ns and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            return 1  # the last messages of that connection; they would be lost with it
+        while zmq.zmq_poll([(self._monitor_socket, zmq.POLLIN)], 0):
+            event = self._monitor_socket.recv_multipart(ZMQ_NOBLOCK)[0]
+            ended = struct.unpack_from("=H", event)[0] == zmq.EVENT_DISCONNECTED
+            self._reconnect_at_ns = time.monotonic_ns() + RECONNECT_DELAY_MS * NS_PER_MS if ended else 0
+        if not self._reconnect_at_ns:
+            return MAX_SLEEP_MS
+        left_ns = self._reconnect_at_ns - time.monotonic_ns()
+        if left_ns > 0:
+            return left_ns // NS_PER_MS + 1
+        self._reconnect()
+        return 1  # ZMQ may just have taken note of a message, and its descriptor would not tell again
+
+    def _reconnect(self) -> None:
+        self._reconnect_at_ns = 0
+        with contextlib.suppress(zmq.ZMQError):  # it is forgotten already
+            self._socket.disconnect(self._address.uri)
+        self._socket.connect(self._address.uri)
+
+    def close(self, linger: int | None = None) -> None:
+        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing.
+
+        Parameters
+        ----------
+        linger : milliseconds, as pyzmq's; a subscriber has nothing that could linger.
+
+        Raises
+        ------
+        InvalidValueError : `linger` is below -1.
+        """
+        if linger is not None:
+            check_linger(linger, self.endpoint)
+        super().close()
+
+    def _close_zmq_sockets(self) -> None:
+        try:
+            self._end_async_wait()  # before the descriptor wakes the event loop, so the wait ends with an error
+        finally:
+            if self._loop_fd is not None:
+                self._loop_fd.close_readable()
+                self._loop_fd = None
+            self._socket.disable_monitor()
+            self._monitor_socket.close()
+            self._socket.close()
+
+    def _close_parent_descriptors(self) -> None:
+        """In a forked child: close our copies of the parent's descriptors, without touching what they stand for."""
+        if self._loop_fd is not None:
+            self._loop_fd.close()
+            self._loop_fd = None
+        self._waiting = None
+        process.keep_parent_socket(self._monitor_socket)
+
+    def _update_direct_receive(self) -> None:
+        """Let `receive` ask ZMQ directly if nothing speaks against it."""
+        self._receives_directly = not (self._conflate or self._held_message is not None or self._loop_fd is not None)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a message is there, for select, epoll and every event loop.
+
+        It is the same one until the socket closes, and must not be read or closed. ZMQ's news other than messages make
+        it readable for a moment, too, so the receive that follows should not wait.
+        """
+        return self._call_exclusively(self._make_loop_fd)
+
+    def _make_loop_fd(self) -> int:
+        if self._loop_fd is None:
+            self._loop_fd = EventLoopDescriptor(self._zmq_fd)
+            self._update_direct_receive()
+        self._rearm_fd()
+        return self._loop_fd.fd
+
+    def _rearm_fd(self) -> None:
+        """A call that receives is over. ZMQ's own descriptor only tells of news, so remember what it told before.
+
+        And nobody may call again by himself, so the descriptor tells when it is time to connect anew.
+        """
+        if self._loop_fd is not None:
+            has_message = self._held_message is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+            self._loop_fd.set_ready_time(ALREADY_READY_NS if has_message else self._reconnect_at_ns)
