@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import msgq
 from tests.independent import queue_file, work_queue
+from tests.independent.queue_file import EVENTCOUNTS, HANDOFF, LAST_TICKET, OLDEST_TICKET, RECEIVER
+from tests.independent.shared_file import NOTIFYING, EventCount
 from tests.independent.work_queue import Handle, LeaseOverError, QueueFullError
 from tests.support import Child, Task, hear, say, wait_asleep
 
@@ -235,6 +239,56 @@ def test_leases_of_either_side_end_for_the_other(endpoint: str) -> None:
         with pytest.raises(msgq.errors.LeaseExpiredError):
             our_job.ack()
         theirs.acknowledge(again)
+        theirs.close()
+
+
+@pytest.mark.parametrize("sender_of", [msgq.MessageQueue, Handle])
+def test_send_wakes_the_row_with_the_smallest_ticket(
+    endpoint: str, sender_of: Callable[[str], msgq.MessageQueue | Handle]
+) -> None:
+    with msgq.MessageQueue(endpoint):
+        sender, late, early = sender_of(endpoint), Handle(endpoint), Handle(endpoint)
+        with announced(late, ticket=2) as late_sleeper, announced(early, ticket=1) as early_sleeper:
+            sender.send(b"1")
+            assert (early_sleeper.has_waiters(), late_sleeper.has_waiters()) == (False, True)
+        for handle in (sender, late, early):
+            handle.close()
+
+
+@pytest.mark.parametrize("sender_of", [msgq.MessageQueue, Handle])
+def test_send_wakes_a_second_row_if_another_waker_wakes_the_first(
+    endpoint: str, sender_of: Callable[[str], msgq.MessageQueue | Handle]
+) -> None:
+    with msgq.MessageQueue(endpoint):
+        sender, late, early = sender_of(endpoint), Handle(endpoint), Handle(endpoint)
+        with announced(late, ticket=2) as late_sleeper, announced(early, ticket=1) as early_sleeper:
+            word = early.file.load32(early.row + EVENTCOUNTS)
+            assert early.file.exchange32(early.row + EVENTCOUNTS, word, word | NOTIFYING)
+            sender.send(b"1")
+            assert (early_sleeper.has_waiters(), late_sleeper.has_waiters()) == (False, False)
+        for handle in (sender, late, early):
+            handle.close()
+
+
+@contextlib.contextmanager
+def announced(handle: Handle, ticket: int) -> Iterator[EventCount]:
+    """Announce a sleeping receiver in the row of a handle, without a thread that sleeps."""
+    handle.file.store(handle.row + OLDEST_TICKET, ticket)
+    eventcount = EventCount(handle.file, handle.row + EVENTCOUNTS)
+    with handle.sleeping_bit(RECEIVER, eventcount):
+        yield eventcount
+
+
+def test_calls_of_both_sides_yield_to_a_handoff_and_end_it_when_nobody_comes(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        for receive in (theirs.receive, lambda timeout: ours.receive(timeout=timeout)):
+            theirs.send(b"1")
+            theirs.file.store(HANDOFF + 8 * RECEIVER, theirs.file.add(LAST_TICKET, 1) + 1)  # of a call that never comes
+            assert receive(0) is None
+            message = receive(60)
+            assert message
+            assert (message.data, theirs.file.load(HANDOFF)) == (b"1", 0)
         theirs.close()
 
 

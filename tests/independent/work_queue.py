@@ -112,16 +112,16 @@ class Handle(QueueFile):
             break
         else:
             raise BlockingIOError("all rows are taken")
-        self._index, self._row = row, ROWS + row * ROW_BYTES
+        self._index, self.row = row, ROWS + row * ROW_BYTES
         self._settle(row)
-        self.file.write(self._row + COUNTS_BEFORE, self.file.read(self._row + COUNTS, 40))
-        generation = self.file.load(self._row + GENERATION) + 1
-        self.file.store(self._row + GENERATION, generation)
+        self.file.write(self.row + COUNTS_BEFORE, self.file.read(self.row + COUNTS, 40))
+        generation = self.file.load(self.row + GENERATION) + 1
+        self.file.store(self.row + GENERATION, generation)
         self._owner = row << 48 | (generation & 0xFFFF) << 32
-        write_identity(self.file, self._row, random_word())
+        write_identity(self.file, self.row, random_word())
 
     def _count(self, field: int) -> None:
-        self.file.store(self._row + field, self.file.load(self._row + field) + 1)
+        self.file.store(self.row + field, self.file.load(self.row + field) + 1)
 
     # --- Sending: the numbers are those of the steps ----------------------------------------------------------------
 
@@ -139,10 +139,10 @@ class Handle(QueueFile):
         key = READY | priority << 48 | ORDER_MASK - order
         fields = struct.pack("<6Q", key, len(data), 0, host_time_ns(), origin_time, 0)
         self.file.write(self.head(slot), fields)
-        self.file.store(self._row + NOTIFY_DEBT, 1)
+        self.file.store(self.row + NOTIFY_DEBT, 1)
         self.file.store(self.word(slot), key)  # 4, EDGE message
         self._announce_ready()  # 5
-        self.file.store(self._row + NOTIFY_DEBT, 0)
+        self.file.store(self.row + NOTIFY_DEBT, 0)
         self._count(SENT)
 
     def _claim_free_slot(self, ticket: int) -> int | None:
@@ -198,12 +198,12 @@ class Handle(QueueFile):
 
     def _bring_back(self, slot: int, word: int) -> bool:
         key = self.file.load(self.head(slot) + KEY)
-        self.file.add(self._row + NOTIFY_DEBT + 8, 1)
+        self.file.add(self.row + NOTIFY_DEBT + 8, 1)
         is_back = self.file.exchange(self.word(slot), word, key | READY)
         if is_back:
             self._count(RETURNED)
             self._announce_ready()
-        self.file.add(self._row + NOTIFY_DEBT + 8, -1)
+        self.file.add(self.row + NOTIFY_DEBT + 8, -1)
         return is_back
 
     def _take_best(self, ticket: int) -> Job | None:
@@ -211,8 +211,8 @@ class Handle(QueueFile):
             slot, key = self.find_best()
             if not key or self._must_yield(RECEIVER, ticket):
                 return None
-            take = self.file.load(self._row + TAKE_COUNT) + 1
-            self.file.store(self._row + TAKE_COUNT, take)
+            take = self.file.load(self.row + TAKE_COUNT) + 1
+            self.file.store(self.row + TAKE_COUNT, take)
             word = TAKEN | self._owner | take & MASK_32
             if self.file.exchange(self.word(slot), key, word):  # 4, EDGE message
                 return self._copy(slot, key, word)
@@ -240,11 +240,11 @@ class Handle(QueueFile):
             return result
         until = None if timeout is None else time.monotonic() + timeout
         ticket = self.file.add(LAST_TICKET, 1) + 1
-        eventcount = EventCount(self.file, self._row + EVENTCOUNTS + 4 * kind)
-        self.file.add(self._row + NOTIFY_DEBT + 8, 1)
+        eventcount = EventCount(self.file, self.row + EVENTCOUNTS + 4 * kind)
+        self.file.add(self.row + NOTIFY_DEBT + 8, 1)
         while result is None and (until is None or time.monotonic() < until):
-            self.file.store(self._row + OLDEST_TICKET + 8 * kind, ticket)  # EDGE ticket
-            with self._sleeping_bit(kind, eventcount) as announced:
+            self.file.store(self.row + OLDEST_TICKET + 8 * kind, ticket)  # EDGE ticket
+            with self.sleeping_bit(kind, eventcount) as announced:
                 result = attempt(ticket)
                 if result is None:
                     seconds = self._end_handoff_or_yield(kind, ticket)
@@ -255,11 +255,11 @@ class Handle(QueueFile):
         result = attempt(ticket) if result is None else result  # a wake may have been for this call
         if self.find_best()[1]:
             self.notify_empty_queue()
-        self.file.add(self._row + NOTIFY_DEBT + 8, -1)
+        self.file.add(self.row + NOTIFY_DEBT + 8, -1)
         return result
 
     @contextlib.contextmanager
-    def _sleeping_bit(self, kind: int, eventcount: EventCount) -> Iterator[int]:
+    def sleeping_bit(self, kind: int, eventcount: EventCount) -> Iterator[int]:
         announced = eventcount.announce()
         word, bit = SLEEPING_ROWS + 16 * kind + self._index // 64 * 8, 1 << self._index % 64
         self.file.set_bits(word, bit)
@@ -364,6 +364,6 @@ class Handle(QueueFile):
         self.wake(RECEIVER)  # this handle may have used up a wake that was for another one
         self.wake(SENDER)
         self._settle(self._index)
-        self.file.store(self._row, 0)
+        self.file.store(self.row, 0)
         self._lock.release()
         self.file.close()
