@@ -66,10 +66,12 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
         kind = kind_of(name)
         if kind.source.find_stamps is None:
             if offset is not None:
-                others = " and ".join(
-                    one.plural_name for one in list_stored_kinds() if one.source.find_stamps is not None
+                supported_kinds = " and ".join(
+                    stored_kind.plural_name
+                    for stored_kind in list_stored_kinds()
+                    if stored_kind.source.find_stamps is not None
                 )
-                raise click.UsageError(f"--offset is for {others}, not for {name}")
+                raise click.UsageError(f"--offset is for {supported_kinds}, not for {name}")
             return open_meter(name)
         stamps = kind.source.find_stamps(kind.bare_name(name), settings.resolve_prefix(None))
         payload_offset = _resolve_time_offset(name, offset, stamps)

@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Show messages from now on, one a line: decoded by the endpoint's schema, in hexadecimal where there is none.
 
-    Of records/NAME it shows the values that are there, then each change; of queue/NAME what waits, then what comes,
-    taking nothing: of a queue with events all that happens to its messages, else what still waits when we look.
+    Of records/NAME it shows the values that are there, then each change; of queue/NAME what waitables, then what comes,
+    taking nothing: of a queue with events all that happens to its messages, else what still waitables when we look.
 
     Passive: publishers do not notice it, and do not wait for it; what it lost is said on the standard error.
     """
@@ -89,11 +89,11 @@ def _show_messages(names: EndpointSelection, show: ItemPrinter, most: int | None
 def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
     """Return when there is something, or it is time to look, also for other endpoints."""
     poller = Poller()
-    waits = [feed.waitable for feed in feeds if feed.waitable is not None]
-    for one in waits:
-        poller.registerSocket(one)
-    naps = not waits or len(waits) < len(feeds)
-    if not waits:
+    waitables = [feed.waitable for feed in feeds if feed.waitable is not None]
+    for waitable in waitables:
+        poller.registerSocket(waitable)
+    naps = not waitables or len(waitables) < len(feeds)
+    if not waitables:
         time.sleep(_POLL_PERIOD_S)
     else:
         poller.poll((_POLL_PERIOD_S if naps else _REFRESH_PERIOD_S) * 1000)

@@ -119,7 +119,9 @@ def command(
 def _check_options(endpoint: str, options: set[str]) -> None:
     """Refuse options that are for endpoints of another kind."""
     for option in sorted(options - kind_of(endpoint).publish.allowed_options):
-        (kind, *_) = (one for one in list_stored_kinds() if option in one.publish.allowed_options)
+        (kind, *_) = (
+            stored_kind for stored_kind in list_stored_kinds() if option in stored_kind.publish.allowed_options
+        )
         where = kind.endpoint("NAME") if kind.name_prefix else kind.plural_name
         raise click.UsageError(f"--{option} is for {where}")
 

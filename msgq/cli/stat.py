@@ -29,31 +29,31 @@ class StatLine:
 
     Attributes
     ----------
-    kinds : how many endpoints there are of each kind, by its plural; topics that announce frames are topics.
+    endpoint_counts : how many endpoints there are of each kind, by its plural; topics that announce frames are topics.
     publishers : those that publish, send or write, and live, as far as one can tell.
-    dead : participants that died.
+    dead_participants : participants that died.
     subscribers : those that subscribe or receive, and live. Who reads records leaves no trace.
     rate, byte_rate, lost_rate : messages, bytes and lost messages a second.
-    silent : endpoints of which nothing came since the line before.
-    shm_used, shm_free : bytes of the memory that all this lives in.
+    silent_endpoints : endpoints of which nothing came since the line before.
+    shm_used_bytes, shm_free_bytes : bytes of the memory that all this lives in.
     """
 
     time_ns: int
     publishers: int
-    dead: int
+    dead_participants: int
     subscribers: int
     rate: float | None
     byte_rate: float | None
     lost_rate: float | None
-    silent: int
-    shm_used: int
-    shm_free: int
-    kinds: dict[str, int]
+    silent_endpoints: int
+    shm_used_bytes: int
+    shm_free_bytes: int
+    endpoint_counts: dict[str, int]
 
     def to_json_fields(self) -> dict[str, Any]:
         """Return the fields, with the counts of kinds as fields of their own."""
         fields = asdict(self)
-        kinds: dict[str, int] = fields.pop("kinds")
+        kinds: dict[str, int] = fields.pop("endpoint_counts")
         return fields | kinds
 
 
@@ -62,14 +62,14 @@ StatColumn = tuple[str, Callable[[StatLine], str], int]  # title, figure, width
 
 _STAT_COLUMNS: tuple[StatColumn, ...] = (  # behind those of the kinds
     ("publ", lambda line: str(line.publishers), 5),
-    ("dead", lambda line: str(line.dead), 5),
+    ("dead", lambda line: str(line.dead_participants), 5),
     ("subs", lambda line: str(line.subscribers), 5),
     ("messages/s", lambda line: format_rate(line.rate), 12),
     ("bytes/s", lambda line: format_bytes(line.byte_rate), 10),
     ("lost/s", lambda line: format_rate(line.lost_rate), 10),
-    ("silent", lambda line: str(line.silent), 7),
-    ("shm used", lambda line: format_bytes(line.shm_used), 10),
-    ("shm free", lambda line: format_bytes(line.shm_free), 10),
+    ("silent", lambda line: str(line.silent_endpoints), 7),
+    ("shm used", lambda line: format_bytes(line.shm_used_bytes), 10),
+    ("shm free", lambda line: format_bytes(line.shm_free_bytes), 10),
 )
 
 
@@ -123,17 +123,21 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
     return StatLine(
         time_ns=clock.time_ns(),
         publishers=sum(row.live_publisher_count for row in rows),
-        dead=sum(row.dead_participant_count for row in rows),
+        dead_participants=sum(row.dead_participant_count for row in rows),
         subscribers=sum(row.live_subscriber_count or 0 for row in rows),
         rate=sum_known_values(row.rate for row in rows),
         byte_rate=sum_known_values(row.byte_rate for row in rows),
         lost_rate=sum_known_values(row.lost_rate for row in rows),
-        silent=sum(not row.rate and not row.byte_rate for row in rows),
-        shm_used=space.used,
-        shm_free=space.free,
-        kinds={kind.plural_name: counts[kind] for kind in list_stored_kinds()},
+        silent_endpoints=sum(not row.rate and not row.byte_rate for row in rows),
+        shm_used_bytes=space.used,
+        shm_free_bytes=space.free,
+        endpoint_counts={kind.plural_name: counts[kind] for kind in list_stored_kinds()},
     )
 
 
 def _make_kind_column(kind: Kind) -> StatColumn:
-    return kind.column_heading, lambda line: str(line.kinds[kind.plural_name]), max(5, len(kind.column_heading))
+    return (
+        kind.column_heading,
+        lambda line: str(line.endpoint_counts[kind.plural_name]),
+        max(5, len(kind.column_heading)),
+    )

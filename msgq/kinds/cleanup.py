@@ -134,12 +134,12 @@ def explain_removal(living: Sequence[str], unknown: Sequence[str], nobody: str =
 
 def count_by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
     """Return a text per role about its dead participants, with their count. dead : pairs of role and participant."""
-    found: dict[str, list[str]] = {}
-    for role, who in dead:
-        found.setdefault(role, []).append(str(who))
+    users_by_role: dict[str, list[str]] = {}
+    for role, users in dead:
+        users_by_role.setdefault(role, []).append(str(users))
     return {
-        role: f"{role} {who[0]}" if len(who) == 1 else f"{len(who)} {role}s: {join_first_texts(who)}"
-        for role, who in found.items()
+        role: f"{role} {users[0]}" if len(users) == 1 else f"{len(users)} {role}s: {join_first_texts(users)}"
+        for role, users in users_by_role.items()
     }
 
 

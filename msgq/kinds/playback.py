@@ -157,9 +157,9 @@ class EndpointWriter:
 
 def make_mismatch_error(error: SegmentError, endpoint: str) -> SegmentError:
     """Return the error for an endpoint that is there with another configuration than the recording's."""
-    there = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
+    difference = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
     advice = "choose another prefix, remap it, or remove what is there"
-    return type(error)(f"{there}: it is not as it was recorded; {advice}", endpoint)
+    return type(error)(f"{difference}: it is not as it was recorded; {advice}", endpoint)
 
 
 def make_usable_schema(schema: Schema | None) -> Schema | None:

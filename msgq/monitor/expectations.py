@@ -55,7 +55,7 @@ class CheckFinding:
     """One thing that was expected of an endpoint, and whether it is so."""
 
     endpoint: str
-    what: str
+    condition: str
     ok: bool
     text: str
 
@@ -135,8 +135,8 @@ def _parse_range(table: dict[str, Any], key: str) -> ValueRange:
 def check_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterReading | None) -> Iterator[CheckFinding]:
     """Compare an endpoint that exists with what is expected of it; `reading` is its meter's, of a topic."""
 
-    def make_finding(what: str, ok: bool, text: str) -> CheckFinding:
-        return CheckFinding(row.endpoint, what, ok, text)
+    def make_finding(condition: str, ok: bool, text: str) -> CheckFinding:
+        return CheckFinding(row.endpoint, condition, ok, text)
 
     unknown = row.unmeasured_reasons
     if expected.has_publisher is not None:

@@ -63,7 +63,7 @@ optional = true
 def test_all_as_expected(traffic: Child, check: Any) -> None:
     code, found = check(GOOD)
     assert code == 0, found
-    assert {(line["endpoint"], line["what"]) for line in found} >= {("camera", "lost"), ("wheel.left", "rate")}
+    assert {(line["endpoint"], line["condition"]) for line in found} >= {("camera", "lost"), ("wheel.left", "rate")}
     assert all(line["ok"] for line in found)
 
 
@@ -82,7 +82,7 @@ def test_all_as_expected(traffic: Child, check: Any) -> None:
 def test_what_is_not_so_fails(traffic: Child, check: Any, expected: str, endpoint: str, what: str) -> None:
     code, found = check(f"seconds = 0.2\n{expected}")
     assert code == 1
-    assert (endpoint, what) in {(line["endpoint"], line["what"]) for line in found if not line["ok"]}
+    assert (endpoint, what) in {(line["endpoint"], line["condition"]) for line in found if not line["ok"]}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_judge_of_sizes_compares_the_least_and_the_most(
             EndpointSelection(["camera"], prefix), None, (None, None), (None, None), expected, None, False
         )
         found = list(check_endpoint(size_only, LiveEndpoint("camera", prefix).poll(), meter.take_reading()))
-    assert [(one.what, one.ok) for one in found] == [("size", ok)]
+    assert [(one.condition, one.ok) for one in found] == [("size", ok)]
 
 
 def test_losses_of_a_subscriber_that_hangs_are_seen(prefix: str, check: Any) -> None:
@@ -119,7 +119,7 @@ def test_losses_of_a_subscriber_that_hangs_are_seen(prefix: str, check: Any) -> 
         over.set()
         task.result()
         assert (code, hanging.lost) == (1, 0)
-    assert [line["what"] for line in found if not line["ok"]] == ["lost"]
+    assert [line["condition"] for line in found if not line["ok"]] == ["lost"]
 
 
 def test_a_publisher_that_died_is_missed(prefix: str, check: Any) -> None:
@@ -127,7 +127,7 @@ def test_a_publisher_that_died_is_missed(prefix: str, check: Any) -> None:
         child.process.wait()
     code, found = check("seconds = 0.01\n[endpoints.camera]")
     assert code == 1
-    assert [(line["what"], line["ok"]) for line in found] == [("publisher", False)]
+    assert [(line["condition"], line["ok"]) for line in found] == [("publisher", False)]
 
 
 def test_losses_of_subscribers_are_found(prefix: str, check: Any) -> None:
@@ -221,12 +221,12 @@ def kinds(prefix: str) -> Iterator[None]:
 
 def test_endpoints_of_every_kind_are_compared(kinds: None, check: Any) -> None:
     code, found = check(ALL_KINDS)
-    wrong = {(line["endpoint"], line["what"]): line["text"] for line in found if not line["ok"]}
+    wrong = {(line["endpoint"], line["condition"]): line["text"] for line in found if not line["ok"]}
     assert wrong.keys() == {("channel/scans", "lost")}
     assert code == 1
     lost = wrong["channel/scans", "lost"]
     assert int(lost.split()[0]) > 0
-    right = {(line["endpoint"], line["what"]) for line in found if line["ok"]}
+    right = {(line["endpoint"], line["condition"]) for line in found if line["ok"]}
     assert right == {
         ("channel/scans", "publisher"),
         ("channel/scans", "subscribers"),
@@ -242,7 +242,7 @@ def test_the_events_of_a_queue_are_expected_with_it(prefix: str, check: Any) -> 
         others.send(b"x")
         code, found = check('seconds = 0.1\nonly = true\n[endpoints."queue/jobs"]')
     assert code == 1
-    unexpected = [line["endpoint"] for line in found if line["what"] == "only"]
+    unexpected = [line["endpoint"] for line in found if line["condition"] == "only"]
     assert sorted(unexpected) == ["channel/others:events", "queue/others"]
 
 
@@ -264,7 +264,7 @@ def test_the_events_of_a_queue_are_expected_with_it(prefix: str, check: Any) -> 
 def test_what_is_not_so_of_another_kind_fails(kinds: None, check: Any, expected: str, endpoint: str, what: str) -> None:
     code, found = check(f"seconds = 0.1\n{expected}")
     assert code == 1
-    assert (endpoint, what) in {(line["endpoint"], line["what"]) for line in found if not line["ok"]}
+    assert (endpoint, what) in {(line["endpoint"], line["condition"]) for line in found if not line["ok"]}
 
 
 @pytest.mark.parametrize(

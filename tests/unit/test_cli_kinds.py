@@ -197,7 +197,8 @@ def test_stat_counts_every_kind(bus: Bus) -> None:
     (line,) = lines("stat", "--once", "--interval", "0.01")
     kinds = {key: line[key] for key in ("topics", "channels", "records", "queues")}
     assert kinds == {"topics": 2, "channels": 1, "records": 2, "queues": 1}
-    assert (line["publishers"], line["subscribers"], line["dead"], line["silent"]) == (6, 4, 0, 6)
+    assert (line["publishers"], line["subscribers"]) == (6, 4)
+    assert (line["dead_participants"], line["silent_endpoints"]) == (0, 6)
     assert (line["rate"], line["byte_rate"], line["lost_rate"]) == (0, 0, 0)
     (line,) = lines("stat", "--once", "--interval", "0.01", "--all")
     assert (line["topics"], line["channels"]) == (3, 2)

@@ -139,7 +139,7 @@ def test_delay_of_frames_says_where_their_time_is(prefix: str) -> None:
 
 def test_stat_adds_up_and_top_sorts(traffic: Child) -> None:
     (line,) = lines("stat", "--once", "--interval", "0.3")
-    assert (line["topics"], line["publishers"], line["dead"], line["silent"]) == (3, 1 * 3, 0, 0)
+    assert (line["topics"], line["publishers"], line["dead_participants"], line["silent_endpoints"]) == (3, 1 * 3, 0, 0)
     assert line["rate"] > 15
     rows = lines("top", "-n", "2", "--interval", "0.2", "--sort", "name")
     assert [row["endpoint"] for row in rows] == ["car", "plain", "weather"] * 2

@@ -56,7 +56,7 @@ def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> b
     return rows.tobytes()
 
 
-def _assign_record_fields(row: Any, value: Any, what: str, path: str) -> list[str]:
+def _assign_record_fields(row: Any, value: Any, schema_name: str, path: str) -> list[str]:
     """Write the fields of a JSON object into a record, and return the names of the missing fields.
 
     Parameters
@@ -70,9 +70,9 @@ def _assign_record_fields(row: Any, value: Any, what: str, path: str) -> list[st
     """
     names = row.dtype.names
     if not isinstance(value, dict):
-        raise ValueError(f"{what} is an object with the fields {', '.join(names)}, not {value!r}")
+        raise ValueError(f"{schema_name} is an object with the fields {', '.join(names)}, not {value!r}")
     if unknown := value.keys() - set(names):
-        raise ValueError(f"{what} has the fields {', '.join(names)}, not {', '.join(sorted(unknown))}")
+        raise ValueError(f"{schema_name} has the fields {', '.join(names)}, not {', '.join(sorted(unknown))}")
     missing = [path + name for name in names if name not in value]
     for name, item in value.items():
         missing += _assign_field(row, name, item, path + name)
