@@ -8,14 +8,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from msgq.impl.ring import Context, SubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
 from visionipc.buffers import VisionBuf
-from visionipc.connection import ANSWER_TIMEOUT_S, Stream, open_stream, streams
+from visionipc.connection import ANSWER_TIMEOUT_S, Stream, open_stream, request_stream_types
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.impl.core import StreamReceiver
 from visionipc.picture import prepare
@@ -71,14 +71,30 @@ class VisionIpcClient(StreamReceiver):
     _stream: Stream | None
 
     @accept_stock_names(stream="type")
-    def __new__(cls, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> Self:
+    def __new__(
+        cls,
+        name: str | bytes,
+        type: int,
+        conflate: bool,
+        context: object | None = None,
+        *,
+        prefix: str | None = None,
+    ) -> Self:
         """On the fake backend, and so in simulations, frames come over its bus."""
         kind: Any = (cls is VisionIpcClient and on_fake("FakeClient")) or cls
         made: Self = super().__new__(kind)
         return made
 
     @accept_stock_names(stream="type")
-    def __init__(self, name: str | bytes, type: int, conflate: bool, context: object | None = None) -> None:
+    def __init__(
+        self,
+        name: str | bytes,
+        type: int,
+        conflate: bool,
+        context: object | None = None,
+        *,
+        prefix: str | None = None,
+    ) -> None:
         """Nothing happens before `connect`.
 
         Parameters
@@ -87,13 +103,15 @@ class VisionIpcClient(StreamReceiver):
         type : of its stream.
         conflate : `recv` passes over all but the newest frame.
         context : None, which is stock's default; stock takes an OpenCL context as well.
+        prefix : of the server, instead of OPENPILOT_PREFIX; "" for none.
 
         Raises
         ------
         InvalidValueError : another context.
-        EndpointNameError : the name cannot be a server's.
+        EndpointNameError : the name or the prefix cannot be a server's.
         """
         super().__init__(VisionBuf)
+        self._prefix = None if prefix is None else settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
         self._type = int(type)
         self._endpoint = wire.get_endpoint_name(self._name, self._type)
@@ -132,7 +150,7 @@ class VisionIpcClient(StreamReceiver):
         prepare()
         if self._subscriber is None:
             self._subscriber = SubSocket()
-            self._subscriber.connect(Context(), self._endpoint, conflate=self._conflate)
+            self._subscriber.connect(Context(), self._endpoint, conflate=self._conflate, prefix=self._prefix)
         try:
             while not self._open():
                 if not blocking:
@@ -148,7 +166,7 @@ class VisionIpcClient(StreamReceiver):
     def _open(self, within: float = ANSWER_TIMEOUT_S) -> bool:
         self._dropped, self._stream = self.dropped, None
         self._forks = memfd.fork_count
-        self._stream = open_stream(self._name, self._type, within)
+        self._stream = open_stream(self._name, self._type, within, self._prefix)
         if self._stream is None:
             return False
         self.connections += 1
@@ -159,13 +177,14 @@ class VisionIpcClient(StreamReceiver):
         return self._stream is not None
 
     @staticmethod
-    def available_streams(name: str | bytes, block: bool = True) -> set[int]:
+    def available_streams(name: str | bytes, block: bool = True, *, prefix: str | None = None) -> set[int]:
         """Return the types of a server's streams.
 
         Parameters
         ----------
         name : the server's.
         block : wait for a server that has streams; else there may be none.
+        prefix : of the server, instead of OPENPILOT_PREFIX; "" for none.
 
         Raises
         ------
@@ -173,9 +192,9 @@ class VisionIpcClient(StreamReceiver):
         """
         name = naming.validate_endpoint_name(name, "server name")
         if (fake := on_fake("fake_streams")) is not None:
-            types: set[int] = fake(name, block)
+            types: set[int] = fake(name, block, prefix)
             return types
-        while not (available := streams(name)) and block:
+        while not (available := request_stream_types(name, prefix=prefix)) and block:
             time.sleep(_RETRY_INTERVAL_S)
         return available or set()
 

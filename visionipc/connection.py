@@ -19,7 +19,7 @@ _RETRY_INTERVAL_S = 0.002  # nothing tells when a server whose queue is full tak
 _FDS_MAX = wire.BUFFERS_MAX + 1
 
 
-def _send_request(name: str, request: bytes, within: float) -> tuple[bytes, list[int], int] | None:
+def _send_request(name: str, request: bytes, within: float, prefix: str | None) -> tuple[bytes, list[int], int] | None:
     """Return a server's answer, its descriptors, and the server's process; None: there is no server.
 
     It has `within` seconds.
@@ -31,7 +31,7 @@ def _send_request(name: str, request: bytes, within: float) -> tuple[bytes, list
     SegmentError : it is of a user who is not trusted.
     IpcError : the system refuses.
     """
-    path = wire.socket_path(name)
+    path = wire.socket_path(name, prefix)
     try:
         data, fds, flags, pid = _exchange(name, path, request, time.monotonic() + within)
     except (FileNotFoundError, ConnectionRefusedError):
@@ -45,7 +45,7 @@ def _send_request(name: str, request: bytes, within: float) -> tuple[bytes, list
         raise IpcError(f"cannot ask the server at {path}: {error.strerror}{hint}", name, error.errno) from error
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         _close(fds)
-        _give_back(name, request, data)
+        _return_row(name, request, data, prefix)
         raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
     return data, fds, pid
 
@@ -93,20 +93,22 @@ def _close(fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-def streams(name: str, within: float = ANSWER_TIMEOUT_S) -> set[int] | None:
-    """Return the types of a server's streams; None: there is no server. Raises what `serving` does."""
-    server = serving(name, within)
+def request_stream_types(name: str, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None) -> set[int] | None:
+    """Return the types of a server's streams; None: there is no server. Raises the errors of `request_server_info`."""
+    server = request_server_info(name, within, prefix)
     return None if server is None else server[1]
 
 
-def serving(name: str, within: float = ANSWER_TIMEOUT_S) -> tuple[int, set[int]] | None:
+def request_server_info(
+    name: str, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None
+) -> tuple[int, set[int]] | None:
     """Return a server's process (0: of a PID namespace not seen from here) and its streams; None: there is no server.
 
     Raises
     ------
     WaitTimeoutError, CorruptSegmentError, IpcError : the server misbehaves.
     """
-    answer = _send_request(name, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST), within)
+    answer = _send_request(name, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST), within, prefix)
     if answer is None:
         return None
     data, fds, pid = answer
@@ -161,7 +163,7 @@ def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
         os.close(fd)
 
 
-def _give_back(name: str, request: bytes, data: bytes) -> None:
+def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> None:
     """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
     if not _has_grant(data) or len(data) <= wire.BUFFER_STRUCT.size:
         return
@@ -171,11 +173,11 @@ def _give_back(name: str, request: bytes, data: bytes) -> None:
     )
     with contextlib.suppress(OSError), _unix_socket() as connection:
         connection.bind(wire.client_address())
-        _connect(connection, wire.socket_path(name), time.monotonic() + ANSWER_TIMEOUT_S)
+        _connect(connection, wire.socket_path(name, prefix), time.monotonic() + ANSWER_TIMEOUT_S)
         connection.send(request + wire.RETURN_ROW_STRUCT.pack(server_id, row))
 
 
-def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S) -> Stream | None:
+def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None) -> Stream | None:
     """Return a server's stream; None: there is no server. It has `within` seconds for an answer.
 
     Raises
@@ -186,14 +188,14 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S) -> Strea
     """
     request = wire.REQUEST_STRUCT.pack(kind)
     for _ in range(2):  # a stream that is listed may have been made just now
-        answer = _send_request(name, request, within)
+        answer = _send_request(name, request, within, prefix)
         if answer is None:
             return None
         data, fds, _ = answer
         if data:
-            return _make_stream(name, request, data, fds, kind)
+            return _make_stream(name, request, data, fds, kind, prefix)
         _close(fds)
-        available = streams(name, within)
+        available = request_stream_types(name, within, prefix)
         if available is None:
             return None
         if kind not in available:
@@ -202,10 +204,10 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S) -> Strea
     raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
 
 
-def _make_stream(name: str, request: bytes, data: bytes, fds: list[int], kind: int) -> Stream:
+def _make_stream(name: str, request: bytes, data: bytes, fds: list[int], kind: int, prefix: str | None) -> Stream:
     try:
         return _parse_stream(data, fds, kind, wire.get_endpoint_name(name, kind))
     except BaseException:
         _close(fds)
-        _give_back(name, request, data)
+        _return_row(name, request, data, prefix)
         raise

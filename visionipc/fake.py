@@ -50,14 +50,14 @@ def image_part(message: bytes) -> bytes:
 class _FakeStream:
     """A stream of a server. See `visionipc.server._Stream`."""
 
-    def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int) -> None:
+    def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, prefix: str | None) -> None:
         self.endpoint, self.type, self.geometry, self.buffers = endpoint, kind, layout, count
         self.bus = current_bus()
         self.published = 0
         self.busy = False
         self.socket = PubSocket()
-        self.socket.connect(Context(), endpoint, RING_BYTES, schema=IMAGE)
-        self.bus.open_topic(endpoint, 0, None).extract_picture = image_part
+        self.socket.connect(Context(), endpoint, RING_BYTES, schema=IMAGE, prefix=prefix)
+        self.bus.open_topic(endpoint, 0, None, prefix).extract_picture = image_part
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int, valid: bool = True) -> bool:
         """Publish a frame."""
@@ -127,13 +127,13 @@ class FakeServer(VisionIpcServer):
 
     _streams: dict[int, Any]
 
-    def __init__(self, name: str | bytes) -> None:
-        super().__init__(name)
+    def __init__(self, name: str | bytes, *, prefix: str | None = None) -> None:
+        super().__init__(name, prefix=prefix)
         self._bus = current_bus()
-        self._key = settings.get_prefix(), self._name
+        self._key = settings.resolve_prefix(prefix), self._name
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> Any:
-        return _FakeStream(endpoint, kind, layout, count)
+        return _FakeStream(endpoint, kind, layout, count, self._prefix)
 
     def start_listener(self) -> None:
         """Let clients find it."""
@@ -224,10 +224,11 @@ class FakeClient(VisionIpcClient):
 
     def connect(self, blocking: bool) -> bool:
         """Find the server; frames that are published from now on will be received."""
-        bus, key = current_bus(), (settings.get_prefix(), self._name)
+        bus, key = current_bus(), (settings.resolve_prefix(self._prefix), self._name)
         if self._subscriber is None:
             socket: Any = SubSocket()
-            socket.connect(Context(), self._endpoint, conflate=self._conflate, segment_size=RING_BYTES)
+            options = {"conflate": self._conflate, "segment_size": RING_BYTES, "prefix": self._prefix}
+            socket.connect(Context(), self._endpoint, **options)
             self._subscriber = socket
         if blocking and key not in bus.frame_servers:
             bus.wait_until(
@@ -272,15 +273,15 @@ class FakeClient(VisionIpcClient):
     @property
     def num_buffers(self) -> int:
         """How many the server said; 0 without a stream."""
-        server: FakeServer | None = current_bus().frame_servers.get((settings.get_prefix(), self._name))
+        server: FakeServer | None = current_bus().frame_servers.get((settings.resolve_prefix(self._prefix), self._name))
         if server is None or self._layout_there is None:
             return 0
         return with_spare(server.stats(self._type).buffers)
 
 
-def fake_streams(name: str, block: bool) -> set[int]:
+def fake_streams(name: str, block: bool, prefix: str | None = None) -> set[int]:
     """Return the types of a server's streams. block: wait for a server that has some."""
-    bus, key = current_bus(), (settings.get_prefix(), name)
+    bus, key = current_bus(), (settings.resolve_prefix(prefix), name)
 
     def there() -> set[int]:
         server: FakeServer | None = bus.frame_servers.get(key)

@@ -122,8 +122,8 @@ os.register_at_fork(after_in_child=_forget_all)
 class Listener:
     """Listens until `close`. One server a path, also when two start at once."""
 
-    def __init__(self, name: str, answer: AnswerFunction) -> None:
-        """Bind, listen, and start the thread.
+    def __init__(self, name: str, answer: AnswerFunction, prefix: str | None = None) -> None:
+        """Bind, listen, and start the thread. prefix: see `wire.socket_path`.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Listener:
         """
         self._name = name
         self._answer = answer
-        self._path = wire.socket_path(name)
+        self._path = wire.socket_path(name, prefix)
         self._pending: dict[socket.socket, float] = {}
         self._over = False
         self._lock = self._claim()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 
-from msgq.common import settings
 from msgq.errors import InvalidValueError
 from msgq.kinds import find_recorded_kind
 from msgq.kinds.playback import (
@@ -40,13 +39,12 @@ class FramesWriter(EndpointWriter):
         if found is None:
             raise UnplayableError("it has no pictures as they were; those that are recorded raw go back into frames")
         self._target = target
-        self._prefix, self._stream = target.prefix, int(found[2])
+        self._stream = int(found[2])
         self._layout: Geometry | None = None
         first = _picture(spec.sample_message)
-        with settings.overrides(target.prefix):
-            self._server = servers.get(found[1]) or _kind(target)(found[1])
-            servers[found[1]] = self._server
-            self._server.start_listener()  # refuses a name that another process serves, before anything is made
+        self._server = servers.get(found[1]) or _get_server_class(target)(found[1], prefix=target.prefix)
+        servers[found[1]] = self._server
+        self._server.start_listener()  # refuses a name that another process serves, before anything is made
         self._set_layout(first)
 
     def _set_layout(self, frame: Picture) -> None:
@@ -55,8 +53,7 @@ class FramesWriter(EndpointWriter):
         if layout == self._layout:
             return
         sizes = layout.width, layout.height, layout.size, layout.stride, layout.uv_offset
-        with settings.overrides(self._prefix):
-            self._server.create_buffers_with_sizes(self._stream, BUFFER_COUNT, *sizes, layout.format, layout.channels)
+        self._server.create_buffers_with_sizes(self._stream, BUFFER_COUNT, *sizes, layout.format, layout.channels)
         self._layout = layout
 
     def send(self, message: PlaybackMessage) -> None:
@@ -82,7 +79,7 @@ class FramesWriter(EndpointWriter):
         self._server.close()
 
 
-def _kind(target: PlaybackTarget) -> type[VisionIpcServer]:
+def _get_server_class(target: PlaybackTarget) -> type[VisionIpcServer]:
     """Return the class of servers of a backend."""
     return FakeServer if target.backend == "fake" else VisionIpcServer
 

@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from msgq.common import naming
+from msgq.common import naming, settings
 from msgq.errors import (
     EndpointClosedError,
     ForkedSocketError,
@@ -112,7 +112,9 @@ def _writable(fd: int, endpoint: str, populate: bool) -> Mapping:
 class _Stream(OutgoingStream):
     """A stream's buffers, leases and topic."""
 
-    def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> None:
+    def __init__(
+        self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool, prefix: str | None
+    ) -> None:
         self.type = kind
         self.geometry = layout
         self.incarnation = secrets.randbits(64) or 1
@@ -130,7 +132,7 @@ class _Stream(OutgoingStream):
             self._fds.append(memfd.create_memfd(f"{endpoint} leases", LEASE_TABLE_BYTES, endpoint))
             table = _writable(self._fds[-1], endpoint, populate=True)
             self.leases = ServerLeases(table, self._fds[-1], count, endpoint)
-            self._socket.connect(Context(), endpoint)
+            self._socket.connect(Context(), endpoint, prefix=prefix)
         except BaseException:
             self.close()
             raise
@@ -228,20 +230,26 @@ class VisionIpcServer(StreamSender):
 
     _streams: dict[int, _Stream]
 
-    def __new__(cls, name: str | bytes) -> Self:
+    def __new__(cls, name: str | bytes, *, prefix: str | None = None) -> Self:
         """On the fake backend, and so in simulations, frames go over its bus."""
         kind: type[Self] = (cls is VisionIpcServer and on_fake("FakeServer")) or cls
         return super().__new__(kind)
 
-    def __init__(self, name: str | bytes) -> None:
+    def __init__(self, name: str | bytes, *, prefix: str | None = None) -> None:
         """Nothing is visible before `start_listener`.
+
+        Parameters
+        ----------
+        name : of the server.
+        prefix : for the socket and the topics of this server, instead of OPENPILOT_PREFIX; "" for none.
 
         Raises
         ------
-        EndpointNameError : the name cannot be part of a file's.
+        EndpointNameError : the name or the prefix cannot be part of a file's.
         """
+        self._prefix = None if prefix is None else settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
-        wire.socket_path(self._name)
+        wire.socket_path(self._name, self._prefix)
         super().__init__(OutgoingFrame)
         self._forks = memfd.fork_count
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
@@ -334,7 +342,7 @@ class VisionIpcServer(StreamSender):
                 former.close()
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _Stream:
-        return _Stream(endpoint, kind, layout, count, huge_pages)
+        return _Stream(endpoint, kind, layout, count, huge_pages, self._prefix)
 
     def start_listener(self) -> None:
         """Let clients connect, from now on. Streams may be made before and after.
@@ -352,7 +360,7 @@ class VisionIpcServer(StreamSender):
                 server = me()
                 return None if server is None else server._answer(request)
 
-            self._listener = Listener(self._name, answer)
+            self._listener = Listener(self._name, answer, self._prefix)
 
     def _answer(self, request: Request) -> Answer | None:
         """Return what a client is told; runs in the listener's thread."""

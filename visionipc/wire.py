@@ -146,28 +146,33 @@ def is_ours(address: object) -> bool:
     return isinstance(address, bytes) and address.startswith(b"\0" + CLIENT_TAG)
 
 
-def socket_path(name: str | bytes) -> str:
+def socket_path(name: str | bytes, prefix: str | None = None) -> str:
     """Return where a server listens.
+
+    Parameters
+    ----------
+    name : of the server.
+    prefix : "" for none; None: that of the environment, as stock.
 
     Raises
     ------
     EndpointNameError : the name cannot be part of a file's, or the path is longer than a socket's may be.
     """
     name = naming.validate_endpoint_name(name, "server name")
-    path = f"{SOCKET_DIRECTORY}/{_socket_start()}{name}"
+    path = f"{SOCKET_DIRECTORY}/{_make_socket_name_start(prefix)}{name}"
     if len(path.encode()) > _PATH_BYTES_MAX:
         raise EndpointNameError(f"the socket's path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
     return path
 
 
-def server_names() -> list[str]:
+def list_server_names() -> list[str]:
     """Return the names under which something listens, or listened, under the prefix in force; sorted."""
-    start = _socket_start()
+    start = _make_socket_name_start(None)
     with os.scandir(SOCKET_DIRECTORY) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(start)]
     return sorted(name[len(start) :] for name in names if len(name) > len(start))
 
 
-def _socket_start() -> str:
-    prefix = settings.get_prefix()
-    return f"{prefix}_{SOCKET_PREFIX}" if prefix else SOCKET_PREFIX
+def _make_socket_name_start(prefix: str | None) -> str:
+    in_prefix = settings.resolve_prefix(prefix)
+    return f"{in_prefix}_{SOCKET_PREFIX}" if in_prefix else SOCKET_PREFIX

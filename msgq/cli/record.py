@@ -215,7 +215,7 @@ class _MissingSources:
             self._names.find_existing()
         if self._servers:
             with settings.overrides(self._names.prefix):
-                self._servers -= {*wire.server_names()}
+                self._servers -= {*wire.list_server_names()}
 
     def print_missing(self) -> None:
         """Name the endpoints that do not exist."""

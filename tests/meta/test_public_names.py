@@ -277,7 +277,7 @@ _LAYOUT = "format=<FrameFormat.NV12: 0>, channels=1, *, huge_pages=False)"
 # The same of visionipc; () is a property.
 VISIONIPC = {
     visionipc.VisionIpcServer: {
-        "": "(name)",
+        "": "(name, *, prefix=None)",
         "close": "(self)",
         "create_buffers": f"(self, type, num, width, height, {_LAYOUT}",
         "create_buffers_with_sizes": f"(self, type, num, width, height, size, stride, uv_offset, {_LAYOUT}",
@@ -288,11 +288,11 @@ VISIONIPC = {
         "stats": "(self, type)",
     },
     visionipc.VisionIpcClient: {
-        "": "(name, type, conflate, context=None)",
+        "": "(name, type, conflate, context=None, *, prefix=None)",
         "areceive": "(self)",
         "arecv": "(self)",
         "stats": "(self)",
-        "available_streams": "(name, block=True)",
+        "available_streams": "(name, block=True, *, prefix=None)",
         "close": "(self)",
         "connect": "(self, blocking)",
         "dropped": "",

@@ -11,7 +11,7 @@ import click
 from msgq.common import naming
 from msgq.errors import StreamNotFoundError, WaitTimeoutError
 from visionipc import VisionBuf, VisionIpcClient
-from visionipc.connection import streams
+from visionipc.connection import request_stream_types
 
 _POLL_PERIOD_MS = 50  # how often Ctrl-C is looked for
 
@@ -53,7 +53,7 @@ def describe_frame(frame: VisionBuf, path: Path | None = None) -> FrameLine:
 
 def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
     """Return a client of a server that is there."""
-    served = streams(
+    served = request_stream_types(
         naming.validate_endpoint_name(name, "server name")
     )  # asked first: a client makes its topic, also in vain
     if kind is None:

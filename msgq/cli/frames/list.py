@@ -15,7 +15,7 @@ from msgq.common.formatting import format_bytes, format_count
 from msgq.errors import MsgqError
 from msgq.impl.ring import Context, SubSocket
 from visionipc import get_endpoint_name, wire
-from visionipc.connection import open_stream, serving
+from visionipc.connection import open_stream, request_server_info
 
 _SERVING_STATE = "serving"
 
@@ -69,7 +69,7 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
 
 def scan_streams(interval_s: float) -> list[StreamLine]:
     """Ask all servers for their streams, and count the frames of so many seconds."""
-    streams = [stream for name in wire.server_names() for stream in _list_server_streams(name)]
+    streams = [stream for name in wire.list_server_names() for stream in _list_server_streams(name)]
     with ExitStack() as stack:
         watches = {}
         for stream in streams:
@@ -88,7 +88,7 @@ def scan_streams(interval_s: float) -> list[StreamLine]:
 def _list_server_streams(name: str) -> Iterator[StreamLine]:
     """A server's streams; what is wrong with one server or stream does not concern the others."""
     try:
-        server = serving(name)
+        server = request_server_info(name)
     except MsgqError as error:
         yield StreamLine(name, str(error))
         return
