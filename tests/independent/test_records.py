@@ -11,8 +11,10 @@ import pytest
 
 import msgq
 from tests.independent import shared_file
+from tests.independent.board import BoardReader, BoardWriter, create_board
 from tests.independent.interruptions import interrupt_next_read
-from tests.independent.record import Cell, Reader, Schema, Writer, WritersError, create_vector
+from tests.independent.record import Reader, Writer, WritersError
+from tests.independent.record_file import SCHEMA_DATA, Cell, Schema, create_vector
 from tests.support import Child, Task, hear, say, wait_asleep, wait_until
 
 WRITES = 2000
@@ -56,6 +58,8 @@ def test_schema_says_the_dtype_both_ways(endpoint: str) -> None:
     schema = reader.read_schema()
     assert schema.encoding == "struct"
     assert np.dtype([tuple(field) for field in json.loads(schema.data)]) == PAIR
+    packed = schema.packed_data()  # with the fingerprints
+    assert reader.file.read(SCHEMA_DATA, len(packed)) == packed
     reader.close()
 
 
@@ -222,3 +226,52 @@ def test_snapshot_is_of_one_instant(endpoint: str) -> None:
     reader = Reader(endpoint)
     assert [struct.unpack("<q", value)[0] for value in reader.snapshot()] == [50, 30, 20]
     reader.close()
+
+
+def test_boards_are_read_and_written_by_both(endpoint: str) -> None:
+    create_board(endpoint, 4, 100)
+    theirs, reader = BoardWriter(endpoint), BoardReader(endpoint)
+    with msgq.Board(endpoint) as ours:
+        pose = theirs.declare("pose")
+        theirs.publish(pose, b"first")
+        theirs.publish(pose, b"second value")
+        status = ours.declare("status")
+        status.write(b"")
+        assert (ours["pose"], ours["status"], sorted(ours)) == (b"second value", b"", ["pose", "status"])
+        assert (reader.value("pose"), reader.value("status")) == (b"second value", b"")
+        assert reader.keys() == ["pose", "status"]
+        assert reader.value("speed") is None
+    theirs.close()
+    reader.close()
+
+
+def test_keys_have_one_owner_of_either_side(endpoint: str) -> None:
+    with msgq.Board(endpoint, keys=4) as ours:
+        theirs = BoardWriter(endpoint)
+        ours.declare("of ours")
+        with pytest.raises(WritersError):
+            theirs.declare("of ours")
+        index = theirs.declare("of theirs")
+        with pytest.raises(msgq.errors.KeyTakenError):
+            ours.declare("of theirs")
+        theirs.withdraw(index)
+        ours.declare("of theirs").write(b"ours now")
+        assert theirs.value("of theirs") == b"ours now"
+        theirs.close()
+
+
+def declare_and_wait(endpoint: str) -> None:
+    board = BoardWriter(endpoint)
+    board.publish(board.declare("pose"), b"last words")
+    say("declared")
+    hear()
+
+
+def test_key_of_their_killed_owner_is_ours_at_once(endpoint: str) -> None:
+    with msgq.Board(endpoint, keys=4) as ours:
+        with Child(declare_and_wait, endpoint) as child:
+            child.hear()
+            child.kill()
+        assert ours["pose"] == b"last words"
+        ours.declare("pose").write(b"next")
+        assert ours["pose"] == b"next"

@@ -103,7 +103,7 @@ class Handle(QueueFile):
         self.sweep()
 
     def _take_row(self) -> None:
-        """ "A handle comes": a free or dead row, settled, of the next generation."""
+        """Take a row ("A handle comes"): a free or dead row, settled, of the next generation."""
         for row in range(ROW_COUNT):
             try:
                 self._lock = RowLock(self.path, row)
@@ -354,7 +354,7 @@ class Handle(QueueFile):
         self.file.write(at + NOTIFY_DEBT, bytes(16))
 
     def close(self) -> None:
-        """ "It goes": give back its own words, settle the row, leave the row, release the lock."""
+        """Leave ("It goes"): give back its own words, settle the row, leave the row, release the lock."""
         for slot in range(self.max_messages):
             word = self.file.load(self.word(slot))
             if word & OWNER_MASK == self._owner and word & TAKEN and not word & READY:
