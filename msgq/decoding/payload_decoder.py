@@ -149,13 +149,13 @@ def _make_msgpack_decoder(_schema: Schema) -> DecodeFunction:
 def _make_cbor_decoder(_schema: Schema) -> DecodeFunction:
     import cbor2
 
-    def decode(data: bytes) -> Any:
+    def decode_payload(data: bytes) -> Any:
         value = cbor2.loads(data)
         if _CBOR_SHARED_VALUE_TAG in data and _has_shared_value(value, set()):
             raise ValueError("it refers to a value within it (tag 29); what does so may have no end")
         return value
 
-    return _limit_nesting(decode)
+    return _limit_nesting(decode_payload)
 
 
 def _has_shared_value(value: Any, seen: set[int]) -> bool:
@@ -171,7 +171,7 @@ def _has_shared_value(value: Any, seen: set[int]) -> bool:
 def _make_struct_decoder(schema: Schema) -> DecodeFunction:
     dtype = struct_dtype(schema)
 
-    def decode(data: bytes) -> Any:
+    def decode_payload(data: bytes) -> Any:
         values = np.frombuffer(data, dtype)
         for text in _iter_text_arrays(values):
             codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
@@ -179,7 +179,7 @@ def _make_struct_decoder(schema: Schema) -> DecodeFunction:
                 raise ValueError("a text has what is no character")
         return values[0] if len(values) == 1 else values
 
-    return decode
+    return decode_payload
 
 
 def _iter_text_arrays(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
@@ -237,12 +237,12 @@ def _make_capnproto_decoder(schema: Schema) -> DecodeFunction:
 def _make_queue_event_decoder(_schema: Schema) -> DecodeFunction:
     names = [name for name, _ in queue_events.EVENT_FIELDS]
 
-    def decode(data: bytes) -> dict[str, Any]:
+    def decode_payload(data: bytes) -> dict[str, Any]:
         event, *fields = struct.unpack_from(queue_events.EVENT_HEAD_FORMAT, data)
         said = dict(zip(names, (queue_events.Event(event).name.lower(), *fields), strict=True))
         return said | {"payload": data[queue_events.EVENT_HEAD_BYTES :]}
 
-    return decode
+    return decode_payload
 
 
 _DECODER_MAKERS: dict[str, Callable[[Schema], DecodeFunction]] = {

@@ -79,6 +79,8 @@ class Kind:
     locate_side_files : the same of a second file of each endpoint; None: there is none.
     keeps_values : its messages are changes of values, each of which replaces one before; a reader that misses some has
         lost nothing.
+    change_header : of a kind that keeps values: the NumPy fields at the beginning of a message without a key. `index`
+        is the element that changed, `count` the number of its changes. (): each of its messages has a key.
     names_senders : recordings say the publisher or key of its messages.
     crosses_bridges : a bridge can carry its endpoints; the kind has the part `bridge`.
     announcer_name_regex, recorded_name_regex : expressions for whole names: of the endpoints of another kind that
@@ -98,6 +100,7 @@ class Kind:
     locate_files: Callable[[str], tuple[str, str]] | None = None
     locate_side_files: Callable[[str], tuple[str, str]] | None = None
     keeps_values: bool = False
+    change_header: tuple[tuple[str, str], ...] = ()
     names_senders: bool = True
     crosses_bridges: bool = False
     announcer_name_regex: re.Pattern[str] | None = None

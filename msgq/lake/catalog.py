@@ -79,11 +79,11 @@ def list_tables(directory: LakeDirectory) -> list[TableInfo]:
     tables = [info for place in list_table_paths(directory) if (info := _describe_table(directory, place, endpoints))]
     order = ("messages", "read_errors", "decode_errors", "silver", "gold", "aggregates")
 
-    def rank(info: TableInfo) -> tuple[bool, int]:
+    def rank_table_path(info: TableInfo) -> tuple[bool, int]:
         folder = info.path.partition("/")[0]
         return not info.name, order.index(folder) if folder in order else len(order)
 
-    return sorted(tables, key=rank)
+    return sorted(tables, key=rank_table_path)
 
 
 def _group_endpoints_by_table(directory: LakeDirectory) -> dict[str, list[str]]:

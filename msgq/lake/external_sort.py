@@ -18,7 +18,7 @@ SORTED_RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64())])
 _SORTED_RUN_ROWS = 512 << 10
 _SORTED_RUN_BYTES = 64 << 20  # of payloads
 _RUN_BATCH_BYTES = 1 << 20  # of a run in the memory of who merges; or one row
-_Row = dict[str, Any]
+_RunRow = dict[str, Any]
 
 
 def write_sorted_runs(
@@ -42,16 +42,16 @@ def _write_sorted_run(rows: pa.Table, order: Sequence[str], lake: LakeDirectory,
     return pa.RecordBatch.from_pydict({"name": [name], "first": [rows.column(order[0])[0].as_py()]}, SORTED_RUN_SCHEMA)
 
 
-def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory, place: str) -> Iterator[_Row]:
+def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory, place: str) -> Iterator[_RunRow]:
     """Give the rows of all runs in order. Of each run that has begun a batch is in memory.
 
     order : NULL, which the first of these columns never is, comes last.
     """
     waiting = sorted(zip(*(runs.column(name).to_pylist() for name in ("first", "name")), strict=True), reverse=True)
-    heads: list[tuple[tuple[Any, ...], int, _Row, Iterator[_Row]]] = []
+    heads: list[tuple[tuple[Any, ...], int, _RunRow, Iterator[_RunRow]]] = []
     number = 0  # of two rows that are the same in order, so that nothing else is compared
 
-    def push(rows: Iterator[_Row]) -> None:
+    def push_next_row(rows: Iterator[_RunRow]) -> None:
         nonlocal number
         row = next(rows, None)
         if row is not None:
@@ -60,13 +60,13 @@ def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory,
 
     while heads or waiting:
         while waiting and (not heads or waiting[-1][0] <= heads[0][0][0][1]):
-            push(_read_sorted_run(lake, f"{place}/{waiting.pop()[1]}"))
+            push_next_row(_read_sorted_run(lake, f"{place}/{waiting.pop()[1]}"))
         _, _, row, following = heappop(heads)
         yield row
-        push(following)
+        push_next_row(following)
 
 
-def _read_sorted_run(lake: LakeDirectory, path: str) -> Iterator[_Row]:
+def _read_sorted_run(lake: LakeDirectory, path: str) -> Iterator[_RunRow]:
     with lake.files.open_input_stream(lake.resolve_path(path)) as source, pa.ipc.open_stream(source) as run:
         for batch in run:
             yield from batch.to_pylist()

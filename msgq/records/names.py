@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgq.common import naming, shm_paths
+from msgq.common.record_changes import HEAD
 from msgq.kinds import Kind
 
 KIND = Kind(
@@ -14,4 +15,5 @@ KIND = Kind(
     column_heading="recs",
     locate_files=shm_paths.locate_records_files,
     keeps_values=True,
+    change_header=HEAD[:2],
 )

@@ -41,16 +41,18 @@ class SparkExecutor:
         """
         parts = [*doubtful, *met]
 
-        def keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def read_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number, part in unpack_tasks(batches):
                 yield from read_message_keys(LakeDirectory(uri), part, number, number >= len(doubtful))
 
-        def write(duplicates: pa.Table) -> UncommittedFiles:
+        def write_without_duplicates(duplicates: pa.Table) -> UncommittedFiles:
             part, rows = parts[duplicates["file_number"][0].as_py()], np.asarray(duplicates["row_number"])
             return write_bronze(read_rows_except(LakeDirectory(uri), part, rows), LakeDirectory(uri))
 
-        compared = make_task_frame(self.spark, parts).mapInArrow(keys, convert_to_spark_schema(MESSAGE_KEYS_SCHEMA))
-        results = run_function_by_key(tables.find_duplicates(compared), "file_number", write)
+        compared = make_task_frame(self.spark, parts).mapInArrow(
+            read_keys, convert_to_spark_schema(MESSAGE_KEYS_SCHEMA)
+        )
+        results = run_function_by_key(tables.find_duplicates(compared), "file_number", write_without_duplicates)
         return {parts[number]: written for number, written in results.items()}
 
 
@@ -77,10 +79,12 @@ def run_tasks_on_workers(
 def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
     """Let workers do something with the rows of each number in a column; return what they have found, by numbers."""
 
-    def result(some: pa.Table) -> pa.Table:
+    def compute_group_result(some: pa.Table) -> pa.Table:
         return pa.Table.from_batches([_make_result_batch(some.column(key)[0].as_py(), function(some))])
 
-    return _collect_results(rows.groupBy(key).applyInArrow(result, convert_to_spark_schema(_TASK_RESULT_SCHEMA)))
+    return _collect_results(
+        rows.groupBy(key).applyInArrow(compute_group_result, convert_to_spark_schema(_TASK_RESULT_SCHEMA))
+    )
 
 
 def run_function_by_partition(
@@ -88,13 +92,11 @@ def run_function_by_partition(
 ) -> list[_Result]:
     """Let workers do something with all rows, a partition each; return what they have found."""
 
-    def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def compute_partition_result(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _make_result_batch(0, function(batches))
 
-    return [
-        pickle.loads(result)
-        for result in _collect_columns(rows.mapInArrow(results, convert_to_spark_schema(_TASK_RESULT_SCHEMA)))["result"]
-    ]
+    results = rows.mapInArrow(compute_partition_result, convert_to_spark_schema(_TASK_RESULT_SCHEMA))
+    return list(map(pickle.loads, _collect_columns(results)["result"]))
 
 
 def _collect_results(results: DataFrame) -> dict[int, Any]:

@@ -276,7 +276,7 @@ def check_types(schema: Schema, payloads: Payloads, optional: frozenset[str] = f
     messages = pa.table(about | {"encoding": [schema.encoding] * rows, "data": payload})
     fields = convert_to_delta_type(wanted)
     for decoded in SilverDecoder({0: schema}).decode_messages(messages):
-        assert [decoded.rows.schema.field(one.name).type for one in fields] == [one.type for one in fields]
+        assert [decoded.decoded_rows.schema.field(one.name).type for one in fields] == [one.type for one in fields]
 
 
 @pytest.mark.parametrize("kind", MADE)

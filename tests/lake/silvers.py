@@ -79,7 +79,9 @@ class Lake:
                     open_silver_table(self.directory, source.table_name).resolve_file_path(file)
                 ).read()
                 rows = rows.filter(pa.compute.equal(rows.column("endpoint"), endpoint))
-                tables.append(cast_table_columns(cast_table_columns(rows, source.columns), source.endpoint_columns))
+                tables.append(
+                    cast_table_columns(cast_table_columns(rows, source.table_columns), source.endpoint_columns)
+                )
             columns = find_common_columns(columns, source.endpoint_columns)
         return pa.concat_tables([cast_table_columns(rows, columns) for rows in tables]).sort_by("sequence")
 

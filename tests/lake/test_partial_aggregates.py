@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
+from msgq import kinds
 from msgq.common.units import NS_PER_S
 from msgq.lake.gold import gold_increments as increments
 from msgq.lake.gold import gold_tables as gold
@@ -64,6 +66,21 @@ def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.T
     for name, rows in (totals := gold.make_run_tables(whole, NS_PER_S, CheckThresholds())).items():
         assert rows.schema == gold.RUN_SCHEMAS[name]
     return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
+
+
+def test_changes_of_each_kind_that_keeps_values_are_numbered_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_registered_kinds", list(kinds.all_kinds()))
+    header = (("count", "<u8"), ("index", "<u2"))
+    kinds.register_kind(kinds.Kind(name="cells", package="", validate=str, keeps_values=True, change_header=header))
+    values = [("cells", None, struct.pack("<QH", 7, 3)), ("cells", None, b"short"), ("cells", "k", b"")]
+    values += [("records", None, struct.pack("<IQ", 5, 9)), ("topic", None, bytes(12))]
+    rows = pa.Table.from_pylist(
+        [{"kind": kind, "key": key, "data": data, "log_time": time} for time, (kind, key, data) in enumerate(values)]
+    )
+    for name, value in (("run", "r"), ("endpoint", "e"), ("epoch", 1), ("sequence", 4)):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value), len(rows)))
+    found = partial_aggregates.compute_state_islands(rows).select(["index", "key", "base"]).to_pylist()
+    assert {tuple(island.values()) for island in found} == {(3, None, 7), (5, None, 9), (None, "k", 4)}
 
 
 @settings(max_examples=8)

@@ -145,7 +145,7 @@ def decode_rows(table: Any, *schemas: Any) -> Any:
     found: dict[str, list[Any]] = {}
     failed = []
     for one in SilverDecoder(by_number(*schemas)).decode_messages(table):
-        for row in one.rows.to_pylist():
+        for row in one.decoded_rows.to_pylist():
             found.setdefault(row["endpoint"], []).append(row)
         failed += [(row["sequence"], row["reason"], row["data"]) for row in one.decode_errors.to_pylist()]
     return found, failed
@@ -205,7 +205,7 @@ def test_messages_of_ros_have_columns_in_types_of_spark() -> None:
     table = needed(("p", "cdr", POINT, point_bytes(1)), ("p", "cdr", POINT, second), ("p", "cdr", POINT, b"cut"))
     table = pa.concat_tables([table, needed(("t", "ros1", text, ros1))])
     for one in SilverDecoder(by_number(POINT, text)).decode_messages(table):
-        to_arrow_schema(convert_to_spark_schema(one.rows.schema), timezone="UTC")  # else Spark refuses it
+        to_arrow_schema(convert_to_spark_schema(one.decoded_rows.schema), timezone="UTC")  # else Spark refuses it
     found, failed = decode_rows(table, POINT, text)
     assert [{name: row[name] for name in point(0)} for row in found["p"]] == [point(1), point(2)]
     assert [(row["data"], row["n"]) for row in found["t"]] == [("hi", [0, 2**64 - 1])]

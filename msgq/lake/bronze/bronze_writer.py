@@ -117,13 +117,13 @@ def merge_bronze_files(lake: LakeDirectory, bronze_files: Sequence[str]) -> Unco
     """Write new bronze files with the messages of others, in their order."""
     table = open_messages_table(lake)
 
-    def rows() -> Iterator[pa.RecordBatch]:
+    def iterate_batches() -> Iterator[pa.RecordBatch]:
         for bronze_file in bronze_files:
             with pq.ParquetFile(table.resolve_file_path(bronze_file), filesystem=lake.files) as file:
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group, INGEST_COLUMNS.names).to_batches()
 
-    return write_bronze(rows(), lake)
+    return write_bronze(iterate_batches(), lake)
 
 
 class _PartitionWriters:

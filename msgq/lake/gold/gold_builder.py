@@ -183,7 +183,7 @@ def _list_run_files(run: str, *files: Iterable[DataFile]) -> list[str]:
 def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:
     """Return what makes the tables of a group, on a worker."""
 
-    def make(task: IncrementTask) -> _FilesByTable:
+    def make_gold_files(task: IncrementTask) -> _FilesByTable:
         lake = LakeDirectory(uri)
         group = task.increment
         return _write_gold_files(
@@ -192,7 +192,7 @@ def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTas
             f"run_id={_hash_run_id(group.run)}/hour={group.hour_number}",
         )
 
-    return make
+    return make_gold_files
 
 
 def _make_run_table_maker(
@@ -200,7 +200,7 @@ def _make_run_table_maker(
 ) -> Callable[[tuple[str, dict[str, list[str]]]], _FilesByTable]:
     """Return what makes the tables of a run, on a worker."""
 
-    def make(work: tuple[str, dict[str, list[str]]]) -> _FilesByTable:
+    def make_gold_files(work: tuple[str, dict[str, list[str]]]) -> _FilesByTable:
         lake, (run, files) = LakeDirectory(uri), work
         aggregates = {
             name: _open_gold_table(lake, name).read_rows(sorted(paths), HOURLY_SCHEMAS[name])
@@ -210,7 +210,7 @@ def _make_run_table_maker(
             lake, make_run_tables(aggregates, window_ns, thresholds), f"run_id={_hash_run_id(run)}"
         )
 
-    return make
+    return make_gold_files
 
 
 def _write_gold_files(lake: LakeDirectory, made: dict[str, pa.Table], place: str) -> _FilesByTable:

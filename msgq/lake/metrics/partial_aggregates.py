@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.decoding.fixed_headers import read_fixed_headers
+from msgq.kinds import Kind, all_kinds
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.group_by import (
     IntegerArray,
@@ -25,9 +26,14 @@ from msgq.lake.metrics.group_by import (
 )
 from msgq.lake.metrics.queues import QUEUE_EVENTS_SCHEMA, compute_event_hours, read_queue_events
 from msgq.lake.metrics.stages import STAGE_AGGREGATES, compute_stage_windows
-from msgq.lake.metrics.time_windows import HOUR_NS, TRAFFIC_WINDOWS_SCHEMA, compute_traffic_windows, is_value_change
+from msgq.lake.metrics.time_windows import (
+    HOUR_NS,
+    TRAFFIC_WINDOWS_SCHEMA,
+    compute_traffic_windows,
+    is_message_of_kind,
+    is_value_change,
+)
 
-_CHANGE_HEADER_TYPE = np.dtype([("index", "<u4"), ("count", "<u8")])  # how the message of a vector's change begins
 _SEQUENCE_MODULUS = 1 << 32
 _BOUNDARY_LOSS_MAX = (1 << 30) - 2  # messages lost at an end; both ends of one message are less than half a turn apart
 FRAMES_SCHEMA = pa.schema(
@@ -103,25 +109,34 @@ def _add_boundary_losses(rows: pa.Table) -> pa.Table:
 
 
 def compute_state_islands(rows: pa.Table) -> pa.Table:
-    """Return the islands of each index of a vector, and of each key of a board.
+    """Return the islands of each element and of each key of the kinds that keep values.
 
-    Input: run, endpoint, epoch, sequence, log_time, kind, key, data. Changes of vectors that are too short to be one
-    are left out.
+    Input: run, endpoint, epoch, sequence, log_time, kind, key, data. Changes without a key that are shorter than the
+    header of their kind are left out.
     """
-    is_state = is_value_change(rows)
-    if not is_state.any():
+    columns = [*islands.EPOCH_KEY_COLUMNS, "key", "sequence", "log_time", "data"]
+    changes = [
+        _number_value_changes(rows.select(columns).filter(pa.array(is_kind)), kind)
+        for kind in all_kinds()
+        if kind.keeps_values and (is_kind := is_message_of_kind(rows, kind.name)).any()
+    ]
+    if not changes:
         return AGGREGATE_SCHEMAS["key_islands"].empty_table()
-    state = rows.select([*islands.EPOCH_KEY_COLUMNS, "key", "sequence", "log_time", "data"]).filter(pa.array(is_state))
-    is_board = np.asarray(get_column(state, "key").is_valid())
-    whole, changes = read_fixed_headers(
-        pc.binary_slice(get_column(state, "data"), 0, _CHANGE_HEADER_TYPE.itemsize), _CHANGE_HEADER_TYPE
-    )
-    index, count = np.zeros((2, len(state)), np.int64)
-    index[whole], count[whole] = changes["index"], changes["count"] % _SEQUENCE_MODULUS
-    sequence = np.where(is_board, get_integer_column(state, "sequence"), count)
-    state = state.drop_columns(["sequence", "data"])
-    state = state.append_column("index", pa.array(index, mask=is_board)).append_column("sequence", pa.array(sequence))
-    return islands.find_sequence_islands(state.filter(pa.array(is_board | whole)), islands.STATE_KEY_COLUMNS)
+    return islands.find_sequence_islands(pa.concat_tables(changes), islands.STATE_KEY_COLUMNS)
+
+
+def _number_value_changes(changes: pa.Table, kind: Kind) -> pa.Table:
+    """Return changes with an `index`, NULL if they have a key, and with the number of the change as `sequence`."""
+    has_key = np.asarray(get_column(changes, "key").is_valid())
+    has_header, index, count = np.zeros(len(changes), np.bool_), *np.zeros((2, len(changes)), np.int64)
+    if kind.change_header:
+        header_type = np.dtype(list(kind.change_header))
+        prefixes = pc.binary_slice(get_column(changes, "data"), 0, header_type.itemsize)
+        has_header, headers = read_fixed_headers(prefixes, header_type)
+        index[has_header], count[has_header] = headers["index"], headers["count"] % _SEQUENCE_MODULUS
+    sequence = np.where(has_key, get_integer_column(changes, "sequence"), count)
+    numbered = changes.drop_columns(["sequence", "data"]).append_column("index", pa.array(index, mask=has_key))
+    return numbered.append_column("sequence", pa.array(sequence)).filter(pa.array(has_key | has_header))
 
 
 def find_frames(rows: pa.Table) -> pa.Table:

@@ -27,11 +27,11 @@ def open_lake_tables(lake: str | os.PathLike[str]) -> TableOpener:
     """Return the tables of a lake, each as it is when it is asked for. lake : a path or URI."""
     directory = LakeDirectory(lake)
 
-    def table(name: str) -> ds.Dataset | None:
+    def open_table(name: str) -> ds.Dataset | None:
         snapshot = LakeTable(directory, name if name == "messages" else f"gold/{name}").read_snapshot()
         return None if snapshot is None else snapshot.open_dataset()
 
-    return table
+    return open_table
 
 
 class GoldReader:

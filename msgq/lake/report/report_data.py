@@ -69,11 +69,11 @@ def choose_page_window_ns(begin: int | None, end: int | None) -> int:
 def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, end: int) -> ReportRows:
     """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
 
-    def prepare(piece: pa.Table) -> pa.Table:
+    def prepare_piece(piece: pa.Table) -> pa.Table:
         return _align_to_page_windows(_merge_other_endpoints(piece, names), "window_start", step)
 
     keys = ["endpoint", "window_start", "window_ns"]
-    windows = gold.aggregate_rows("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare)
+    windows = gold.aggregate_rows("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare_piece)
     time, width = windows["window_start"].to_numpy(), windows["window_ns"].to_numpy()
     first = np.maximum(time, begin) // step
     last = np.maximum(np.minimum(subtract_saturating(time, 1 - np.maximum(width, 1)), end) // step, first)
@@ -96,11 +96,11 @@ def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: in
 def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
     """Return lost messages: endpoint, time, lost. They are where the first one came after a gap."""
 
-    def prepare(piece: pa.Table) -> pa.Table:
+    def prepare_piece(piece: pa.Table) -> pa.Table:
         return _align_to_page_windows(_merge_other_endpoints(piece, names), "to_time", step)
 
     gaps = gold.aggregate_rows(
-        "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare
+        "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare_piece
     )
     return _sort_rows(gaps.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
 
@@ -108,11 +108,11 @@ def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows
 def read_latency(gold: GoldReader, step: int) -> ReportRows:
     """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
 
-    def prepare(piece: pa.Table) -> pa.Table:
+    def prepare_piece(piece: pa.Table) -> pa.Table:
         return _align_to_page_windows(piece, "window_start", step)
 
-    windows = gold.aggregate_rows("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare)
-    known = compute_key_percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare)
+    windows = gold.aggregate_rows("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare_piece)
+    known = compute_key_percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare_piece)
     return [
         row | _cap_percentiles(known[row["window_start"],], row["max"]) for row in _sort_rows(windows, "window_start")
     ]
@@ -121,12 +121,12 @@ def read_latency(gold: GoldReader, step: int) -> ReportRows:
 def read_endpoint_latency(gold: GoldReader, names: Sequence[str]) -> ReportRows:
     """Return the latency of each endpoint of some: endpoint, min, p50, p90, p99, p999, max, ns."""
 
-    def prepare(piece: pa.Table) -> pa.Table:
+    def prepare_piece(piece: pa.Table) -> pa.Table:
         return piece.filter(_is_name_selected(piece["endpoint"], names))
 
     how = {"min": "min", "max": "max"}
-    totals = gold.aggregate_rows("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare)
-    known = compute_key_percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare)
+    totals = gold.aggregate_rows("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare_piece)
+    known = compute_key_percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare_piece)
     return [row | _cap_percentiles(known[row["endpoint"],], row["max"]) for row in _sort_rows(totals, "endpoint")]
 
 
@@ -164,11 +164,13 @@ def read_queues(gold: GoldReader) -> ReportRows:
 def read_queue_timelines(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
     """Return what became of the messages of some queues in the windows of the page: queue, step, and as `queues`."""
 
-    def prepare(piece: pa.Table) -> pa.Table:
+    def prepare_piece(piece: pa.Table) -> pa.Table:
         chosen = piece.filter(_is_name_selected(piece["queue"], names))
         return _align_to_page_windows(chosen.append_column("step", chosen["window_start"]), "step", step)
 
-    return sorted(_sum_queue_windows(gold, ["queue", "step"], prepare), key=lambda row: (row["queue"], row["step"]))
+    return sorted(
+        _sum_queue_windows(gold, ["queue", "step"], prepare_piece), key=lambda row: (row["queue"], row["step"])
+    )
 
 
 def _sum_queue_windows(

@@ -8,23 +8,23 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-_Rows = Sequence[dict[str, Any]]
+_PlotRows = Sequence[dict[str, Any]]
 _PLOTLY_LINE_MODE = "lines+markers"  # a single window is seen, too
 
 
-def plot_throughput(rows: _Rows) -> str | None:
+def plot_throughput(rows: _PlotRows) -> str | None:
     """Draw messages a second: endpoint, window_start in ns, rate."""
     return _plot_by_endpoint(rows, "rate", "messages a second", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
 
 
-def plot_losses(rows: _Rows) -> str | None:
+def plot_losses(rows: _PlotRows) -> str | None:
     """Draw lost messages: endpoint, window_start in ns, lost."""
     return _plot_by_endpoint(
         rows, "lost", "lost messages", lambda x, y, name: go.Bar(x=x, y=y, name=name), barmode="stack"
     )
 
 
-def plot_latency(rows: _Rows) -> str | None:
+def plot_latency(rows: _PlotRows) -> str | None:
     """Draw percentiles over time: window_start in ns, p50, p90, p99, max in ns."""
     if not rows:
         return None
@@ -34,7 +34,7 @@ def plot_latency(rows: _Rows) -> str | None:
     return _serialize_figure(lines, yaxis={"title": "us from published to recorded", "type": "log"})
 
 
-def plot_distribution(rows: _Rows) -> str | None:
+def plot_distribution(rows: _PlotRows) -> str | None:
     """Draw the percentiles of each endpoint, as a distribution: endpoint, min, p50, p90, p99, p999, max in ns."""
     if not rows:
         return None
@@ -46,7 +46,7 @@ def plot_distribution(rows: _Rows) -> str | None:
     )
 
 
-def plot_hops(rows: _Rows) -> str | None:
+def plot_hops(rows: _PlotRows) -> str | None:
     """Draw the tree of hops: parent (None at the root), endpoint, messages, p50 and p99 in ns."""
     edges = [row for row in rows if row["parent"] is not None]
     if not edges:
@@ -61,7 +61,7 @@ def plot_hops(rows: _Rows) -> str | None:
     return _serialize_figure([go.Sankey(node={"label": names}, link=link)])
 
 
-def plot_stages(rows: _Rows) -> str | None:
+def plot_stages(rows: _PlotRows) -> str | None:
     """Draw the queue, processing and end-to-end times of stages: stage, endpoint, queue_time_p50 ... in ns."""
     if not rows:
         return None
@@ -78,7 +78,7 @@ def plot_stages(rows: _Rows) -> str | None:
     return _serialize_figure(bars, yaxis={"title": "us", "type": "log"})
 
 
-def plot_queue_times(rows: _Rows) -> str | None:
+def plot_queue_times(rows: _PlotRows) -> str | None:
     """Draw how long messages of queues waited, and were worked on: queue, step in ns, queue_time_p50 ... in ns."""
     if not rows:
         return None
@@ -95,7 +95,7 @@ def plot_queue_times(rows: _Rows) -> str | None:
     return _serialize_figure(lines, yaxis={"title": "us", "type": "log"})
 
 
-def plot_backlogs(rows: _Rows) -> str | None:
+def plot_backlogs(rows: _PlotRows) -> str | None:
     """Draw how many messages waited in queues: queue, step in ns, backlog."""
     if not rows:
         return None
@@ -108,7 +108,7 @@ def plot_backlogs(rows: _Rows) -> str | None:
     return _serialize_figure(lines, yaxis={"title": "messages that wait", "rangemode": "tozero"})
 
 
-def _group_by_queue(rows: _Rows) -> Iterator[tuple[str, _Rows, list[datetime]]]:
+def _group_by_queue(rows: _PlotRows) -> Iterator[tuple[str, _PlotRows, list[datetime]]]:
     for queue in dict.fromkeys(row["queue"] for row in rows):
         windows = [row for row in rows if row["queue"] == queue]
         yield queue, windows, [_convert_to_utc_datetime(row["step"]) for row in windows]
@@ -118,7 +118,7 @@ def _convert_to_microseconds(duration_ns: int | None) -> float | None:
     return None if duration_ns is None else duration_ns / 1e3
 
 
-def _plot_by_endpoint(rows: _Rows, value: str, title: str, trace: Any, **layout: Any) -> str | None:
+def _plot_by_endpoint(rows: _PlotRows, value: str, title: str, trace: Any, **layout: Any) -> str | None:
     if not rows:
         return None
     traces: dict[str, tuple[list[datetime], list[float]]] = {}

@@ -25,7 +25,7 @@ def build_silver(
     """
     uri = lake.uri
 
-    def decode(bronze_files: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
+    def decode_bronze_files(bronze_files: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
         schemas = read_schemas(lake)
 
         def decode_share(share: Sequence[str]) -> list[pa.Table]:
@@ -36,4 +36,4 @@ def build_silver(
         for manifests in executor.run_tasks(shares, decode_share):
             yield from manifests
 
-    return SilverManifest(lake).decode_bronze_files(bronze_files, decode, full_refresh)
+    return SilverManifest(lake).decode_bronze_files(bronze_files, decode_bronze_files, full_refresh)

@@ -74,7 +74,7 @@ class SchemaFamily(NamedTuple):
     """
 
     encoding: str
-    schema: str
+    schema_name: str
     has_source: bool
 
     @property
@@ -98,7 +98,7 @@ class DecodedMessages(NamedTuple):
     """
 
     schema_family: SchemaFamily
-    rows: pa.Table
+    decoded_rows: pa.Table
     value_fields: pa.Schema
     decode_errors: pa.Table
 

@@ -47,7 +47,7 @@ class EndpointFiles(NamedTuple):
 
     table_name: str
     file_paths: list[str]
-    columns: pa.Schema
+    table_columns: pa.Schema
     endpoint_columns: pa.Schema
 
 
@@ -55,7 +55,7 @@ class EndpointFiles(NamedTuple):
 class _ManifestVersion:
     """The manifest as it is in one version."""
 
-    snapshot: TableSnapshot | None
+    table_snapshot: TableSnapshot | None
 
     @cached_property
     def file_rows(self) -> pa.Table:
@@ -63,13 +63,13 @@ class _ManifestVersion:
         return self.read_rows(pc.field("endpoint").is_null())
 
     def read_rows(self, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        if self.snapshot is None:
+        if self.table_snapshot is None:
             return MANIFEST_SCHEMA.empty_table().select(columns or MANIFEST_SCHEMA.names)
-        return self.snapshot.read_rows(columns, where).select(columns or MANIFEST_SCHEMA.names)
+        return self.table_snapshot.read_rows(columns, where).select(columns or MANIFEST_SCHEMA.names)
 
     @property
     def version(self) -> int:
-        return -1 if self.snapshot is None else self.snapshot.version
+        return -1 if self.table_snapshot is None else self.table_snapshot.version
 
     @cached_property
     def decoded_bronze_files(self) -> set[str]:
@@ -88,7 +88,7 @@ class _ManifestVersion:
             seen.add((name, text))
             family, columns = _read_file_family(row)
             tables[name] = SilverTable(
-                family, find_common_columns(tables[name].columns, columns) if name in tables else columns
+                family, find_common_columns(tables[name].column_schema, columns) if name in tables else columns
             )
         return tables
 
@@ -174,7 +174,7 @@ class SilverManifest:
 
     def _commit_manifest(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
         """Replace the rows of bronze files; remove those of removed bronze files."""
-        base, rows = state.snapshot, list(made.values())
+        base, rows = state.table_snapshot, list(made.values())
         away = removed | (state.decoded_bronze_files & set(made))
         whole = base is not None and (bool(away) or len(base.files_by_path) >= _MANIFEST_FILES_MAX)
         if whole:
@@ -214,7 +214,7 @@ class SilverManifest:
         columns = (
             DECODE_ERRORS_SCHEMA
             if name == DECODE_ERRORS_TABLE
-            else state.silver_tables[name].columns
+            else state.silver_tables[name].column_schema
             if add
             else pa.schema([])
         )
@@ -246,8 +246,10 @@ def _make_data_file(row: Mapping[str, Any]) -> DataFile:
 
 def _select_endpoint_columns(table: SilverTable, fields: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
     """Return those columns of a table that an endpoint with these fields has, and the same in its own types."""
-    first = list(table.columns)[: table.schema_family.leading_column_count]
-    return pa.schema([*first, *(table.columns.field(name) for name in fields.names)]), pa.schema([*first, *fields])
+    first = list(table.column_schema)[: table.schema_family.leading_column_count]
+    return pa.schema([*first, *(table.column_schema.field(name) for name in fields.names)]), pa.schema(
+        [*first, *fields]
+    )
 
 
 def _decode_missing_files(

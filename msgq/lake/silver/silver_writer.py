@@ -67,9 +67,9 @@ def decode_bronze_file(
         with pq.ParquetFile(path, filesystem=lake.files, read_dictionary=_DICTIONARY_ENCODED_COLUMNS) as source:
             for number in range(source.num_row_groups):
                 for decoded in decoder.decode_messages(_read_bronze_row_group(source, number)):
-                    if decoded.rows.num_rows:
-                        name = tables.assign_table(decoded.schema_family, decoded.rows.schema)
-                        files.add_rows(name, decoded.schema_family, decoded.rows, decoded.value_fields)
+                    if decoded.decoded_rows.num_rows:
+                        name = tables.assign_table(decoded.schema_family, decoded.decoded_rows.schema)
+                        files.add_rows(name, decoded.schema_family, decoded.decoded_rows, decoded.value_fields)
                     if decoded.decode_errors.num_rows:
                         files.add_rows(DECODE_ERRORS_TABLE, None, decoded.decode_errors, pa.schema([]))
             files.flush_buffers()
@@ -195,7 +195,7 @@ class _SilverWriter:
             for file in table.files:
                 family = table.family or SchemaFamily("", "", False)
                 about: dict[str, Any] = {"bronze_file": self._bronze_file, "table_name": name, "file": file.path}
-                about |= {"encoding": family.encoding, "schema": family.schema, "has_source": family.has_source}
+                about |= {"encoding": family.encoding, "schema": family.schema_name, "has_source": family.has_source}
                 size = self._lake.files.get_file_info(
                     open_silver_table(self._lake, name).resolve_file_path(file.path)
                 ).size

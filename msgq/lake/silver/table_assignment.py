@@ -37,7 +37,7 @@ class SilverTable:
     """What is known of a table. columns : those of its files."""
 
     schema_family: SchemaFamily
-    columns: pa.Schema
+    column_schema: pa.Schema
 
 
 class TableAssignment:
@@ -50,7 +50,7 @@ class TableAssignment:
         self._tables_by_field: dict[tuple[SchemaFamily, str], list[str]] = {}  # the tables with a field
         self._assigned_tables: dict[tuple[SchemaFamily, pa.Schema], str] = {}
         for name, table in known.items():
-            self._add_table_columns(name, table.schema_family, table.columns)
+            self._add_table_columns(name, table.schema_family, table.column_schema)
 
     def assign_table(self, family: SchemaFamily, columns: pa.Schema) -> str:
         """Return the table that rows with these columns go to, which has them from now on."""
@@ -132,7 +132,7 @@ class TableAssignment:
     def _find_best_table(self, family: SchemaFamily, columns: pa.Schema, fits: _TypeComparison) -> str | None:
         """Return the table of a family that has the most of these columns, the smallest of those; None: none fits."""
         names = self._tables_by_family.get(family, [])
-        is_full = not family.schema and len(names) >= _SIMILAR_TABLES_MAX
+        is_full = not family.schema_name and len(names) >= _SIMILAR_TABLES_MAX
         candidates: list[tuple[int, int, str]] = []
         for name in self._find_candidate_tables(family, columns) if is_full else names:
             shared = self._count_shared_columns(name, columns, fits)
@@ -142,7 +142,7 @@ class TableAssignment:
             if shared < len(columns) and size + len(columns) - shared > _SHARED_TABLE_COLUMNS_MAX:
                 continue
             alike = 2 * (shared - family.leading_column_count) >= min(len(columns), size) - family.leading_column_count
-            if family.schema or alike or is_full:
+            if family.schema_name or alike or is_full:
                 candidates.append((-shared, size, name))
         return min(candidates)[2] if candidates else None
 
@@ -179,8 +179,8 @@ def _make_silver_table_name(family: SchemaFamily, columns: pa.Schema, is_first: 
 
     is_first : of its family. Workers that do not know of each other call the table of a schema the same.
     """
-    about = family.schema or "-".join(columns.names[family.leading_column_count :])
+    about = family.schema_name or "-".join(columns.names[family.leading_column_count :])
     label = re.sub("[^0-9A-Za-z_.]+", "-", f"{family.encoding}-{about}")[:_LABEL_LENGTH_MAX].strip("-.")
-    told_by = [] if family.schema and is_first else [f"{field.name!r} {field.type}" for field in columns]
+    told_by = [] if family.schema_name and is_first else [f"{field.name!r} {field.type}" for field in columns]
     said = "\n".join([*map(repr, family), *told_by])
     return f"{label}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"

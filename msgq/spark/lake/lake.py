@@ -292,10 +292,10 @@ def follow(
     rows = lake.spark.readStream.format("msgq").schema(convert_to_spark_schema(INGEST_COLUMNS)).load(recordings)
     uri = lake.uri  # all that goes along to a server, where Spark Connect calls `add`
 
-    def add(batch: DataFrame, _: int) -> None:
+    def append_batch(batch: DataFrame, _: int) -> None:
         Lake(batch.sparkSession, uri).append(batch, recordings)
 
-    writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(add)
+    writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(append_batch)
     if trigger_seconds is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{trigger_seconds} seconds").start()

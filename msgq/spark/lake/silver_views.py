@@ -46,7 +46,7 @@ class SilverViews:
         return self._read_silver_files(self._manifest.list_decode_error_files())
 
     def _read_silver_files(self, source: EndpointFiles) -> DataFrame:
-        columns = convert_to_spark_schema(source.columns.append(_DATE_FIELD))
+        columns = convert_to_spark_schema(source.table_columns.append(_DATE_FIELD))
         return self._store.read_files(open_silver_table(self._store, source.table_name), source.file_paths, columns)
 
     def _read_endpoint_files(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
@@ -77,7 +77,7 @@ def _convert_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Colu
     types = {field.name: field.dataType for field in convert_to_spark_schema(wanted)}
     columns = {name: F.lit(None).cast(kind) for name, kind in types.items()}
     names = {name.lower(): name for name in wanted.names}
-    for have, own in zip(source.columns, source.endpoint_columns, strict=True):
+    for have, own in zip(source.table_columns, source.endpoint_columns, strict=True):
         name = names[own.name.lower()]
         column = _convert_column(_make_column_reference(have.name), have.type, own.type)
         column = None if column is None else _convert_column(column, own.type, wanted.field(name).type)
@@ -99,10 +99,10 @@ def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> C
         if _convert_column(column, have.value_type, wanted.value_type) is None:
             return None
 
-        def convert(item: Column) -> Column:
+        def convert_item(item: Column) -> Column:
             return item if (made := _convert_column(item, have.value_type, wanted.value_type)) is None else made
 
-        return F.transform(column, convert)
+        return F.transform(column, convert_item)
     if not (pa_types.is_struct(have) and pa_types.is_struct(wanted)):
         return None
     types, parts = {field.name: field.type for field in have}, []

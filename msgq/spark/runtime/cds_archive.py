@@ -73,7 +73,7 @@ def _get_archive_path(java: JavaRuntime) -> Path:
     check_cache_folder(get_cache_folder())  # what Java finds in an archive it runs
     spark = find_spec("pyspark")
     library = (java.home_path / "lib").resolve()
-    known = (library, java.version, spark and spark.origin, version("pyspark"), os.uname().machine)
+    known = (library, java.version_numbers, spark and spark.origin, version("pyspark"), os.uname().machine)
     return get_cache_folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
 
 

@@ -33,12 +33,12 @@ class JavaRuntime:
     """
 
     home_path: Path
-    version: tuple[int, ...]
+    version_numbers: tuple[int, ...]
 
     @property
     def needs_parallel_gc(self) -> bool:
         """Whether G1 moves buffers that zstd is writing to (JDK-8377811)."""
-        return (25,) <= self.version[:3] <= (25, 0, 2)
+        return (25,) <= self.version_numbers[:3] <= (25, 0, 2)
 
 
 def find_java() -> JavaRuntime:
@@ -67,8 +67,8 @@ def _check_java_version(home: Path, source: str) -> JavaRuntime:
     if not os.access(home / "bin" / "java", os.X_OK):
         raise SparkError(f"{source} is {home}, which has no bin/java. {_INSTALL_ADVICE}")
     java = JavaRuntime(home, _read_java_version(home))
-    if java.version and not JAVA_VERSIONS[0] <= java.version[0] <= JAVA_VERSIONS[-1]:
-        raise SparkError(f"{source} is Java {java.version[0]} ({home}). {_INSTALL_ADVICE}")
+    if java.version_numbers and not JAVA_VERSIONS[0] <= java.version_numbers[0] <= JAVA_VERSIONS[-1]:
+        raise SparkError(f"{source} is Java {java.version_numbers[0]} ({home}). {_INSTALL_ADVICE}")
     return java
 
 

@@ -202,12 +202,12 @@ class SourceOptions:
 def _list_directory_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
     """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
 
-    def note(error: OSError) -> None:
+    def record_walk_error(error: OSError) -> None:
         text = f"cannot look into {error.filename}: {error.strerror}"
         problems.append(Problem(str(error.filename), 0, text, error.errno))
 
     paths = []
-    for top, _, names in os.walk(directory, onerror=note):
+    for top, _, names in os.walk(directory, onerror=record_walk_error):
         paths += [Path(top, name) for name in filter_recording_names(names)]
         bags = [Path(top, name) for name in names if name.endswith(SQLITE_BAG_SUFFIX)]
         problems += [Problem(str(path), 0, str(make_sqlite_error(path))) for path in bags]

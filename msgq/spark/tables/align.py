@@ -169,12 +169,12 @@ def _join_by_arrow(
     for field in schema.fields:
         field.nullable = True
 
-    def join(left_rows: pyarrow.Table, right_rows: pyarrow.Table) -> pyarrow.Table:
+    def join_groups(left_rows: pyarrow.Table, right_rows: pyarrow.Table) -> pyarrow.Table:
         return _join_sorted_tables(left_rows, right_rows, on, right_on, right_columns, tolerance)
 
     columns = [F.col(name) for name in by]
     with_key = right.where(" AND ".join(f"`{name}` IS NOT NULL" for name in by)) if by else right
-    return left.groupBy(*columns).cogroup(with_key.groupBy(*columns)).applyInArrow(join, schema)
+    return left.groupBy(*columns).cogroup(with_key.groupBy(*columns)).applyInArrow(join_groups, schema)
 
 
 def _join_sorted_tables(

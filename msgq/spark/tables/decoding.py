@@ -49,12 +49,12 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     fixed = [field for field in SILVER_FIXED_COLUMNS if field.name != "endpoint"]  # there is one only
     columns = pa.schema([*fixed, *(field.with_name(name) for field, name in zip(fields, names, strict=True))])
 
-    def rows(batches: _RecordBatches) -> Iterator[Any]:
+    def decode_value_batches(batches: _RecordBatches) -> Iterator[Any]:
         for decoded in _decode_batches(batches, schemas, kind):
-            if decoded.rows.num_rows:
-                yield from decoded.rows.drop_columns(["endpoint"]).cast(columns).to_batches()
+            if decoded.decoded_rows.num_rows:
+                yield from decoded.decoded_rows.drop_columns(["endpoint"]).cast(columns).to_batches()
 
-    return _select_silver_input(messages).mapInArrow(rows, convert_to_spark_schema(columns))
+    return _select_silver_input(messages).mapInArrow(decode_value_batches, convert_to_spark_schema(columns))
 
 
 def decode_errors(
@@ -74,11 +74,13 @@ def decode_errors(
 
     kind = None if value is None else to_arrow_type(_parse_spark_type(value))
 
-    def rows(batches: _RecordBatches) -> Iterator[Any]:
+    def decode_error_batches(batches: _RecordBatches) -> Iterator[Any]:
         for decoded in _decode_batches(batches, schemas, kind):
             yield from decoded.decode_errors.to_batches()
 
-    return _select_silver_input(messages).mapInArrow(rows, convert_to_spark_schema(DECODE_ERRORS_SCHEMA))
+    return _select_silver_input(messages).mapInArrow(
+        decode_error_batches, convert_to_spark_schema(DECODE_ERRORS_SCHEMA)
+    )
 
 
 def _parse_spark_type(value: DataType | str) -> DataType:
