@@ -89,19 +89,19 @@ def find_overlapping_files(new: pa.Table, known: pa.Table) -> tuple[set[str], se
     }
     known_bronze_files: set[str] = set()
     for cluster in _find_time_clusters(new, known):
-        fresh = [item for item in cluster if item.is_new]
-        met = zip(fresh, _count_overlaps(fresh, cluster), strict=True)
+        fresh = [item for item in cluster if item.is_new_file]
+        met = zip(fresh, _count_range_overlaps(fresh, cluster), strict=True)
         new_files |= {item.bronze_file for item, count in met if count > 1}  # itself is one
-        old = [item for item in cluster if not item.is_new]
+        old = [item for item in cluster if not item.is_new_file]
         known_bronze_files |= {
-            item.bronze_file for item, count in zip(old, _count_overlaps(old, fresh), strict=True) if count
+            item.bronze_file for item, count in zip(old, _count_range_overlaps(old, fresh), strict=True) if count
         }
     return new_files, known_bronze_files
 
 
 class _SequenceRange(NamedTuple):
     bronze_file: str
-    is_new: bool
+    is_new_file: bool
     first_sequence: int
     last_sequence: int
     start_time: int
@@ -121,7 +121,7 @@ def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Sequen
     names = ("bronze_file", "new", "first_sequence", "last_sequence", "start_time", "end_time")
     cluster: list[_SequenceRange] = []
     before, until = None, 0
-    for *key, bronze_file, is_new, first, last, begin, end in zip(
+    for *key, bronze_file, is_new_file, first, last, begin, end in zip(
         *_convert_columns_to_lists(every, *keys, *names), strict=True
     ):
         if key != before or begin > until:
@@ -129,12 +129,12 @@ def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Sequen
                 yield cluster
             before, until, cluster = key, end, []
         until = max(until, end)
-        cluster.append(_SequenceRange(bronze_file, is_new, first, last, begin, end))
+        cluster.append(_SequenceRange(bronze_file, is_new_file, first, last, begin, end))
     if len(cluster) > 1:
         yield cluster
 
 
-def _count_overlaps(ranges: list[_SequenceRange], other_ranges: list[_SequenceRange]) -> list[int]:
+def _count_range_overlaps(ranges: list[_SequenceRange], other_ranges: list[_SequenceRange]) -> list[int]:
     """Return how many of the others each range meets, in time and in sequences.
 
     Those that begin before its end, but for those that end before its begin: so in each of the two, hence four counts.

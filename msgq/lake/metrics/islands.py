@@ -109,11 +109,11 @@ class _SortedIslands(NamedTuple):
     key_groups: RowGroups
     row_order: IntegerArray  # of the rows
     first_sequence: IntegerArray  # of each key's first message
-    turned_distance: IntegerArray  # from there to the last minute's, of each key
-    base_row: IntegerArray  # the row of each key in which its first message is
+    last_minute_distance: IntegerArray  # from there to the last minute's, of each key
+    first_message_row: IntegerArray  # the row of each key in which its first message is
     low_sequence: IntegerArray
     high_sequence: IntegerArray
-    farthest_row: IntegerArray  # the row, in `order`, that reaches farthest of those up to each one
+    farthest_end_row: IntegerArray  # the row, in `order`, that reaches farthest of those up to each one
     is_block_start: BooleanArray  # it does not touch what is before it
 
 
@@ -154,12 +154,12 @@ def join_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return the islands of all that islands were made of: `make_islands_schema`. Input: islands."""
     islands = _sort_islands(rows, keys)
     low = np.flatnonzero(islands.is_block_start)
-    high = islands.farthest_row[np.append(low[1:], len(islands.low_sequence)) - 1] if len(low) else low
+    high = islands.farthest_end_row[np.append(low[1:], len(islands.low_sequence)) - 1] if len(low) else low
     key_id = islands.key_groups.sorted_ids[low]
     places = [
         islands.first_sequence[key_id],
-        get_integer_column(rows, "base_time")[islands.base_row[key_id]],
-        islands.turned_distance[key_id],
+        get_integer_column(rows, "base_time")[islands.first_message_row[key_id]],
+        islands.last_minute_distance[key_id],
         islands.low_sequence[low] - islands.first_sequence[key_id],
         get_integer_column(rows, "low_time")[islands.row_order[low]],
         islands.high_sequence[high] - islands.first_sequence[key_id],
@@ -167,7 +167,8 @@ def join_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     ]
     return build_typed_table(
         make_islands_schema(keys),
-        take_column_rows(rows, keys, islands.base_row[key_id]) | dict(zip(_ISLAND_COLUMNS, places, strict=True)),
+        take_column_rows(rows, keys, islands.first_message_row[key_id])
+        | dict(zip(_ISLAND_COLUMNS, places, strict=True)),
     )
 
 
@@ -181,7 +182,7 @@ def find_sequence_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     jumped = islands.is_block_start.copy()
     jumped[np.flatnonzero(np.diff(islands.key_groups.sorted_ids, prepend=-1))] = False
     after = np.flatnonzero(jumped)
-    before = islands.farthest_row[after - 1]
+    before = islands.farthest_end_row[after - 1]
     places = [
         islands.high_sequence[before] & (_SEQUENCE_MODULUS - 1),
         islands.low_sequence[after] & (_SEQUENCE_MODULUS - 1),

@@ -66,17 +66,17 @@ class GoldReader:
         prepare : makes, of a piece with `columns`, one that has the columns named in `keys` and `how`.
         """
 
-        def add_up(rows: pa.Table) -> pa.Table:
+        def add_to_totals(rows: pa.Table) -> pa.Table:
             return aggregate_by_keys(
                 rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, how
             )
 
         sums: list[pa.Table] = []
         for piece in self.iterate_pieces(name, columns):
-            sums.append(add_up(prepare(piece)))
+            sums.append(add_to_totals(prepare(piece)))
             if sum(part.num_rows for part in sums) > 2 * _READ_PIECE_ROWS:
-                sums = [add_up(pa.concat_tables(sums))]
-        return add_up(pa.concat_tables(sums)) if sums else _make_empty_table([*keys, *how])
+                sums = [add_to_totals(pa.concat_tables(sums))]
+        return add_to_totals(pa.concat_tables(sums)) if sums else _make_empty_table([*keys, *how])
 
     def iterate_pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
         """Give the rows of a table in pieces of some size; at least one, unless there is no such table."""

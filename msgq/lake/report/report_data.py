@@ -88,7 +88,7 @@ def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: in
             "rate": windows["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
         }
     )
-    return _sort_rows(
+    return _sort_to_rows(
         aggregate_by_keys(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start"
     )
 
@@ -102,7 +102,7 @@ def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows
     gaps = gold.aggregate_rows(
         "sequence_gaps", ["endpoint", "to_time", "lost"], ["endpoint", "to_time"], {"lost": "sum"}, prepare_piece
     )
-    return _sort_rows(gaps.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
+    return _sort_to_rows(gaps.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
 
 
 def read_latency(gold: GoldReader, step: int) -> ReportRows:
@@ -114,7 +114,8 @@ def read_latency(gold: GoldReader, step: int) -> ReportRows:
     windows = gold.aggregate_rows("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare_piece)
     known = compute_key_percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare_piece)
     return [
-        row | _cap_percentiles(known[row["window_start"],], row["max"]) for row in _sort_rows(windows, "window_start")
+        row | _cap_percentiles(known[row["window_start"],], row["max"])
+        for row in _sort_to_rows(windows, "window_start")
     ]
 
 
@@ -127,7 +128,7 @@ def read_endpoint_latency(gold: GoldReader, names: Sequence[str]) -> ReportRows:
     how = {"min": "min", "max": "max"}
     totals = gold.aggregate_rows("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare_piece)
     known = compute_key_percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare_piece)
-    return [row | _cap_percentiles(known[row["endpoint"],], row["max"]) for row in _sort_rows(totals, "endpoint")]
+    return [row | _cap_percentiles(known[row["endpoint"],], row["max"]) for row in _sort_to_rows(totals, "endpoint")]
 
 
 def read_hops(gold: GoldReader) -> ReportRows:
@@ -223,7 +224,7 @@ def read_checks(gold: GoldReader, most: int) -> tuple[ReportRows, ReportRows]:
     )
     kinds = aggregate_by_keys(counted, ["check_name"], {"endpoints": "sum", "failed": "sum"})
     worst = _select_first_rows(checks.filter(failed).drop_columns("passed"), most, "-value", "endpoint")
-    return _sort_rows(kinds, "check_name"), worst.to_pylist()
+    return _sort_to_rows(kinds, "check_name"), worst.to_pylist()
 
 
 def read_endpoints(gold: GoldReader) -> ReportRows:
@@ -267,7 +268,7 @@ def _align_to_page_windows(piece: pa.Table, time: str, step: int) -> pa.Table:
     return piece.set_column(piece.schema.get_field_index(time), time, pa.array(compute_window_start(column, step)))
 
 
-def _sort_rows(table: pa.Table, *by: str) -> ReportRows:
+def _sort_to_rows(table: pa.Table, *by: str) -> ReportRows:
     return _convert_to_rows(_select_first_rows(table, len(table), *by))
 
 

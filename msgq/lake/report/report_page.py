@@ -50,11 +50,11 @@ def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> d
         _format_publishers_section(gold),
         _format_html_section("Endpoints", _format_html_table(data.read_endpoints(gold))),
     ]
-    path.write_text(_fill_page("\n".join(parts)), encoding="utf-8")
+    path.write_text(_fill_page_template("\n".join(parts)), encoding="utf-8")
     return summary
 
 
-def _fill_page(body: str) -> str:
+def _fill_page_template(body: str) -> str:
     script = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     template = (files("msgq.lake.report") / "report.html").read_text(encoding="utf-8")
     return template.replace("{{plotly}}", script).replace("{{body}}", body)

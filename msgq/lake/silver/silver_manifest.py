@@ -199,9 +199,9 @@ class SilverManifest:
         names = [place.removeprefix("silver/") for place in list_table_paths(self._lake, "silver")]
         aside = [DECODE_ERRORS_TABLE] if has_table(self._lake, DECODE_ERRORS_TABLE) else []
         for name in sorted({*wanted, *names, *aside}):
-            self._apply_table(name, wanted.get(name, []), state)
+            self._apply_manifest_to_table(name, wanted.get(name, []), state)
 
-    def _apply_table(self, name: str, rows: list[dict[str, Any]], state: _ManifestVersion) -> None:
+    def _apply_manifest_to_table(self, name: str, rows: list[dict[str, Any]], state: _ManifestVersion) -> None:
         """Change a table in one commit, unless there is nothing to change."""
         table = open_silver_table(self._lake, name)
         base = table.read_snapshot()
@@ -260,10 +260,10 @@ def _decode_missing_files(
     made : some of them, as far as they fit to the tables. Two bronze files that are decoded at the same time may have a
     column of a table in different types. Then one is decoded again, and knows the other's type.
     """
-    fitting = {bronze_file: rows for bronze_file, rows in made.items() if _accept_files(rows, tables)}
+    fitting = {bronze_file: rows for bronze_file, rows in made.items() if _accept_assigned_files(rows, tables)}
     while todo := sorted(wanted - set(fitting)):
         for rows in run(todo, tables.list_tables()):
-            if _accept_files(rows, tables):
+            if _accept_assigned_files(rows, tables):
                 fitting[rows.column("bronze_file")[0].as_py()] = rows
     return fitting
 
@@ -275,7 +275,7 @@ def _list_files_by_table(manifests: Iterable[pa.Table]) -> Iterator[tuple[str, l
     yield from zip(tables.column("table_name").to_pylist(), tables.column("file_distinct").to_pylist(), strict=True)
 
 
-def _accept_files(rows: pa.Table, tables: TableAssignment) -> bool:
+def _accept_assigned_files(rows: pa.Table, tables: TableAssignment) -> bool:
     files = rows.filter(
         pc.and_(pc.is_null(rows.column("endpoint")), pc.is_valid(rows.column("table_name")))
     ).to_pylist()

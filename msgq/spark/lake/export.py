@@ -145,23 +145,23 @@ class _ExportChannels:
         key = tuple(values.get(name) for name in _CHANNEL_COLUMNS)
         if key not in self._channel_numbers:
             before = _make_boundary_loss(values, "lost_before")  # of the first message
-            self._channel_numbers[key] = self._add_channel(values, BoundaryLosses(loss_before=before))
+            self._channel_numbers[key] = self._add_export_channel(values, BoundaryLosses(loss_before=before))
         return self._channel_numbers[key]
 
     def write_loss_after(self, values: dict[str, Any]) -> None:
         """Store the losses after a row in a channel without messages."""
-        self._add_channel(values, BoundaryLosses(loss_after=_make_boundary_loss(values, "lost_after")))
+        self._add_export_channel(values, BoundaryLosses(loss_after=_make_boundary_loss(values, "lost_after")))
 
-    def _add_channel(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
+    def _add_export_channel(self, values: dict[str, Any], boundary_losses: BoundaryLosses) -> int:
         source = MessageSource(_get_row_kind(values), *(values.get(name) or "" for name in MessageSource._fields[1:]))
         counting = metadata_keys.RECORDER_SEQUENCE if keeps_values(source.kind) else metadata_keys.PUBLISHER_SEQUENCE
         endpoint, epoch = values["endpoint"], values.get("epoch") or 0
         metadata = metadata_keys.build_channel_metadata(
             epoch, counting, source=source, boundary_losses=boundary_losses.build_metadata()
         )
-        return self._writer.channel(endpoint, self._find_schema(values), metadata=metadata)
+        return self._writer.channel(endpoint, self._find_row_schema(values), metadata=metadata)
 
-    def _find_schema(self, values: dict[str, Any]) -> Schema | None:
+    def _find_row_schema(self, values: dict[str, Any]) -> Schema | None:
         """Return the schema with its text, if the lake has it; else what the row says."""
         schema = self._texts.get(values.get("schema_id") or 0)
         encoding = values.get("encoding")

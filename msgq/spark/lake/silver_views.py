@@ -55,7 +55,7 @@ class SilverViews:
 
         rows = self._read_silver_files(source).where(F.col("endpoint") == endpoint)
         names = [name for name in wanted.names if name != "endpoint"]
-        columns = _convert_columns(source, wanted)
+        columns = _convert_endpoint_columns(source, wanted)
         if columns is None:
             rows, columns = (
                 _convert_on_workers(rows, source.endpoint_columns, wanted),
@@ -70,7 +70,7 @@ def _make_column_reference(name: str) -> Column:
     return F.col(quote_sql_name(name))
 
 
-def _convert_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:
+def _convert_endpoint_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:
     """Return the columns of a table in the types that are wanted; None: Spark has other texts than we."""
     from pyspark.sql import functions as F
 
@@ -79,15 +79,15 @@ def _convert_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Colu
     names = {name.lower(): name for name in wanted.names}
     for have, own in zip(source.table_columns, source.endpoint_columns, strict=True):
         name = names[own.name.lower()]
-        column = _convert_column(_make_column_reference(have.name), have.type, own.type)
-        column = None if column is None else _convert_column(column, own.type, wanted.field(name).type)
+        column = _convert_column_type(_make_column_reference(have.name), have.type, own.type)
+        column = None if column is None else _convert_column_type(column, own.type, wanted.field(name).type)
         if column is None:
             return None
         columns[name] = column
     return columns
 
 
-def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
+def _convert_column_type(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
     """Return values in another type; None: Spark does not do it as `arrow_types.conformed` does."""
     from pyspark.sql import functions as F
 
@@ -96,11 +96,11 @@ def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> C
     if _is_number_type(have) and _is_number_type(wanted):
         return column.cast(_convert_to_spark_type(wanted))
     if pa_types.is_list(have) and pa_types.is_list(wanted):
-        if _convert_column(column, have.value_type, wanted.value_type) is None:
+        if _convert_column_type(column, have.value_type, wanted.value_type) is None:
             return None
 
         def convert_item(item: Column) -> Column:
-            return item if (made := _convert_column(item, have.value_type, wanted.value_type)) is None else made
+            return item if (made := _convert_column_type(item, have.value_type, wanted.value_type)) is None else made
 
         return F.transform(column, convert_item)
     if not (pa_types.is_struct(have) and pa_types.is_struct(wanted)):
@@ -109,7 +109,7 @@ def _convert_column(column: Column, have: pa.DataType, wanted: pa.DataType) -> C
     for field in wanted:
         part: Column | None = F.lit(None).cast(_convert_to_spark_type(field.type))
         if field.name in types:
-            part = _convert_column(column.getField(field.name), types[field.name], field.type)
+            part = _convert_column_type(column.getField(field.name), types[field.name], field.type)
         if part is None:
             return None
         parts.append(part.alias(field.name))

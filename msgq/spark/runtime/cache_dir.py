@@ -74,13 +74,13 @@ def _make_cache_entry(place: Path, make: Callable[[Path], None], program: str) -
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as draft:
             make(Path(draft, place.name))
-            _move_into_place(Path(draft, place.name), place)
+            _move_into_cache(Path(draft, place.name), place)
     if not os.access(place / program, os.X_OK):
         raise PermissionError(EACCES, "programs there cannot be run")
     return place
 
 
-def _move_into_place(made: Path, place: Path) -> None:
+def _move_into_cache(made: Path, place: Path) -> None:
     try:
         made.rename(place)
     except OSError as error:

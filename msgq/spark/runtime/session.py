@@ -70,7 +70,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
         _check_master_url(master)
     if master is not None and master.startswith("sc://"):
         return _connect_to_server(master, user_settings)
-    return _launch_session(master, None if submitted else find_java(), user_settings)
+    return _launch_local_session(master, None if submitted else find_java(), user_settings)
 
 
 def stop_active_session() -> None:
@@ -90,7 +90,7 @@ def _update_session_settings(active: SparkSession, user_settings: dict[str, str]
             active.conf.set(key, value)
 
 
-def _launch_session(master: str | None, java: JavaRuntime | None, user_settings: dict[str, str]) -> SparkSession:
+def _launch_local_session(master: str | None, java: JavaRuntime | None, user_settings: dict[str, str]) -> SparkSession:
     """Return a session in this process. java : the one to start; None: spark-submit did."""
     settings = dict(_COMMON_SETTINGS)
     environment: dict[str, str] = {}

@@ -155,7 +155,7 @@ def _make_record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch,
         if field.name in made:
             arrays.append(made[field.name])
         elif field.name in _FILE_COLUMNS:
-            arrays.append(_repeat_value(_FILE_COLUMNS[field.name](log), field.type, batch.num_rows))
+            arrays.append(_make_repeated_column(_FILE_COLUMNS[field.name](log), field.type, batch.num_rows))
         elif field.name in _CHANNEL_COLUMNS:
             arrays.append(_make_channel_column(log.channels, batch.column("channel"), field))
         else:
@@ -166,11 +166,11 @@ def _make_record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch,
 def _make_channel_column(channels: Sequence[RecordedChannel], codes: pa.Array, field: pa.Field) -> pa.Array:
     values = [_CHANNEL_COLUMNS[field.name](channel) for channel in channels]
     if len(set(values)) == 1:
-        return _repeat_value(values[0], field.type, len(codes))
+        return _make_repeated_column(values[0], field.type, len(codes))
     return pa.array(values, field.type).take(codes)
 
 
-def _repeat_value(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+def _make_repeated_column(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
     """Return what all messages of a file share, mostly."""
     return (
         _make_constant_array(value, kind)[:count] if count <= _BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)

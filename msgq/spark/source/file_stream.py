@@ -75,7 +75,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the stream end with what there is now."""
         self._final_offset = {
-            name: _find_latest_position(segments) for name, segments in _find_recordings(self._options).items()
+            name: _find_latest_position(segments) for name, segments in _find_recording_segments(self._options).items()
         }
 
     def latestOffset(self, start: RecordingOffset, limit: ReadLimit) -> RecordingOffset:
@@ -87,12 +87,12 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else _END_POSITION
         offset = dict(start)
-        recordings = _find_recordings(self._options)
+        recordings = _find_recording_segments(self._options)
         for name in sorted(recordings):
             scanner = _SegmentScanner(self, name, recordings[name], start.get(name))
             until = None if self._final_offset is None else self._final_offset.get(name, scanner.stream_position)
             room = scanner.advance_position(room, until)
-            if scanner.has_moved:
+            if scanner.has_position_changed:
                 offset[name] = scanner.stream_position
         for name in set(start) - set(recordings):
             if start[name]["position"]:
@@ -109,7 +109,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: RecordingOffset, end: RecordingOffset) -> list[InputPartition]:
         """Return the pieces between two offsets: the same ones, whenever this is asked."""
-        recordings = _find_recordings(self._options)
+        recordings = _find_recording_segments(self._options)
         logs: list[LogReader] = []
         for name, last in end.items():
             first = start.get(name, {"segment": last["first"], "position": 0})
@@ -159,7 +159,7 @@ class _SegmentScanner:
         return {**place, "gone": self._skipped_count} if self._skipped_count else place
 
     @property
-    def has_moved(self) -> bool:
+    def has_position_changed(self) -> bool:
         return self._current != self._begin
 
     def advance_position(self, room: int, until: StreamPosition | None) -> int:
@@ -167,7 +167,7 @@ class _SegmentScanner:
         last = (_END_POSITION, 0) if until is None else (until["segment"], until["position"])
         while room > 0 and self._current < last:
             index, position = self._current
-            if index not in self._segments and not self._skip_segment():
+            if index not in self._segments and not self._skip_missing_segment():
                 break
             if index not in self._segments:
                 continue
@@ -182,7 +182,7 @@ class _SegmentScanner:
             self._current = (index + 1, 0)
         return room
 
-    def _skip_segment(self) -> bool:
+    def _skip_missing_segment(self) -> bool:
         """Leave a segment that is not there; return whether there are later ones."""
         index, position = self._current
         later = [number for number in self._segments if number > index]
@@ -194,7 +194,7 @@ class _SegmentScanner:
         return bool(later)
 
 
-def _find_recordings(options: SourceOptions) -> dict[str, dict[int, Path]]:
+def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
     recordings: dict[str, dict[int, Path]] = {}
     for path in filter(Path.is_file, map(Path.absolute, options.list_files([]))):  # what is none has no messages, ever

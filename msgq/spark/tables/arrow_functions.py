@@ -41,7 +41,7 @@ def map_message_batches(
     chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))
     needed = [name for name in ("log_time", "sequence") if name in columns]
     return chosen.dropna(subset=needed).mapInArrow(
-        lambda batches: _map_batches(batches, function), convert_to_spark_schema(schema)
+        lambda batches: _apply_to_batches(batches, function), convert_to_spark_schema(schema)
     )
 
 
@@ -49,7 +49,7 @@ def map_arrow_groups(rows: DataFrame, keys: Sequence[str], function: TableFuncti
     """Return what a function gives for rows, of which it has all that have the same keys: `schema`."""
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys)
     return ordered.mapInArrow(
-        lambda batches: _map_whole_groups(batches, keys, function), convert_to_spark_schema(schema)
+        lambda batches: _apply_to_whole_groups(batches, keys, function), convert_to_spark_schema(schema)
     )
 
 
@@ -58,13 +58,13 @@ def list_arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
     return list(to_arrow_schema(table.select(*names).schema, timezone="UTC"))
 
 
-def _map_batches(batches: Iterable[pa.RecordBatch], function: TableFunction) -> Iterator[pa.RecordBatch]:
+def _apply_to_batches(batches: Iterable[pa.RecordBatch], function: TableFunction) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of some batches together."""
     for piece in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
         yield from function(piece).to_batches()
 
 
-def _map_whole_groups(
+def _apply_to_whole_groups(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: TableFunction
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: give what is made of all rows with the same keys, which come one after the other."""
