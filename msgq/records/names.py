@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgq.common import naming, shm_paths
-from msgq.common.record_changes import HEAD
+from msgq.common.record_changes import CHANGE_HEAD_FIELDS
 from msgq.kinds import Kind
 
 KIND = Kind(
@@ -15,5 +15,5 @@ KIND = Kind(
     column_heading="recs",
     locate_files=shm_paths.locate_records_files,
     keeps_values=True,
-    change_header=HEAD[:2],
+    change_header=CHANGE_HEAD_FIELDS[:2],
 )

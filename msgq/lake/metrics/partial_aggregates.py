@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.decoding.fixed_headers import read_fixed_headers
-from msgq.kinds import Kind, all_kinds
+from msgq.kinds import Kind, list_kinds
 from msgq.lake.metrics import islands
 from msgq.lake.metrics.group_by import (
     IntegerArray,
@@ -117,7 +117,7 @@ def compute_state_islands(rows: pa.Table) -> pa.Table:
     columns = [*islands.EPOCH_KEY_COLUMNS, "key", "sequence", "log_time", "data"]
     changes = [
         _number_value_changes(rows.select(columns).filter(pa.array(is_kind)), kind)
-        for kind in all_kinds()
+        for kind in list_kinds()
         if kind.keeps_values and (is_kind := is_message_of_kind(rows, kind.name)).any()
     ]
     if not changes:
