@@ -11,7 +11,7 @@ from tests.support import ROOT
 
 PAGES = ("topic-protocol.md", "channel-protocol.md", "record-protocol.md", "queue-protocol.md")
 HEADERS = sorted([*ROOT.glob("msgq/impl/*/*.h"), *ROOT.glob("visionipc/impl/*.h")])
-_FUNCTION = re.compile(r"^[a-z][^\n;{}#]*?\b(mq_\w+)\([^{};]*\)\s*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"^(?:[a-z][^\n;{}#]*?\b)?(mq_\w+)\([^{};]*\)\s*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LOOP = re.compile(r"\b(?:while|do)\b|\bfor \([^;]*;([^;]*);")
 #: A bound that no other process can change, and that needs no row: all rows, slots, elements and the like.
