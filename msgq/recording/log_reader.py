@@ -203,7 +203,7 @@ class LogReader:
 
     def _build_messages(self, rows: BlockMessages) -> Iterator[list[Message]]:
         """Make messages, not all at once: a chunk may have millions."""
-        channels = [(c.endpoint, c.epoch, c.schema, c.source) for c in self.log_view.channels]
+        channels = [(c.endpoint, c.epoch, c.schema, c.message_source) for c in self.log_view.channels]
         for begin in range(0, rows.row_count, _MESSAGE_BATCH_ROWS):
             yield build_messages(rows, begin, min(begin + _MESSAGE_BATCH_ROWS, rows.row_count), channels)
 

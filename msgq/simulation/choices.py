@@ -23,11 +23,11 @@ class SplitMixRandom:
         mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _UINT64_MAX
         return mixed ^ mixed >> 31
 
-    def choose_below(self, n: int) -> int:
+    def choose_number_below(self, n: int) -> int:
         """Return one of 0 to n - 1."""
         return self.next_uint64() * n >> 64
 
-    def has_probability(self, probability: float) -> bool:
+    def draw_with_probability(self, probability: float) -> bool:
         """Return True with this probability."""
         return self.next_uint64() < probability * 2.0**64
 
@@ -55,7 +55,7 @@ class ChoiceSequence:
         if n == 1:
             return 0
         if self._given_choices is None:
-            return self._random.choose_below(n)
+            return self._random.choose_number_below(n)
         place = len(self.decisions)
         choice = self._given_choices[place] if place < len(self._given_choices) else 0
         if not 0 <= choice < n:

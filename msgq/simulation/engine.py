@@ -280,7 +280,7 @@ class SimulationEngine(Bus):
                 or self._send_due_playback()
             ):
                 continue
-            actions = self._find_actions()
+            actions = self._find_possible_actions()
             if actions:
                 self._run_action(actions[self._choice_sequence.choose_index(len(actions))])
                 continue
@@ -306,7 +306,7 @@ class SimulationEngine(Bus):
     def _has_sent_more_than(self, count: int) -> bool:
         return len(self.sent_messages) > count
 
-    def _find_actions(self) -> list[SimulatedProgram | Inbox]:
+    def _find_possible_actions(self) -> list[SimulatedProgram | Inbox]:
         """Return what can happen now, in an order that depends on nothing but what was sent and added."""
         now_ns = self.clock.now_ns
         self._busy_inboxes = [inbox for inbox in self._busy_inboxes if inbox.undelivered]

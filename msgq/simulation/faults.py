@@ -124,6 +124,8 @@ class FaultInjector:
         """Return the faults that chance adds, as `scripted`: a restart, or any of the others."""
         delays: dict[FaultName, int] = {}
         for kind, probability in self._fault_probabilities:
-            if (kind == "restart") == restart and self._random_numbers.has_probability(probability):
-                delays[kind] = 1 + self._random_numbers.choose_below(self._delay_max_ns) if kind == "delay" else 0
+            if (kind == "restart") == restart and self._random_numbers.draw_with_probability(probability):
+                delays[kind] = (
+                    1 + self._random_numbers.choose_number_below(self._delay_max_ns) if kind == "delay" else 0
+                )
         return delays

@@ -42,7 +42,7 @@ def as_batches(logs: Iterable[LogReader]) -> Found:
     for log in logs:
         for batch in log.batches(names):
             rows = [tuple(row.values()) for row in batch.to_pylist()]
-            found += [(*fields, log.channels[channel].record) for *fields, channel in rows]
+            found += [(*fields, log.channels[channel].channel_record) for *fields, channel in rows]
     return sorted(found, key=lambda message: message[2])
 
 

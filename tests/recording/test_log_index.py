@@ -54,7 +54,11 @@ def test_it_is_what_reading_all_tells(tmp_path: Path, kind: str) -> None:
         found = LogIndex(part).endpoints
         assert found.keys() == part.endpoints.keys() or (kind == "no index" and found.keys() >= part.endpoints.keys())
         for name, info in part.endpoints.items():
-            assert (found[name].schema, found[name].tracked, found[name].kind) == (info.schema, info.tracked, info.kind)
+            assert (found[name].schema, found[name].is_tracked, found[name].kind) == (
+                info.schema,
+                info.tracked,
+                info.kind,
+            )
             assert found[name].largest_payload_bytes >= info.largest
 
 

@@ -358,7 +358,7 @@ def test_the_fake_backend_has_them_all(log: Any) -> None:
     from msgq.impl.fake.bus import current_bus
 
     quotes: Any = current_bus().records[get_prefix(), "quotes"]
-    assert quotes.counts[:4].tolist() == [3, 3, 2, 2]
+    assert quotes.write_counts[:4].tolist() == [3, 3, 2, 2]
     assert current_bus().channels[get_prefix(), "lidar"].published_count == 10
 
 

@@ -147,9 +147,9 @@ def test_the_command_goes_on(logs: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_echo_goes_on(prefix: str, convert_decoded_to_json: bool) -> None:
+def test_echo_goes_on(prefix: str, as_json: bool) -> None:
     payloads = [data for schema, data in [*STRANGE.values(), *FINE.values()] if schema is JSON and len(data) < 10_000]
-    arguments = ["echo", "texts", "-n", str(len(payloads)), *(["--json"] if convert_decoded_to_json else [])]
+    arguments = ["echo", "texts", "-n", str(len(payloads)), *(["--json"] if as_json else [])]
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "texts", schema=JSON)
         with start(*arguments) as process:
@@ -159,7 +159,7 @@ def test_echo_goes_on(prefix: str, convert_decoded_to_json: bool) -> None:
             lines = process.communicate()[0].splitlines()
     assert process.returncode == 0
     assert len(lines) == len(payloads)
-    if convert_decoded_to_json:
+    if as_json:
         said = [json.loads(line) for line in lines]
         assert all(("value" in one) != ("hex" in one) for one in said)
         assert all("reason" in one for one in said if "hex" in one)

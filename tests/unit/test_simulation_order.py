@@ -42,13 +42,13 @@ def test_the_generator_is_splitmix64() -> None:
 
 def test_numbers_below_are_all_there_and_no_others() -> None:
     random = SplitMixRandom(1)
-    assert {random.choose_below(5) for _ in range(500)} == set(range(5))
+    assert {random.choose_number_below(5) for _ in range(500)} == set(range(5))
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0, {False}), (1, {True}), (0.5, {False, True})])
 def test_chances(probability: float, expected: set[bool]) -> None:
     random = SplitMixRandom(1)
-    assert {random.has_probability(probability) for _ in range(200)} == expected
+    assert {random.draw_with_probability(probability) for _ in range(200)} == expected
 
 
 class TestOrder:

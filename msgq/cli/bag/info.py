@@ -61,7 +61,12 @@ def _list_endpoint_infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
     unknown = dict.fromkeys(names)
     by_name = {
         name: unknown
-        | {"endpoint": name, "messages": count, "schema": channels[name].schema, "kind": channels[name].source.kind}
+        | {
+            "endpoint": name,
+            "messages": count,
+            "schema": channels[name].schema,
+            "kind": channels[name].message_source.kind,
+        }
         for name, count in (log.counts or {}).items()
     }
     for name, info in (

@@ -95,7 +95,7 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
             decoded.append(
                 _SchemaValues(schema, places if values.message_rows is None else places[values.message_rows], values)
             )
-    kinds = {channel.source.kind for channel in view.channels if channel.endpoint == endpoint}
+    kinds = {channel.message_source.kind for channel in view.channels if channel.endpoint == endpoint}
     fields = () if kinds <= {kind.name for kind in list_kinds() if not kind.names_senders} else _MESSAGE_SOURCE_COLUMNS
     return _merge_decoded_values(_build_message_columns(batch, fields), decoded, endpoint)
 

@@ -65,8 +65,8 @@ class RecordedChannel:
     epoch: int
     has_publisher_sequence: bool  # a gap in the sequence is a loss
     schema: Schema | None
-    tracked: bool = False  # messages had stamps, which their origins are from
-    source: MessageSource = TOPIC_SOURCE
+    is_tracked: bool = False  # messages had stamps, which their origins are from
+    message_source: MessageSource = TOPIC_SOURCE
     channel_record: ChannelRecord = _EMPTY_CHANNEL_RECORD
     boundary_losses: BoundaryLosses = NO_BOUNDARY_LOSSES
 

@@ -15,7 +15,7 @@ from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, TALLY_DTYPE, ChunkBuff
 STATISTICS_OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's statistics
 
 
-class NumberingState(NamedTuple):
+class SequenceNumberingState(NamedTuple):
     """The shared state of messages with one numbering.
 
     Attributes
@@ -104,15 +104,17 @@ class ChannelStatistics:
         """Return the number of the first channel with the numbering of this one."""
         return int(self._numberings[channel])
 
-    def iter_numberings(self) -> Iterator[NumberingState]:
+    def iter_numberings(self) -> Iterator[SequenceNumberingState]:
         """Yield the numberings whose gaps are losses, in the order of their channels."""
         for number in sorted({self.find_numbering_channel(channel) for channel in self._channels_with_sequence}):
             if self._tallies[number]["next_sequence"]:
                 yield self._make_numbering_state(number)
 
-    def _make_numbering_state(self, number: int) -> NumberingState:
+    def _make_numbering_state(self, number: int) -> SequenceNumberingState:
         tally = self._tallies[number]
-        return NumberingState(number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["next_sequence"]) - 1)
+        return SequenceNumberingState(
+            number, int(tally["lost"]), int(tally["first_sequence"]), int(tally["next_sequence"]) - 1
+        )
 
     def _compute_losses(self, number: int) -> dict[str, Any]:
         numbering = self._make_numbering_state(number)

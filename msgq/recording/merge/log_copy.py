@@ -148,7 +148,7 @@ def _copy_messages(
     chunk_writer = ChunkWriter(segment, channels.encoded_channels, _CHUNK_BYTES)
     for piece in LogMerger(logs, channels, compression):
         if not isinstance(piece, CopyableChunk):
-            chunk_writer.append_rows(piece.message_rows, piece.contents)
+            chunk_writer.append_rows(piece.message_rows, piece.payload_contents)
             continue
         chunk_writer.flush_chunk()
         copy_chunk = partial(segment.copy_chunk, chunk=piece.raw_chunk, channels=channels.encoded_channels)

@@ -34,14 +34,14 @@ class DecodedRows(NamedTuple):
     """Messages that are wanted, of dtype MESSAGE_ROW_DTYPE, and the bytes that they lie in."""
 
     message_rows: _RowArray
-    contents: list[bytes]
+    payload_contents: list[bytes]
 
 
 @dataclass(slots=True)
 class _PendingBlock:
     """Messages of a block in the order of log_time, from row `next_row` on."""
 
-    content: bytes
+    block_content: bytes
     message_rows: _RowArray
     log_times: np.ndarray[Any, np.dtype[np.int64]]
     next_row: int = 0
@@ -49,7 +49,7 @@ class _PendingBlock:
     @property
     def memory_bytes(self) -> int:
         """Bytes that it takes."""
-        return len(self.content) + self.message_rows.nbytes + self.log_times.nbytes
+        return len(self.block_content) + self.message_rows.nbytes + self.log_times.nbytes
 
     def pop_rows_until(self, time: int) -> _RowArray:
         """Return the rows whose log_time is not behind `time`, once."""
@@ -93,7 +93,9 @@ class LogMerger:
     def _pop_rows_until(self, time: int) -> Iterator[DecodedRows]:
         """Give what waits and is not behind `time`."""
         parts = [
-            (pending.content, rows) for pending in self._pending_blocks if len(rows := pending.pop_rows_until(time))
+            (pending.block_content, rows)
+            for pending in self._pending_blocks
+            if len(rows := pending.pop_rows_until(time))
         ]
         self._pending_blocks = [
             pending for pending in self._pending_blocks if pending.next_row < len(pending.message_rows)

@@ -34,7 +34,7 @@ class IndexedEndpoint(NamedTuple):
 
     Attributes
     ----------
-    endpoint, kind, schema, options, tracked : as of `EndpointInfo`.
+    endpoint, kind, schema, options, is_tracked : as of `EndpointInfo`.
     largest_payload_bytes : no payload has more bytes, as the indexes say.
     """
 
@@ -42,7 +42,7 @@ class IndexedEndpoint(NamedTuple):
     kind: str
     schema: Schema | None
     options: dict[str, Any]
-    tracked: bool
+    is_tracked: bool
     largest_payload_bytes: int
 
 
@@ -157,10 +157,10 @@ def may_match_endpoints(file: McapFile, number: int, endpoints: Set[str]) -> boo
 
 def _add_channel_to_endpoint(before: IndexedEndpoint | None, channel: RecordedChannel, largest: int) -> IndexedEndpoint:
     """Return what there is of an endpoint, with one more of its channels."""
-    kind, options = channel.source.kind, channel.source.parse_options()
+    kind, options = channel.message_source.kind, channel.message_source.parse_options()
     if before is None:
-        return IndexedEndpoint(channel.endpoint, kind, channel.schema, options, channel.tracked, largest)
-    described = channel.schema or before.schema, options or before.options, before.tracked or channel.tracked
+        return IndexedEndpoint(channel.endpoint, kind, channel.schema, options, channel.is_tracked, largest)
+    described = channel.schema or before.schema, options or before.options, before.is_tracked or channel.is_tracked
     return IndexedEndpoint(channel.endpoint, kind, *described, max(before.largest_payload_bytes, largest))
 
 

@@ -87,7 +87,7 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
             info.schema,
             info.options,
             info.largest_payload_bytes,
-            info.tracked,
+            info.is_tracked,
             _collect_source_values("publisher", old, log),
             tuple(key for key in _collect_source_values("key", old, before, log) if key),
         )
@@ -119,7 +119,7 @@ def _collect_source_values(field: str, endpoint: str, *logs: LogReader) -> tuple
     """Return what logs say of those who published to an endpoint, or its keys; each once."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
     channels = (channel for channel in channels if not channel.boundary_losses.unrecorded_messages)
-    return tuple(dict.fromkeys(getattr(channel.source, field) for channel in channels))
+    return tuple(dict.fromkeys(getattr(channel.message_source, field) for channel in channels))
 
 
 def _skip_unplayable_endpoints(log: LogReader, playback_plan: PlaybackPlan) -> None:

@@ -22,7 +22,7 @@ from msgq.recording.player.remapping import EndpointRemapping, NameMapping
 from msgq.recording.player.schedule import PlaybackSchedule, find_latest_state
 from msgq.simulation import Faults, SentMessage, Simulation
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def replay(
@@ -107,10 +107,10 @@ class Replay:
             state = (message for message in self._state_messages if message.endpoint in plan.endpoint_specs)
             sim.play(chain(state, schedule.iter_messages()))
             if not sim.run_until_idle(idle_timeout, max_runtime):
-                _log.warning("programs still send %g s after the log's last message: the run ends", max_runtime)
+                _logger.warning("programs still send %g s after the log's last message: the run ends", max_runtime)
             plan.add_skipped_endpoints(schedule.skipped_endpoints)
             for name, why in plan.skip_reasons.items():
-                _log.warning("%r is not played: %s", name, why)
+                _logger.warning("%r is not played: %s", name, why)
             return [message for message in sim.sent_messages if message.node != "play"]
 
 

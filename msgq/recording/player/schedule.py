@@ -78,11 +78,11 @@ class PlaybackSchedule:
         if len(self.new_names) == len(self.log_reader.channels):
             return
         for channel in self.log_reader.channels[len(self.new_names) :]:
-            name = self._remapping.find_new_name(channel.endpoint, channel.source.kind)
+            name = self._remapping.find_new_name(channel.endpoint, channel.message_source.kind)
             self.new_names.append(name if name is not None and self._is_endpoint_wanted(name) else None)
         self._is_code_played = np.array([name is not None for name in self.new_names])
         self._first_bytes = np.array(
-            [_find_replayed_first_byte(channel.source.kind) for channel in self.log_reader.channels]
+            [_find_replayed_first_byte(channel.message_source.kind) for channel in self.log_reader.channels]
         )
 
     def build_messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
@@ -96,7 +96,7 @@ class PlaybackSchedule:
             [self.new_names[code] for code in codes],
             [contents[i][b:e] for i, b, e in zip(chosen.content_index.tolist(), begins, ends, strict=True)],
             [None if age == UNKNOWN_AGE else age for age in compute_message_ages(chosen).tolist()],
-            [channels[code].source for code in codes],
+            [channels[code].message_source for code in codes],
             [channels[code].schema for code in codes],
             strict=True,
         )

@@ -75,7 +75,7 @@ class LogView:
     def _assign_code(self, channel: RecordedChannel) -> int:
         """Return the channel's index in `channels`, or that it is not wanted."""
         if channel.endpoint not in self._selection or (
-            self._endpoint_kinds is not None and channel.source.kind not in self._endpoint_kinds
+            self._endpoint_kinds is not None and channel.message_source.kind not in self._endpoint_kinds
         ):
             return CHANNEL_CODE_UNWANTED
         if self._schemas is not None:
@@ -117,7 +117,7 @@ class LogView:
     def map_codes_to_source_field(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return what a field of `MessageSource` says, and for each code the index of what it says of its messages."""
         indexes: dict[str, int] = {}
-        of_code = [indexes.setdefault(getattr(channel.source, name), len(indexes)) for channel in self.channels]
+        of_code = [indexes.setdefault(getattr(channel.message_source, name), len(indexes)) for channel in self.channels]
         return list(indexes), np.array(of_code, np.int32)
 
     def iter_wanted_blocks(self) -> Iterator[tuple[McapFile, DataBlock]]:
@@ -203,4 +203,4 @@ class LogView:
 def _may_have_kinds(file: McapFile, kinds: Container[str]) -> bool:
     """Return whether a file may have endpoints of these kinds: a summary has all channels, or none."""
     channels = file.registry.channels.values()
-    return not file.is_complete or not channels or any(channel.source.kind in kinds for channel in channels)
+    return not file.is_complete or not channels or any(channel.message_source.kind in kinds for channel in channels)

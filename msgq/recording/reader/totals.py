@@ -165,7 +165,7 @@ class EndpointTotals:
             infos[info.endpoint] = _merge_endpoint_infos(infos.get(info.endpoint), info)
         for channel in self._iter_channels_without_messages():
             endpoint, before = channel.endpoint, infos.get(channel.endpoint)
-            info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.source.kind)
+            info = EndpointInfo(endpoint, None, 0, 0, None, None, 0, 0, 0, kind=channel.message_source.kind)
             infos[endpoint] = _add_lost_messages(before or info, channel.boundary_losses.unrecorded_messages)
         return dict(sorted(infos.items()))
 
@@ -200,7 +200,7 @@ class EndpointTotals:
 
 
 def _make_endpoint_info(channel: RecordedChannel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
-    source = channel.source
+    source = channel.message_source
     return EndpointInfo(
         endpoint=channel.endpoint,
         schema=channel.schema,
@@ -211,7 +211,7 @@ def _make_endpoint_info(channel: RecordedChannel, tally: Any, lost: int | None, 
         lost=lost if channel.has_publisher_sequence else 0 if keeps_values(source.kind) else None,
         epochs=epochs,
         largest=int(tally["largest"]),
-        tracked=channel.tracked,
+        tracked=channel.is_tracked,
         kind=source.kind,
         options=source.parse_options(),
         publishers=(source.publisher,) if source.publisher else (),

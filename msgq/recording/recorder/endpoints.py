@@ -35,7 +35,7 @@ _MISSED_FILE_REASON = (
     "was made and removed before it could be opened; whether anything was published there is not known"
 )
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def find_publish_offset(schema: Schema | None) -> int:
@@ -170,7 +170,7 @@ class RecordedEndpoints:
         self._capture.set_file_watcher(None)
         self._file_watcher = None
         text = "new endpoints are noticed late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
-        _log.warning(text, error.strerror)
+        _logger.warning(text, error.strerror)
 
     def _poll_watcher(self) -> tuple[list[FileArrival], bool]:
         """Return files that have appeared, and whether to look at all."""

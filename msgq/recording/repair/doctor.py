@@ -20,7 +20,7 @@ from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
 from msgq.recording.repair.chunk_parser import get_record_name, parse_record
 from msgq.recording.repair.data_section import DataSection, SectionRecord
 from msgq.recording.repair.declaration_check import DeclarationKey
-from msgq.recording.repair.summary_check import DataStats, RawFinding, SummaryChecker
+from msgq.recording.repair.summary_check import DataSectionStats, RawFinding, SummaryChecker
 
 #: Rules that writers broke by what they wrote, which no recovery can mend.
 _UNREPAIRABLE_RULES = {"order", "time", "library", "unknown", "descriptions", "schema"}
@@ -73,7 +73,7 @@ class FileExamination:
         max_chunk_bytes : of a chunk before compression. Larger ones are not looked into, which is an error.
         """
         self._path, self._max_chunk_bytes = Path(path), max_chunk_bytes
-        self.data_stats = DataStats()
+        self.data_stats = DataSectionStats()
         self._declarations = self.data_stats.declarations
         self._newest_log_time = 0  # log_time so far
         self._out_of_order_messages, self._first_out_of_order_offset, self._unreadable_messages = 0, 0, 0

@@ -19,7 +19,7 @@ from msgq.recording.repair.atomic_file import make_temporary_name, open_atomic_f
 from msgq.recording.repair.doctor import FileExamination, Finding
 from msgq.recording.repair.repair_plan import RepairPlan
 from msgq.recording.repair.repair_writer import RepairWriter
-from msgq.recording.repair.summary_check import DataStats
+from msgq.recording.repair.summary_check import DataSectionStats
 
 _FINDINGS_MAX = 100
 
@@ -192,7 +192,7 @@ def _count_messages(path: Path, most: int) -> int:
     return count
 
 
-def _examine_file(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataStats]:
+def _examine_file(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataSectionStats]:
     """Return what is wrong with a file, the first 100 and whatever can be mended, and what is in it."""
     examination = FileExamination(path, most)
     findings: list[Finding] = []

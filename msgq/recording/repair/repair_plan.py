@@ -46,13 +46,13 @@ class RepairStep:
 
     Attributes
     ----------
-    action : what becomes of them.
+    repair_action : what becomes of them.
     start_offset, end_offset : where they are.
     parsed_record : their index, with the places of the old file; None where they have none.
     is_closed : nothing is joined to it.
     """
 
-    action: RepairAction
+    repair_action: RepairAction
     start_offset: int
     end_offset: int
     parsed_record: Any = None
@@ -253,7 +253,7 @@ class RepairPlan:
         if (
             record is None
             and last is not None
-            and last.action is RepairAction.KEEP
+            and last.repair_action is RepairAction.KEEP
             and not last.is_closed
             and last.end_offset == start
         ):
@@ -264,7 +264,7 @@ class RepairPlan:
     def _skip_bytes(self, start: int, end: int, reason: str) -> None:
         self.damaged_ranges.count_range(start, end, reason)
         last = self.steps[-1] if self.steps else None
-        if last is not None and last.action is RepairAction.PASS_OVER and last.end_offset == start:
+        if last is not None and last.repair_action is RepairAction.PASS_OVER and last.end_offset == start:
             last.end_offset = end
         else:
             self.steps.append(RepairStep(RepairAction.PASS_OVER, start, end))
@@ -307,7 +307,7 @@ class RepairPlan:
         last = self.steps[-1] if self.steps else None
         if (
             last is not None
-            and last.action is RepairAction.ENCLOSE
+            and last.repair_action is RepairAction.ENCLOSE
             and last.end_offset == start
             and end - last.start_offset <= _ENCLOSING_CHUNK_BYTES
         ):
@@ -328,7 +328,7 @@ class RepairPlan:
                     and all(data != good for _, data in steps)
                 ):
                     for step, data in steps:
-                        step.action = RepairAction.PASS_OVER
+                        step.repair_action = RepairAction.PASS_OVER
                         self.damaged_ranges.count_range(
                             step.start_offset,
                             step.end_offset,

@@ -73,7 +73,7 @@ class RepairWriter:
 
     def _write_step(self, step: RepairStep, plan: RepairPlan) -> None:
         index, moved, record = plan.summary_builder, self._written_bytes - step.start_offset, step.parsed_record
-        if step.action is RepairAction.PASS_OVER:
+        if step.repair_action is RepairAction.PASS_OVER:
             for start in range(step.start_offset, step.end_offset, _SKIPPED_RECORD_BYTES_MAX):
                 end = min(step.end_offset, start + _SKIPPED_RECORD_BYTES_MAX)
                 self._write_bytes(
@@ -81,7 +81,9 @@ class RepairWriter:
                     + SKIPPED_BYTES_MAGIC
                 )
                 self.copy_range(start, end)
-        elif step.action is RepairAction.KEEP or (step.action is RepairAction.ENCLOSE and not plan.has_chunks):
+        elif step.repair_action is RepairAction.KEEP or (
+            step.repair_action is RepairAction.ENCLOSE and not plan.has_chunks
+        ):
             self.copy_range(step.start_offset, step.end_offset)
             if isinstance(record, records.ChunkIndex):
                 offsets = {channel: at + moved for channel, at in record.message_index_offsets.items()}
@@ -99,11 +101,11 @@ class RepairWriter:
         at = self._written_bytes
         record: records.ChunkIndex = step.parsed_record
         content, tail = os.pread(self._old_fd, step.end_offset - step.start_offset, step.start_offset), b""
-        if step.action is not RepairAction.ENCLOSE:
+        if step.repair_action is not RepairAction.ENCLOSE:
             tail = read_unknown_chunk_fields(content)
             content = decompress_chunk(content, self._max_chunk_bytes)
         inside = self._chunk_parser.parse_chunk(content)
-        if step.action is RepairAction.INDEX:
+        if step.repair_action is RepairAction.INDEX:
             self.copy_range(step.start_offset, step.end_offset)
         else:
             content = _remove_ranges(content, inside.bad_ranges)

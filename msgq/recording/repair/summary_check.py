@@ -46,7 +46,7 @@ def _new_counter() -> Counter[int]:
 
 
 @dataclass(slots=True)
-class DataStats:
+class DataSectionStats:
     """What is in the data of a file.
 
     Attributes
@@ -83,7 +83,7 @@ class DataStats:
 
 
 @dataclass(slots=True)
-class SummaryStats:
+class SummarySectionStats:
     """What a summary has: where each group of records of one kind is, and what was seen of each."""
 
     record_groups: list[list[int]] = field(default_factory=list)  # opcode, start, end
@@ -98,10 +98,10 @@ class SummaryStats:
 class SummaryChecker:
     """Of one file. For one thread at a time."""
 
-    def __init__(self, fd: int, size: int, data_stats: DataStats) -> None:
+    def __init__(self, fd: int, size: int, data_stats: DataSectionStats) -> None:
         """Begin. fd, size : of the file."""
         self._fd, self._file_bytes, self._data_stats = fd, size, data_stats
-        self._summary_stats = SummaryStats()
+        self._summary_stats = SummarySectionStats()
 
     def iter_findings(self, data_end: SectionRecord | None) -> Iterator[RawFinding]:
         """Give what is wrong. data_end : where the data end; None: nothing says it, and nothing comes behind them."""

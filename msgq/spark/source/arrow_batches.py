@@ -39,10 +39,10 @@ _CHANNEL_COLUMNS: dict[str, Callable[[RecordedChannel], str | int | None]] = {
     "encoding": lambda channel: channel.schema.encoding if channel.schema else "",
     "schema": lambda channel: channel.schema.name if channel.schema else None,
     "schema_id": lambda channel: compute_schema_id(channel.schema) if channel.schema else None,
-    "kind": lambda channel: channel.source.kind,
-    "publisher": lambda channel: channel.source.publisher or None,
-    "key": lambda channel: channel.source.key or None,
-    "options": lambda channel: channel.source.options or None,
+    "kind": lambda channel: channel.message_source.kind,
+    "publisher": lambda channel: channel.message_source.publisher or None,
+    "key": lambda channel: channel.message_source.key or None,
+    "options": lambda channel: channel.message_source.options or None,
 }
 _FILE_COLUMNS: dict[str, Callable[[LogReader], str]] = {
     "host": lambda log: log.files[0].metadata.get(RECORDING_METADATA, {}).get("host", ""),
