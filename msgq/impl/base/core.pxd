@@ -219,6 +219,7 @@ cdef class EndpointFile:
     cdef tuple _directories(self)       # of its prefix
     cdef size_t _new_bytes(self) except 0
     cdef int _init_header(self) except -1   # the bytes of a new one
+    cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable)   # an existing one
     cdef int _check_requested(self) except -1   # raise if it is another than was asked for
     cdef int _mark_open(self) except -1         # what follows when it is open
 
@@ -226,6 +227,7 @@ cdef class EndpointFile:
     cdef bint _try_open_or_create(self, object create, object mode, bint writable, int *tries) except -1
     cdef bint open(self, bint writable) except -1
     cdef bint create(self, object mode) except -1
+    cdef int create_unnamed(self, object mode) except -1
     cdef int _attach(self, int fd) except -1
     cdef void _close_fd(self) noexcept
     cdef const mq_liveness_file *liveness_file(self) noexcept

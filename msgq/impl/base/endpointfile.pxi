@@ -40,6 +40,9 @@ cdef class EndpointFile:
     cdef int _init_header(self) except -1:
         return 0
 
+    cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable):
+        return map_file(fd, found, writable, self.name, self.path)
+
     cdef int _check_requested(self) except -1:
         return 0
 
@@ -86,7 +89,7 @@ cdef class EndpointFile:
             if <size_t> found.st_size < self._min_bytes():
                 message = f"has {found.st_size} bytes, too few for a {self._kind_name()}; remove it"
                 raise CorruptSegmentError(message, self.name, self.path)
-            self.segment, self.mode = map_file(fd, &found, writable, self.name, self.path), found.st_mode & 0o777
+            self.segment, self.mode = self._map_file(fd, &found, writable), found.st_mode & 0o777
             self._attach(fd)
             fd = -1
             return True
@@ -95,7 +98,12 @@ cdef class EndpointFile:
                 close(fd)
 
     cdef bint create(self, object mode) except -1:
-        """Make it; False: another process was faster."""
+        """Create the file; False: another process was faster."""
+        self.create_unnamed(mode)
+        return name_file(self.fd, self.name, self.path)
+
+    cdef int create_unnamed(self, object mode) except -1:
+        """Create the file without a name, which `name_file` gives it."""
         cdef struct_stat found
         cdef int permissions = settings.resolve_file_mode(mode, self.name)
         if self.prefix:
@@ -105,11 +113,9 @@ cdef class EndpointFile:
             check_file(fd, &found, self.name, self.path)
             self.segment, self.mode = map_file(fd, &found, True, self.name, self.path), permissions
             self._init_header()
-            if not name_file(fd, self.name, self.path):
-                return False
             self._attach(fd)
             fd = -1
-            return True
+            return 0
         finally:
             if fd >= 0:
                 close(fd)

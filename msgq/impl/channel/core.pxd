@@ -240,15 +240,14 @@ cdef class ChannelFile(EndpointFile):
                                          bint publishes) except *
     cdef uint64_t _merge_config_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
 
-cdef class PoolFile:
+cdef class PoolFile(EndpointFile):
     """A publisher's pool, mapped."""
-    cdef Segment segment
-    cdef const mq_u64 *not_truncated
+    cdef uint64_t channel_inode, uid
+    cdef uint64_t slot_count, slot_bytes    # of a new one
+    cdef uint64_t writable_bytes    # the head, if only that is mapped writable
     cdef mq_pool_map slots
     cdef readonly str node      # name of the publisher's node
     cdef readonly uint64_t pid
-    cdef int check_truncation(self, str name) except -1
-    cdef int fd                 # of a new one that has no name yet
 
 cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable)
 

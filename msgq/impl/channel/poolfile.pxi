@@ -1,98 +1,79 @@
-"""A publisher's pool: made by its owner, mapped by others. See pool.h."""
+"""A publisher's pool: created by its owner, mapped by others. See pool.h."""
 
 
-@no_gc_clear  # what has rows or slots in it needs it mapped to the last
-cdef class PoolFile:
-    """A publisher's pool, mapped."""
+@no_gc_clear  # as its base
+cdef class PoolFile(EndpointFile):
+    """See core.pxd."""
 
-    def __cinit__(self):
-        self.fd = -1
+    cdef str _kind_name(self):
+        return "pool"
 
-    def __dealloc__(self):
-        if self.fd >= 0:  # it never got its name
-            close(self.fd)
+    cdef size_t _min_bytes(self) noexcept:
+        return sizeof(mq_pool_header)
 
-    cdef int check_truncation(self, str name) except -1:
-        if mq_mapping_was_truncated(self.not_truncated):
-            raise truncated_error(name, self.segment)
+    cdef tuple _directories(self):
+        return shm_paths.channel_directories(self.prefix)
+
+    cdef size_t _new_bytes(self) except 0:
+        cdef uint64_t header_bytes = mq_pool_header_bytes(self.slot_count, os.sysconf("SC_PAGESIZE"))
+        return header_bytes + self.slot_count * mq_pool_slot_stride(self.slot_bytes)
+
+    cdef int _init_header(self) except -1:
+        cdef bytes node = self.node.encode()
+        mq_pool_header_init(<mq_pool_header *> self.segment.address, self.segment.size, self.slot_count, self.slot_bytes,
+                            os.sysconf("SC_PAGESIZE"), self.channel_inode, self.uid, self.pid, node)
+        return 0
+
+    cdef Segment _map_file(self, int fd, const struct_stat *info, bint writable):
+        if not writable:
+            return EndpointFile._map_file(self, fd, info, False)
+        self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # data_offset
+        return map_parts(fd, info, self.writable_bytes, self.name, self.path)
+
+    cdef int _check_header(self) except -1:
+        cdef mq_pool_header *head = <mq_pool_header *> self.segment.address
+        cdef const char *wrong = mq_pool_header_check(head, self.segment.size, self.channel_inode, self.uid,
+                                                      &self.slots)
+        if wrong != NULL:
+            raise CorruptSegmentError((<bytes> wrong).decode(), self.name, self.path)
+        # Otherwise pins may be where nothing can be written.
+        if self.writable_bytes and self.slots.slots_base != self.segment.address + self.writable_bytes:
+            raise CorruptSegmentError("changes while it is opened", self.name, self.path)
+        self.node, self.pid = _text(head.node, MQ_NODE_NAME_BYTES), mq_load_relaxed_u64(&head.pid)
         return 0
 
 
-cdef PoolFile _read_pool(Segment segment, ChannelFile file, uint64_t uid):
+cdef PoolFile _pool_file(ChannelFile file, uint64_t uid):
+    """Return the file of a pool, not open."""
     cdef PoolFile pool = PoolFile.__new__(PoolFile)
-    cdef mq_pool_header *head = <mq_pool_header *> segment.address
-    cdef const char *wrong = mq_pool_header_check(head, segment.size, file.segment.inode, uid, &pool.slots)
-    if wrong != NULL:
-        raise CorruptSegmentError((<bytes> wrong).decode(), file.name, segment.path)
-    pool.node = _text(head.node, MQ_NODE_NAME_BYTES)
-    pool.pid = mq_load_relaxed_u64(&head.pid)
-    pool.segment = segment
-    pool.not_truncated = not_truncated_word(segment.guard) if segment.guard != NULL else NULL
+    pool.name, pool.prefix, pool.trust, pool.uid = file.name, file.prefix, file.trust, uid
+    pool.path, pool.channel_inode = shm_paths.pool_path(file.name, file.prefix, uid), file.segment.inode
     return pool
 
 
 cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
     """Map the pool of a publisher, its pins writable or not; None: there is no such file."""
-    cdef struct_stat info
-    cdef Segment segment
-    cdef size_t head = 0
-    cdef PoolFile pool
-    cdef int fd
-    path = shm_paths.pool_path(file.name, file.prefix, uid)
+    cdef PoolFile pool = _pool_file(file, uid)
     with settings.overrides(trust=file.trust):
-        fd = open_file(file.name, path, O_RDWR if writable else O_RDONLY)
-        if fd < 0:
+        if not pool.open(writable):
             return None
-        try:
-            check_file(fd, &info, file.name, path)
-            if <size_t> info.st_size < sizeof(mq_pool_header):
-                raise CorruptSegmentError(f"has {info.st_size} bytes, too few for a pool", file.name, path)
-            if writable:
-                head = int.from_bytes(os.pread(fd, 8, 40), "little")  # data_offset
-                segment = map_parts(fd, &info, head, file.name, path)
-            else:
-                segment = map_file(fd, &info, False, file.name, path)
-        finally:
-            close(fd)
-    pool = _read_pool(segment, file, uid)
-    if writable and pool.slots.slots_base != segment.address + head:  # else pins may lie where nothing can be written
-        raise CorruptSegmentError("changes while it is opened", file.name, path)
+    pool._close_fd()
     return pool
 
 
 cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, uint64_t pid, str node):
-    """Make a pool, complete, and without a name so far: name_pool gives it one. Under the lock."""
-    cdef struct_stat info
-    cdef Segment segment
-    cdef PoolFile pool
-    cdef uint64_t page = os.sysconf("SC_PAGESIZE")
-    cdef uint64_t size = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride_bytes(slot_bytes)
-    cdef uint64_t uid = new_uid()
-    cdef bytes node_bytes = node.encode()
-    path = shm_paths.pool_path(file.name, file.prefix, uid)
-    if file.prefix:
-        file_permissions.make_directories(file.name, shm_paths.channel_directories(file.prefix), file.mode)
-    cdef int fd = create_file(file.name, path, size, file.mode)
-    try:
-        check_file(fd, &info, file.name, path)
-        segment = map_file(fd, &info, True, file.name, path)
-        mq_pool_header_init(<mq_pool_header *> segment.address, size, slots, slot_bytes, page, file.segment.inode, uid,
-                            pid, node_bytes)
-        pool = _read_pool(segment, file, uid)
-        pool.fd = fd
-        return pool
-    except BaseException:
-        close(fd)
-        raise
+    """Create a pool, complete but without a name: name_pool gives it one. Under the lock."""
+    cdef PoolFile pool = _pool_file(file, new_uid())
+    pool.slot_count, pool.slot_bytes, pool.pid, pool.node = slots, slot_bytes, pid, node
+    pool.create_unnamed(file.mode)
+    return pool
 
 
-cdef int name_pool(ChannelFile file, PoolFile pool) except -1:
+cdef int name_pool(PoolFile pool) except -1:
     """Give a new pool its name, so that subscribers find it."""
-    cdef int fd = pool.fd
-    pool.fd = -1
     try:
-        if not name_file(fd, file.name, pool.segment.path):
-            raise segment_error("there is such a pool already", file.name, pool.segment.path, EEXIST)
+        if not name_file(pool.fd, pool.name, pool.path):
+            raise segment_error("there is such a pool already", pool.name, pool.path, EEXIST)
     finally:
-        close(fd)
+        pool._close_fd()
     return 0

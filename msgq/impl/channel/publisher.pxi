@@ -190,7 +190,7 @@ cdef class Publisher(ForkAwareHandle):
         if (mq_mapping_was_truncated(self._file.not_truncated) or
                 mq_mapping_was_truncated(self._pool.pool_file.not_truncated)):
             self._file.check_truncation()
-            self._pool.pool_file.check_truncation(self._endpoint)
+            self._pool.pool_file.check_truncation()
         return sent == count
 
     cdef object _send_message(self, object data, object timeout, uint64_t origin_time):
@@ -230,7 +230,7 @@ cdef class Publisher(ForkAwareHandle):
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
         if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.pool_file.not_truncated):
             self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
-            pool.pool_file.check_truncation(self._endpoint)
+            pool.pool_file.check_truncation()
         if status == MQ_CHANNEL_NOTIFY:
             mq_eventcount_notify_mp(&pool.c.header.eventcount)
         elif status == MQ_CHANNEL_CORRUPT:

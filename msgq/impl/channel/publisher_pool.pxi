@@ -113,7 +113,7 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
     mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots,
                                   pool.pool_file.segment.size, pool.pool_file.segment.inode, name)
     try:
-        name_pool(file, pool.pool_file)
+        name_pool(pool.pool_file)
     except BaseException:
         mq_channel_release_row(row)
         raise

@@ -185,7 +185,7 @@ cdef class Subscriber(Waitable):
         cdef MappedPool mapped = self._pools[message.row]
         if mq_mapping_was_truncated(mapped.pool_file.not_truncated):
             mq_channel_skip_message(&self.c, message)
-            mapped.pool_file.check_truncation(self._endpoint)
+            mapped.pool_file.check_truncation()
         if not mq_channel_accept_entry(&self.c, message):
             PyErr_CheckSignals()  # publishers that lap us again and again must not make us deaf
             self._check_usable()
@@ -357,7 +357,7 @@ cdef class Subscriber(Waitable):
                 self._ensure_viewer_row()
                 continue
             mapped = self._pools[message.row]
-            mapped.pool_file.check_truncation(self._endpoint)
+            mapped.pool_file.check_truncation()
             if not mq_channel_pin_message(&self.c, &message, self._rows.viewer):
                 if self._should_stop_retrying(&missed, timeout):
                     break
