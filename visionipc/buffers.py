@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from msgq.errors import EndpointClosedError
-from msgq.impl.base.core import View
+from msgq.impl.base.core import MappedView
 from visionipc.formats import FrameFormat, Geometry
 from visionipc.impl.core import Frame
 from visionipc.picture import Picture
@@ -74,7 +74,7 @@ class VisionBuf(Picture, Frame):
         return self._record.index
 
     @property
-    def view(self) -> View:
+    def view(self) -> MappedView:
         """The picture's bytes, as a read-only buffer.
 
         Raises

@@ -322,7 +322,7 @@ class VisionIpcClient(StreamReceiver):
 
         socket: Any = self._socket()
         while (frame := self.recv(0)) is None:
-            await event_loop.readable([socket])
+            await event_loop.wait_readable_async([socket])
         return frame
 
     areceive = arecv

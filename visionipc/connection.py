@@ -9,7 +9,7 @@ import time
 
 from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
-from msgq.impl.base.core import Mapping
+from msgq.impl.base.core import DescriptorMapping
 from visionipc import memfd, wire
 from visionipc.impl.core import LEASE_CLIENTS_MAX, LEASE_TABLE_BYTES, VERSION, ClientLeases, IncomingStream
 from visionipc.listener import check_peer, peer_pid
@@ -145,7 +145,7 @@ def _parse_stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stre
     buffers = fds[: len(records)]
     for fd in buffers:
         memfd.check_memfd(fd, size, grant is not None, endpoint)
-    regions = [Mapping(fd, size, False, endpoint, populate=memfd.is_allocated(fd, size)) for fd in buffers]
+    regions = [DescriptorMapping(fd, size, False, endpoint, populate=memfd.is_allocated(fd, size)) for fd in buffers]
     leases = None if grant is None else _take_row(fds.pop(), grant, endpoint)
     return Stream(records, regions, fds, leases)
 
@@ -158,7 +158,9 @@ def _has_grant(data: bytes) -> bool:
 def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
     try:
         memfd.check_memfd(fd, LEASE_TABLE_BYTES, True, endpoint)
-        return ClientLeases(Mapping(fd, LEASE_TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint)
+        return ClientLeases(
+            DescriptorMapping(fd, LEASE_TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint
+        )
     finally:
         os.close(fd)
 

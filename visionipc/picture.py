@@ -10,7 +10,7 @@ from visionipc.formats import Geometry
 if TYPE_CHECKING:
     import numpy as np
 
-    from msgq.impl.base.core import View
+    from msgq.impl.base.core import MappedView
 
 
 def prepare() -> None:
@@ -18,13 +18,13 @@ def prepare() -> None:
     global _bytes_of
     import numpy as np
 
-    def bytes_of(view: View) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    def bytes_of(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
         return np.asarray(memoryview(view))  # memoryview, for asarray would hide why a view has no bytes
 
     _bytes_of = bytes_of
 
 
-def _bytes_of(view: View) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _bytes_of(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     """Return an array of a view's bytes, which keeps it; replaced when NumPy is there."""
     prepare()
     return _bytes_of(view)
@@ -37,7 +37,7 @@ class Picture:
 
     @property
     @abstractmethod
-    def view(self) -> View:
+    def view(self) -> MappedView:
         """The picture's bytes, as a buffer."""
 
     @abstractmethod

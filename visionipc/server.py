@@ -18,7 +18,7 @@ from msgq.errors import (
     InvalidValueError,
     StreamNotFoundError,
 )
-from msgq.impl.base.core import Mapping, View
+from msgq.impl.base.core import DescriptorMapping, MappedView
 from msgq.impl.ring import Context, PubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
@@ -89,7 +89,7 @@ class OutgoingFrame(Picture, FrameDraft):
     __slots__ = ()
 
     @property
-    def view(self) -> View:
+    def view(self) -> MappedView:
         """The picture's bytes, as a writable buffer.
 
         Raises
@@ -105,8 +105,8 @@ class OutgoingFrame(Picture, FrameDraft):
         return layout
 
 
-def _writable(fd: int, endpoint: str, populate: bool) -> Mapping:
-    return Mapping(fd, os.fstat(fd).st_size, True, endpoint, populate=populate)
+def _writable(fd: int, endpoint: str, populate: bool) -> DescriptorMapping:
+    return DescriptorMapping(fd, os.fstat(fd).st_size, True, endpoint, populate=populate)
 
 
 class _Stream(OutgoingStream):
@@ -118,7 +118,7 @@ class _Stream(OutgoingStream):
         self.type = kind
         self.geometry = layout
         self.incarnation = secrets.randbits(64) or 1
-        self._scratch: View | None = None
+        self._scratch: MappedView | None = None
         self._fds: list[int] = []
         self._socket = PubSocket()
         try:
@@ -138,12 +138,14 @@ class _Stream(OutgoingStream):
             raise
         super().__init__(endpoint, self._socket, self.leases, regions, layout.size, self.incarnation)
 
-    def scratch(self) -> View:
+    def scratch(self) -> MappedView:
         """Return memory for a frame that will be dropped."""
         if self._scratch is None:
             fd = memfd.create_memfd("scratch", self.geometry.size, self.endpoint)
             try:
-                self._scratch = View(Mapping(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True)
+                self._scratch = MappedView(
+                    DescriptorMapping(fd, self.geometry.size, True, self.endpoint), self.geometry.size, True
+                )
             finally:
                 os.close(fd)
         return self._scratch

@@ -36,7 +36,7 @@ def run_checks(prefix: str | None, fix: bool) -> Iterator[DoctorCheck]:
 
 def check_clock() -> DoctorCheck:
     """See whether times of this process can be compared with those of all others."""
-    trouble = clock.trouble()
+    trouble = clock.clock_problem()
     if trouble:
         return DoctorCheck("clock", "warning", f"times of different users may differ: {trouble}")
     apart_s = (clock.wall_offset_ns() - clock.offset_ns()) / 1e9

@@ -358,7 +358,7 @@ class RecordQueue:
         As `consume`.
         """
         while not len(records := self.consume(limit, 0)) and limit != 0:
-            await event_loop.readable([self._transport.subscriber])
+            await event_loop.wait_readable_async([self._transport.subscriber])
         return records
 
     def __aiter__(self) -> Self:

@@ -177,7 +177,7 @@ class Place(File):
     def watched(self) -> Iterator[None]:
         """Have a process read all the time, which must not find anything torn, old, or held up."""
         watcher = self.driver("ready watch", "*never*")
-        watcher.wait_ready()
+        watcher.wait_until_ready()
         watcher.proceed()
         yield
         watcher.proceed()

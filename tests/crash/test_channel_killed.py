@@ -143,7 +143,7 @@ def kill_subscriber(place: Place, at: int, operations: str) -> list[str]:
     readers = place.readers()
     a_former_publisher(place)
     victim = place.driver(operations, at=at)
-    victim.wait_ready()
+    victim.wait_until_ready()
     flood(other, range(1, 4))
     victim.proceed()
     names = killed(victim, at)
@@ -178,10 +178,10 @@ def test_a_bit_that_changes_hands_at_every_step(place: Place) -> None:
     def kill(where: Place, at: int) -> list[str]:
         other = where.publisher(slots=4)
         holder = where.driver("listen view ready hold:4 arm ready", "*never*")
-        holder.wait_ready()
+        holder.wait_until_ready()
         flood(other, range(4))
         holder.proceed()
-        holder.wait_ready()
+        holder.wait_until_ready()
         holder.process.kill()
         holder.process.wait()
         assert [*pins(where)] == [1] * 4

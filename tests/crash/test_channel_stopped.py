@@ -52,7 +52,7 @@ def run(place: Place, scene: str, at: int, locked: bool = False) -> list[str]:
     operations, own = SCENES[scene]
     other, readers = place.publisher(), place.readers()
     victim = place.driver(operations, "*", at, signal.SIGSTOP)
-    victim.wait_ready()
+    victim.wait_until_ready()
     flood(other, range(OTHER, OTHER + 2))
     victim.proceed()
     if at and victim.wait_stopped_or_ended():

@@ -33,7 +33,7 @@ def kill_taker(slot: Place, at: int) -> list[str]:
     MessageQueue(name, max_messages=SLOTS, max_message_size=64, events=True).close()
     with slot.another(at) as trial, Channel(events_channel(name)) as channel, channel.subscriber() as sub:
         victim = trial.driver(VICTIM, at=at)
-        victim.wait_ready()
+        victim.wait_until_ready()
         trial.send(*SENT)
         for job in [trial.queue.take(0) for _ in SENT]:
             job.nack()  # so that each was taken before

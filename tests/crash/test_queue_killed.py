@@ -138,7 +138,7 @@ def run(slot: Place, scene: ProcessGroup, at: int) -> tuple[list[int], list[str]
     if scene.heir:
         slot.kill_free_rows()
     victim = slot.driver(scene.operations, at=at)
-    victim.wait_ready()
+    victim.wait_until_ready()
     before = [*range(BEFORE, BEFORE + scene.before)]
     slot.send(*before)
     victim.proceed()

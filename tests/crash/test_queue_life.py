@@ -188,7 +188,7 @@ class TestRows:
         """What: 65,536 owners later somebody lives whom the words name. When it is gone, all comes back."""
         slot.write(ROWS_AT + ROW_BYTES * 2 + 64, former - 1 + 65_536)
         heir = slot.driver("enter ready send:1 leave" if leaves else "enter ready arm send:1", "*stored &header->key")
-        heir.wait_ready()
+        heir.wait_until_ready()
         slot.look()
         assert not slot.drain(), "they look like those of the living"
         heir.proceed()

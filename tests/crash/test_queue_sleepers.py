@@ -141,7 +141,7 @@ def test_who_was_woken_dies_or_stops(
     with slot.another("full", slots=1) as where, Lateness() as lateness:
         where.send(*range(before))
         victim = where.driver(f"join ready arm {operation}", "doze: slept*", 1, number)
-        victim.wait_ready()
+        victim.wait_until_ready()
         victim.proceed()
         wait_asleep(victim.pid)
         tasks = [Task(timed, partial(wish, handle)) for handle in (where.handle(), where.handle())]
@@ -186,7 +186,7 @@ def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(slot: Place) -> None:
     with slot.another("full", slots=1) as where:
         holder = where.waiting("join hold")
         finder = where.driver("enter ready sweep", "*never*")
-        finder.wait_ready()
+        finder.wait_until_ready()
         task = Task(send, where.queue)
 
         def find() -> None:  # only this, because the sender looks for dead processes once a second

@@ -85,7 +85,7 @@ def run(slot: Place, scene: ProcessGroup, at: int, locked: bool = False) -> list
     """Stop the victim at one point, let others go on, and then it. Returns the points that it names."""
     assert not slot.drain(), "both remember now that nothing is there"
     victim = slot.driver(scene.operations, "*", at, signal.SIGSTOP)
-    victim.wait_ready()
+    victim.wait_until_ready()
     if scene.former:
         slot.killed(scene.former)
     before = [*range(10, 10 + scene.former.count("send")), *range(BEFORE, BEFORE + scene.before)]
@@ -141,7 +141,7 @@ def test_who_looks_for_the_dead_stops_while_a_row_changes_hands(slot: Place, for
     """
     slot.killed(former)
     victim = slot.driver("enter ready arm sweep", "mq_queue_*: exchanged &h->parts.slot_states*", 1, signal.SIGSTOP)
-    victim.wait_ready()
+    victim.wait_until_ready()
     victim.proceed()
     victim.wait_stopped()
     slot.kill_free_rows()
@@ -220,7 +220,7 @@ def test_who_wakes_counts_no_sleeper_that_another_is_waking(slot: Place) -> None
     """
     sleepers = [slot.driver("join ready wait:60000", "*never*") for _ in range(2)]
     for sleeper in sleepers:
-        sleeper.wait_ready()
+        sleeper.wait_until_ready()
         sleeper.proceed()
         wait_asleep(sleeper.pid)
     victim = slot.driver("join arm send:0", "mq_eventcount_notify_mp: exchanged word", 1, signal.SIGSTOP)

@@ -68,7 +68,7 @@ def tear(
     with Place(record_driver, endpoint, "shared", length, item_bytes, copies) as where:
         watchers = [where.driver("ready watch", "*never*") for _ in range(2)]
         for watcher in watchers:
-            watcher.wait_ready()
+            watcher.wait_until_ready()
             watcher.proceed()
         stop = [False]
         task = Task(read_until, where.reader, stop)

@@ -107,7 +107,7 @@ def test_a_sleeper_that_is_dead_or_stopped_wakes_nobody_else_less(place: Place) 
     """
     others = [place.driver("ready wait:30000", "*never*") for _ in range(2)]
     for other in others:
-        other.wait_ready()
+        other.wait_until_ready()
         other.proceed()
         wait_asleep(other.pid)
     writer = place.handle()

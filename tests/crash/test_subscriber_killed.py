@@ -50,7 +50,7 @@ def act(topic: Topic, pub: msgq.PubSocket, operations: str, at: int) -> list[str
     """Run the victim up to its `at`-th point (0: to its end, for the names), with messages if it wants to receive."""
     victim = topic.driver(operations, WRITES, at)
     if "ready" in operations:
-        victim.wait_ready()
+        victim.wait_until_ready()
         flood(pub, range(3))
         victim.proceed()
     return victim.ended(-signal.SIGKILL if at else 0)

@@ -79,7 +79,7 @@ def test_stopped_at_every_step_of_a_receive(
                 receive = f"receive:{conflate}:200"
                 operations = f"join ready arm {receive} disarm {receive} tell"
                 victim = place.driver(operations, "*", at, signal.SIGSTOP)
-                victim.wait_ready()
+                victim.wait_until_ready()
                 flood(pub, range(behind))
                 victim.proceed()
                 going = victim.wait_stopped_or_ended()

@@ -96,7 +96,7 @@ class Driver:
         self.process.kill()
         self.process.communicate()
 
-    def wait_ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait for its operation "ready"."""
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"

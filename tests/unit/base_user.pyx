@@ -7,8 +7,8 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
-    check_file, expose, map_parts, mq_schema_parts, open_file, pin, PinnedView, PinOwner, read_schema, Segment,
-    was_truncated, write_schema,
+    check_file, expose_buffer, map_writable_head, mq_schema_parts, open_file, pin, PinnedView, PinOwner, read_schema,
+    Segment, was_truncated, write_schema,
 )
 
 
@@ -27,7 +27,7 @@ cdef class Pins(PinOwner):
     def __cinit__(self):
         self.gone = []
 
-    cdef void _unpin(self, uint64_t part) noexcept:
+    cdef void _unpin_part(self, uint64_t part) noexcept:
         self.gone.append(part)
 
     def view(self, Parts parts, uint64_t part, size_t size):
@@ -47,7 +47,7 @@ cdef class Parts:
         cdef int fd = open_file("parts", path, O_RDWR)
         try:
             check_file(fd, &found, "parts", path)
-            self.segment = map_parts(fd, &found, writable_bytes, "parts", path)
+            self.segment = map_writable_head(fd, &found, writable_bytes, "parts", path)
         finally:
             close(fd)
 

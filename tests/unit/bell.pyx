@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 
 from msgq.impl.base.core cimport (
     CLOSED, WAIT_FOREVER, mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp,
-    mq_poll_ops, mq_poll_prepare_wait_mp, mq_u32, wait_ready, Waitable,
+    mq_poll_ops, mq_poll_prepare_wait_mp, mq_u32, wait_until_ready, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
 
@@ -47,11 +47,11 @@ cdef class Bell(Waitable):
     def __cinit__(self, Tower tower not None, str name):
         self._tower, self._endpoint = tower, name
         self._words = <Words *> calloc(1, sizeof(Words))
-        self._generation = self._use_state = fork_generation
+        self._fork_generation = self._use_state = fork_generation
 
     def __dealloc__(self):
-        if self._use_state != CLOSED and self._generation == fork_generation:
-            self._leave()
+        if self._use_state != CLOSED and self._fork_generation == fork_generation:
+            self._close_handle()
         free(self._words)
 
     def ring(self):
@@ -63,7 +63,7 @@ cdef class Bell(Waitable):
         """The number of the next ring."""
         self._check_usable()
         while not self._is_readable():
-            if non_blocking or not wait_ready([self], WAIT_FOREVER):
+            if non_blocking or not wait_until_ready([self], WAIT_FOREVER):
                 self._rearm_fd()
                 return None
             self._check_usable()
@@ -88,6 +88,6 @@ cdef class Bell(Waitable):
         return mq_poll_ops(unheard, self._words, self._tower.eventcount, mq_poll_prepare_wait_mp,
                           NULL, False)
 
-    cdef int _detach(self) except -1:
+    cdef int _release_rows(self) except -1:
         self.given_back = True
         return 0

@@ -25,7 +25,7 @@ def look(user: int | None = None) -> dict[str, Any]:
     return {
         "offset": clock.offset_ns(),
         "off_by": abs(now - time.time_ns()),
-        "trouble": clock.trouble(),
+        "trouble": clock.clock_problem(),
         "warned": warned,
     }
 
@@ -68,4 +68,4 @@ def ask_again(folder: str) -> list[Any]:
 def main() -> None:
     """For a process that `unshare` starts: folder on standard input, offset and time on standard output."""
     shm_paths.SHARED_MEMORY = hear()
-    say([clock.time_ns(), clock.offset_ns(), clock.trouble()])
+    say([clock.time_ns(), clock.offset_ns(), clock.clock_problem()])

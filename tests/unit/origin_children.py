@@ -24,7 +24,13 @@ def make(count: int, folder: str | None = None) -> dict[str, Any]:
     hear()
     before = clock.time_ns()
     made = [origin.new_origin_time() for _ in range(count)]
-    return {"made": made, "trouble": origin.trouble(), "warned": warned, "before": before, "after": clock.time_ns()}
+    return {
+        "made": made,
+        "trouble": origin.origin_problem(),
+        "warned": warned,
+        "before": before,
+        "after": clock.time_ns(),
+    }
 
 
 def make_in_forks(count: int) -> list[list[int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from msgq.impl.base.process import identity, process_alive, thread_alive
+from msgq.impl.base.process import identity, is_process_alive, is_thread_alive
 from tests.support import Child, Task, run_child, wait_until
 from tests.unit import children
 
@@ -25,36 +25,36 @@ def test_identity_is_what_the_kernel_says() -> None:
 
 
 def test_this_process_lives() -> None:
-    assert process_alive(*identity()) is True
+    assert is_process_alive(*identity()) is True
 
 
 def test_a_recycled_pid_is_another_process() -> None:
     pid, start_time, namespace = identity()
-    assert process_alive(pid, start_time + 1, namespace) is False
-    assert process_alive(pid, start_time - 1, namespace) is False
-    assert process_alive(pid, 0, namespace) is False
+    assert is_process_alive(pid, start_time + 1, namespace) is False
+    assert is_process_alive(pid, start_time - 1, namespace) is False
+    assert is_process_alive(pid, 0, namespace) is False
 
 
 def test_nobody_can_tell_in_another_pid_namespace() -> None:
     pid, start_time, namespace = identity()
-    assert process_alive(pid, start_time, namespace + 1) is None
-    assert process_alive(2**22 - 1, 5, 1) is None
+    assert is_process_alive(pid, start_time, namespace + 1) is None
+    assert is_process_alive(2**22 - 1, 5, 1) is None
 
 
 @pytest.mark.parametrize("pid", [0, 2**31, 2**32 + 1, 2**63, 2**64 - 1])
 def test_an_impossible_pid_is_dead(pid: int) -> None:
-    assert process_alive(pid, *identity()[1:]) is False
+    assert is_process_alive(pid, *identity()[1:]) is False
 
 
 def test_another_process_lives_until_it_dies_and_a_zombie_is_dead() -> None:
     with Child(children.be_somebody) as child:
         who = child.hear()
-        assert process_alive(*who) is True
+        assert is_process_alive(*who) is True
         os.kill(child.pid, signal.SIGKILL)
-        wait_until(lambda: process_alive(*who) is False)
+        wait_until(lambda: is_process_alive(*who) is False)
         assert state(child.pid) == "Z"  # nobody has waited for it
         child.process.wait()
-        assert process_alive(*who) is False
+        assert is_process_alive(*who) is False
 
 
 def test_a_stopped_process_lives() -> None:
@@ -62,7 +62,7 @@ def test_a_stopped_process_lives() -> None:
         who = child.hear()
         os.kill(child.pid, signal.SIGSTOP)
         wait_until(lambda: state(child.pid) == "T")
-        assert process_alive(*who) is True
+        assert is_process_alive(*who) is True
 
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="needs the number of a system call")
@@ -70,7 +70,7 @@ def test_a_process_lives_as_long_as_one_of_its_threads() -> None:
     with Child(children.leader_ends) as child:
         who = child.hear()
         wait_until(lambda: state(child.pid) == "Z")
-        assert process_alive(*who) is True
+        assert is_process_alive(*who) is True
 
 
 def test_a_process_name_cannot_confuse_it() -> None:
@@ -78,14 +78,14 @@ def test_a_process_name_cannot_confuse_it() -> None:
     name = comm.read_text()
     try:
         comm.write_text(") Z 0 (")
-        assert process_alive(*identity()) is True
-        assert thread_alive(os.getpid()) is True
+        assert is_process_alive(*identity()) is True
+        assert is_thread_alive(os.getpid()) is True
     finally:
         comm.write_text(name.strip())
 
 
 def test_threads() -> None:
-    assert thread_alive(threading.get_native_id()) is True
+    assert is_thread_alive(threading.get_native_id()) is True
     started, leave = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -96,11 +96,11 @@ def test_threads() -> None:
     started.wait()
     thread_id = task.native_id
     assert thread_id is not None
-    assert thread_alive(thread_id) is True
+    assert is_thread_alive(thread_id) is True
     leave.set()
     task.result()
-    wait_until(lambda: thread_alive(thread_id) is False)
-    assert thread_alive(0) is False
+    wait_until(lambda: is_thread_alive(thread_id) is False)
+    assert is_thread_alive(0) is False
 
 
 def test_a_forked_child_is_somebody_else() -> None:

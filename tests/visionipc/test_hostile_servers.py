@@ -27,7 +27,7 @@ from msgq.errors import (
     StreamNotFoundError,
     WaitTimeoutError,
 )
-from msgq.impl.base.core import Mapping
+from msgq.impl.base.core import DescriptorMapping
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, memfd, wire
@@ -412,7 +412,7 @@ def test_a_buffer_that_is_shorter_than_its_frames() -> None:
     """Nothing of it may be shown: reading beyond a mapping ends the process."""
     fd = memfd.create_memfd("a buffer", 4096, "e")
     try:
-        region, record = Mapping(fd, 4096, False, "e"), wire.Record(LAYOUT, SERVER_ID, 0, 0)
+        region, record = DescriptorMapping(fd, 4096, False, "e"), wire.Record(LAYOUT, SERVER_ID, 0, 0)
         with pytest.raises(SegmentError, match="4096"):
             IncomingStream([record], [region], [fd], None)
     finally:

@@ -9,7 +9,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from msgq.impl.base.core import Mapping, View
+from msgq.impl.base.core import DescriptorMapping, MappedView
 from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
 from visionipc.impl.core import LEASE_BUFFERS_MAX, LEASE_TABLE_BYTES, ClientLeases, Frame, IncomingStream
@@ -47,8 +47,8 @@ def test_memory_that_a_stock_server_makes_smaller_does_not_kill() -> None:
     try:
         os.ftruncate(fd, 1 << 16)
         os.pwrite(fd, b"\7" * 8, (1 << 16) - 8)
-        region = Mapping(fd, 1 << 16, False, "frames")
-        view = memoryview(View(region, 1 << 15, False))
+        region = DescriptorMapping(fd, 1 << 16, False, "frames")
+        view = memoryview(MappedView(region, 1 << 15, False))
         assert region.read_u64((1 << 16) - 8) == int.from_bytes(b"\7" * 8)
         assert not region.lost
         os.ftruncate(fd, 0)
@@ -66,9 +66,9 @@ def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
 
     def child() -> None:
         gc.disable()
-        leases = ClientLeases(Mapping(table, LEASE_TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
+        leases = ClientLeases(DescriptorMapping(table, LEASE_TABLE_BYTES, True, "frames"), table, 0, 0, "frames")
         record: Any = SimpleNamespace(server_id=5, geometry=SimpleNamespace(size=100))
-        incoming = IncomingStream([record], [Mapping(buffer, 4096, False, "frames")], [buffer], leases)
+        incoming = IncomingStream([record], [DescriptorMapping(buffer, 4096, False, "frames")], [buffer], leases)
         packet = wire.FRAME_PACKET_STRUCT.pack(5, 0, 0, generation, 0, 0, True)
         garbage: list[Any] = [incoming.take(packet, Frame), incoming]
         assert struct.unpack("8xI", os.pread(table, 12, row)) == (generation,)

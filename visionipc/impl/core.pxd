@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
-from msgq.impl.base.core cimport expose, Mapping, mq_liveness_file, pin, PinnedView, PinOwner
+from msgq.impl.base.core cimport expose_buffer, DescriptorMapping, mq_liveness_file, pin_view, PinnedView, PinOwner
 
 
 cdef extern from "leases.h" nogil:
@@ -64,7 +64,7 @@ cdef struct ClientRow:
 
 
 cdef class ServerLeases:
-    cdef Mapping _region
+    cdef DescriptorMapping _region
     cdef mq_frame_lease_table *_table
     cdef mq_liveness_file _liveness_file              # the table's file, whose byte n the client of row n has locked
     cdef str _endpoint
@@ -86,7 +86,7 @@ cdef class ServerLeases:
 
 
 cdef class ClientLeases(PinOwner):
-    cdef Mapping _region
+    cdef DescriptorMapping _region
     cdef mq_frame_lease_table *_table
     cdef uint32_t _row
     cdef readonly uint32_t since    # the newest generation when the server gave us the row
@@ -96,7 +96,8 @@ cdef class ClientLeases(PinOwner):
     cdef uint32_t _held_buffers[128]  # 1: a view holds the buffer
 
 
-cdef inline PinnedView lease(ClientLeases leases, Mapping region, size_t size, uint32_t buffer, uint32_t generation):
+cdef inline PinnedView lease(ClientLeases leases, DescriptorMapping region, size_t size, uint32_t buffer,
+                             uint32_t generation):
     """Hold a buffer that has this generation. None: it is being written again, the packet makes no sense, or a view
     holds the buffer already.
     """
@@ -108,6 +109,6 @@ cdef inline PinnedView lease(ClientLeases leases, Mapping region, size_t size, u
         return None
     leases._held_buffers[buffer] = 1
     view = PinnedView.__new__(PinnedView)
-    pin(view, leases, buffer)
-    expose(view, region, region.address, size, False)
+    pin_view(view, leases, buffer)
+    expose_buffer(view, region, region.address, size, False)
     return view

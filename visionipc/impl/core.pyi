@@ -5,7 +5,7 @@ from typing import Any, Self, TypeVar, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from msgq.impl.base.core import Mapping, PinOwner, View
+from msgq.impl.base.core import DescriptorMapping, MappedView, PinOwner
 from msgq.impl.ring import PubSocket, SubSocket
 from visionipc.buffers import VisionBuf
 from visionipc.server import OutgoingFrame
@@ -32,7 +32,7 @@ class ServerLeases:
     def buffers(self) -> int:
         """Number of buffers in use for frames."""
 
-    def __init__(self, region: Mapping, fd: int, buffers: int, endpoint: str) -> None:
+    def __init__(self, region: DescriptorMapping, fd: int, buffers: int, endpoint: str) -> None:
         """Begin a table, in zeroed writable memory of LEASE_TABLE_BYTES, for 1 to LEASE_BUFFERS_MAX buffers.
 
         Parameters
@@ -85,7 +85,7 @@ class ClientLeases(PinOwner):
     def since(self) -> int:
         """The generation of the newest frame when the server gave the row; 0: there was none."""
 
-    def __init__(self, region: Mapping, fd: int, row: int, since: int, endpoint: str) -> None:
+    def __init__(self, region: DescriptorMapping, fd: int, row: int, since: int, endpoint: str) -> None:
         """Take the row, for as long as this process lives and does not call exec.
 
         Parameters
@@ -124,11 +124,11 @@ class OutgoingStream:
         endpoint: str,
         publisher: PubSocket,
         leases: ServerLeases,
-        regions: list[Mapping],
+        regions: list[DescriptorMapping],
         size: int,
         server_id: int,
     ) -> None: ...
-    def scratch(self) -> View:
+    def scratch(self) -> MappedView:
         """Return memory for a frame that will be dropped. To be defined by the subclass."""
 
     def grow(self) -> bool:
@@ -163,7 +163,7 @@ class FrameDraft:
     @property
     def _stream(self) -> Any: ...
     @property
-    def _view(self) -> View | None: ...
+    def _view(self) -> MappedView | None: ...
     @property
     def dropped(self) -> bool:
         """Clients hold all buffers."""
@@ -210,11 +210,11 @@ class StreamSender:
 class Frame:
     """What a client knows of a frame; made by `IncomingStream.take`. `VisionBuf` says what it is for."""
 
-    _view: View | None
+    _view: MappedView | None
     @property
     def _record(self) -> Record: ...
     @property
-    def _region(self) -> Mapping: ...
+    def _region(self) -> DescriptorMapping: ...
     @property
     def fd(self) -> int:
         """Descriptor of the buffer's memory."""
@@ -248,7 +248,7 @@ class IncomingStream:
         """One a buffer, `wire.Record`."""
 
     @property
-    def regions(self) -> list[Mapping]:
+    def regions(self) -> list[DescriptorMapping]:
         """The buffers' memory."""
 
     @property
@@ -264,7 +264,7 @@ class IncomingStream:
         """Of this life."""
 
     def __init__(
-        self, records: list[Record], regions: list[Mapping], fds: list[int], leases: ClientLeases | None
+        self, records: list[Record], regions: list[DescriptorMapping], fds: list[int], leases: ClientLeases | None
     ) -> None:
         """See the properties.
 

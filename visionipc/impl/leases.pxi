@@ -24,7 +24,7 @@ cdef int _init_liveness_file(mq_liveness_file *liveness_file, int fd, str endpoi
 cdef class ServerLeases:
     """See core.pyi."""
 
-    def __init__(self, Mapping region not None, int fd, uint32_t buffers, str endpoint):
+    def __init__(self, DescriptorMapping region not None, int fd, uint32_t buffers, str endpoint):
         if region.size < sizeof(mq_frame_lease_table) or not 0 < buffers <= MQ_FRAME_BUFFERS_MAX:
             raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
         _init_liveness_file(&self._liveness_file, fd, endpoint)
@@ -170,7 +170,7 @@ cdef class ServerLeases:
 cdef class ClientLeases(PinOwner):
     """See core.pyi."""
 
-    def __init__(self, Mapping region not None, int fd, uint32_t row, uint32_t since, str endpoint):
+    def __init__(self, DescriptorMapping region not None, int fd, uint32_t row, uint32_t since, str endpoint):
         cdef mq_liveness_file liveness_file = mq_liveness_file(NULL, -1, 0, 0)
         if region.size < sizeof(mq_frame_lease_table) or row >= MQ_FRAME_CLIENT_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
@@ -200,6 +200,6 @@ cdef class ClientLeases(PinOwner):
         if self._liveness_token != NULL and self._fork_generation == fork_generation:  # unlocked, it stays ours
             mq_frame_row_set_leaving(self._table, self._row)
 
-    cdef void _unpin(self, uint64_t buffer) noexcept:
+    cdef void _unpin_part(self, uint64_t buffer) noexcept:
         self._held_buffers[buffer] = 0
         mq_frame_lease_return(self._table, self._row, buffer)

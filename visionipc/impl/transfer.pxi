@@ -42,7 +42,7 @@ cdef class OutgoingStream:
         publisher._populate_ring()  # a frame that is rendered shall also be sent
         self._leases = leases
         self._mappings = regions
-        self._views = [View(region, size, True) for region in regions]
+        self._views = [MappedView(region, size, True) for region in regions]
         self._size = size
         self._server_id = server_id
 
@@ -74,7 +74,7 @@ cdef class OutgoingStream:
     cdef int _check_open(self) except -1:
         if self._publisher._use_state == CLOSED:
             raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
-        if self._publisher._generation != fork_generation:  # the leases belong to the parent as well
+        if self._publisher._fork_generation != fork_generation:  # the leases belong to the parent as well
             raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
         if self._publisher._use_state != fork_generation:
             self._publisher._reopen_or_raise()
@@ -96,7 +96,7 @@ cdef class OutgoingStream:
             return 0
         self._check_open()
         word = packet.frame_id
-        mq_copy_to_shared((<Mapping> self._mappings[buffer]).address + self._size, &word, sizeof(word))
+        mq_copy_to_shared((<DescriptorMapping> self._mappings[buffer]).address + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer, packet.valid = self._server_id, buffer, valid
         packet.generation = self._leases.publish(buffer)
         self._publisher._send_bytes(&packet, sizeof(packet), 0)
@@ -114,7 +114,7 @@ cdef class OutgoingStream:
             buffer = self._begin_frame()
             try:
                 if buffer >= 0:
-                    address = (<Mapping> self._mappings[buffer]).address
+                    address = (<DescriptorMapping> self._mappings[buffer]).address
                     with nogil:
                         mq_copy_to_shared(address, source.buf, source.len)
                 self._publish_frame(buffer, frame_id, sof, eof, True)
@@ -129,7 +129,7 @@ cdef class FrameDraft:
     """See core.pyi."""
 
     cdef readonly OutgoingStream _stream
-    cdef readonly View _view
+    cdef readonly MappedView _view
     cdef int _buffer
     cdef bint _entered
     cdef readonly bint dropped
@@ -152,7 +152,7 @@ cdef class FrameDraft:
         self.dropped = self._buffer < 0
         if self.dropped:
             try:
-                self._view = <View?> stream.scratch()
+                self._view = <MappedView?> stream.scratch()
             except BaseException:
                 stream._is_rendering = False
                 raise
@@ -205,8 +205,8 @@ cdef class Frame:
     """See core.pyi."""
 
     cdef readonly object _record
-    cdef readonly Mapping _region
-    cdef public View _view
+    cdef readonly DescriptorMapping _region
+    cdef public MappedView _view
     cdef readonly int fd
     cdef readonly bint leased
     cdef readonly uint32_t frame_id
@@ -227,18 +227,18 @@ cdef class IncomingStream:
     cdef readonly ClientLeases leases
     cdef readonly uint64_t server_id
     cdef size_t _size
-    cdef int _generation
+    cdef int _fork_generation
 
     def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
         cdef size_t size
-        cdef Mapping region
+        cdef DescriptorMapping region
         if not records or not len(records) == len(regions) == len(fds):
             raise InvalidValueError(f"{len(records)} records, {len(regions)} regions and {len(fds)} descriptors")
         size = records[0].geometry.size
         for region in regions:
             if region is None or region.size < size:
                 raise SegmentError(f"frames of {size} bytes in a buffer of {region and region.size}")
-        self._generation = fork_generation
+        self._fork_generation = fork_generation
         self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
         self.server_id = records[0].server_id
         self._size = size
@@ -248,10 +248,10 @@ cdef class IncomingStream:
 
     cdef Frame _take(self, bytes packet, type kind):
         cdef FramePacket p
-        cdef Mapping region
-        cdef View view
+        cdef DescriptorMapping region
+        cdef MappedView view
         cdef Frame frame
-        if PyBytes_GET_SIZE(packet) != sizeof(p) or self._generation != fork_generation:
+        if PyBytes_GET_SIZE(packet) != sizeof(p) or self._fork_generation != fork_generation:
             return None
         memcpy(&p, PyBytes_AS_STRING(packet), sizeof(p))
         if p.server_id != self.server_id or p.buffer >= <uint64_t> len(self.fds):
@@ -262,8 +262,8 @@ cdef class IncomingStream:
             if view is None:
                 return None
         else:
-            view = View.__new__(View)
-            expose(view, region, region.address, self._size, False)
+            view = MappedView.__new__(MappedView)
+            expose_buffer(view, region, region.address, self._size, False)
         frame = <Frame?> new_without_init(kind)
         frame._record, frame._region, frame._view = self.records[p.buffer], region, view
         frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None

@@ -13,7 +13,7 @@ NOBLOCK = 1
 POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
 _SNDMORE = 2
 _OPTION_MAX = 2**31 - 1
-_WORD_MAX = 2**63 - 1
+_INT64_MAX = 2**63 - 1
 _PYZMQ_OPTIONS = ("conflate", "linger", "rcvhwm", "rcvtimeo", "sndhwm", "sndtimeo")
 
 
@@ -96,7 +96,7 @@ def not_connected_error(endpoint: str) -> EndpointClosedError:
     return EndpointClosedError("is closed, or was never connected; connect it, or make another one", endpoint)
 
 
-def check_readers_wait(timeout: float | None, interval: float, n: int | None, endpoint: str) -> None:
+def check_wait_for_readers(timeout: float | None, interval: float, n: int | None, endpoint: str) -> None:
     """Check the arguments of `wait_for_readers`.
 
     Raises
@@ -141,19 +141,19 @@ def check_origin(origin_time: int, endpoint: str) -> int:
     ------
     InvalidValueError : below 0, or beyond 63 bits.
     """
-    if not 0 <= origin_time <= _WORD_MAX:
+    if not 0 <= origin_time <= _INT64_MAX:
         text = f"origin_time is {origin_time}; give nanoseconds of the host's clock, or 0 to inherit the thread's"
         raise InvalidValueError(text, endpoint)
     return origin_time
 
 
-def not_tracked_error(endpoint: str) -> StateError:
+def untracked_topic_error(endpoint: str) -> StateError:
     """Return the error for a call that needs a tracked topic."""
     text = "the topic is not tracked: its messages carry no times. Let its first publisher connect with tracked=True"
     return StateError(text, endpoint)
 
 
-def no_tracking_error(endpoint: str) -> StateError:
+def zmq_untracked_error(endpoint: str) -> StateError:
     """Return the error for what the ZMQ backend cannot do."""
     text = "ZMQ messages carry no times: tracked topics, and origin_time, are there with the backends msgq and fake"
     return StateError(text, endpoint)

@@ -17,5 +17,5 @@ def offset_ns() -> int:
 def wall_offset_ns() -> int:
     """Return what the wall clock (CLOCK_REALTIME) adds to CLOCK_MONOTONIC just now. Setting it changes that."""
 
-def trouble() -> str:
+def clock_problem() -> str:
     """Return why this process goes by an offset of its own; "" when it goes by the host's."""

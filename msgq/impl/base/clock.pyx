@@ -18,27 +18,27 @@ import struct
 from msgq.common import settings, shm_paths
 from msgq.errors import MsgqError, SegmentError
 
-_WORDS = struct.Struct("<QQq40x")
+_CLOCK_WORDS = struct.Struct("<QQq40x")
 
 cdef enum:
-    TRIES = 5               # of reading two clocks at once, and of finding or making a file that others remove and make
-    MODE = 0o444            # everybody may go by it, nobody changes it
+    CLOCK_TRIES = 5             # readings of two clocks at once; also attempts to open or create the file
+    CLOCK_FILE_MODE = 0o444            # everybody may go by it, nobody changes it
 
-_LATEST_NS = 1 << 62             # a time beyond is nonsense
+_MAX_TIME_NS = 1 << 62             # a time beyond is nonsense
 _FIRST_TIME_NAMESPACE = "time:[4026531834]"
 
-cdef bint _known = False
+cdef bint _is_offset_known = False
 cdef int64_t _offset_ns = 0
-_trouble = ""
+_clock_problem = ""
 
 
 cdef int64_t host_offset_ns() except? -1:
-    global _known, _offset_ns
+    global _is_offset_known, _offset_ns
     cdef int64_t found
-    if not _known:
-        found = _find()
-        if not _known:  # another thread may have been faster
-            _offset_ns, _known = found, True
+    if not _is_offset_known:
+        found = _find_offset()
+        if not _is_offset_known:  # another thread may have been faster
+            _offset_ns, _is_offset_known = found, True
     return _offset_ns
 
 
@@ -54,14 +54,14 @@ def offset_ns():
     return host_offset_ns()
 
 
-def trouble():
+def clock_problem():
     host_offset_ns()
-    return _trouble
+    return _clock_problem
 
 
 def wall_offset_ns():
     cdef int64_t before, wall, after, narrowest = -1, offset = 0
-    for _ in range(TRIES):  # the kernel may take the processor away between two readings
+    for _ in range(CLOCK_TRIES):  # the kernel may take the processor away between two readings
         before = mq_monotonic_ns()
         wall = mq_read_clock_ns(CLOCK_REALTIME)
         after = mq_monotonic_ns()
@@ -71,50 +71,50 @@ def wall_offset_ns():
     return offset
 
 
-def _find():
+def _find_offset():
     """Return the offset of the host's clock for this process; one of its own if there is nothing else."""
-    global _trouble
+    global _clock_problem
     shared, own = shm_paths.clock_paths()
     try:
-        ahead = _ahead_ns()
+        ahead = _namespace_offset_ns()
         # The process's trust: one topic's (trust=) is that of the connect which happens to stamp first.
         with settings.overrides(trust=settings.get_process_trust()):
             try:
-                return _agree(shared, own, ahead) - ahead
+                return _agree_on_offset(shared, own, ahead) - ahead
             except SegmentError as error:
-                _trouble = f"{error}; this user's processes share a clock of their own"
-                offset = _agree(own, shared, ahead) - ahead
-                log_trouble("info", "the host's clock", _trouble)
+                _clock_problem = f"{error}; this user's processes share a clock of their own"
+                offset = _agree_on_offset(own, shared, ahead) - ahead
+                log_problem("info", "the host's clock", _clock_problem)
                 return offset
     except (MsgqError, OSError) as error:
-        _trouble = f"{error}; this process goes by a clock of its own"
-        log_trouble("warning", "the host's clock", _trouble)
+        _clock_problem = f"{error}; this process goes by a clock of its own"
+        log_problem("warning", "the host's clock", _clock_problem)
         return wall_offset_ns()
 
 
-cdef int log_trouble(str level, str what, str trouble) except -1:
-    with contextlib.suppress(OSError):  # where no file can be opened, `trouble()` says it all the same
+cdef int log_problem(str level, str what, str trouble) except -1:
+    with contextlib.suppress(OSError):  # where no file can be opened, `clock_problem()` says it all the same
         import logging  # late: it takes as long as all that a socket needs
         getattr(logging.getLogger("msgq"), level)("%s cannot be used: %s", what, trouble)
     return 0
 
 
-def _agree(str path, str other, int64_t ahead):
+def _agree_on_offset(str path, str other, int64_t ahead):
     """Return the offset that a file has, made if there is none: from the other file if that can be believed."""
-    for _ in range(TRIES):
-        found = _read(path, ahead)
+    for _ in range(CLOCK_TRIES):
+        found = _read_clock_file(path, ahead)
         if found is not None:
             return found
         wanted = None
         with contextlib.suppress(SegmentError):
-            wanted = _read(other, ahead)
+            wanted = _read_clock_file(other, ahead)
         wanted = wall_offset_ns() + ahead if wanted is None else wanted
-        if _make(path, wanted):
+        if _create_clock_file(path, wanted):
             return wanted
     raise SegmentError("others make and remove it all the time", path=path)
 
 
-def _read(str path, int64_t ahead):
+def _read_clock_file(str path, int64_t ahead):
     """Return the offset that a file has; None: there is none."""
     cdef struct_stat found
     cdef int fd = open_file("", path, O_RDONLY)
@@ -129,19 +129,19 @@ def _read(str path, int64_t ahead):
         close(fd)
     if len(words) != sizeof(mq_clock):
         raise SegmentError(f"has {len(words)} bytes or more, not {sizeof(mq_clock)}; remove it", path=path)
-    magic, version, offset = _WORDS.unpack(words)
+    magic, version, offset = _CLOCK_WORDS.unpack(words)
     if (magic, version) != (MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION):
         raise SegmentError(f"is no clock of version {MQ_CLOCK_VERSION}; remove it", path=path)
-    if not 0 <= mq_monotonic_ns() - ahead + offset < _LATEST_NS:
+    if not 0 <= mq_monotonic_ns() - ahead + offset < _MAX_TIME_NS:
         raise SegmentError(f"has an offset of {offset} ns, which leads to no time; remove it", path=path)
     return offset
 
 
-def _make(str path, int64_t offset):
+def _create_clock_file(str path, int64_t offset):
     """Make the file; False: another process was faster."""
-    cdef int fd = create_file("", path, 0, MODE)
+    cdef int fd = create_file("", path, 0, CLOCK_FILE_MODE)
     try:
-        os.pwrite(fd, _WORDS.pack(MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, offset), 0)
+        os.pwrite(fd, _CLOCK_WORDS.pack(MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, offset), 0)
         return name_file(fd, "", path)
     except OSError as error:  # no room
         raise SegmentError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
@@ -149,7 +149,7 @@ def _make(str path, int64_t offset):
         close(fd)
 
 
-def _ahead_ns():
+def _namespace_offset_ns():
     """Return how far CLOCK_MONOTONIC of this time namespace is ahead of the first one's.
 
     Raises

@@ -5,7 +5,7 @@ _open_sockets = weakref.WeakSet()
 
 
 @atexit.register
-def _close_all():
+def _close_open_sockets():
     """Free places at exit, so that nobody has to find out that we are gone."""
     for socket in list(_open_sockets):
         socket._close_at_exit()
@@ -24,22 +24,22 @@ cdef object usage_error(int ticket, str endpoint):
     return not_connected_error(endpoint)
 
 
-_watcher = None  # of connects, for a simulation
+_connect_watcher = None  # of connects, for a simulation
 
 
 def watch_connects(watcher):
-    global _watcher
-    former, _watcher = _watcher, watcher
+    global _connect_watcher
+    former, _connect_watcher = _connect_watcher, watcher
     return former
 
 
 cdef int refuse_in_simulation(str endpoint) except -1:
-    if _watcher is not None:
-        _watcher(endpoint)
+    if _connect_watcher is not None:
+        _connect_watcher(endpoint)
     return 0
 
 
-cdef int check_open(Context context, str endpoint) except -1:
+cdef int check_context_open(Context context, str endpoint) except -1:
     if context.closed:
         raise StateError("the context was terminated; make a new one", endpoint)
     return refuse_in_simulation(endpoint)

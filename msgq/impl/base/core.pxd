@@ -167,7 +167,7 @@ cdef bint was_truncated(const void *guard) noexcept
 cdef const mq_u64 *not_truncated_word(const void *guard) noexcept
 
 # Have both segments read as zeros once the first was made smaller; False: it was. The partner stays mapped as long.
-cdef bint pair(Segment segment, Segment partner) noexcept
+cdef bint pair_guards(Segment segment, Segment partner) noexcept
 
 # Return the exception for a file that others made smaller while it was mapped.
 cdef object truncated_error(str endpoint, Segment segment)
@@ -179,17 +179,17 @@ cdef object override_open_files(object files)
 cdef object segment_error(str what, str endpoint, str path, int error, str advice=*)
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
-cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
+cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
-cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
+cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
 cdef int lock_file(int fd, str endpoint, str path) except -1
 cdef void unlock_file(int fd) noexcept
 
 
-# ---- descriptor.pxi ----
+# ---- schema.pxi ----
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1
 cdef object read_schema(const mq_schema_parts *at)
@@ -214,13 +214,13 @@ cdef class EndpointFile:
 
     # Each kind says:
     cdef str _kind_name(self)           # in errors
-    cdef size_t _min_bytes(self) noexcept   # bytes that a file of its kind has at least
+    cdef size_t _min_file_bytes(self) noexcept   # bytes that a file of its kind has at least
     cdef int _check_header(self) except -1  # raise if the bytes are not such a file; find its parts
-    cdef tuple _directories(self)       # of its prefix
-    cdef size_t _new_bytes(self) except 0
+    cdef tuple _prefix_directories(self)       # of its prefix
+    cdef size_t _new_file_bytes(self) except 0
     cdef int _init_header(self) except -1   # the bytes of a new one
     cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable)   # an existing one
-    cdef int _check_requested(self) except -1   # raise if it is another than was asked for
+    cdef int _check_requested_options(self) except -1   # raise if it is another than was asked for
     cdef int _mark_open(self) except -1         # what follows when it is open
 
     cdef int open_or_create(self, object create, object mode, bint writable=*) except -1
@@ -228,7 +228,7 @@ cdef class EndpointFile:
     cdef bint open(self, bint writable) except -1
     cdef bint create(self, object mode) except -1
     cdef int create_unnamed(self, object mode) except -1
-    cdef int _attach(self, int fd) except -1
+    cdef int _adopt_descriptor(self, int fd) except -1
     cdef void _close_fd(self) noexcept
     cdef const mq_liveness_file *liveness_file(self) noexcept
     cdef int lock(self) except -2
@@ -239,20 +239,20 @@ cdef class EndpointFile:
 
 
 # Return the participant of a row as a stats.Participant.
-cdef object participant_value(const mq_participant *participant, mq_liveness life)
+cdef object read_participant(const mq_participant *participant, mq_liveness life)
 
 
 # ---- views.pxi ----
 
-cdef class Mapping:
+cdef class DescriptorMapping:
     """Mapped memory; unmapped when the last reference goes."""
     cdef uint8_t *address
     cdef readonly size_t size
     cdef void *guard            # for memory that its server makes smaller
-    cdef int _check(self, size_t offset, size_t size) except -1
+    cdef int _check_range(self, size_t offset, size_t size) except -1
 
 
-cdef class View:
+cdef class MappedView:
     """A part of a region, or of other memory, as a buffer."""
     cdef object _owner          # keeps it mapped
     cdef uint8_t *_start
@@ -262,32 +262,32 @@ cdef class View:
 
 cdef class PinOwner:
     """What has parts that views hold."""
-    cdef void _unpin(self, uint64_t part) noexcept
+    cdef void _unpin_part(self, uint64_t part) noexcept
 
 
-cdef class PinnedView(View):
+cdef class PinnedView(MappedView):
     """A view that holds a part of its holder."""
-    cdef PinOwner _holder         # None: let go
-    cdef uint64_t _part
-    cdef int _generation        # of the process that holds it
-    cdef Py_ssize_t _exports    # buffers that look through it
-    cdef void _end(self) noexcept
+    cdef PinOwner _pin_owner         # None: let go
+    cdef uint64_t _pinned_part
+    cdef int _fork_generation        # of the process that holds it
+    cdef Py_ssize_t _buffer_exports    # buffers that look through it
+    cdef void _release_pin(self) noexcept
 
 
 # Inline: views are made for each frame, mostly after a sleep. Code in the caller's own module touches no further cold
 # page.
 
-cdef inline void expose(View view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
+cdef inline void expose_buffer(MappedView view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
     view._owner, view._start, view._size, view._readonly = owner, start, size, not writable
 
 
-cdef inline void pin(PinnedView view, PinOwner holder, uint64_t part) noexcept:
-    view._part, view._holder, view._generation = part, holder, fork_generation
+cdef inline void pin_view(PinnedView view, PinOwner holder, uint64_t part) noexcept:
+    view._pinned_part, view._pin_owner, view._fork_generation = part, holder, fork_generation
 
 
 # ---- wake.pxi ----
 
-cdef int sleep_on(mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) noexcept nogil
+cdef int sleep_on_futexes(mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) noexcept nogil
 cdef bint can_order_stores()
 
 
@@ -309,7 +309,7 @@ cdef enum:
 
 # Refuse what is not of a simulation to the simulation's nodes.
 cdef int refuse_in_simulation(str endpoint) except -1
-cdef int check_open(Context context, str endpoint) except -1
+cdef int check_context_open(Context context, str endpoint) except -1
 cdef void close_at_exit(socket)
 cdef object usage_error(int ticket, str endpoint)
 
@@ -319,9 +319,9 @@ cdef object usage_error(int ticket, str endpoint)
 cdef class ForkAwareHandle:
     """What a program opens. In a forked child the first call reopens it; `close` leaves the parent's rows alone."""
     cdef int _use_state         # see UseState
-    cdef int _generation        # fork generation of the process that opened it
+    cdef int _fork_generation        # fork generation of the process that opened it
     cdef str _endpoint
-    cdef unsigned long _user    # thread that is using it, while BUSY
+    cdef unsigned long _user_thread_id    # thread that is using it, while BUSY
     cdef object __weakref__
     cdef int _check_usable(self) except -1
     cdef int _reopen_or_raise(self) except -1
@@ -335,11 +335,11 @@ cdef enum:
 
 
 cdef class Waitable(ForkAwareHandle):
-    cdef bint _closing          # close() was called while it is in use
+    cdef bint _is_closing          # close() was called while it is in use
     cdef int _spin_us
-    cdef bint _signals_end      # a signal's handler that ran ends its wait, as system calls have it
+    cdef bint _signals_end_wait      # a signal's handler that ran ends its wait, as system calls have it
     cdef int _fd                # for event loops; -1: nobody has asked for it
-    cdef public object _waiting  # see event_loop.py
+    cdef public object _asyncio_wait  # see event_loop.py
 
     # Each kind says:
     cdef bint _is_readable(self) noexcept
@@ -347,23 +347,23 @@ cdef class Waitable(ForkAwareHandle):
     cdef mq_u32 *_futex_word(self) noexcept
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2
     cdef mq_poll_ops _poll_ops(self) noexcept
-    cdef int _detach(self) except -1
+    cdef int _release_rows(self) except -1
     # Some kinds say more than this class does:
-    cdef bint _ready(self) except -1
+    cdef bint _can_receive_now(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _interrupt_wait(self) noexcept
     cdef void _end_wait(self) noexcept
-    cdef void _acquire(self) noexcept
-    cdef void _release(self) noexcept
+    cdef void _begin_use(self) noexcept
+    cdef void _end_use(self) noexcept
     cdef void _rearm_watch(self) noexcept
-    cdef int _leave(self) except -1
-    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept
+    cdef int _close_handle(self) except -1
+    cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept
 
     # Its own:
     cdef void _forget_inherited_wait(self) noexcept
-    cdef int _end_if_closing(self) except -1
+    cdef int _finish_requested_close(self) except -1
     cdef int _rearm_fd(self) except -1
-    cdef void _update_watched(self, void *reader, const void *now, size_t bytes) noexcept
+    cdef void _update_poll_state(self, void *reader, const void *now, size_t bytes) noexcept
 
 
 cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
@@ -381,7 +381,7 @@ cdef inline int require_time(timeout, str endpoint) except -1:
     return check_time(timeout, endpoint)
 
 
-cdef bint wait_ready(list waitables, int64_t deadline) except -1
+cdef bint wait_until_ready(list waitables, int64_t deadline) except -1
 
 # Between these two the watcher thread looks at nothing.
 cdef void watcher_lock() noexcept
@@ -401,5 +401,5 @@ cdef class ThreadSharedHandle(Waitable):
 
 cdef class Poller:
     cdef list _sockets           # Waitable, of any kind
-    cdef readonly bint _stepped  # the last poll was a step of an event-gated run, which is one look and no wait
-    cdef bint _pass_gates(self) except -1
+    cdef readonly bint _last_poll_was_step  # of an event-gated run: one look, no wait
+    cdef bint _pass_event_gates(self) except -1

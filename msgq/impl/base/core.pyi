@@ -31,7 +31,7 @@ class EndpointFile:
         """Where it is."""
 
 @disjoint_base
-class Mapping:
+class DescriptorMapping:
     """A mapped descriptor. It keeps no descriptor open, and is unmapped when the last reference goes.
 
     Any thread may use it. A child process of a fork shares the memory.
@@ -60,24 +60,24 @@ class Mapping:
         """Return the word at `offset` bytes, in this machine's order of bytes."""
 
 @disjoint_base
-class View(Buffer):
+class MappedView(Buffer):
     """The first `size` bytes of a region, as a buffer. Keeps the region mapped."""
 
-    def __init__(self, region: Mapping, size: int, writable: bool) -> None: ...
+    def __init__(self, region: DescriptorMapping, size: int, writable: bool) -> None: ...
     def __len__(self) -> int: ...
 
 @disjoint_base
 class PinOwner:
     """What holds parts of shared memory for views: a subscriber that pins slots, a client that leases buffers.
 
-    A class in Cython derives from it and says what `_unpin(part)` does. That is called once for each view: when it is
-    released, or when it and all buffers that look through it are gone; never in a forked child, for which the parent
-    holds nothing. It raises nothing. The view keeps its holder until then. A holder whose `_unpin` needs an object has
-    `no_gc_clear`: holder and view may be garbage together, and the collector would take that object away first.
+    A class in Cython derives from it and defines `_unpin_part(part)`, which is called once for each view: when the view
+    is released, or when the view and all its buffers are gone. In a forked child it is never called. It raises nothing.
+    The view keeps its owner until then. An owner whose `_unpin_part` needs an object has `no_gc_clear`: owner and view
+    may be garbage together, and the collector would clear that object first.
     """
 
 @disjoint_base
-class PinnedView(View):
+class PinnedView(MappedView):
     """A view of a part that nobody reuses while it is held. Made by its holder, in Cython only.
 
     The GIL keeps threads apart.
@@ -148,7 +148,7 @@ class Waitable(ForkAwareHandle):
     One thread at a time may use it; a second one gets `ConcurrentUseError`, except in `close`.
     """
 
-    _waiting: Any
+    _asyncio_wait: Any
 
     def close(self) -> None:
         """Give all places back; also by leaving a with block. Closing twice does no harm.

@@ -33,7 +33,7 @@ from msgq.errors import (
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns
 
 include "segment.pxi"
-include "descriptor.pxi"
+include "schema.pxi"
 include "endpointfile.pxi"
 include "views.pxi"
 include "wake.pxi"

@@ -25,16 +25,16 @@ cdef class EndpointFile:
     cdef str _kind_name(self):
         return "segment"
 
-    cdef size_t _min_bytes(self) noexcept:
+    cdef size_t _min_file_bytes(self) noexcept:
         return 0
 
     cdef int _check_header(self) except -1:
         return 0
 
-    cdef tuple _directories(self):
+    cdef tuple _prefix_directories(self):
         return ()
 
-    cdef size_t _new_bytes(self) except 0:
+    cdef size_t _new_file_bytes(self) except 0:
         return 1
 
     cdef int _init_header(self) except -1:
@@ -43,7 +43,7 @@ cdef class EndpointFile:
     cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable):
         return map_file(fd, found, writable, self.name, self.path)
 
-    cdef int _check_requested(self) except -1:
+    cdef int _check_requested_options(self) except -1:
         return 0
 
     cdef int _mark_open(self) except -1:
@@ -63,7 +63,7 @@ cdef class EndpointFile:
         """False: other processes created or removed it during this; try again."""
         try:
             if not create and self.open(writable):
-                self._check_requested()
+                self._check_requested_options()
             elif create is False:
                 raise self.missing_error()
             elif not self.create(mode):
@@ -86,11 +86,11 @@ cdef class EndpointFile:
             return False
         try:
             check_file(fd, &found, self.name, self.path)
-            if <size_t> found.st_size < self._min_bytes():
+            if <size_t> found.st_size < self._min_file_bytes():
                 message = f"has {found.st_size} bytes, too few for a {self._kind_name()}; remove it"
                 raise CorruptSegmentError(message, self.name, self.path)
             self.segment, self.mode = self._map_file(fd, &found, writable), found.st_mode & 0o777
-            self._attach(fd)
+            self._adopt_descriptor(fd)
             fd = -1
             return True
         finally:
@@ -107,20 +107,20 @@ cdef class EndpointFile:
         cdef struct_stat found
         cdef int permissions = settings.resolve_file_mode(mode, self.name)
         if self.prefix:
-            file_permissions.make_directories(self.name, self._directories(), permissions)
-        cdef int fd = create_file(self.name, self.path, self._new_bytes(), permissions)
+            file_permissions.make_directories(self.name, self._prefix_directories(), permissions)
+        cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions)
         try:
             check_file(fd, &found, self.name, self.path)
             self.segment, self.mode = map_file(fd, &found, True, self.name, self.path), permissions
             self._init_header()
-            self._attach(fd)
+            self._adopt_descriptor(fd)
             fd = -1
             return 0
         finally:
             if fd >= 0:
                 close(fd)
 
-    cdef int _attach(self, int fd) except -1:
+    cdef int _adopt_descriptor(self, int fd) except -1:
         self._check_header()
         self._close_fd()  # of one that was removed while it was opened
         self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
@@ -180,7 +180,7 @@ cdef class EndpointFile:
         return segment_error(f"there is no such {self._kind_name()}", self.name, self.path, ENOENT)
 
 
-cdef object participant_value(const mq_participant *participant, mq_liveness life):
+cdef object read_participant(const mq_participant *participant, mq_liveness life):
     from msgq.common.stats import Participant  # late: dataclasses take longer than all of this
     return Participant(mq_load_relaxed_u64(&participant.pid), mq_load_relaxed_u64(&participant.thread_id),
                        mq_load_relaxed_u64(&participant.start_time), text(participant.name, MQ_NAME), is_alive(life))

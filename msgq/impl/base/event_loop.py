@@ -11,19 +11,19 @@ from typing import Any, Protocol
 from msgq.errors import ConcurrentUseError, EndpointClosedError
 
 
-class Readable(Protocol):
+class AsyncReadable(Protocol):
     """A subscriber of any backend.
 
     Attributes
     ----------
     endpoint : for the texts of errors.
-    _waiting : the wait of a task for it; else None.
+    _asyncio_wait : the wait of a task for it; else None.
     """
 
     @property
     def endpoint(self) -> str: ...  # noqa: D102
 
-    _waiting: Wait | None
+    _asyncio_wait: AsyncWait | None
 
     def fileno(self) -> int:
         """Readable while a message is there."""
@@ -32,24 +32,24 @@ class Readable(Protocol):
         """Without waiting: the next message, or None."""
 
 
-class Pollable(Protocol):
+class AsyncPollable(Protocol):
     """A poller of any backend.
 
     Attributes
     ----------
-    _stepped : the last poll was a step of an event-gated run, which is one look and no wait.
+    _last_poll_was_step : the last poll was a step of an event-gated run, which is one look and no wait.
     """
 
     @property
-    def _stepped(self) -> bool: ...
+    def _last_poll_was_step(self) -> bool: ...
 
-    def _subscribers(self) -> list[Any]: ...
+    def _registered_sockets(self) -> list[Any]: ...
 
     def poll(self, timeout: float) -> list[Any]:
         """See core.pyi."""
 
 
-class Wait:
+class AsyncWait:
     """A task's wait for sockets. A socket that is closed calls it."""
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class Wait:
         """End it by an error, in its own loop; a loop that is closed has nobody who waits."""
         error = EndpointClosedError("was closed while it was waited for", endpoint)
         with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._end, error)
+            self.loop.call_soon_threadsafe(self._resolve_future, error)
 
     def wake(self) -> None:
         """End it: there may be something."""
-        self._end(None)
+        self._resolve_future(None)
 
-    def _end(self, error: Exception | None) -> None:
+    def _resolve_future(self, error: Exception | None) -> None:
         if self.future.done():
             return
         if error is None:
@@ -75,15 +75,16 @@ class Wait:
             self.future.set_exception(error)
 
 
-async def receive(socket: Readable, at_once: float = True) -> bytes:
+async def receive_async(socket: AsyncReadable, at_once: float = True) -> bytes:
     """Return the next message; see `SubSocket.arecv`. `at_once` is what keeps the kind's `receive` from waiting."""
     while (message := socket.receive(at_once)) is None:
-        await readable([socket])
+        await wait_readable_async([socket])
     # No await between taking the message and returning it: a task that is cancelled has not taken one.
     return message
 
 
-_lines: dict[tuple[int, int], list[object]] = {}  # by queue: receives of this process, in the order in which they began
+#: By queue: the receives of this process, in the order in which they began.
+_waiting_receives: dict[tuple[int, int], list[object]] = {}
 
 
 async def receive_in_turn(queue: Any) -> Any:
@@ -91,34 +92,36 @@ async def receive_in_turn(queue: Any) -> Any:
     if (message := queue.receive(0.0)) is not None:
         return message
     identity, waiting = queue.identity, object()
-    line = _lines.setdefault(identity, [])
-    line.append(waiting)
+    receives = _waiting_receives.setdefault(identity, [])
+    receives.append(waiting)
     try:
         while True:
-            await readable([queue])
-            if line[0] is not waiting:
+            await wait_readable_async([queue])
+            if receives[0] is not waiting:
                 await asyncio.sleep(0)  # the loop has woken those before this one in the same step
             if (message := queue.receive(0.0)) is not None:
                 return message
     finally:
-        line.remove(waiting)
-        if not line:
-            _lines.pop(identity, None)
+        receives.remove(waiting)
+        if not receives:
+            _waiting_receives.pop(identity, None)
 
 
-async def poll(poller: Pollable, timeout: float) -> list[Any]:
+async def poll_async(poller: AsyncPollable, timeout: float) -> list[Any]:
     """Return what the poller finds ready, as soon as it does, or `timeout` milliseconds are over (-1: never)."""
     loop = asyncio.get_running_loop()
-    sockets = poller._subscribers()
+    sockets = poller._registered_sockets()
     until = None if timeout < 0 else loop.time() + timeout / 1000
-    while not (ready := poller.poll(0)) and sockets and not poller._stepped and (until is None or loop.time() < until):
+    while not (ready := poller.poll(0)) and sockets and not poller._last_poll_was_step:
+        if until is not None and loop.time() >= until:
+            break
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
-                await readable(sockets)
+                await wait_readable_async(sockets)
     return ready
 
 
-async def readable(sockets: Iterable[Readable]) -> None:
+async def wait_readable_async(sockets: Iterable[AsyncReadable]) -> None:
     """Return when one of the sockets may have a message.
 
     Raises
@@ -126,20 +129,20 @@ async def readable(sockets: Iterable[Readable]) -> None:
     ConcurrentUseError : another task waits for one of them; the loop would silently forget it.
     EndpointClosedError : one of them is closed, also while this waits.
     """
-    wait = Wait()
-    watched: list[tuple[Readable, int]] = []
+    wait = AsyncWait()
+    watched: list[tuple[AsyncReadable, int]] = []
     try:
         for socket in sockets:
-            if socket._waiting is not None and not socket._waiting.loop.is_closed():
+            if socket._asyncio_wait is not None and not socket._asyncio_wait.loop.is_closed():
                 raise ConcurrentUseError("another task waits for it; a socket serves one at a time", socket.endpoint)
             # A number of our own: the socket's is free as soon as it is closed, the loop's reader only later.
             fd = os.dup(socket.fileno())
             watched.append((socket, fd))
-            socket._waiting = wait
+            socket._asyncio_wait = wait
             wait.loop.add_reader(fd, wait.wake)
         await wait.future
     finally:
         for socket, fd in watched:
-            socket._waiting = None
+            socket._asyncio_wait = None
             wait.loop.remove_reader(fd)
             os.close(fd)

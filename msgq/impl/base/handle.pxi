@@ -37,17 +37,18 @@ cdef class ForkAwareHandle:
 
     cdef int _reopen_or_raise(self) except -1:
         """Reopen the handle in a forked child, where an error leaves it inherited; else raise."""
-        cdef int use_state = self._use_state, generation = self._generation
+        cdef int use_state = self._use_state, generation = self._fork_generation
         if use_state == CLOSED or generation == fork_generation:
             raise usage_error(use_state, self._endpoint)
-        self._generation, self._use_state, self._user = fork_generation, BUSY, PyThread_get_thread_ident()
+        self._fork_generation, self._use_state = fork_generation, BUSY
+        self._user_thread_id = PyThread_get_thread_ident()
         try:
             self._reopen_in_child()
             if self._use_state == BUSY:
-                self._use_state = self._generation
+                self._use_state = self._fork_generation
         finally:
             if self._use_state == BUSY:
-                self._generation, self._use_state = generation, use_state
+                self._fork_generation, self._use_state = generation, use_state
         return 0
 
     cdef int _reopen_in_child(self) except -1:

@@ -25,5 +25,5 @@ def new_origin_time(count: int = 1) -> int:
     origins are unique in this process alone, which is logged once.
     """
 
-def trouble() -> str:
+def origin_problem() -> str:
     """Return why this process has a word of its own; "" when it shares the user's."""

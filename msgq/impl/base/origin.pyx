@@ -6,7 +6,7 @@ from posix.fcntl cimport O_RDWR
 from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
-from msgq.impl.base.clock cimport host_time_ns, log_trouble
+from msgq.impl.base.clock cimport host_time_ns, log_problem
 from msgq.impl.base.core cimport (
     check_file, create_file, map_file, mq_origin, mq_origin_last_word, MQ_ORIGIN_MAGIC, mq_origin_allocate,
     MQ_ORIGIN_VERSION, mq_u64, name_file, open_file, Segment,
@@ -25,15 +25,15 @@ cdef extern from * nogil:
     """
     int64_t mq_thread_origin
 
-_WORDS = struct.Struct("<QQ48x")
+_ORIGIN_WORDS = struct.Struct("<QQ48x")
 
 cdef enum:
-    TRIES = 5       # of finding or making a file that others remove and make
-    MODE = 0o600    # it is this user's alone
+    ORIGIN_TRIES = 5            # attempts to open or create the file
+    ORIGIN_FILE_MODE = 0o600    # it is this user's alone
 
-cdef mq_origin _own              # when there is no file to be had
-cdef mq_u64 *_last = NULL        # the word to make origins with; NULL: nobody has asked so far
-_trouble = ""
+cdef mq_origin _private_origin              # when there is no file to be had
+cdef mq_u64 *_shared_origin_word = NULL        # the word to make origins with; NULL: nobody has asked so far
+_origin_problem = ""
 
 
 cdef int64_t current_origin() noexcept nogil:
@@ -46,19 +46,19 @@ cdef void change_origin(int64_t origin) noexcept nogil:
 
 
 cdef int64_t new_origin(int64_t now_ns) except? -1:
-    return mq_origin_allocate(_word(), now_ns, 1)
+    return mq_origin_allocate(_load_origin_word(), now_ns, 1)
 
 
 cdef int prepare_origins() except -1:
-    _word()
+    _load_origin_word()
     return 0
 
 
-cdef mq_u64 *_word() except NULL:
-    global _last
-    if _last == NULL:
-        _last = _find()
-    return _last
+cdef mq_u64 *_load_origin_word() except NULL:
+    global _shared_origin_word
+    if _shared_origin_word == NULL:
+        _shared_origin_word = _find_origin_word()
+    return _shared_origin_word
 
 
 def origin_time():
@@ -72,39 +72,39 @@ def set_origin(int64_t origin_time):
 
 
 def new_origin_time(uint64_t count=1):
-    return mq_origin_allocate(_word(), host_time_ns(), count)
+    return mq_origin_allocate(_load_origin_word(), host_time_ns(), count)
 
 
-def trouble():
-    _word()
-    return _trouble
+def origin_problem():
+    _load_origin_word()
+    return _origin_problem
 
 
-cdef mq_u64 *_find() except NULL:
+cdef mq_u64 *_find_origin_word() except NULL:
     """Return the user's word; one of this process if there is nothing else."""
-    global _trouble
+    global _origin_problem
     cdef Segment segment
     path = shm_paths.origin_counter_path()
     try:
         with settings.overrides(trust=""):  # root's aside, a stranger's would tell when we make origins
-            segment = _open(path)
+            segment = _map_origin_file(path)
     except (MsgqError, OSError) as error:
-        _trouble = f"{error}; origins are unique in this process alone"
-        log_trouble("warning", "the word for origins", _trouble)
-        return mq_origin_last_word(&_own)
+        _origin_problem = f"{error}; origins are unique in this process alone"
+        log_problem("warning", "the word for origins", _origin_problem)
+        return mq_origin_last_word(&_private_origin)
     Py_INCREF(segment)  # mapped to the end: threads may ask while the interpreter ends
     return mq_origin_last_word(<mq_origin *> segment.address)
 
 
-cdef Segment _open(str path):
+cdef Segment _map_origin_file(str path):
     """Map the user's file, made if there is none."""
     cdef struct_stat found
     cdef Segment segment
     cdef int fd
-    for _ in range(TRIES):
+    for _ in range(ORIGIN_TRIES):
         fd = open_file("", path, O_RDWR)
         if fd < 0:
-            _make(path)
+            _create_origin_file(path)
             continue
         try:
             check_file(fd, &found, "", path)
@@ -113,17 +113,17 @@ cdef Segment _open(str path):
             segment = map_file(fd, &found, True, "", path)
         finally:
             close(fd)
-        if _WORDS.unpack((<char *> segment.address)[:sizeof(mq_origin)]) != (MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION):
+        if _ORIGIN_WORDS.unpack((<char *> segment.address)[:sizeof(mq_origin)]) != (MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION):
             raise SegmentError(f"has no origins of version {MQ_ORIGIN_VERSION}; remove it", path=path)
         return segment
     raise SegmentError("others make and remove it all the time", path=path)
 
 
-def _make(str path):
+def _create_origin_file(str path):
     """Make the file, unless another process was faster."""
-    cdef int fd = create_file("", path, 0, MODE)
+    cdef int fd = create_file("", path, 0, ORIGIN_FILE_MODE)
     try:
-        os.pwrite(fd, _WORDS.pack(MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION), 0)
+        os.pwrite(fd, _ORIGIN_WORDS.pack(MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION), 0)
         name_file(fd, "", path)
     except OSError as error:  # no room
         raise SegmentError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error

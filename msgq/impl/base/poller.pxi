@@ -18,26 +18,26 @@ cdef class Poller:
             raise KeyError(socket)
         self._sockets = [known for known in self._sockets if known is not socket]
 
-    def _subscribers(self):
+    def _registered_sockets(self):
         return self._sockets.copy()
 
     def apoll(self, timeout):
         from msgq.impl.base import event_loop
-        return event_loop.poll(self, timeout_ms(timeout))
+        return event_loop.poll_async(self, timeout_ms(timeout))
 
     def poll(self, timeout):
         cdef int left_ms = timeout_ms(timeout)
         deadline = deadline_after(left_ms)
-        self._stepped = self._pass_gates()
-        if self._stepped:
+        self._last_poll_was_step = self._pass_event_gates()
+        if self._last_poll_was_step:
             left_ms = 0  # the controller has sent all that it wants seen
         while True:
-            ready = [socket for socket in self._sockets if (<Waitable> socket)._ready()]
+            ready = [socket for socket in self._sockets if (<Waitable> socket)._can_receive_now()]
             # A copy: another thread may register more meanwhile.
-            if ready or not left_ms or not self._sockets or not wait_ready(self._sockets.copy(), deadline):
+            if ready or not left_ms or not self._sockets or not wait_until_ready(self._sockets.copy(), deadline):
                 return ready
 
-    cdef bint _pass_gates(self) except -1:
+    cdef bint _pass_event_gates(self) except -1:
         """Pass the gates of an event-gated run, one after the other; False: there was none."""
         cdef bint any_gate = False
         for socket in self._sockets.copy():

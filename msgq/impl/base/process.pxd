@@ -22,8 +22,8 @@ cdef extern from "base/process_info.h" nogil:
 cdef int fork_generation
 
 cdef const mq_process_identity *this_process() except NULL
-cdef int identify(mq_process_identity *identity, const char *name) except -1
-cdef uint32_t random_word() noexcept
+cdef int read_own_identity(mq_process_identity *identity, const char *name) except -1
+cdef uint32_t random_u32() noexcept
 cdef uint64_t new_uid() noexcept
 cdef str text(const char *shared, size_t size)
 cdef object is_alive(mq_liveness life)

@@ -2,7 +2,7 @@
 
 from typing import final
 
-def process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
+def is_process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
     """Tell whether the process with this id that started at this time still runs: liveness without locks.
 
     Parameters
@@ -17,7 +17,7 @@ def process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
     because the id belongs to another namespace.
     """
 
-def thread_alive(thread_id: int) -> bool | None:
+def is_thread_alive(thread_id: int) -> bool | None:
     """Tell whether there is a thread of this id in this PID namespace."""
 
 @final

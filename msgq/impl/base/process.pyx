@@ -31,30 +31,30 @@ cdef extern from "sys/random.h" nogil:
 
 
 cdef int fork_generation = 0
-cdef mq_process_identity _self
-cdef int _self_generation = -1
+cdef mq_process_identity _own_identity
+cdef int _own_identity_generation = -1
 
 
-cdef void _count_fork() noexcept nogil:
+cdef void _increment_fork_generation() noexcept nogil:
     global fork_generation
     fork_generation += 1
 
 
-pthread_atfork(NULL, NULL, _count_fork)
+pthread_atfork(NULL, NULL, _increment_fork_generation)
 
 
 cdef const mq_process_identity *this_process() except NULL:
     """Return the identity of this process (read once) and thread."""
-    global _self_generation
-    if _self_generation != fork_generation:
-        if mq_read_process_identity(&_self) != 0:
+    global _own_identity_generation
+    if _own_identity_generation != fork_generation:
+        if mq_read_process_identity(&_own_identity) != 0:
             raise IpcError(f"cannot read /proc/self: {os.strerror(errno)}; msgq needs /proc to know who is alive")
-        _self_generation = fork_generation
-    _self.thread_id = mq_thread_id()
-    return &_self
+        _own_identity_generation = fork_generation
+    _own_identity.thread_id = mq_thread_id()
+    return &_own_identity
 
 
-cdef int identify(mq_process_identity *identity, const char *name) except -1:
+cdef int read_own_identity(mq_process_identity *identity, const char *name) except -1:
     """Fill in the identity of this process and thread: a copy that no other thread changes.
 
     `name` stands in the place of the process's, unless it is NULL; it is cut to what fits.
@@ -66,7 +66,7 @@ cdef int identify(mq_process_identity *identity, const char *name) except -1:
     return 0
 
 
-cdef uint32_t random_word() noexcept:
+cdef uint32_t random_u32() noexcept:
     cdef uint32_t word = 0
     getrandom(&word, sizeof(word), 0)
     return word
@@ -74,7 +74,7 @@ cdef uint32_t random_word() noexcept:
 
 cdef uint64_t new_uid() noexcept:
     """Return what nobody else has, of a row or a file; never 0."""
-    return <uint64_t> random_word() << 32 | random_word() | 1
+    return <uint64_t> random_u32() << 32 | random_u32() | 1
 
 
 cdef str text(const char *shared, size_t size):
@@ -89,14 +89,14 @@ cdef object is_alive(mq_liveness life):
     return None if life == MQ_UNKNOWN else life == MQ_ALIVE
 
 
-def process_alive(uint64_t pid, uint64_t start_time, uint64_t pid_namespace):
+def is_process_alive(uint64_t pid, uint64_t start_time, uint64_t pid_namespace):
     cdef mq_liveness life
     with nogil:
         life = mq_process_liveness(pid, start_time, pid_namespace)
     return is_alive(life)
 
 
-def thread_alive(uint32_t thread_id):
+def is_thread_alive(uint32_t thread_id):
     return is_alive(mq_thread_liveness(thread_id))
 
 
@@ -104,20 +104,20 @@ cdef class LockFile:
     """See the type stub (liveness.pyi)."""
 
     cdef void *_liveness_token
-    cdef mq_liveness_file _which
+    cdef mq_liveness_file _locked_file
     cdef bytes _path
-    cdef int _generation
+    cdef int _fork_generation
 
     def __init__(self, str path):
         self._path = path.encode()
-        self._generation = fork_generation
+        self._fork_generation = fork_generation
         while self._liveness_token == NULL:
-            self._liveness_token = mq_file_lock_acquire(self._path, &self._which)
+            self._liveness_token = mq_file_lock_acquire(self._path, &self._locked_file)
             if self._liveness_token == NULL and errno != ESTALE:
                 raise OSError(errno, os.strerror(errno), path)
 
     def __dealloc__(self):
-        if self._liveness_token != NULL and self._generation == fork_generation:
+        if self._liveness_token != NULL and self._fork_generation == fork_generation:
             mq_liveness_unlock(self._liveness_token)
 
     def write(self, bytes text):
@@ -128,11 +128,11 @@ cdef class LockFile:
             os.close(fd)
 
     def release(self):
-        if self._liveness_token == NULL or self._generation != fork_generation:
+        if self._liveness_token == NULL or self._fork_generation != fork_generation:
             return
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self._path)
-            if (found.st_dev, found.st_ino) == (self._which.device, self._which.inode):
+            if (found.st_dev, found.st_ino) == (self._locked_file.device, self._locked_file.inode):
                 os.unlink(self._path)
         mq_liveness_unlock(self._liveness_token)
         self._liveness_token = NULL

@@ -74,7 +74,7 @@ cdef object segment_error(str what, str endpoint, str path, int error, str advic
 cdef int _open_directory(str endpoint, str path) except -2:
     """Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. -1: it is not there.
 
-    AT_FDCWD for what lies in /dev/shm itself; `_relative_name` is then the whole path.
+    AT_FDCWD for what lies in /dev/shm itself; `_name_in_directory` is then the whole path.
     """
     directory = path[:path.rfind("/")]
     if directory == shm_paths.SHARED_MEMORY:
@@ -94,7 +94,7 @@ cdef int _open_directory(str endpoint, str path) except -2:
     return fd
 
 
-cdef int _require_directory(str endpoint, str path) except -1:
+cdef int _open_existing_directory(str endpoint, str path) except -1:
     """Open the directory of a file that is to be made there; it may have been removed just now."""
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
@@ -107,21 +107,21 @@ cdef void _close_directory(int directory) noexcept:
         close(directory)
 
 
-cdef bytes _relative_name(int directory, str path):
+cdef bytes _name_in_directory(int directory, str path):
     return (path if directory == AT_FDCWD else path[path.rfind("/") + 1:]).encode()
 
 
-_overrides = threading.local()
+_open_file_overrides = threading.local()
 
 
 cdef object override_open_files(object files):
-    former = getattr(_overrides, "files", None)
-    _overrides.files = files
+    former = getattr(_open_file_overrides, "files", None)
+    _open_file_overrides.files = files
     return former
 
 
-cdef int _open_override(str endpoint, str path) except -2:
-    files = getattr(_overrides, "files", None)
+cdef int _open_overridden_file(str endpoint, str path) except -2:
+    files = getattr(_open_file_overrides, "files", None)
     if not files or path not in files:
         return -1
     cdef int fd = fcntl(files[path], F_DUPFD_CLOEXEC, 0)
@@ -132,13 +132,13 @@ cdef int _open_override(str endpoint, str path) except -2:
 
 cdef int open_file(str endpoint, str path, int flags) except -2:
     """Open an existing file; -1 when there is none."""
-    cdef int given_fd = _open_override(endpoint, path)
+    cdef int given_fd = _open_overridden_file(endpoint, path)
     if given_fd >= 0:
         return given_fd
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         return -1
-    cdef bytes name = _relative_name(directory, path)
+    cdef bytes name = _name_in_directory(directory, path)
     cdef int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     cdef int error = errno
     _close_directory(directory)
@@ -153,7 +153,7 @@ cdef bint remove_file(str endpoint, str path) except -1:
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         return False
-    cdef bytes name = _relative_name(directory, path)
+    cdef bytes name = _name_in_directory(directory, path)
     cdef int error = errno if unlinkat(directory, name, 0) != 0 else 0
     _close_directory(directory)
     if error and error != ENOENT:
@@ -161,7 +161,7 @@ cdef bint remove_file(str endpoint, str path) except -1:
     return not error
 
 
-cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
+cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
     """Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS
     at a later write.
     """
@@ -178,7 +178,7 @@ cdef int allocate(int fd, size_t size, str endpoint, str path, size_t start=0) e
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL) except -1:
     """Return a new file of zeros, of the group that MSGQ_GROUP names, that has no name yet; *made is what it is."""
     cdef struct_stat status
-    cdef int directory = _require_directory(endpoint, path)
+    cdef int directory = _open_existing_directory(endpoint, path)
     cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
     cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
     cdef int error = errno
@@ -192,7 +192,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
         if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
             file_permissions.share_file(fd, mode, endpoint, path)
         if size:
-            allocate(fd, size, endpoint, path)
+            allocate_file(fd, size, endpoint, path)
         if made != NULL:
             status.st_size = size
             made[0] = status
@@ -205,8 +205,8 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
 cdef bint name_file(int fd, str endpoint, str path) except -1:
     """Give the new file its name; False when another process was faster."""
     cdef char self_path[40]
-    cdef int directory = _require_directory(endpoint, path)
-    cdef bytes name = _relative_name(directory, path)
+    cdef int directory = _open_existing_directory(endpoint, path)
+    cdef bytes name = _name_in_directory(directory, path)
     snprintf(self_path, sizeof(self_path), "/proc/self/fd/%d", fd)
     cdef int error = 0
     if linkat(AT_FDCWD, self_path, directory, name, AT_SYMLINK_FOLLOW) != 0:
@@ -233,12 +233,12 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
 
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
     """Map a file and guard it: after a truncation the whole mapping reads as zeros."""
-    cdef Segment segment = _map(fd, found, writable, endpoint, path)
+    cdef Segment segment = _map_unguarded(fd, found, writable, endpoint, path)
     segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | (PROT_WRITE if writable else 0))
     return segment
 
 
-cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+cdef Segment _map_unguarded(int fd, const struct_stat *found, bint writable, str endpoint, str path):
     cdef Segment segment = Segment.__new__(Segment)
     cdef int flags = MAP_SHARED | (MAP_POPULATE if settings.is_preallocation_enabled() else 0)
     cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
@@ -254,7 +254,7 @@ cdef Segment _map(int fd, const struct_stat *found, bint writable, str endpoint,
     return segment
 
 
-cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
+cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
     """Map a file that is open for both: so many bytes of its head writable, whole pages, the rest to be read only.
 
     It is guarded as in map_file; the zeros may be written.
@@ -263,7 +263,7 @@ cdef Segment map_parts(int fd, const struct_stat *found, size_t writable_bytes, 
     if writable_bytes % os.sysconf("SC_PAGESIZE") or writable_bytes > <size_t> found.st_size:
         raise SegmentError(f"has {found.st_size} bytes; {writable_bytes} of them cannot be a writable head", endpoint,
                            path)
-    segment = _map(fd, found, False, endpoint, path)
+    segment = _map_unguarded(fd, found, False, endpoint, path)
     if writable_bytes and mprotect(segment.address, writable_bytes, PROT_READ | PROT_WRITE) != 0:
         raise segment_error(f"cannot map {writable_bytes} bytes for writing", endpoint, path, errno)
     segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
@@ -296,7 +296,7 @@ cdef const mq_u64 *not_truncated_word(const void *guard) noexcept:
     return &(<const mq_sigbus_guard *> guard).not_truncated
 
 
-cdef bint pair(Segment segment, Segment partner) noexcept:
+cdef bint pair_guards(Segment segment, Segment partner) noexcept:
     cdef bint whole = True
     former, segment.partner = segment.partner, partner
     if segment.guard != NULL:

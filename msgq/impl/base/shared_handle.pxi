@@ -22,19 +22,19 @@ cdef class ThreadSharedHandle(Waitable):
         if PyThread_get_thread_ident() in self._user_threads:  # not in a child, forked by a handler that used it
             self._user_threads.remove(PyThread_get_thread_ident())
 
-    cdef void _acquire(self) noexcept:
+    cdef void _begin_use(self) noexcept:
         self._add_user_thread()  # others may use it meanwhile
 
-    cdef void _release(self) noexcept:
+    cdef void _end_use(self) noexcept:
         self._remove_user_thread()
 
     def close(self):
-        if self._use_state == CLOSED and not self._closing:
+        if self._use_state == CLOSED and not self._is_closing:
             return  # else an interrupt ended a former close: continue it
         self._use_state = CLOSED
-        if self._generation != fork_generation:
+        if self._fork_generation != fork_generation:
             return  # in a forked child the row is the parent's
-        self._closing = True
+        self._is_closing = True
         while self._user_threads:
             self._interrupt_wait()
             if PyThread_get_thread_ident() in self._user_threads:
@@ -42,14 +42,14 @@ cdef class ThreadSharedHandle(Waitable):
             with nogil:
                 usleep(200)
             PyErr_CheckSignals()
-        self._leave()
-        self._closing = False
+        self._close_handle()
+        self._is_closing = False
 
-    cdef int _leave(self) except -1:
-        if self._user_threads or self._generation != fork_generation:
+    cdef int _close_handle(self) except -1:
+        if self._user_threads or self._fork_generation != fork_generation:
             return 0
-        return Waitable._leave(self)
+        return Waitable._close_handle(self)
 
     def _close_at_exit(self):
-        if self._generation == fork_generation:
+        if self._fork_generation == fork_generation:
             self.close()

@@ -1,7 +1,7 @@
 """Memory of descriptors, mapped for as long as somebody looks at it."""
 
 
-cdef class Mapping:
+cdef class DescriptorMapping:
     """See core.pyi."""
 
     def __init__(self, int fd, size_t size, bint writable, str endpoint, bint populate=False):
@@ -26,7 +26,7 @@ cdef class Mapping:
 
     def read_u64(self, size_t offset):
         cdef uint64_t value
-        self._check(offset, 8)
+        self._check_range(offset, 8)
         mq_copy_from_shared(&value, self.address + offset, 8)
         return value
 
@@ -34,20 +34,20 @@ cdef class Mapping:
     def lost(self):
         return was_truncated(self.guard)
 
-    cdef int _check(self, size_t offset, size_t size) except -1:
+    cdef int _check_range(self, size_t offset, size_t size) except -1:
         if self.address == NULL or offset > self.size or size > self.size - offset:
             raise EndpointClosedError("the region is not mapped so far")
         return 0
 
 
 @cython.no_gc_clear  # what it shows is mapped until its last buffer is gone
-cdef class View:
+cdef class MappedView:
     """See core.pyi."""
 
-    def __init__(self, Mapping region not None, size_t size, bint writable):
+    def __init__(self, DescriptorMapping region not None, size_t size, bint writable):
         if size > region.size:
             raise SegmentError(f"a view of {size} bytes into a region of {region.size}")
-        expose(self, region, region.address, size, writable)
+        expose_buffer(self, region, region.address, size, writable)
 
     def __len__(self):
         return self._size
@@ -59,36 +59,36 @@ cdef class View:
 cdef class PinOwner:
     """See core.pyi."""
 
-    cdef void _unpin(self, uint64_t part) noexcept:
+    cdef void _unpin_part(self, uint64_t part) noexcept:
         pass
 
 
 @no_gc_clear  # the holder is needed to the last
-cdef class PinnedView(View):
+cdef class PinnedView(MappedView):
     """See core.pyi."""
 
     def __init__(self):
         raise TypeError("a view of what is held comes from its holder")
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        if self._holder is None:
+        if self._pin_owner is None:
             raise EndpointClosedError("this view was released; what it showed may be another message by now")
         PyBuffer_FillInfo(buffer, self, self._start, self._size, self._readonly, flags)
-        self._exports += 1
+        self._buffer_exports += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):
-        self._exports -= 1
+        self._buffer_exports -= 1
 
     def release(self):
-        if self._exports:
-            raise BufferError(f"{self._exports} buffers still look through this view (a memoryview, an array); "
+        if self._buffer_exports:
+            raise BufferError(f"{self._buffer_exports} buffers still look through this view (a memoryview, an array); "
                               "release or delete them first")
-        self._end()
+        self._release_pin()
 
-    cdef void _end(self) noexcept:
-        if self._holder is not None and self._generation == fork_generation:
-            self._holder._unpin(self._part)
-        self._holder = None
+    cdef void _release_pin(self) noexcept:
+        if self._pin_owner is not None and self._fork_generation == fork_generation:
+            self._pin_owner._unpin_part(self._pinned_part)
+        self._pin_owner = None
 
     def __dealloc__(self):  # each buffer keeps the view, so none is left
-        self._end()
+        self._release_pin()

@@ -12,12 +12,12 @@ thread has acquired the object; a receive that finds something calls none of the
     _max_sleep_ns   Ensure that another process can wake this one; returns how long to sleep at most before another
                     look, in ns. `slept_ns`: how long this wait has lasted.
     _poll_ops       The same for the watcher thread, without the GIL (poll_ops.h).
-    _stamps_of_last The publish and origin times of the message received last; False: unknown.
+    _read_last_stamps  The publish and origin times of the message received last; False: unknown.
     _end_wait       The sleep that _prepare_wait announced is over, or did not begin. Not every kind needs it.
-    _detach         Leave all rows and slots: it is closed. A kind's `__dealloc__` calls _leave if it is still open.
+    _release_rows   Leave all rows and slots: it is closed. A kind's `__dealloc__` calls _close_handle if it is open.
 
-The kind sets `_use_state` and `_generation` to `fork_generation` when it is open (handle.pxi), and calls _rearm_fd at
-the end of each call that receives.
+The kind sets `_use_state` and `_fork_generation` to `fork_generation` when it is open (handle.pxi), and calls _rearm_fd
+at the end of each call that receives.
 """
 
 
@@ -64,10 +64,10 @@ cdef class Waitable:
         memset(&none, 0, sizeof(none))
         return none
 
-    cdef int _detach(self) except -1:
+    cdef int _release_rows(self) except -1:
         return 0
 
-    cdef bint _ready(self) except -1:
+    cdef bint _can_receive_now(self) except -1:
         """Whether a receive would return (or raise) at once."""
         self._check_usable()
         return self._is_readable()
@@ -83,58 +83,58 @@ cdef class Waitable:
     cdef void _end_wait(self) noexcept:
         pass
 
-    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept:
+    cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept:
         return False
 
     cdef void _rearm_watch(self) noexcept:
         """Say in the place of the watcher thread that it sleeps."""
         self._prepare_wait()
 
-    cdef void _acquire(self) noexcept:
+    cdef void _begin_use(self) noexcept:
         """Keep other threads, and signal handlers, out."""
-        self._use_state, self._user = BUSY, PyThread_get_thread_ident()
+        self._use_state, self._user_thread_id = BUSY, PyThread_get_thread_ident()
 
-    cdef void _release(self) noexcept:
+    cdef void _end_use(self) noexcept:
         """Let them in again."""
-        self._use_state = self._generation
+        self._use_state = self._fork_generation
 
     # ---- coming and going ----
 
     cdef void _forget_inherited_wait(self) noexcept:
         """In a forked child the descriptor, and who waits for it, are the parent's."""
-        self._fd, self._waiting, self._closing = -1, None, False
+        self._fd, self._asyncio_wait, self._is_closing = -1, None, False
 
-    cdef int _end_if_closing(self) except -1:
+    cdef int _finish_requested_close(self) except -1:
         """Do what a signal handler asked for while it was occupied."""
-        if self._closing:
-            self._leave()
+        if self._is_closing:
+            self._close_handle()
             raise EndpointClosedError("was closed while it connected", self._endpoint)
         return 0
 
     def close(self):
-        if self._use_state == BUSY and self._generation == fork_generation:
-            self._closing = True
-            while self._use_state == BUSY and self._user != PyThread_get_thread_ident():
+        if self._use_state == BUSY and self._fork_generation == fork_generation:
+            self._is_closing = True
+            while self._use_state == BUSY and self._user_thread_id != PyThread_get_thread_ident():
                 self._interrupt_wait()
                 with nogil:
                     usleep(200)
                 PyErr_CheckSignals()
             if self._use_state == BUSY:
-                return  # in a signal handler, on top of our own sleep: that will see _closing
+                return  # in a signal handler, on top of our own sleep: that will see _is_closing
         if self._use_state != CLOSED:
-            if self._generation == fork_generation:
-                self._leave()
+            if self._fork_generation == fork_generation:
+                self._close_handle()
             self._use_state = CLOSED
-            self._fd, self._waiting = -1, None  # in a forked child they were the parent's
+            self._fd, self._asyncio_wait = -1, None  # in a forked child they were the parent's
 
-    cdef int _leave(self) except -1:
-        waiting, self._waiting = self._waiting, None
+    cdef int _close_handle(self) except -1:
+        waiting, self._asyncio_wait = self._asyncio_wait, None
         if waiting is not None:
             waiting(self._endpoint)  # before the descriptor wakes the event loop, so the wait ends with an error
         if self._fd >= 0:
             mq_watcher_remove(self._fd)
             self._fd = -1
-        self._detach()
+        self._release_rows()
         self._use_state = CLOSED
         return 0
 
@@ -160,7 +160,7 @@ cdef class Waitable:
                 mq_watcher_set_readable(self._fd)
         return 0
 
-    cdef void _update_watched(self, void *reader, const void *now, size_t bytes) noexcept:
+    cdef void _update_poll_state(self, void *reader, const void *now, size_t bytes) noexcept:
         """Change what the watcher looks at, while it does not look."""
         mq_watcher_lock()
         memcpy(reader, now, bytes)
@@ -171,7 +171,7 @@ cdef class Waitable:
 
     def arecv(self):
         from msgq.impl.base import event_loop  # asyncio takes as long to import as all the rest
-        return event_loop.receive(self)
+        return event_loop.receive_async(self)
 
     def __aiter__(self):
         return self
@@ -190,14 +190,14 @@ cdef void watcher_unlock() noexcept:
 
 # ---- sleeping ----
 
-cdef bint _any_readable(list waitables) noexcept:
+cdef bint _has_readable_handle(list waitables) noexcept:
     for each in waitables:
         if (<Waitable> each)._is_readable():
             return True
     return False
 
 
-cdef int _spin(list waitables, int64_t deadline) except -1:
+cdef int _spin_until_readable(list waitables, int64_t deadline) except -1:
     """Look again and again for as long as the most patient of them wants; 1: there is something."""
     cdef int64_t now, until = 0, breath = mq_monotonic_ns() + SPIN_GIL_NS
     for each in waitables:
@@ -208,12 +208,12 @@ cdef int _spin(list waitables, int64_t deadline) except -1:
     if deadline >= 0:
         until = min(until, deadline)
     while (now := mq_monotonic_ns()) < until:
-        if _any_readable(waitables):
+        if _has_readable_handle(waitables):
             return 1
         if now > breath:
             with nogil:  # for a publisher in another thread
                 sched_yield()
-            _run_handlers(waitables, False)
+            _run_signal_handlers(waitables, False)
             breath = now + SPIN_GIL_NS
     return 0
 
@@ -233,7 +233,7 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_waitv_entry *words, int64_t
             words[count].expected = expected
             words[count].flags = MQ_FUTEX_32
             count += 1
-    return 0 if _any_readable(waitables) else shortest
+    return 0 if _has_readable_handle(waitables) else shortest
 
 
 cdef int check_time(timeout, str endpoint) except -1:
@@ -242,24 +242,24 @@ cdef int check_time(timeout, str endpoint) except -1:
     return 0
 
 
-cdef bint wait_ready(list waitables, int64_t deadline) except -1:
+cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
     """Sleep until one of them may have something; False: the deadline (in CLOCK_MONOTONIC ns, or -1) is over."""
     cdef Waitable each
     cdef str closed = None
-    if _spin(waitables, deadline):
+    if _spin_until_readable(waitables, deadline):
         return True
     for each in waitables:  # what ran since they were entered may have closed one
         if each._use_state != fork_generation:
             raise usage_error(each._use_state, each._endpoint)
     for each in waitables:
-        each._acquire()
+        each._begin_use()
     try:
         ready = _sleep_until_ready(waitables, deadline)
     finally:
         for each in waitables:
-            each._release()
-            if each._closing and each._generation == fork_generation:
-                each._leave()
+            each._end_use()
+            if each._is_closing and each._fork_generation == fork_generation:
+                each._close_handle()
                 closed = each._endpoint
     if closed is not None:
         raise EndpointClosedError("was closed while it was waited for", closed)
@@ -267,7 +267,7 @@ cdef bint wait_ready(list waitables, int64_t deadline) except -1:
 
 
 cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
-    """Do what wait_ready says; also return when one is to be closed."""
+    """Do what wait_until_ready says; also return when one is to be closed."""
     cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
     cdef int64_t nap, until, started = mq_monotonic_ns()
     cdef unsigned count = len(waitables)
@@ -275,8 +275,9 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
     cdef int ended = 0
     memset(words, 0, min(count, <unsigned> MQ_FUTEX_WAITV_MAX) * sizeof(mq_futex_waitv_entry))
     while True:
-        _run_handlers(waitables, ended == EINTR)  # before the sleep: after it they delay the message that ended it
-        if _any_closing(waitables):
+        # Before the sleep: after it, handlers delay the message that ended it.
+        _run_signal_handlers(waitables, ended == EINTR)
+        if _has_closing_handle(waitables):
             return False
         if generation != fork_generation:
             return True  # a handler forked, and this is the child: the caller enters them anew
@@ -286,23 +287,23 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
             if 0 <= deadline < until:
                 until = deadline
             with nogil:
-                ended = sleep_on(words, count, until)
+                ended = sleep_on_futexes(words, count, until)
         for each in waitables:
             (<Waitable> each)._end_wait()
         if nap == 0:
             return True
-        if _any_readable(waitables):
+        if _has_readable_handle(waitables):
             return True
         if 0 <= deadline <= mq_monotonic_ns():
             return False
 
 
-cdef int _run_handlers(list waitables, bint interrupted) except -1:
+cdef int _run_signal_handlers(list waitables, bint interrupted) except -1:
     """Run the handlers of signals that came. `interrupted`: one ended our sleep, and so the wait, if that is wanted.
 
     Then what a handler raises is only the reason for that, but for KeyboardInterrupt.
     """
-    if not _any_ends_by_signals(waitables):
+    if not _has_handle_ended_by_signals(waitables):
         PyErr_CheckSignals()
         return 0
     endpoint = (<Waitable> waitables[0])._endpoint
@@ -317,15 +318,15 @@ cdef int _run_handlers(list waitables, bint interrupted) except -1:
     return 0
 
 
-cdef bint _any_ends_by_signals(list waitables) noexcept:
+cdef bint _has_handle_ended_by_signals(list waitables) noexcept:
     for each in waitables:
-        if (<Waitable> each)._signals_end:
+        if (<Waitable> each)._signals_end_wait:
             return True
     return False
 
 
-cdef bint _any_closing(list waitables) noexcept:
+cdef bint _has_closing_handle(list waitables) noexcept:
     for each in waitables:
-        if (<Waitable> each)._closing:
+        if (<Waitable> each)._is_closing:
             return True
     return False

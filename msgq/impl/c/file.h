@@ -112,7 +112,7 @@ MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_o
 MQC_HIDDEN int mqc_lock(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
 MQC_HIDDEN bool mqc_is_linked(const mqc_mapped_file *segment);
 
-/* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/descriptor.pxi does for
+/* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/schema.pxi does for
  * all but topics; the marks are zeros, for which readers have defaults. */
 MQC_HIDDEN int mqc_describe(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema,
                             bool marked);

@@ -20,7 +20,7 @@ cdef class ChannelFile(EndpointFile):
     cdef str _kind_name(self):
         return "channel"
 
-    cdef size_t _min_bytes(self) noexcept:
+    cdef size_t _min_file_bytes(self) noexcept:
         return sizeof(mq_channel_header)
 
     cdef int _check_header(self) except -1:
@@ -33,10 +33,10 @@ cdef class ChannelFile(EndpointFile):
             raise CorruptSegmentError("is not a channel of msgq; remove it", self.name, self.path)
         return 0
 
-    cdef tuple _directories(self):
+    cdef tuple _prefix_directories(self):
         return shm_paths.channel_directories(self.prefix)
 
-    cdef size_t _new_bytes(self) except 0:
+    cdef size_t _new_file_bytes(self) except 0:
         return sizeof(mq_channel_header)
 
     cdef int _init_header(self) except -1:

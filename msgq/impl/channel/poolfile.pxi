@@ -8,27 +8,27 @@ cdef class PoolFile(EndpointFile):
     cdef str _kind_name(self):
         return "pool"
 
-    cdef size_t _min_bytes(self) noexcept:
+    cdef size_t _min_file_bytes(self) noexcept:
         return sizeof(mq_pool_header)
 
-    cdef tuple _directories(self):
+    cdef tuple _prefix_directories(self):
         return shm_paths.channel_directories(self.prefix)
 
-    cdef size_t _new_bytes(self) except 0:
+    cdef size_t _new_file_bytes(self) except 0:
         cdef uint64_t header_bytes = mq_pool_header_bytes(self.slot_count, os.sysconf("SC_PAGESIZE"))
-        return header_bytes + self.slot_count * mq_pool_slot_stride(self.slot_bytes)
+        return header_bytes + self.slot_count * mq_pool_slot_stride_bytes(self.slot_bytes)
 
     cdef int _init_header(self) except -1:
         cdef bytes node = self.node.encode()
-        mq_pool_header_init(<mq_pool_header *> self.segment.address, self.segment.size, self.slot_count, self.slot_bytes,
-                            os.sysconf("SC_PAGESIZE"), self.channel_inode, self.uid, self.pid, node)
+        mq_pool_header_init(<mq_pool_header *> self.segment.address, self.segment.size, self.slot_count,
+                            self.slot_bytes, os.sysconf("SC_PAGESIZE"), self.channel_inode, self.uid, self.pid, node)
         return 0
 
     cdef Segment _map_file(self, int fd, const struct_stat *info, bint writable):
         if not writable:
             return EndpointFile._map_file(self, fd, info, False)
         self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # data_offset
-        return map_parts(fd, info, self.writable_bytes, self.name, self.path)
+        return map_writable_head(fd, info, self.writable_bytes, self.name, self.path)
 
     cdef int _check_header(self) except -1:
         cdef mq_pool_header *head = <mq_pool_header *> self.segment.address

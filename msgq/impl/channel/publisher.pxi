@@ -25,7 +25,7 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
 cdef class Publisher(ForkAwareHandle):
     """See core.pyi."""
     cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: none
-    cdef bint _closing          # `close` was called during that wait, which closes it
+    cdef bint _is_closing          # `close` was called during that wait, which closes it
     cdef readonly str name      # of the node
     cdef ChannelFile _file
     cdef PublisherPool _pool
@@ -37,7 +37,7 @@ cdef class Publisher(ForkAwareHandle):
         self._endpoint, self.name, self._file = file.name, name, file
         self._slots, self._max_bytes = slots, max_bytes
         self._pool = register_publisher(file, name, slots, slot_bytes, max_bytes, True)
-        self._generation = self._use_state = fork_generation
+        self._fork_generation = self._use_state = fork_generation
         close_at_exit(self)
 
     def __reduce__(self):
@@ -85,7 +85,7 @@ cdef class Publisher(ForkAwareHandle):
     # ---- coming and going ----
 
     def close(self):
-        cdef bint is_owner = self._generation == fork_generation
+        cdef bint is_owner = self._fork_generation == fork_generation
         if self._use_state == CLOSED:
             return
         if is_owner and self._waiting_thread:
@@ -100,8 +100,8 @@ cdef class Publisher(ForkAwareHandle):
 
     cdef int _interrupt_wait(self) except -1:
         """End the wait for a slot, which closes the publisher. A signal handler of the waiting thread never blocks."""
-        self._closing = True
-        while self._closing and self._waiting_thread != PyThread_get_thread_ident():
+        self._is_closing = True
+        while self._is_closing and self._waiting_thread != PyThread_get_thread_ident():
             mq_futex_wake_all(mq_futex_word(&self._pool.c.slots.pool_header.slot_released))
             with nogil:
                 usleep(200)
@@ -115,7 +115,7 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _reopen_in_child(self) except -1:
         """Take a row and create a pool. Open loans stay the parent's."""
         cdef PublisherPool inherited = self._pool
-        self._waiting_thread, self._closing = 0, False  # the waiting thread may not exist in the child
+        self._waiting_thread, self._is_closing = 0, False  # the waiting thread may not exist in the child
         self._switch_pool(register_publisher(self._file, self.name, self._slots, inherited.c.slots.slot_bytes,
                                              self._max_bytes, True))
         if self._file.own_pools[inherited.c.number] == inherited.c.slots.uid:
@@ -125,7 +125,7 @@ cdef class Publisher(ForkAwareHandle):
 
     cdef int _check_not_inherited(self) except -1:
         """Raise in the child when a signal handler forked in the middle of a call."""
-        if self._generation != fork_generation:
+        if self._fork_generation != fork_generation:
             text = "a signal handler forked the process during this call, which its parent ends; call again here"
             raise ForkedSocketError(text, self._endpoint)
         return 0
@@ -222,7 +222,7 @@ cdef class Publisher(ForkAwareHandle):
             self._use_state = BUSY
             with nogil:
                 mq_copy_to_shared(payload, data, size)
-            self._use_state = self._generation
+            self._use_state = self._fork_generation
         return self._publish_slot(self._pool, slot, size, origin_time)
 
     cdef object _publish_slot(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
@@ -272,7 +272,7 @@ cdef class Publisher(ForkAwareHandle):
         try:
             while slot == MQ_CHANNEL_NO_SLOT:
                 PyErr_CheckSignals()
-                if self._closing or self._generation != fork_generation:
+                if self._is_closing or self._fork_generation != fork_generation:
                     break  # closed, or this is the child of a handler's fork
                 expected = mq_eventcount_prepare_wait_mp(&pool.c.slots.pool_header.slot_released)
                 slot = mq_channel_take_free_slot(&pool.c)
@@ -287,7 +287,7 @@ cdef class Publisher(ForkAwareHandle):
                 with nogil:
                     mq_futex_wait(mq_futex_word(&pool.c.slots.pool_header.slot_released), expected, until)
         finally:
-            self._use_state, self._waiting_thread = self._generation, 0
+            self._use_state, self._waiting_thread = self._fork_generation, 0
             closed = self._close_after_wait(pool, slot)
         if closed:
             raise EndpointClosedError("was closed while it waited for a slot", self._endpoint)
@@ -296,14 +296,14 @@ cdef class Publisher(ForkAwareHandle):
 
     cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1:
         """Close the publisher if `close` was called during the wait; return whether it was."""
-        if not self._closing or self._generation != fork_generation:
+        if not self._is_closing or self._fork_generation != fork_generation:
             return False
         if slot != MQ_CHANNEL_NO_SLOT:
             mq_channel_return_slot(&pool.c, slot)
         try:
             self.close()
         finally:
-            self._closing = False  # last: `_interrupt_wait` then returns
+            self._is_closing = False  # last: `_interrupt_wait` then returns
         return True
 
     cdef object _pool_exhausted_error(self):
@@ -341,13 +341,13 @@ cdef class Publisher(ForkAwareHandle):
         self._use_state = BUSY
         try:
             larger = register_publisher(self._file, self.name, self._slots, wanted, self._max_bytes, False)
-            if self._generation == fork_generation:
+            if self._fork_generation == fork_generation:
                 self._switch_pool(larger)
                 mq_store_release_u64(&previous.c.row.superseded, 1)
                 previous.superseded = True
                 previous.retire(True)
         finally:
-            self._use_state = self._generation
+            self._use_state = self._fork_generation
         return self._check_not_inherited()
 
     def loan(self, size, /, *, timeout=0.0):
@@ -363,7 +363,7 @@ cdef class Publisher(ForkAwareHandle):
             self._grow_pool(wanted)
         slot = mq_channel_take_free_slot(&self._pool.c)
         loan._slot = self._reclaim_slot(timeout) if slot == MQ_CHANNEL_NO_SLOT else slot
-        loan._publisher, loan._pool, loan._size, loan._generation = self, self._pool, wanted, fork_generation
+        loan._publisher, loan._pool, loan._size, loan._fork_generation = self, self._pool, wanted, fork_generation
         loan._pool.open_loans += 1
         mq_channel_begin_slot_write(&loan._pool.c, loan._slot)  # from now on its bytes may change
         return loan
@@ -380,7 +380,7 @@ cdef class Loan:
     cdef PublisherPool _pool
     cdef int _slot              # -1: it is not ours any more
     cdef uint64_t _size
-    cdef int _generation
+    cdef int _fork_generation
     cdef Py_ssize_t _export_count    # buffers that look into it
     cdef bint _is_finished
     cdef readonly object position
@@ -393,7 +393,7 @@ cdef class Loan:
         raise TypeError("a loan comes from a publisher's loan()")
 
     def __dealloc__(self):  # each buffer keeps it, so none is left
-        if self._slot != MQ_CHANNEL_NO_SLOT and self._generation == fork_generation:
+        if self._slot != MQ_CHANNEL_NO_SLOT and self._fork_generation == fork_generation:
             self._pool.cancel_loan(self._slot, False)
 
     def __len__(self):
@@ -416,7 +416,7 @@ cdef class Loan:
             raise TypeError("a loan comes from a publisher's loan()")
         if self._is_finished:
             raise StateError("a loan serves once; this one was published or discarded", self._publisher._endpoint)
-        if self._generation != fork_generation:
+        if self._fork_generation != fork_generation:
             text = "the loan belongs to the parent process, which alone may write and publish it; take another one here"
             raise ForkedSocketError(text, self._publisher._endpoint)
         if self._publisher._use_state != fork_generation:
@@ -444,7 +444,7 @@ cdef class Loan:
         if self._is_finished or self._pool is None:
             return
         self._is_finished = True
-        if not self._export_count and self._generation == fork_generation:  # else when the last buffer goes
+        if not self._export_count and self._fork_generation == fork_generation:  # else when the last buffer goes
             slot, self._slot = self._slot, MQ_CHANNEL_NO_SLOT
             self._pool.cancel_loan(slot, True)
 

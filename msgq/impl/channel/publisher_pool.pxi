@@ -99,7 +99,7 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
     cdef mq_process_identity identity
     cdef mq_channel_publisher_row *row = &file.header.publishers[number]
     cdef bytes name = node.encode()
-    identify(&identity, NULL)
+    read_own_identity(&identity, NULL)
     offset = host_offset_ns()
     pool.pool_file = make_pool(file, slots, slot_bytes, identity.pid, node)
     pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number

@@ -30,7 +30,7 @@ cdef class _ChannelSnapshot:
                 continue
             mq_channel_snapshot_slots(&self.order, i, &ordered)
             has_left = mq_load_acquire_u64(&row.participant.uid) == 0
-            process = participant_value(&row.participant, mq_channel_publisher_liveness(self.header, &self.probe, i))
+            process = read_participant(&row.participant, mq_channel_publisher_liveness(self.header, &self.probe, i))
             publishers.append(ChannelPublisher(
                 process, _text(row.node, MQ_NODE_NAME_BYTES), mq_load_relaxed_u64(&row.slots),
                 mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
@@ -83,7 +83,7 @@ cdef class _ChannelSnapshot:
             node = _text(row.node, MQ_NODE_NAME_BYTES)
             nodes[copy.viewer] = node
             lag = None if life == MQ_DEAD else copy.lag
-            subscribers.append(ChannelSubscriber(participant_value(&row.participant, life), node, copy.cursor, lag,
+            subscribers.append(ChannelSubscriber(read_participant(&row.participant, life), node, copy.cursor, lag,
                                                  copy.received, copy.lost, copy.resets, copy.views_held))
         return tuple(subscribers), nodes
 
@@ -96,7 +96,7 @@ cdef class _ChannelSnapshot:
             views = &self.views_by_viewer[i]
             if mq_load_acquire_u64(&owner.uid) or views.views:
                 life = mq_participant_liveness(&self.probe, owner, MQ_CHANNEL_VIEWER_BYTE + i)
-                holders.append(ViewHolder(participant_value(owner, life), nodes.get(i + 1, ""), views.views,
+                holders.append(ViewHolder(read_participant(owner, life), nodes.get(i + 1, ""), views.views,
                                           views.outdated, views.publish_time or None))
         return tuple(holders)
 
@@ -111,7 +111,7 @@ cdef class _ChannelSnapshot:
 cdef object describe_this_process():
     """Return this process, as statistics of other processes show it."""
     cdef mq_process_identity identity
-    identify(&identity, NULL)
+    read_own_identity(&identity, NULL)
     return Participant(identity.pid, identity.thread_id, identity.start_time, _text(identity.name,
                                                                                     sizeof(identity.name)), True)
 

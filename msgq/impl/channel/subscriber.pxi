@@ -21,14 +21,14 @@ cdef class Subscriber(Waitable):
         self.c.header, self.c.not_truncated = file.header, file.not_truncated
         self.c.conflate, self.c.newest, self.c.history = conflate, newest, history
         self.c.excluded_pools = NULL if own else file.own_pools
-        self._generation = fork_generation
-        self._acquire()
+        self._fork_generation = fork_generation
+        self._begin_use()
         try:
             self._register_rows()
             mq_channel_subscriber_join(&self.c, True)
-            self._use_state = self._generation
+            self._use_state = self._fork_generation
         finally:
-            if self._use_state != self._generation:
+            if self._use_state != self._fork_generation:
                 self._use_state = CLOSED
         close_at_exit(self)
 
@@ -36,8 +36,8 @@ cdef class Subscriber(Waitable):
         raise pickle_error(self)
 
     def __dealloc__(self):
-        if self._use_state != CLOSED and self._generation == fork_generation:
-            self._leave()
+        if self._use_state != CLOSED and self._fork_generation == fork_generation:
+            self._close_handle()
 
     def __repr__(self):
         state = "closed" if self._use_state == CLOSED else f"{self.c.received} messages received"
@@ -170,7 +170,7 @@ cdef class Subscriber(Waitable):
             deadline += mq_monotonic_ns()
         try:
             self._nap_ns = mq_channel_compute_lapped_nap_ns(&self.c, mq_monotonic_ns())
-            while wait_ready([self], deadline):
+            while wait_until_ready([self], deadline):
                 self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
                     return True
@@ -206,10 +206,10 @@ cdef class Subscriber(Waitable):
         if message.length < LARGE_BYTES:
             mq_copy_from_shared(target, mq_pool_slot_payload(message.slot), message.length)
             return out
-        self._acquire()
+        self._begin_use()
         with nogil:
             mq_copy_from_shared(target, mq_pool_slot_payload(message.slot), message.length)
-        self._use_state = self._generation
+        self._use_state = self._fork_generation
         return out
 
     cdef object _receive_copy(self, object timeout):
@@ -365,8 +365,8 @@ cdef class Subscriber(Waitable):
             self._rows.add_views_held(1)
             self._last, self._last_pool = message, mapped
             sample = Sample.__new__(Sample)
-            expose(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
-            pin(sample, mapped, message.number)
+            expose_buffer(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
+            pin_view(sample, mapped, message.number)
             sample.position, sample.publisher = message.position, mapped.publisher
             sample.publish_time, sample.origin_time = message.publish_time, message.origin_time
             self._rearm_fd()
@@ -385,16 +385,16 @@ cdef class Subscriber(Waitable):
             text = f"keeps {self._rows.views_held} views, as many as it may (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
         if self._rows.viewer < 0:
-            self._acquire()
+            self._begin_use()
             try:
                 self._rows.register_viewer()
             finally:
-                self._use_state = self._generation
-            self._end_if_closing()
+                self._use_state = self._fork_generation
+            self._finish_requested_close()
             self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # they are mapped anew, with pins that can be written
             memset(self.c.pools, 0, sizeof(self.c.pools))
 
-    cdef bint _stamps_of_last(self, int64_t *published, int64_t *origin) noexcept:
+    cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept:
         published[0], origin[0] = self._last.publish_time, self._last.origin_time
         return self._last_pool is not None
 
@@ -408,9 +408,9 @@ cdef class Subscriber(Waitable):
         except SegmentError as error:
             if error.errno != ENOENT:  # the channel was removed: who has it open goes on, unseen
                 raise
-        return self._end_if_closing()
+        return self._finish_requested_close()
 
-    cdef bint _ready(self) except -1:
+    cdef bint _can_receive_now(self) except -1:
         cdef mq_channel_message message
         cdef uint64_t lost_reported = self._lost_reported
         self._check_usable()
@@ -449,7 +449,7 @@ cdef class Subscriber(Waitable):
             poll_ops.prepare_wait = NULL
         return poll_ops
 
-    cdef int _detach(self) except -1:
+    cdef int _release_rows(self) except -1:
         self.c.row = NULL
         if self._rows is not None:
             self._rows.release_rows()
@@ -459,7 +459,7 @@ cdef class Subscriber(Waitable):
 
     def arecv(self):
         from msgq.impl.base import event_loop
-        return event_loop.receive(self, 0.0)
+        return event_loop.receive_async(self, 0.0)
 
 
 @cython.no_gc_clear  # the pool is needed to the last

@@ -19,7 +19,7 @@ cdef class SubscriberRows:
         cdef mq_row_table row_table
         cdef int row, fd
         cdef bytes name = node.encode()
-        identify(&identity, NULL)
+        read_own_identity(&identity, NULL)
         fd = self.file.lock()
         try:
             g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
@@ -46,7 +46,7 @@ cdef class SubscriberRows:
         """Take a bit in pins. What a dead owner of it still pins is cleared first, in all pools of the living."""
         cdef mq_process_identity identity
         cdef int row, fd
-        identify(&identity, NULL)
+        read_own_identity(&identity, NULL)
         fd = self.file.lock()
         try:
             row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), 0)
@@ -108,11 +108,11 @@ cdef int _clear_dead_viewer_pins(ChannelFile file, int viewer) except -1:
     return 0
 
 
-@no_gc_clear  # _unpin needs the mapping
+@no_gc_clear  # _unpin_part needs the mapping
 cdef class MappedPool(PinOwner):
     """See core.pxd."""
 
-    cdef void _unpin(self, uint64_t slot) noexcept:
+    cdef void _unpin_part(self, uint64_t slot) noexcept:
         mq_pool_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)
         self.rows.add_views_held(-1)
         if self.rows.closed:

@@ -300,7 +300,7 @@ class Subscriber(Waitable):
         """Return the next message, in a task of an asyncio loop."""
         from msgq.impl.base import event_loop
 
-        return event_loop.receive(self, 0.0)
+        return event_loop.receive_async(self, 0.0)
 
     __anext__ = arecv
 

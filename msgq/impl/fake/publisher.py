@@ -14,11 +14,11 @@ from msgq.errors import ConcurrentUseError, InvalidValueError, MultiplePublisher
 from msgq.impl.base.argument_checks import (
     check_linger,
     check_origin,
-    check_readers_wait,
     check_send_flags,
+    check_wait_for_readers,
     not_connected_error,
-    not_tracked_error,
     tracking_mismatch_error,
+    untracked_topic_error,
 )
 from msgq.impl.base.core import Context
 from msgq.impl.base.origin import origin_time as thread_origin
@@ -202,7 +202,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
     def _check_origin_time(self, origin_time: int) -> None:
         if origin_time:
             if not self._topic.stamp_bytes:
-                raise not_tracked_error(self._endpoint)
+                raise untracked_topic_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
 
     def send_many(
@@ -245,7 +245,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
         """Wait until subscribers are there, or up to date. No `interval` passes between two looks."""
-        check_readers_wait(timeout, interval, n, self._endpoint)
+        check_wait_for_readers(timeout, interval, n, self._endpoint)
         self._check_open()
 
         def are_readers_ready() -> bool:

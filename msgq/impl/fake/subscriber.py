@@ -17,9 +17,9 @@ from msgq.impl.base.argument_checks import (
     check_non_blocking,
     check_rcvhwm,
     not_connected_error,
-    not_tracked_error,
     timeout_ms,
     timeout_ns,
+    untracked_topic_error,
 )
 from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import current_bus
@@ -170,7 +170,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         if inbox is None:
             return None
         if not inbox.topic.stamp_bytes:
-            raise not_tracked_error(self._endpoint)
+            raise untracked_topic_error(self._endpoint)
         inbox.peek_message()
         _, _, publish_time, origin_time = inbox.unread_messages[0]  # type: ignore[misc]  # there are four
         message = Tracked(inbox.take_message(), publish_time, origin_time)

@@ -18,17 +18,17 @@ from msgq.impl.sockets.async_receiver import AsyncReceiver
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 
 if TYPE_CHECKING:
-    from msgq.impl.base.event_loop import Wait
+    from msgq.impl.base.event_loop import AsyncWait
 
 
 class Waitable(AsyncReceiver, FakeSocket):
     """A subscriber, as those who wait for it see it."""
 
-    __slots__ = ("_bus", "_event_fd", "_is_in_use", "_waiting")
+    __slots__ = ("_asyncio_wait", "_bus", "_event_fd", "_is_in_use")
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: Wait | None = None
+        self._asyncio_wait: AsyncWait | None = None
         self._event_fd = -1
         self._bus = current_bus()
         self._is_in_use = False
@@ -116,7 +116,7 @@ def would_receive_return(inbox: Inbox) -> bool:
 
 def make_wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
     """Return what a wait for it is: its end, its time-out in ns, and its name. (For nodes that wait by yielding.)"""
-    subscribers = [awaited] if isinstance(awaited, Waitable) else awaited._subscribers()
+    subscribers = [awaited] if isinstance(awaited, Waitable) else awaited._registered_sockets()
     inboxes = [subscriber._check_usable() for subscriber in subscribers]
     timeout_ns = awaited._default_timeout_ns() if isinstance(awaited, Waitable) else None
     return lambda: any(map(would_receive_return, inboxes)), timeout_ns, _describe_awaited(subscribers)

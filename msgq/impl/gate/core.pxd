@@ -48,37 +48,37 @@ cdef extern from "gate/gate.h" nogil:
 cdef class SocketEventHandle:
     cdef readonly str endpoint
     cdef readonly str identifier
-    cdef str _path
-    cdef Segment _segment       # None: nobody manages the endpoint
-    cdef mq_event_gate *_gate
-    cdef int _fifos[2]          # open descriptors, or -1
-    cdef bint _owner
+    cdef str _gate_path
+    cdef Segment _gate_segment       # None: nobody manages the endpoint
+    cdef mq_event_gate *_event_gate
+    cdef int _fifo_fds[2]          # open descriptors, or -1
+    cdef bint _owns_gate
     cdef void *_liveness_token  # the owner's life
-    cdef int _generation
+    cdef int _fork_generation
     cdef object __weakref__
-    cdef int _map(self, Segment segment) except -1
-    cdef int _check(self) except -1
+    cdef int _attach_gate_file(self, Segment segment) except -1
+    cdef int _check_managed(self) except -1
     cdef int _check_truncation(self) except -1
     cdef int _check_owner(self) except -1
-    cdef int _set(self, int which) except -1
-    cdef bint _clear(self, int which) except -1
+    cdef int _set_event(self, int which) except -1
+    cdef bint _clear_event(self, int which) except -1
     cdef int _sync_fifo(self, int which) except -1
-    cdef int _descriptor(self, int which) except -2
+    cdef int _event_fd(self, int which) except -2
     cdef int _open_fifo(self, int which, bint fresh) except -1
     cdef int _make_fifo(self, int which) except -1
 
 
-cdef class Gate:
+cdef class FakeEventGate:
     cdef str _endpoint
     cdef str _identifier
-    cdef str _path
-    cdef SocketEventHandle _handle  # None: nobody manages the endpoint, as of the last look
-    cdef list _ready                # its recv_ready_event
-    cdef bint _called               # recv_called was set for the receive that is on its way
-    cdef int _generation            # of the process that set it
-    cdef const bint *_cancelled     # of the receive that is on its way
-    cdef bint enter(self, const bint *cancelled) except -1
-    cdef bint _is_enabled(self) except -1
-    cdef bint _is_blocking(self) noexcept
+    cdef str _gate_path
+    cdef SocketEventHandle _event_handle  # None: nobody manages the endpoint, as of the last look
+    cdef list _ready_events                # its recv_ready_event
+    cdef bint _has_announced_receive               # recv_called was set for the receive that is on its way
+    cdef int _fork_generation            # of the process that set it
+    cdef const bint *_cancel_flag     # of the receive that is on its way
+    cdef bint wait_until_released(self, const bint *cancelled) except -1
+    cdef bint _is_gate_enabled(self) except -1
+    cdef bint _blocks_receive(self) noexcept
     cdef int _find_gate(self) except -1
-    cdef void wake(self) noexcept
+    cdef void interrupt_wait(self) noexcept

@@ -65,7 +65,7 @@ cdef void *_lock_owner_byte(Segment segment, int fd) noexcept:
     return mq_liveness_lock(&liveness_file, MQ_GATE_ROW, False)
 
 
-cdef Segment make_gate(str endpoint, str path, bint enable, void **liveness_token):
+cdef Segment create_gate(str endpoint, str path, bint enable, void **liveness_token):
     """Return a new gate of this process, in place of any other; *liveness_token is its owner's life."""
     cdef struct_stat found
     cdef Segment segment, former

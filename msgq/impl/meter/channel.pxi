@@ -25,12 +25,12 @@ cdef class _ChannelSubscriberMeter(EndpointMeter):
     cdef int _begin_sampling(self) except -1:
         self._subscriber._check_usable()
         self._subscriber._file.check_truncation()
-        self._subscriber._acquire()
+        self._subscriber._begin_use()
         return 0
 
     cdef int _end_sampling(self) except -1:
-        self._subscriber._use_state = self._subscriber._generation
-        return self._subscriber._end_if_closing()
+        self._subscriber._use_state = self._subscriber._fork_generation
+        return self._subscriber._finish_requested_close()
 
     cdef bint _handle_sample_failure(self) except -1:
         """Map the pool of the next message, or raise what is wrong with it; it is counted by the next look."""

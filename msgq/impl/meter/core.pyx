@@ -8,7 +8,7 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
 
 from msgq.impl.base.clock cimport host_offset_ns
 from msgq.impl.base.core cimport (
-    Context, MQ_FUTEX_32, MQ_FUTEX_WAITV_MAX, mq_futex_waitv_entry, mq_monotonic_ns, sleep_on,
+    Context, MQ_FUTEX_32, MQ_FUTEX_WAITV_MAX, mq_futex_waitv_entry, mq_monotonic_ns, sleep_on_futexes,
 )
 from msgq.impl.channel.core cimport mq_channel_message, Subscriber
 from msgq.impl.records.core cimport make_record_file, RecordFile

@@ -149,4 +149,4 @@ cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned 
         if mq_monotonic_ns() >= until:  # behind a look: a thread that had to wait for a core counts all the same
             return 0
         if not spin:
-            sleep_on(words, slept, min(until, mq_monotonic_ns() + SAMPLE_INTERVAL_NS))
+            sleep_on_futexes(words, slept, min(until, mq_monotonic_ns() + SAMPLE_INTERVAL_NS))

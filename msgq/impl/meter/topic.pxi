@@ -20,12 +20,12 @@ cdef class TopicMeter(EndpointMeter):
 
     cdef int _begin_sampling(self) except -1:
         check_usable(self._socket)  # also looks for a side segment that has come since
-        self._socket._acquire()
+        self._socket._begin_use()
         return 0
 
     cdef int _end_sampling(self) except -1:
-        self._socket._use_state = self._socket._generation
-        return self._socket._end_if_closing()
+        self._socket._use_state = self._socket._fork_generation
+        return self._socket._finish_requested_close()
 
     cdef bint _handle_sample_failure(self) except -1:
         check_usable(self._socket)

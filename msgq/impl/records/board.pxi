@@ -66,7 +66,7 @@ cdef class _OwnerLookup:
         probe = mq_liveness_probe_begin(file.liveness_file())
         life = mq_record_owner_liveness(file.parts.header, &probe, owner)
         mq_liveness_probe_end(&probe)
-        return participant_value(&file.parts.header.rows[mq_cell_owner_row(owner)].at.participant, life)
+        return read_participant(&file.parts.header.rows[mq_cell_owner_row(owner)].at.participant, life)
 
 
 cdef object _read_board_value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value_copy *value):
@@ -347,13 +347,13 @@ cdef class KeyObserver(Waitable):
         memset(self._key_poll_state.key, 0, sizeof(self._key_poll_state.key))
         memcpy(self._key_poll_state.key, <const char *> name, len(name))
         self._key_poll_state.bytes, self._key_poll_state.index = len(name), MQ_BOARD_NO_KEY
-        self._use_state = self._generation = fork_generation
+        self._use_state = self._fork_generation = fork_generation
         board._observers.add(self)
         close_at_exit(self)
 
     def __dealloc__(self):
         if self._use_state == fork_generation:
-            self._leave()
+            self._close_handle()
 
     def __reduce__(self):
         raise TypeError("a KeyObserver cannot be pickled or copied: pickle its board, and observe the key there")
@@ -461,7 +461,7 @@ cdef class KeyObserver(Waitable):
 
     def arecv(self):
         from msgq.impl.base import event_loop
-        return event_loop.receive(self, 0.0)
+        return event_loop.receive_async(self, 0.0)
 
     cdef bint _is_readable(self) noexcept:
         return mq_board_key_is_readable(&self._key_poll_state) != 0

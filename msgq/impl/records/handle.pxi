@@ -37,7 +37,7 @@ cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) excep
     waitable._check_usable()
     cdef int64_t until = WAIT_FOREVER if patience < 0 else mq_monotonic_ns() + patience
     while not waitable._is_readable():
-        if not patience or not wait_ready([waitable], until):
+        if not patience or not wait_until_ready([waitable], until):
             return False
         waitable._check_usable()  # a signal handler may have closed it, or forked
     file.check_truncation()
@@ -76,7 +76,7 @@ cdef class RecordHandle(ThreadSharedHandle):
             if wanted.passive:
                 if not file.open(False):
                     raise wanted.missing_error()
-                file._check_requested()
+                file._check_requested_options()
             else:
                 file.open_or_create(wanted.create, wanted.mode)
         self._attach_record_file(file)
@@ -98,11 +98,11 @@ cdef class RecordHandle(ThreadSharedHandle):
         self._user_threads, self._is_reading_changes, self._is_writing = [], False, False
         self._writer.row, self._row_token = NULL, NULL
         self._forget_inherited_wait()
-        self._use_state = self._generation = fork_generation
+        self._use_state = self._fork_generation = fork_generation
 
     def __dealloc__(self):
-        if self._generation == fork_generation:
-            self._leave()  # also of one that was closed while others used it: nobody has left it, perhaps
+        if self._fork_generation == fork_generation:
+            self._close_handle()  # also of one that was closed while others used it: nobody has left it, perhaps
         PyMem_Free(self._seen_counts)
 
     # ---- coming and going ----
@@ -137,7 +137,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         cdef mq_process_identity identity
         cdef mq_row_table row_table = mq_record_row_table(self._writer.parts.header)
         cdef int row = 0
-        identify(&identity, NULL)
+        read_own_identity(&identity, NULL)
         if self._file.fd >= 0:
             row = mq_row_table_reserve(&row_table, self._writer.liveness_file, &self._row_token)
         if row == MQ_NO_ROW:
@@ -164,7 +164,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         name = text(row.at.participant.name, sizeof(row.at.participant.name))
         return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 
-    cdef int _detach(self) except -1:
+    cdef int _release_rows(self) except -1:
         if self._writer.row != NULL:
             mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
         return 0
@@ -261,7 +261,7 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     def arecv(self):
         from msgq.impl.base import event_loop
-        return event_loop.receive(self, 0.0)
+        return event_loop.receive_async(self, 0.0)
 
     def unlink(self):
         from msgq.impl.records.core import unlink_records

@@ -8,7 +8,7 @@ cdef class RecordFile(EndpointFile):
     cdef str _kind_name(self):
         return "vector or board"
 
-    cdef size_t _min_bytes(self) noexcept:
+    cdef size_t _min_file_bytes(self) noexcept:
         return sizeof(mq_record_header)
 
     cdef int _check_header(self) except -1:
@@ -21,10 +21,10 @@ cdef class RecordFile(EndpointFile):
             raise CorruptSegmentError("is no vector and no board of msgq; remove it", self.name, self.path)
         return 0
 
-    cdef tuple _directories(self):
+    cdef tuple _prefix_directories(self):
         return shm_paths.records_directories(self.prefix)
 
-    cdef size_t _new_bytes(self) except 0:
+    cdef size_t _new_file_bytes(self) except 0:
         cdef mq_record_config config = self._make_new_config()
         return mq_record_compute_file_bytes(&config)
 
@@ -60,7 +60,7 @@ cdef class RecordFile(EndpointFile):
     cdef object missing_error(self):
         return EndpointFile.missing_error(self) if self.open_options is None else self.open_options.missing_error()
 
-    cdef int _check_requested(self) except -1:
+    cdef int _check_requested_options(self) except -1:
         """Compare the kind only. The opener, which needs the dtype, compares the rest (`check_existing`)."""
         if self.is_board() != isinstance(self.open_options, options.BoardOpenOptions):
             raise options.wrong_records_kind_error(self.is_board(), self.name)
@@ -100,7 +100,7 @@ cdef RecordFile make_private_record_file(object wanted):
     cdef RecordFile file = RecordFile.__new__(RecordFile)
     cdef Segment segment = Segment.__new__(Segment)
     file.name, file.prefix, file.path, file.open_options, file.mode = "", "", "", wanted, 0o600
-    cdef size_t size = file._new_bytes()
+    cdef size_t size = file._new_file_bytes()
     cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if address == MAP_FAILED:
         raise segment_error(f"cannot have {size} bytes of memory", "", "", errno)

@@ -86,7 +86,7 @@ cdef class Span:
             sent, origin = self._receive_time, current_origin()
         else:
             if self._reader is not None:
-                self._reader._stamps_of_last(&sent, &origin)
+                self._reader._read_last_stamps(&sent, &origin)
             if origin == 0:
                 origin = sent  # it is an origin itself
         self._span_stack._push_span(self, origin)

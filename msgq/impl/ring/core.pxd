@@ -12,7 +12,7 @@ from msgq.impl.base.core cimport (
     Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
-from msgq.impl.gate.core cimport Gate
+from msgq.impl.gate.core cimport FakeEventGate
 
 
 cdef extern from "ring/layout.h" nogil:
@@ -314,7 +314,7 @@ cdef class SubConnection(Waitable):
     cdef bint _watches_for_stock          # the helper thread looks out for stock publishers
     cdef bint _stock_watch_failed
     cdef int _timeout_ms        # -1: for ever
-    cdef Gate _gate             # None: fake events were off when it connected
+    cdef FakeEventGate _gate             # None: fake events were off when it connected
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
     cdef int _join_topic(self, TopicFiles topic) except -1

@@ -13,13 +13,13 @@ cdef class PubConnection:
     """See the type stub (core.pyi)."""
 
     def __dealloc__(self):
-        if self._use_state != CLOSED and self._generation == fork_generation:
+        if self._use_state != CLOSED and self._fork_generation == fork_generation:
             mq_ring_publisher_close(&self._publisher)
 
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
                 tracked=None, prefix=None):
         cdef str name = naming.validate_endpoint_name(endpoint)
-        check_open(context, name)
+        check_context_open(context, name)
         if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
@@ -28,10 +28,10 @@ cdef class PubConnection:
         self._prefix = settings.resolve_prefix(prefix)
         self._endpoint = name
         self._options = segment_size, mode, schema, trust, tracked
-        self._generation, self._use_state = fork_generation, BUSY
+        self._fork_generation, self._use_state = fork_generation, BUSY
         try:
             self._become_publisher()
-            self._use_state = self._generation
+            self._use_state = self._fork_generation
         finally:
             if self._use_state == BUSY:
                 self._use_state = CLOSED
@@ -75,7 +75,7 @@ cdef class PubConnection:
         """Become the endpoint's publisher; the topic is locked."""
         cdef int row
         cdef mq_process_identity us
-        identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)  # before a row is taken: it may raise
+        read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)  # before a row is taken: it may raise
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._publisher.for_bridge = self._for_bridge
         self._ring, self._side = topic.ring, topic.side
@@ -95,7 +95,7 @@ cdef class PubConnection:
         if row == MQ_NO_ROW:
             text = "16 publishers of it are open in living processes; close those that were taken over"
             raise MultiplePublishersError(text, self._endpoint)
-        former = mq_ring_publisher_claim_ring(&self._publisher, &us, random_word(), row)
+        former = mq_ring_publisher_claim_ring(&self._publisher, &us, random_u32(), row)
         try:
             self._wait_for_previous_send(former)
             status = mq_ring_publisher_start(&self._publisher, &us)
@@ -142,7 +142,7 @@ cdef class PubConnection:
             check_linger(linger, self._endpoint)
         if self._use_state == CLOSED:
             return
-        if self._generation == fork_generation:
+        if self._fork_generation == fork_generation:
             if self._use_state != fork_generation:  # somebody still writes into the ring
                 raise usage_error(self._use_state, self._endpoint)
             mq_ring_publisher_close(&self._publisher)

@@ -109,7 +109,7 @@ cdef class PubSocket(PubConnection):
     cdef int _check_origin(self, int64_t origin_time) except -1:
         if origin_time:
             if not self._publisher.stamps:
-                raise not_tracked_error(self._endpoint)
+                raise untracked_topic_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
         return 0
 
@@ -175,7 +175,7 @@ cdef class PubSocket(PubConnection):
             status = mq_ring_publisher_begin_message(&self._publisher, size, payload)
             if status == MQ_RING_OK and data != NULL:
                 mq_copy_to_shared(payload[0], data, size)
-        self._use_state = self._generation
+        self._use_state = self._fork_generation
         return self._handle_status(status, size)
 
     cdef int _stage_payload(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
@@ -302,7 +302,7 @@ cdef class PubSocket(PubConnection):
     def _count_readers(self):
         cdef int attached = 0, updated = 0
         # An inherited publisher counts, too: counting must not take over the topic.
-        inherited = self._use_state != CLOSED and self._generation != fork_generation
+        inherited = self._use_state != CLOSED and self._fork_generation != fork_generation
         if self._use_state != fork_generation and not inherited:
             self._reopen_or_raise()
         if not mq_canary_is_intact(&self._publisher.canary):
@@ -332,7 +332,7 @@ cdef class Reservation:
     cdef Segment _ring          # keeps the memory mapped for as long as a view of it lives
     cdef uint8_t *_payload
     cdef uint64_t _size
-    cdef int _generation        # of the process that entered it
+    cdef int _fork_generation        # of the process that entered it
     cdef int64_t _origin_time
     cdef object _view
 
@@ -343,7 +343,7 @@ cdef class Reservation:
             raise StateError("a reservation serves once; reserve again", socket._endpoint)
         if socket._use_state != fork_generation:
             socket._reopen_or_raise()
-        self._generation = fork_generation
+        self._fork_generation = fork_generation
         if self._size == 0:
             socket._check_empty_message()
         if self._size < LARGE_BYTES:
@@ -365,10 +365,10 @@ cdef class Reservation:
         except BufferError:
             pass  # an array made from the view still lives; the memory stays mapped for it, but is the ring's again
         self._view = None
-        if self._generation != fork_generation:
+        if self._fork_generation != fork_generation:
             text = "the reservation is of the parent process, which alone publishes it; reserve again in this process"
             raise ForkedSocketError(text, socket._endpoint)
-        socket._use_state = socket._generation
+        socket._use_state = socket._fork_generation
         if kind is not None:
             mq_ring_publisher_discard_staged(&socket._publisher, MQ_RING_OK)
             return

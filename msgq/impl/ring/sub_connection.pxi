@@ -20,8 +20,8 @@ cdef class SubConnection(Waitable):
         self._timeout_ms = WAIT_FOREVER
 
     def __dealloc__(self):
-        if self._use_state != CLOSED and self._generation == fork_generation:
-            self._leave()
+        if self._use_state != CLOSED and self._fork_generation == fork_generation:
+            self._close_handle()
 
     def __repr__(self):
         state = "closed" if self._use_state == CLOSED else f"{self._subscriber.received} messages received"
@@ -33,7 +33,7 @@ cdef class SubConnection(Waitable):
                 mode=None, bint passive=False, spin_us=None, trust=None, prefix=None):
         cdef str name = naming.validate_endpoint_name(endpoint)
         cdef TopicFiles topic
-        check_open(context, name)
+        check_context_open(context, name)
         if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
@@ -46,11 +46,11 @@ cdef class SubConnection(Waitable):
         self._passive = passive
         self._spin_us = settings.resolve_spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
-        self._watches_for_stock = self._stock_watch_failed = self._closing = self._gate_passed = False
+        self._watches_for_stock = self._stock_watch_failed = self._is_closing = self._gate_passed = False
         gated = settings.is_fake_events_enabled()
-        self._gate = Gate(name, self._prefix, settings.read_fake_prefix()) if gated else None
-        self._generation = fork_generation
-        self._acquire()
+        self._gate = FakeEventGate(name, self._prefix, settings.read_fake_prefix()) if gated else None
+        self._fork_generation = fork_generation
+        self._begin_use()
         try:
             with settings.overrides(trust=trust):
                 if passive:
@@ -58,11 +58,11 @@ cdef class SubConnection(Waitable):
                 else:
                     topic = open_topic(name, self._prefix, segment_size, mode, self._create)
                 self._join_topic(topic)
-            self._use_state = self._generation
+            self._use_state = self._fork_generation
         finally:
             if self._use_state == BUSY:
                 self._use_state = CLOSED
-        self._end_if_closing()
+        self._finish_requested_close()
         close_at_exit(self)
 
     def _set_create(self, create):
@@ -77,18 +77,18 @@ cdef class SubConnection(Waitable):
     def _close_at_exit(self):
         if self._use_state == fork_generation:
             self.close()
-        elif self._use_state == BUSY and self._generation == fork_generation and self._subscriber.row != NULL:
+        elif self._use_state == BUSY and self._fork_generation == fork_generation and self._subscriber.row != NULL:
             mq_ring_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
 
     cdef int _join_topic(self, TopicFiles topic) except -1:
         """Subscribe from now on; the topic is locked, unless we are passive."""
         cdef mq_process_identity us
         try:
-            identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
+            read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
             if topic.side is None:
                 wait_for_side(topic, self._prefix)
             self._attach_topic(topic)
-            status = mq_ring_subscriber_join(&self._subscriber, &us, random_word())
+            status = mq_ring_subscriber_join(&self._subscriber, &us, random_u32())
             if status == MQ_RING_OK and self._from_oldest:
                 status = mq_ring_subscriber_seek_oldest(&self._subscriber)
             if status != MQ_RING_OK:
@@ -135,7 +135,7 @@ cdef class SubConnection(Waitable):
         self._subscriber.mapping_too_small = False
         mq_ring_subscriber_classify_publisher(&self._subscriber)  # at once: nothing may point into the former mapping
         poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
-        self._update_watched(&self._poll_state, &poll_state, sizeof(poll_state))
+        self._update_poll_state(&self._poll_state, &poll_state, sizeof(poll_state))
         if present:
             mq_ring_subscriber_reclassify_publisher(&self._subscriber)
         else:  # what is at the cursor may be what somebody cut off
@@ -143,7 +143,7 @@ cdef class SubConnection(Waitable):
         mq_ring_subscriber_refresh_published(&self._subscriber)
         return True
 
-    cdef int _detach(self) except -1:
+    cdef int _release_rows(self) except -1:
         mq_signal_thread_unwatch_ring(self._subscriber.ring)
         mq_ring_subscriber_leave(&self._subscriber)
         return 0
@@ -176,30 +176,30 @@ cdef class SubConnection(Waitable):
             # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
             if topic.ring.inode == self._ring.inode and mq_canary_is_intact(&self._subscriber.canary):
                 self._attach_topic(topic)
-            identify(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
-            mq_ring_subscriber_rejoin(&self._subscriber, &us, random_word())
+            read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
+            mq_ring_subscriber_rejoin(&self._subscriber, &us, random_u32())
         finally:
             topic.unlock()
-        return self._end_if_closing()
+        return self._finish_requested_close()
 
     # ---- waiting ----
 
     cdef bint _pass_gate(self) except -1:
         """Wait until the controller of an event-gated run lets us through; False: it does not hold us up."""
-        self._acquire()
+        self._begin_use()
         try:
-            held_up = self._gate.enter(&self._closing)
+            held_up = self._gate.wait_until_released(&self._is_closing)
         finally:
-            self._use_state = self._generation
-            if self._closing and self._generation == fork_generation:
-                self._leave()
+            self._use_state = self._fork_generation
+            if self._is_closing and self._fork_generation == fork_generation:
+                self._close_handle()
         check_usable(self)  # a signal handler may have closed the socket, or forked
         return held_up
 
     cdef int _check_usable(self) except -1:
         return check_usable(self)
 
-    cdef bint _ready(self) except -1:
+    cdef bint _can_receive_now(self) except -1:
         cdef mq_ring_message message
         check_usable(self)
         return mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
@@ -214,7 +214,7 @@ cdef class SubConnection(Waitable):
     cdef void _interrupt_wait(self) noexcept:
         Waitable._interrupt_wait(self)
         if self._gate is not None:
-            self._gate.wake()
+            self._gate.interrupt_wait()
 
     cdef bint _is_readable(self) noexcept:
         return mq_ring_subscriber_is_readable(&self._subscriber)

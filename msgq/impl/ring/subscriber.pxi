@@ -145,7 +145,7 @@ cdef class SubSocket(SubConnection):
         try:
             while self._wait_for_message(&message, default_wait_ns(self, at_once)):
                 if not self._subscriber.stamps:
-                    raise not_tracked_error(self._endpoint)
+                    raise untracked_topic_error(self._endpoint)
                 mq_stamps_read(&stamps, message.payload)
                 out = copy_message(self, &message)
                 if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
@@ -158,10 +158,10 @@ cdef class SubSocket(SubConnection):
     cdef bytes _copy_large_message(self, const mq_ring_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.size)
         cdef char *target = PyBytes_AS_STRING(out)
-        self._acquire()
+        self._begin_use()
         with nogil:
             mq_copy_from_shared(target, message.payload, message.size)
-        self._use_state = self._generation
+        self._use_state = self._fork_generation
         return out
 
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1:
@@ -176,7 +176,7 @@ cdef class SubSocket(SubConnection):
                 self._handle_corruption()
                 continue
             mq_prefetch(last_ring.header)  # as in _receive_message
-            if deadline == 0 or not wait_ready([self], deadline):
+            if deadline == 0 or not wait_until_ready([self], deadline):
                 return False
             check_usable(self)  # a signal handler may have forked
 

@@ -34,7 +34,7 @@ cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except
         if mq_shm_free_bytes() < size + MQ_SIDE_BYTES:
             raise segment_error(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
         start = size - 8
-    return allocate(fd, size, topic.endpoint, path, start)
+    return allocate_file(fd, size, topic.endpoint, path, start)
 
 
 cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writable, str path) except -1:
@@ -42,7 +42,7 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
     cdef bint populated = not writable or found.st_blocks * 512 >= found.st_size
     cdef struct_stat now
     if not populated and _populates_at_open():
-        populated = allocate(fd, found.st_size, topic.endpoint, path) == 0
+        populated = allocate_file(fd, found.st_size, topic.endpoint, path) == 0
     topic.ring = map_file(fd, found, writable, topic.endpoint, path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     cdef uint8_t *end = topic.ring.address + topic.ring.size
@@ -54,7 +54,7 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
 
 
 cdef void _write_canary(TopicFiles topic) noexcept:
-    mq_ring_canary_write(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_word() | 1)
+    mq_ring_canary_write(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_u32() | 1)
 
 
 cdef int _load_canary(TopicFiles topic) except -1:
@@ -63,7 +63,7 @@ cdef int _load_canary(TopicFiles topic) except -1:
     The ring has its tail by now, or never gets one. If the side segment is truncated, the ring reads as zeros, too, so
     it is enough to check the ring.
     """
-    cdef bint paired = topic.side is None or pair(topic.side, topic.ring)
+    cdef bint paired = topic.side is None or pair_guards(topic.side, topic.ring)
     if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
         topic.canary = mq_canary_always_intact()
     else:
@@ -323,7 +323,7 @@ cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, read-only; None when there is none (yet)."""
     cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, False, NULL)
-    if side is not None and not pair(side, ring):
+    if side is not None and not pair_guards(side, ring):
         raise size_changed_error(endpoint, ring, side)
     return side
 

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from msgq.impl.base.event_loop import Readable, Wait
+    from msgq.impl.base.event_loop import AsyncReadable, AsyncWait
 
 
 class AsyncReceiver:
@@ -16,13 +16,13 @@ class AsyncReceiver:
 
     if TYPE_CHECKING:  # whose slot is the subclass's
         endpoint: str
-        _waiting: Wait | None
+        _asyncio_wait: AsyncWait | None
 
-    def arecv(self: Readable) -> Coroutine[Any, Any, bytes]:
+    def arecv(self: AsyncReadable) -> Coroutine[Any, Any, bytes]:
         """Do what `areceive` does (compatibility: pyzmq's name)."""
         from msgq.impl.base import event_loop
 
-        return event_loop.receive(self)
+        return event_loop.receive_async(self)
 
     def areceive(self) -> Coroutine[Any, Any, Any]:
         """Return the next message, in a task of an asyncio loop."""
@@ -31,12 +31,12 @@ class AsyncReceiver:
     def __aiter__(self) -> Self:
         return self
 
-    def __anext__(self: Readable) -> Coroutine[Any, Any, bytes]:
+    def __anext__(self: AsyncReadable) -> Coroutine[Any, Any, bytes]:
         from msgq.impl.base import event_loop
 
-        return event_loop.receive(self)
+        return event_loop.receive_async(self)
 
     def _end_async_wait(self) -> None:
         """The socket is closed: the task that waits for it must know."""
-        if self._waiting is not None:
-            self._waiting(self.endpoint)
+        if self._asyncio_wait is not None:
+            self._asyncio_wait(self.endpoint)

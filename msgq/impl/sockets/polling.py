@@ -42,7 +42,7 @@ class PythonPoller:
     """The registered subscribers of a poller. See core.pyi for the contract; `poll` is the backend's."""
 
     _socket_type: ClassVar[type[Any]]
-    _stepped = False  # for the ring's: no gates here
+    _last_poll_was_step = False  # for the ring's: no gates here
 
     def __init__(self) -> None:
         self._sockets: list[Any] = []
@@ -62,7 +62,7 @@ class PythonPoller:
             raise KeyError(socket)
         self._sockets = [registered for registered in self._sockets if registered is not socket]
 
-    def _subscribers(self) -> list[Any]:
+    def _registered_sockets(self) -> list[Any]:
         return self._sockets.copy()
 
     def poll(self, timeout: float) -> list[Any]:
@@ -73,7 +73,7 @@ class PythonPoller:
         """Do what `poll` does, in a task of an asyncio loop."""
         from msgq.impl.base import event_loop
 
-        return event_loop.poll(self, timeout_ms(timeout))
+        return event_loop.poll_async(self, timeout_ms(timeout))
 
 
 class PyzmqPoller(_GenericPoller[ReadySocket]):
@@ -84,9 +84,9 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
     """
 
     if TYPE_CHECKING:  # of the backend's poller
-        _stepped: bool
+        _last_poll_was_step: bool
 
-        def _subscribers(self) -> list[Any]: ...
+        def _registered_sockets(self) -> list[Any]: ...
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         while True:
             ready = self._pair_with_events(super().poll(0)) + self._poll_descriptors(0)  # type: ignore[misc]
             remaining_s = deadline - time.monotonic()
-            if ready or remaining_s <= 0 or self._stepped:
+            if ready or remaining_s <= 0 or self._last_poll_was_step:
                 return ready
             self._poll_descriptors(None if remaining_s == math.inf else remaining_s)
 
@@ -175,7 +175,7 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         for fd, (_, flags) in self._descriptors.items():
             poll.register(fd, sum(native for flag, native in _SELECT_FLAGS if flags & flag))
         with contextlib.ExitStack() as exit_stack:
-            for socket in self._subscribers() if seconds != 0 else ():
+            for socket in self._registered_sockets() if seconds != 0 else ():
                 poll.register(_duplicate_descriptor(socket, exit_stack), select.POLLIN)
             events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
         return [

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from msgq.errors import StateError, WaitTimeoutError
-from msgq.impl.base.argument_checks import check_readers_wait
+from msgq.impl.base.argument_checks import check_wait_for_readers
 
 
 def wait_for_readers(
@@ -28,9 +28,9 @@ def wait_for_readers(
     Raises
     ------
     WaitTimeoutError : it did not come about in time.
-    InvalidValueError : as `check_readers_wait`.
+    InvalidValueError : as `check_wait_for_readers`.
     """
-    check_readers_wait(timeout, interval, n, endpoint)
+    check_wait_for_readers(timeout, interval, n, endpoint)
     deadline = None if timeout is None else time.monotonic() + timeout
     while not has_enough_readers(*(counts := count_readers()), n):
         if deadline is not None and time.monotonic() >= deadline:

@@ -27,7 +27,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._occupy_row()
             if self._file.is_linked():
                 break
-            self._detach()  # it was removed before anybody could see that we have it open
+            self._release_rows()  # it was removed before anybody could see that we have it open
         close_at_exit(self)
 
     cdef int _attach_file(self, QueueFile file, schema) except -1:
@@ -46,12 +46,12 @@ cdef class QueueHandle(ThreadSharedHandle):
     def __del__(self):
         # Not in __dealloc__: there the weak reference of the thread that tells gives it a handle that is just freed.
         registration, self._registration = self._registration, None
-        if registration is not None and self._generation == fork_generation:
+        if registration is not None and self._fork_generation == fork_generation:
             registration.cancel()
 
     def __dealloc__(self):
-        if self._joined and self._generation == fork_generation:
-            self._leave()
+        if self._joined and self._fork_generation == fork_generation:
+            self._close_handle()
         PyMem_Free(self._h.block_caches)
 
     # ---- coming and going ----
@@ -65,7 +65,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             unlock_file(fd)
             return self._check_usable()
         try:
-            identify(&us, NULL)
+            read_own_identity(&us, NULL)
             self._waits, self._user_threads, self._liveness_token, self._registration = [], [], NULL, None
             self._forget_inherited_wait()
             memset(self._sleeping_threads, 0, sizeof(self._sleeping_threads))
@@ -82,7 +82,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         if self._event_publisher is not None:
             self._event_publisher.restart_for_handle(&self._h)
             self._poll_state.h.event_buffer = &self._event_publisher.watcher_buffer.c
-        self._generation, self._joined = fork_generation, True
+        self._fork_generation, self._joined = fork_generation, True
         self._use_state = fork_generation
         self._recover_from_dead_owners(mq_monotonic_ns())
         return 0
@@ -93,14 +93,14 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef void _interrupt_wait(self) noexcept:
         cdef QueueWait wait
         for wait in self._waits:
-            wait._closing = True
+            wait._is_closing = True
         for role in (MQ_QUEUE_RECEIVER, MQ_QUEUE_WATCHER, MQ_QUEUE_SENDER):
             mq_futex_wake_all(mq_futex_word(mq_queue_get_eventcount(&self._h, role)))
 
-    cdef int _leave(self) except -1:
-        return ThreadSharedHandle._leave(self) if self._joined else 0
+    cdef int _close_handle(self) except -1:
+        return ThreadSharedHandle._close_handle(self) if self._joined else 0
 
-    cdef int _detach(self) except -1:
+    cdef int _release_rows(self) except -1:
         self._joined = False
         registration, self._registration = self._registration, None
         try:
@@ -151,8 +151,8 @@ cdef class QueueHandle(ThreadSharedHandle):
         """Begin a wait; the caller ends it with `_finish_waiting`. `takes`: it takes what its wake is for."""
         cdef QueueWait wait = QueueWait.__new__(QueueWait)
         wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
-        wait._use_state = wait._generation = fork_generation
-        wait._signals_end = self.signals_end_waits
+        wait._use_state = wait._fork_generation = fork_generation
+        wait._signals_end_wait = self.signals_end_waits
         wait._c = mq_queue_wait_begin(&self._h, role, takes)
         return wait
 
@@ -161,18 +161,18 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef mq_queue_role role = wait._c.role
         if give_up_ns != WAIT_FOREVER and mq_monotonic_ns() >= give_up_ns:
             return False  # there may always be something that others take before us
-        if wait._generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
+        if wait._fork_generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
             wait._c = mq_queue_wait_begin(&self._h, role, wait._c.takes)
-        wait._use_state = wait._generation = fork_generation
-        wait._closing = False
+        wait._use_state = wait._fork_generation = fork_generation
+        wait._is_closing = False
         if wait._c.overtaken >= MQ_QUEUE_OVERTAKEN_MAX:
             wait._spin_us = 0  # a spin announces nothing, so it requests no handoff
         self._waits.append(wait)
         self._add_user_thread()
         try:
-            return wait_ready([wait], give_up_ns)
+            return wait_until_ready([wait], give_up_ns)
         except BaseException:
-            if wait._generation == fork_generation:  # the wake may have been for us
+            if wait._fork_generation == fork_generation:  # the wake may have been for us
                 if role == MQ_QUEUE_RECEIVER:
                     mq_queue_forward_wake_and_notify(&self._h)
                     mq_queue_clear_notify_debt(self._h.own_row, 1)
@@ -180,13 +180,13 @@ cdef class QueueHandle(ThreadSharedHandle):
                     mq_queue_forward_sender_wake(&self._h)
             raise
         finally:
-            if wait._generation == fork_generation:
+            if wait._fork_generation == fork_generation:
                 self._waits.remove(wait)
                 if self._sleeping_threads[<int> role]:  # other threads sleep
                     mq_store_relaxed_u64(&self._h.own_row.oldest_ticket[<int> role], self._find_oldest_ticket(role))
                 self._remove_user_thread()
-                if self._closing:
-                    self._leave()
+                if self._is_closing:
+                    self._close_handle()
 
     cdef int64_t _compute_give_up_ns(self, timeout, deadline) except -2:
         """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or WAIT_FOREVER."""
@@ -210,8 +210,8 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._event_publisher.open_channel(sends)
         finally:
             self._remove_user_thread()
-            if self._closing:
-                self._leave()
+            if self._is_closing:
+                self._close_handle()
         return self._check_usable()
 
     cdef int _open_event_channel_to_take(self) except -1:
@@ -266,7 +266,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return mq_poll_ops(mq_queue_poll_has_more, &self._poll_state, self._futex_word(), mq_queue_poll_prepare_wait,
                            mq_queue_poll_end_wait, True)
 
-    cdef bint _ready(self) except -1:
+    cdef bint _can_receive_now(self) except -1:
         self._check_can_read()
         return self._is_readable()
 
@@ -436,7 +436,7 @@ cdef class QueueWait(Waitable):
         return mq_queue_wait_prepare_sleep(&self._queue._h, &self._c, self._queue._find_oldest_ticket(self._c.role))
 
     cdef void _end_wait(self) noexcept:
-        if self._generation == fork_generation:
+        if self._fork_generation == fork_generation:
             self._queue._sleeping_threads[<int> self._c.role] -= 1
             if not self._queue._sleeping_threads[<int> self._c.role]:
                 mq_queue_finish_sleep(&self._queue._h, self._c.role)
@@ -446,5 +446,5 @@ cdef class QueueWait(Waitable):
 
     cdef void _finish_waiting(self) noexcept:
         """End the wait, and its handoff if it has one."""
-        if self._generation == fork_generation and self._queue._joined:
+        if self._fork_generation == fork_generation and self._queue._joined:
             mq_queue_wait_end(&self._queue._h, &self._c)

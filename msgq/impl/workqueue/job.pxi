@@ -7,7 +7,7 @@ cdef class Job:
     cdef QueueHandle _queue
     cdef mq_queue_taken_message _delivery
     cdef uint64_t _uid          # of the row that took it
-    cdef int _generation
+    cdef int _fork_generation
     cdef bint _is_ended
     cdef readonly bytes data
 
@@ -46,7 +46,7 @@ cdef class Job:
 
     cdef bint _is_still_owned(self) noexcept:
         """Whether the word may still be ours: neither over, nor a parent's, nor left by close."""
-        return (not self._is_ended and self._generation == fork_generation and self._queue._joined
+        return (not self._is_ended and self._fork_generation == fork_generation and self._queue._joined
                 and self._queue._uid == self._uid)
 
     cdef int _check_is_open(self) except -1:
@@ -54,7 +54,7 @@ cdef class Job:
             raise TypeError("a job comes from a queue's take()")
         if self._is_ended:
             raise options.job_ended_error(self._queue._endpoint)
-        if self._generation != fork_generation:
+        if self._fork_generation != fork_generation:
             text = "the job is the parent's, who acknowledges it; take another one"
             raise ForkedSocketError(text, self._queue._endpoint)
         if not self._is_still_owned():
@@ -89,7 +89,7 @@ cdef class Job:
         return self
 
     def __exit__(self, kind, *_):
-        if self._is_ended or self._generation != fork_generation:
+        if self._is_ended or self._fork_generation != fork_generation:
             return  # a child that leaves its parent's block leaves the job to the parent
         if kind is None:
             self.ack()
@@ -101,7 +101,7 @@ cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery):
     """Return a job for what was taken; without memory for it the message goes back."""
     cdef Job job = Job.__new__(Job)
     job._queue, job._delivery = queue, delivery[0]
-    job._uid, job._generation = queue._uid, queue._generation  # a finalizer that just ran may have forked
+    job._uid, job._fork_generation = queue._uid, queue._fork_generation  # a finalizer that just ran may have forked
     job.data = job._queue._copy_payload_out(delivery)
     job._is_ended = False
     return job

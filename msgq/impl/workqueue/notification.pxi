@@ -15,14 +15,14 @@ cdef class QueueNotification(Waitable):
         if queue._event_publisher is not None:
             self._event_buffer = queue._event_publisher.watcher_buffer
             self._notification.h.event_buffer = &self._event_buffer.c
-        self._use_state = self._generation = fork_generation
+        self._use_state = self._fork_generation = fork_generation
         mq_queue_notification_consume(&self._notification)
         # The queue takes the bit off.
         mq_queue_set_row_bit(&self._notification.h.parts.queue.notify_requested, self._notification.h.row_number)
 
     def __dealloc__(self):
         if self._use_state == fork_generation:
-            self._leave()
+            self._close_handle()
 
     def consume(self):
         self._check_usable()

@@ -8,7 +8,7 @@ cdef class QueueFile(EndpointFile):
     cdef str _kind_name(self):
         return "queue"
 
-    cdef size_t _min_bytes(self) noexcept:
+    cdef size_t _min_file_bytes(self) noexcept:
         return sizeof(mq_queue)
 
     cdef int _check_header(self) except -1:
@@ -20,10 +20,10 @@ cdef class QueueFile(EndpointFile):
             raise CorruptSegmentError("is not a queue of msgq; remove it", self.name, self.path)
         return 0
 
-    cdef tuple _directories(self):
+    cdef tuple _prefix_directories(self):
         return shm_paths.queue_directories(self.prefix)
 
-    cdef size_t _new_bytes(self) except 0:
+    cdef size_t _new_file_bytes(self) except 0:
         messages, message_size = self.wanted.new_sizes()
         return mq_queue_compute_file_bytes(messages, message_size)
 
@@ -36,7 +36,7 @@ cdef class QueueFile(EndpointFile):
                                    this_process().pid, creator, <mq_queue_events_mode> <int> self.wanted.new_events())
         return 0
 
-    cdef int _check_requested(self) except -1:
+    cdef int _check_requested_options(self) except -1:
         self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events)
         return 0
 

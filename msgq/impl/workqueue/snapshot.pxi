@@ -30,7 +30,7 @@ cdef object _list_handle_infos(QueueFile file, const mq_queue_slot_counts *count
             if not (mq_load_acquire_u64(&row.at.participant.uid) or waits or owned):
                 continue
             life = mq_participant_liveness(&probe, &row.at.participant, MQ_QUEUE_ROW_BYTE + i)
-            owner = participant_value(&row.at.participant, life)
+            owner = read_participant(&row.at.participant, life)
             handles.append(QueueHandleInfo(
                 owner, i, mq_queue_count_since_join(&row.counts.sent, &row.counts_before.sent),
                 mq_queue_count_since_join(&row.counts.received, &row.counts_before.received),

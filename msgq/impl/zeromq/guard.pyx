@@ -16,8 +16,8 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
-    BUSY, check_open, CLOSED, Context, deadline_after, WAIT_FOREVER, ForkAwareHandle, mq_monotonic_ns, MQ_NS_PER_MS,
-    RESERVED,
+    BUSY, check_context_open, CLOSED, Context, deadline_after, WAIT_FOREVER, ForkAwareHandle, mq_monotonic_ns,
+    MQ_NS_PER_MS, RESERVED,
 )
 from msgq.impl.base.process cimport fork_generation
 
@@ -27,7 +27,7 @@ from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
 from msgq.impl.base.argument_checks import (
-    check_non_blocking, check_send_flags, no_tracking_error, option_error, pickle_error, timeout_ns,
+    check_non_blocking, check_send_flags, zmq_untracked_error, option_error, pickle_error, timeout_ns,
 )
 
 
@@ -63,7 +63,7 @@ cdef class SocketGuard(ForkAwareHandle):
             raise option_error(self, name, self._endpoint) from None
 
     def _check_connectable(self, Context context not None, str name not None):
-        check_open(context, name)
+        check_context_open(context, name)
         if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         self._endpoint = name
@@ -72,10 +72,10 @@ cdef class SocketGuard(ForkAwareHandle):
         self._zmq_call, self._would_block_error = call, would_block
         if self._use_state == CLOSED:  # else it connects in a forked child, and is busy until that is done
             self._close_requested = False
-            self._generation = self._use_state = fork_generation
+            self._fork_generation = self._use_state = fork_generation
 
     def _is_open_here(self):
-        return self._use_state != CLOSED and self._generation == fork_generation
+        return self._use_state != CLOSED and self._fork_generation == fork_generation
 
     def _check_open(self):
         if self._use_state != fork_generation:
@@ -96,7 +96,7 @@ cdef class SocketGuard(ForkAwareHandle):
 
     cdef int _check_not_forked(self) except -1:
         """Raise in the child when a fork came in the middle of a call."""
-        if self._generation != fork_generation:
+        if self._fork_generation != fork_generation:
             text = "the process was forked during this call or reservation, which its parent ends; begin it again here"
             raise ForkedSocketError(text, self._endpoint)
         return 0
@@ -104,14 +104,14 @@ cdef class SocketGuard(ForkAwareHandle):
     cdef int _begin_use(self) except -1:
         if self._use_state != fork_generation:
             self._reopen_or_raise()
-        self._use_state, self._user = BUSY, PyThread_get_thread_ident()
+        self._use_state, self._user_thread_id = BUSY, PyThread_get_thread_ident()
         return 0
 
     cdef int _end_use(self) except -1:
-        if self._close_requested and self._generation == fork_generation:
+        if self._close_requested and self._fork_generation == fork_generation:
             self._close_and_release()
             raise EndpointClosedError("was closed while it was waited for", self._endpoint)
-        self._use_state = self._generation
+        self._use_state = self._fork_generation
         return 0
 
     def _call_exclusively(self, call, *args):
@@ -157,7 +157,7 @@ cdef class SocketGuard(ForkAwareHandle):
         self._check_not_forked()
         if self._use_state != RESERVED:
             self._reopen_or_raise()
-        self._use_state = self._generation
+        self._use_state = self._fork_generation
 
     def _close_and_release(self):
         self._use_state = CLOSED
@@ -206,7 +206,7 @@ cdef class GuardedSender(SocketGuard):
         if flags:
             check_send_flags(flags, self._endpoint)
         if origin_time:
-            raise no_tracking_error(self._endpoint)
+            raise zmq_untracked_error(self._endpoint)
         self._use_state = BUSY
         try:
             if self._sent_count % SENDS_PER_POLL == 0:
@@ -228,12 +228,12 @@ cdef class GuardedSender(SocketGuard):
             except self._would_block_error:
                 self._send_past_full_queues(data)
         finally:
-            self._use_state = self._generation
+            self._use_state = self._fork_generation
         self._sent_count += 1
         self._sent_bytes += size
 
     def close(self):
-        if self._use_state in (BUSY, RESERVED) and self._generation == fork_generation:
+        if self._use_state in (BUSY, RESERVED) and self._fork_generation == fork_generation:
             self._reopen_or_raise()
         if self._is_open_here():
             self._close_and_release()
@@ -302,7 +302,7 @@ cdef class GuardedReceiver(SocketGuard):
         if self._use_state == BUSY:
             if self._zmq_call is not None:  # else it connects in a forked child, and nobody sleeps
                 self._wake_waiting_thread()
-            if self._user == PyThread_get_thread_ident():
+            if self._user_thread_id == PyThread_get_thread_ident():
                 return  # in a signal handler, on top of our own wait: that will see _close_requested
         while self._use_state == BUSY:
             with nogil:

@@ -18,7 +18,7 @@ from msgq.impl.base.argument_checks import (
     check_linger,
     check_sndhwm,
     check_sndtimeo,
-    no_tracking_error,
+    zmq_untracked_error,
 )
 from msgq.impl.base.core import Context
 from msgq.impl.sockets.publishing import Reservation, split_messages, wait_for_readers
@@ -122,7 +122,7 @@ class PubSocket(LingerOption, GuardedSender):
         name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
         if tracked:
-            raise no_tracking_error(name)
+            raise zmq_untracked_error(name)
         if schema is not None:
             require_schema(schema)
         self._prefix = settings.resolve_prefix(prefix)
@@ -267,7 +267,7 @@ class PubSocket(LingerOption, GuardedSender):
         """
         self._check_open()
         if origin_time:
-            raise no_tracking_error(self.endpoint)
+            raise zmq_untracked_error(self.endpoint)
         count = 0
         for message in split_messages(messages):
             self.send(message)
@@ -301,7 +301,7 @@ class PubSocket(LingerOption, GuardedSender):
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
         if origin_time:
-            raise no_tracking_error(self.endpoint)
+            raise zmq_untracked_error(self.endpoint)
         return Reservation(self, size)
 
     loan = reserve

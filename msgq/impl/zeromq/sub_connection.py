@@ -29,7 +29,7 @@ from msgq.impl.zeromq.guard import GuardedReceiver
 from msgq.impl.zeromq.linger import LingerOption
 
 if TYPE_CHECKING:
-    from msgq.impl.base.event_loop import Wait
+    from msgq.impl.base.event_loop import AsyncWait
 
 RECONNECT_INTERVAL_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_INTERVAL_MAX_MS = 100
@@ -44,6 +44,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
 
     __slots__ = (
         "_address",
+        "_asyncio_wait",
         "_conflate",
         "_conflate_default",
         "_held_message",
@@ -54,7 +55,6 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         "_reconnect_at_ns",
         "_skipped_count",
         "_socket",
-        "_waiting",
         "_wake_address",
         "_zmq_recv",
     )
@@ -72,7 +72,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         self._skipped_count = 0
         self._reconnect_at_ns = 0  # monotonic nanoseconds; 0: the connection has not ended, or ZMQ has another one
         self._wake_address = ""
-        self._waiting: Wait | None = None
+        self._asyncio_wait: AsyncWait | None = None
         self._loop_fd: EventLoopDescriptor | None = None
 
     def __del__(self) -> None:
@@ -245,7 +245,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         if self._loop_fd is not None:
             self._loop_fd.close()
             self._loop_fd = None
-        self._waiting = None
+        self._asyncio_wait = None
         process.keep_parent_socket(self._monitor_socket)
 
     def _update_direct_receive(self) -> None:

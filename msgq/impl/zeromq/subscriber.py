@@ -11,8 +11,8 @@ from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.impl.base.argument_checks import (
     check_non_blocking,
-    no_tracking_error,
     timeout_ms,
+    zmq_untracked_error,
 )
 from msgq.impl.sockets.pyzmq_names import PyzmqReceiver
 from msgq.impl.zeromq.sub_connection import ZMQ_NOBLOCK, SubConnection
@@ -143,7 +143,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
         """Raise `StateError`: messages carry no times here."""
         check_non_blocking(non_blocking, self.endpoint)
         self._check_open()
-        raise no_tracking_error(self.endpoint)
+        raise zmq_untracked_error(self.endpoint)
 
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the messages that are pending, oldest first.

@@ -3,30 +3,30 @@
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
     """Describe the messages. The caller holds the piece's lock, and has checked that the schema fits."""
-    return _write(at, schema, schema.data)
+    return _write_schema_parts(at, schema, schema.data)
 
 
-cdef int _write(const mq_schema_parts *at, object schema, bytes data) except -1:
+cdef int _write_schema_parts(const mq_schema_parts *at, object schema, bytes data) except -1:
     mq_schema_write(at, schema.name.encode(), schema.encodings.encode(), <const char *> data, len(data))
     return 0
 
 
 cdef object read_schema(const mq_schema_parts *at):
     """Return the schema that is there, by itself; None: none, or no text of ours."""
-    parts = _read_parts(at)
+    parts = _read_schema_parts(at)
     try:
-        return None if parts is None else _schema(*parts)
+        return None if parts is None else _make_schema(*parts)
     except ValueError:
         return None  # too long, in a segment that others wrote
 
 
-def _schema(name, encodings, data, *marks):
+def _make_schema(name, encodings, data, *marks):
     from msgq.common.schema import Schema, split_encoding  # late: few sockets need it
     encoding, definition = split_encoding(encodings)
     return Schema(name, encoding, data, *marks, schema_encoding=definition)
 
 
-cdef object _read_parts(const mq_schema_parts *at):
+cdef object _read_schema_parts(const mq_schema_parts *at):
     """Return name, encoding and data of the schema that is there; None: none, or no text of ours."""
     cdef char name[MQ_SCHEMA_NAME + 1]
     cdef char encoding[MQ_SCHEMA_ENCODING + 1]
@@ -46,23 +46,24 @@ cdef object _read_parts(const mq_schema_parts *at):
 
 
 # What the data begins with where the whole schema is: version, identity, layout.
-_MARKS = struct.Struct("<Q64s64sBB6x")
+_SCHEMA_MARKS = struct.Struct("<Q64s64sBB6x")
 
 
 cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1:
     """As write_schema."""
-    marks = _MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
-    return _write(at, schema, marks + schema.data)
+    marks = _SCHEMA_MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
+    return _write_schema_parts(at, schema, marks + schema.data)
 
 
 cdef object read_full_schema(const mq_schema_parts *at):
     """Return the schema that `write_full_schema` put there; None: none, or no bytes of ours."""
-    there = _read_parts(at)
-    if there is None or len(there[2]) < _MARKS.size:
+    there = _read_schema_parts(at)
+    if there is None or len(there[2]) < _SCHEMA_MARKS.size:
         return None
     name, encoding, data = there
-    version, identity, layout, identity_size, layout_size = _MARKS.unpack_from(data)
+    version, identity, layout, identity_size, layout_size = _SCHEMA_MARKS.unpack_from(data)
     try:
-        return _schema(name, encoding, data[_MARKS.size:], identity[:identity_size], layout[:layout_size], version)
+        return _make_schema(name, encoding, data[_SCHEMA_MARKS.size:], identity[:identity_size], layout[:layout_size],
+                            version)
     except ValueError:
         return None
