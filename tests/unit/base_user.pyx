@@ -7,8 +7,8 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
-    check_file, expose_buffer, map_writable_head, mq_schema_parts, open_file, pin, PinnedView, PinOwner, read_schema,
-    Segment, was_truncated, write_schema,
+    check_file, expose_buffer, map_writable_head, mq_schema_parts, open_file, pin_view, PinnedView, PinOwner,
+    read_schema, Segment, was_truncated, write_schema,
 )
 
 
@@ -32,8 +32,8 @@ cdef class Pins(PinOwner):
 
     def view(self, Parts parts, uint64_t part, size_t size):
         cdef PinnedView view = PinnedView.__new__(PinnedView)
-        expose(view, parts, parts.segment.address + part, size, False)
-        pin(view, self, part)
+        expose_buffer(view, parts, parts.segment.address + part, size, False)
+        pin_view(view, self, part)
         return view
 
 
