@@ -10,7 +10,7 @@ from msgq.channel.channel import Channel
 from msgq.channel.names import KIND
 from msgq.common.message_source import MessageSource
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.channel import Subscriber
 from msgq.impl.fake.channel_state import ChannelState
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
@@ -22,7 +22,7 @@ def _open_subscriber(name: str, node: str) -> Subscriber:
     return cast("Subscriber", Channel(name, node=node).subscriber())
 
 
-def _make_playback_message(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+def _make_playback_message(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
     return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
 
 

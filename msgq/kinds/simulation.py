@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 
@@ -76,9 +76,9 @@ class KindSimulation:
     fault_kinds, fault_unit : the kinds of faults that can happen, and what they happen to, in words.
     """
 
-    make_playback_message: Callable[[int, str, bytes, Bus], PlaybackMessage]
+    make_playback_message: Callable[[int, str, bytes, InProcessBus], PlaybackMessage]
     list_sent_messages: Callable[[int, str, EndpointState[Any], BusMessage], Iterator[SentMessage]]
     open_subscriber: Callable[[str, str], SubSocket | Subscriber] | None = None
-    follow_endpoint: Callable[[str, Bus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
+    follow_endpoint: Callable[[str, InProcessBus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
     fault_kinds: tuple[FaultKind, ...] = FAULT_KINDS
     fault_unit: str = "message"

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgq.common import record_changes, settings
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.records import Board, SeqlockVector
 from msgq.impl.fake.records_store import BoardStore, VectorStore
@@ -18,7 +18,7 @@ from msgq.records.names import KIND
 
 
 def _follow_changes(
-    name: str, bus: Bus, function: Callable[[Any], object]
+    name: str, bus: InProcessBus, function: Callable[[Any], object]
 ) -> Generator[Board | SeqlockVector, Any, None]:
     """Give what changed in a vector or board to a function: `Changes`, or a dict of `Value` by key.
 
@@ -32,11 +32,11 @@ def _follow_changes(
         function(changes)
 
 
-def _is_board(bus: Bus, name: str) -> bool:
+def _is_board(bus: InProcessBus, name: str) -> bool:
     return isinstance(bus.records.get((settings.get_prefix(), name)), BoardStore)
 
 
-def _make_playback_message(time_ns: int, endpoint: str, data: bytes, bus: Bus) -> PlaybackMessage:
+def _make_playback_message(time_ns: int, endpoint: str, data: bytes, bus: InProcessBus) -> PlaybackMessage:
     """Return a change of a vector, or a value of a board, whose key stands before it and a zero byte."""
     key = b""
     if _is_board(bus, KIND.bare_name(endpoint)):

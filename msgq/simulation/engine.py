@@ -18,7 +18,7 @@ from typing import Any
 from msgq.common import settings
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMember, BusMessage, EndpointState, Inbox, MessageHandler, PendingDelivery
 from msgq.kinds import kind_of
 from msgq.kinds.opening import open_writer
@@ -32,7 +32,7 @@ from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, Simulat
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
 
 
-class SimulationEngine(Bus):
+class SimulationEngine(InProcessBus):
     """See the module."""
 
     def __init__(self, order: ChoiceSequence, injector: FaultInjector) -> None:
@@ -197,7 +197,7 @@ class SimulationEngine(Bus):
             self._busy_inboxes.append(inbox)
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
-        """Restart whoever has taken a message of a queue, if a fault says so. See `Bus.on_message_taken`."""
+        """Restart whoever has taken a message of a queue, if a fault says so. See `InProcessBus.on_message_taken`."""
         scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
         if not scheduled and not self._fault_injector.choose_random_faults(restart=True):
             return
@@ -245,7 +245,7 @@ class SimulationEngine(Bus):
     # ---- the scheduler ----
 
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
-        """Let the others go on until `ready`, or so long. See `Bus.wait_until`."""
+        """Let the others go on until `ready`, or so long. See `InProcessBus.wait_until`."""
         deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
         wait = NodeWait(ready, deadline_ns, subject)
         if self._current_node is not self.main_node:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.impl.base.core import Context
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.fake.topic_state import TopicState
@@ -22,7 +22,7 @@ def _subscribe(name: str, _node: str) -> SubSocket:
     return socket
 
 
-def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
     return PlaybackMessage(time_ns, endpoint, data)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.workqueue import MessageQueue
 from msgq.impl.fake.workqueue_store import QueueState
@@ -17,7 +17,7 @@ from msgq.workqueue.names import KIND
 from msgq.workqueue.playback import encode_sent_event
 
 
-def _follow(name: str, _bus: Bus, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
+def _follow(name: str, _bus: InProcessBus, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
     """Give what comes to a queue to a function, beside others that take from it."""
     queue = MessageQueue(name)
     while True:
@@ -25,7 +25,7 @@ def _follow(name: str, _bus: Bus, function: Callable[[bytes], object]) -> Genera
         function(received.data)
 
 
-def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
     return PlaybackMessage(time_ns, endpoint, encode_sent_event(data, 0, 0, time_ns), source=MessageSource(KIND.name))
 
 

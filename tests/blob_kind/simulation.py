@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from tests.blob_kind.names import KIND
 
 
-def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: Bus) -> PlaybackMessage:
+def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
     return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
 
 

@@ -23,7 +23,7 @@ DATA_BYTES_MIN = 128
 DATA_BYTES_MAX = 2**32 - 1
 
 
-class Bus:
+class InProcessBus:
     """The topics of a process, where a send is delivered before it returns. Time passes only by waiting in vain.
 
     Attributes
@@ -83,7 +83,7 @@ class Bus:
 
     def remove_topic(self, topic: TopicState) -> bool:
         """Let later sockets make another topic of this name; False: they would anyway."""
-        keys = [key for key, known in self._topics.items() if known is topic]
+        keys = [key for key, registered_topic in self._topics.items() if registered_topic is topic]
         for key in keys:
             del self._topics[key]
         return bool(keys)
@@ -133,7 +133,7 @@ class Bus:
         self.clock.now_ns = end_ns
 
 
-_bus_stack = [Bus()]
+_bus_stack = [InProcessBus()]
 
 
 def _mark_inherited_by_fork() -> None:
@@ -144,16 +144,16 @@ def _mark_inherited_by_fork() -> None:
 os.register_at_fork(after_in_child=_mark_inherited_by_fork)
 
 
-def current_bus() -> Bus:
+def current_bus() -> InProcessBus:
     """Return the bus that sockets connect to: the active simulation's, or the process's own."""
     return _bus_stack[-1]
 
 
-def push_bus(bus: Bus) -> None:
+def push_bus(bus: InProcessBus) -> None:
     """Let sockets connect to this bus, until `pop_bus`."""
     _bus_stack.append(bus)
 
 
-def pop_bus(bus: Bus) -> None:
+def pop_bus(bus: InProcessBus) -> None:
     """End what `push_bus` began."""
     _bus_stack.remove(bus)

@@ -103,8 +103,12 @@ class ChannelCursor(Inbox):
 
     def has_pending_messages(self) -> bool:
         """See `Inbox`."""
-        seen = max(self.arrived_position, self._overwritten_position)
-        return seen > self.position or bool(self._repeated_positions) or self.position in self._dropped_positions
+        delivered_position = max(self.arrived_position, self._overwritten_position)
+        return (
+            delivered_position > self.position
+            or bool(self._repeated_positions)
+            or self.position in self._dropped_positions
+        )
 
     def drop_message(self, message: BusMessage) -> None:
         """See `Inbox`."""

@@ -231,16 +231,16 @@ class Publisher:
     def _enlarge_pool(self, size: int) -> None:
         """Publish from a pool of larger slots from now on."""
         previous = self._pool
-        wanted, slot_count_min = max(size, 2 * previous.slot_bytes), self._requested_slots or 1
-        if (self._requested_slots or MIN_SLOTS) * slot_stride_bytes(wanted) > self._pool_bytes_max:
-            wanted = size
-        if slot_count_min * slot_stride_bytes(wanted) > self._pool_bytes_max:
+        slot_bytes, slot_count_min = max(size, 2 * previous.slot_bytes), self._requested_slots or 1
+        if (self._requested_slots or MIN_SLOTS) * slot_stride_bytes(slot_bytes) > self._pool_bytes_max:
+            slot_bytes = size
+        if slot_count_min * slot_stride_bytes(slot_bytes) > self._pool_bytes_max:
             needed_bytes = slot_count_min * slot_stride_bytes(size)
             text = (
                 f"a message of {size} bytes does not fit: {slot_count_min} slots of it need {needed_bytes} bytes, and"
             )
             raise MessageTooLargeError(f"{text} the pool may have {self._pool_bytes_max} (max_bytes)", self.endpoint)
-        self._pool = self._open_pool(wanted, False)
+        self._pool = self._open_pool(slot_bytes, False)
         for counter in self._previous_counts:
             self._previous_counts[counter] += getattr(previous, counter)
         previous.is_superseded = previous.leaves_after_loans = True
@@ -300,10 +300,10 @@ class Loan(OwnedBuffer):
 
     def publish(self, size: int | None = None) -> int:
         """Publish it, or only its first bytes, and return the position."""
-        wanted = self._size if size is None else validate_uint64(size)
+        published_size = self._size if size is None else validate_uint64(size)
         self.check_exportable()
-        if wanted > self._size:
-            text = f"the loan has {self._size} bytes, and {wanted} were to be published"
+        if published_size > self._size:
+            text = f"the loan has {self._size} bytes, and {published_size} were to be published"
             raise InvalidValueError(text, self._publisher.endpoint)
         if self.export_count:
             raise BufferError(
@@ -312,7 +312,9 @@ class Loan(OwnedBuffer):
             )
         slot, self._is_over, self._slot = cast("int", self._slot), True, None
         try:
-            self.position = self._publisher.publish_slot(self._pool, slot, self.copy_bytes(wanted), self._origin_time)
+            self.position = self._publisher.publish_slot(
+                self._pool, slot, self.copy_bytes(published_size), self._origin_time
+            )
         finally:
             self._pool.end_loan(True)
         return self.position

@@ -21,10 +21,10 @@ from msgq.errors import (
     TooManyPublishersError,
     TooManySubscribersError,
 )
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import EndpointState, Inbox, fork_error
 
-ROWS = VIEWER_ROWS = SUBSCRIBER_ROWS = 64
+VIEWER_ROWS = SUBSCRIBER_ROWS = 64
 PUBLISHER_ROWS = 63
 UNLIMITED_SUBSCRIBERS = 255
 DEFAULT_CONFIG = {"capacity": 64, "publishers": PUBLISHER_ROWS, "subscribers": UNLIMITED_SUBSCRIBERS, "stamps": True}
@@ -221,7 +221,7 @@ class ChannelState(EndpointState[Inbox]):
     """
 
     def __init__(
-        self, bus: Bus, name: str, creator: tuple[str, int], choose_route: Callable[[EndpointState[Any]], Any]
+        self, bus: InProcessBus, name: str, creator: tuple[str, int], choose_route: Callable[[EndpointState[Any]], Any]
     ) -> None:
         super().__init__(f"{CHANNEL_NAME_PREFIX}{name}", choose_route)
         self.bus, self.name, self.creator = bus, name, creator
@@ -355,9 +355,9 @@ class ChannelFile:
         publishes: bool = False,
     ) -> None:
         """Agree on a configuration; with a publisher all that nobody has said gets its default."""
-        asked = {"capacity": capacity, "publishers": publishers, "subscribers": subscribers}
-        asked["stamps"] = None if stamps is None else bool(stamps)
-        merged = {setting: self._merge_setting(setting, value) for setting, value in asked.items()}
+        requested = {"capacity": capacity, "publishers": publishers, "subscribers": subscribers}
+        requested["stamps"] = None if stamps is None else bool(stamps)
+        merged = {setting: self._merge_setting(setting, value) for setting, value in requested.items()}
         if publishes:
             merged = {setting: DEFAULT_CONFIG[setting] if value is None else value for setting, value in merged.items()}
         if merged == self.channel.config:
@@ -369,15 +369,15 @@ class ChannelFile:
         if merged["capacity"]:
             self.channel.index_ring.allocate_entries(merged["capacity"])
 
-    def _merge_setting(self, setting: str, asked: Any) -> Any:
+    def _merge_setting(self, setting: str, requested: Any) -> Any:
         current = self.channel.config[setting]
-        if asked is not None and current not in (None, asked):
+        if requested is not None and current not in (None, requested):
             shown = "any number" if current == UNLIMITED_SUBSCRIBERS and setting == "subscribers" else current
-            text = f"has {setting}={shown}, and {setting}={asked} was asked for"
+            text = f"has {setting}={shown}, and {setting}={requested} was asked for"
             raise ChannelMismatchError(
                 f"{text}; leave it out to accept the existing value, or remove the channel", self.name
             )
-        return current if asked is None else asked
+        return current if requested is None else requested
 
     @property
     def messages(self) -> int:

@@ -230,9 +230,9 @@ class Subscriber(Waitable):
     def receive_many(self, limit: int | None = None) -> list[bytes]:
         """Take the messages that are there."""
         messages: list[bytes] = []
-        cursor, end = self._cursor, self._limit_to_available(limit)
-        end += cursor.position
-        while cursor.position < end:
+        cursor, end_position = self._cursor, self._limit_to_available(limit)
+        end_position += cursor.position
+        while cursor.position < end_position:
             entry = self._find_next_of_batch(bool(messages))
             if entry is None:
                 break

@@ -53,11 +53,11 @@ def _copy_bytes(data: Any) -> bytes:
     return b"".join((data,))
 
 
-def _decide_tracking(topic: TopicState, wanted: bool | None) -> None:
+def _decide_tracking(topic: TopicState, tracked: bool | None) -> None:
     """Let a topic be tracked from its first message on, or never."""
-    if wanted is not None and bool(wanted) != bool(topic.stamp_bytes):
-        if not wanted or topic.write_position:
-            raise tracking_mismatch_error(topic.endpoint, bool(wanted))
+    if tracked is not None and bool(tracked) != bool(topic.stamp_bytes):
+        if not tracked or topic.write_position:
+            raise tracking_mismatch_error(topic.endpoint, bool(tracked))
         topic.stamp_bytes = STAMPS_BYTES
 
 

@@ -170,7 +170,7 @@ class Entry:
     def close(self) -> None:
         """Give the key back. Its value stays."""
         if not self._closed and not self._handle_row.closed:
-            self._store.slots[self._key].owner = None
+            self._store.slots[self._key].owner_row = None
         self._closed = True
 
     def write(self, data: ReadableBuffer) -> None:
@@ -251,7 +251,7 @@ def make_value(store: BoardStore, slot: KeySlot) -> Value:
     """Return a value as its reader gets it."""
     age = store.bus.clock.now_ns - slot.write_time
     owner = None
-    if slot.owner is not None:
+    if slot.owner_row is not None:
         owner = Participant(os.getpid(), threading.get_native_id(), 0, process_name(), True)
     return Value(slot.value, slot.write_time, slot.write_count, age, lambda: owner)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgq.common import file_permissions, naming, settings
 from msgq.errors import EndpointClosedError
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
-from msgq.impl.fake.bus import Bus, current_bus
+from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import EndpointState, fork_error
 from msgq.impl.fake.records_stats import read_record_stats
 from msgq.impl.fake.records_store import RecordHandleRow, RecordStore
@@ -196,7 +196,7 @@ class RecordHandle(RecordWatcher):
         return row
 
 
-def remove_records(bus: Bus, prefix: str, name: str) -> None:
+def remove_records(bus: InProcessBus, prefix: str, name: str) -> None:
     """Remove the name of a vector or board."""
     if bus.records.pop((prefix, name), None) is None:
         raise options.records_missing_error(name)

@@ -57,7 +57,7 @@ def _make_own_participant() -> Participant:
 
 
 def _make_key_info(store: BoardStore, key: str, slot: KeySlot) -> RecordKeyInfo:
-    owner = None if slot.owner is None else _make_own_participant()
+    owner = None if slot.owner_row is None else _make_own_participant()
     if not slot.write_count:
         return RecordKeyInfo(key, owner)
     return RecordKeyInfo(
@@ -66,5 +66,5 @@ def _make_key_info(store: BoardStore, key: str, slot: KeySlot) -> RecordKeyInfo:
 
 
 def _make_writer_info(store: RecordStore, index: int, row: RecordHandleRow) -> RecordWriterInfo:
-    owned = sum(slot.owner is row for slot in store.slots.values()) if isinstance(store, BoardStore) else 0
+    owned = sum(slot.owner_row is row for slot in store.slots.values()) if isinstance(store, BoardStore) else 0
     return RecordWriterInfo(_make_own_participant(), index, row.written_count, keys=owned)

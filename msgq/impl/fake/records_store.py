@@ -18,7 +18,7 @@ from msgq.common.dtypes import struct_schema
 from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.schema import Schema
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
 from msgq.impl.records import options
 
@@ -98,8 +98,8 @@ class RecordStore(EndpointState[Inbox]):
 
     is_shared_state = True
 
-    def __init__(self, bus: Bus, name: str, mode: int, schema: Schema | None) -> None:
-        private = partial(Bus.choose_route, bus)  # no simulation sees it
+    def __init__(self, bus: InProcessBus, name: str, mode: int, schema: Schema | None) -> None:
+        private = partial(InProcessBus.choose_route, bus)  # no simulation sees it
         super().__init__(f"{RECORDS_NAME_PREFIX}{name}", bus.choose_route if name else private)
         self.bus, self.name, self.mode, self.schema = bus, name, mode, schema
         self.identity = (0, next(_store_numbers))
@@ -196,10 +196,10 @@ class VectorStore(RecordStore):
     Attributes
     ----------
     elements, write_times, write_counts : of each element.
-    owner : the handle that writes, of an exclusive one.
+    owner_row : the handle that writes, of an exclusive one.
     """
 
-    def __init__(self, bus: Bus, opening: options.VectorOpenOptions) -> None:
+    def __init__(self, bus: InProcessBus, opening: options.VectorOpenOptions) -> None:
         import numpy as np
 
         self.dtype, length, self.exclusive, self.copies = opening.fill_defaults()
@@ -208,7 +208,7 @@ class VectorStore(RecordStore):
         self.write_times = np.zeros(length, np.int64)
         self.write_counts = np.zeros(length, np.uint64)
         self._begun_counts: dict[int, int] = {}
-        self.owner: RecordHandleRow | None = None
+        self.owner_row: RecordHandleRow | None = None
 
     def count_begun_write(self, index: int) -> int:
         """Count a write of an element, be it delayed or dropped then; for simulations."""
@@ -231,15 +231,15 @@ class VectorStore(RecordStore):
         ------
         MultipleWritersError : it is exclusive, and another handle writes.
         """
-        if self.exclusive and self.owner not in (None, row):
+        if self.exclusive and self.owner_row not in (None, row):
             raise options.second_writer_error(" ".join(map(str, (process_name(), os.getpid()))), self.name)
         super().register_writer(row)
-        self.owner = row if self.exclusive else None
+        self.owner_row = row if self.exclusive else None
 
     def release_ownership(self, row: RecordHandleRow) -> None:
         """See `RecordStore`."""
-        if self.owner is row:
-            self.owner = None
+        if self.owner_row is row:
+            self.owner_row = None
 
 
 @dataclass(slots=True, eq=False)
@@ -248,10 +248,10 @@ class KeySlot:
 
     Attributes
     ----------
-    owner : the handle; None: nobody's.
+    owner_row : the handle; None: nobody's.
     """
 
-    owner: RecordHandleRow | None = None
+    owner_row: RecordHandleRow | None = None
     value: bytes = b""
     write_time: int = 0
     write_count: int = 0
@@ -320,7 +320,7 @@ class BoardStore(RecordStore):
     slots : by key, in the order in which they were declared.
     """
 
-    def __init__(self, bus: Bus, opening: options.BoardOpenOptions) -> None:
+    def __init__(self, bus: InProcessBus, opening: options.BoardOpenOptions) -> None:
         super().__init__(bus, opening.name, opening.mode, opening.schema)
         self.capacity, self.value_bytes = opening.fill_defaults()
         self.slots: dict[str, KeySlot] = {}
@@ -341,18 +341,18 @@ class BoardStore(RecordStore):
         TooManyWritersError : as `register_writer`.
         """
         slot = self.slots.get(key)
-        if slot is not None and slot.owner is not None:
+        if slot is not None and slot.owner_row is not None:
             raise options.key_taken_error(key, f"{process_name()} {os.getpid()}", self.name)
         if slot is None and len(self.slots) >= self.capacity:
             raise options.board_full_error(self.capacity, self.name)
         self.register_writer(row)
-        self.slots.setdefault(key, KeySlot()).owner = row
+        self.slots.setdefault(key, KeySlot()).owner_row = row
 
     def release_ownership(self, row: RecordHandleRow) -> None:
         """See `RecordStore`."""
         for slot in self.slots.values():
-            if slot.owner is row:
-                slot.owner = None
+            if slot.owner_row is row:
+                slot.owner_row = None
 
 
 StoreType = TypeVar("StoreType", VectorStore, BoardStore)
@@ -360,11 +360,11 @@ OpeningType = TypeVar("OpeningType", options.VectorOpenOptions, options.BoardOpe
 
 
 def open_store(
-    bus: Bus,
+    bus: InProcessBus,
     prefix: str,
     opening: OpeningType,
     store_class: type[StoreType],
-    create_store: Callable[[Bus, OpeningType], StoreType],
+    create_store: Callable[[InProcessBus, OpeningType], StoreType],
 ) -> tuple[StoreType, bool]:
     """Open a vector or board, or make it; tell whether it was made.
 

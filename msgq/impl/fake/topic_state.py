@@ -85,16 +85,16 @@ class TopicState(EndpointState["TopicInbox"]):
         ------
         MessageTooLargeError : three messages of its size do not fit.
         """
-        wanted = self.check_message_size(size)
+        needed_bytes = self.check_message_size(size)
         lap, start = self.write_position & ~OFFSET_MASK, self.write_position & OFFSET_MASK
-        if start + wanted > self._lap_end_offset:
+        if start + needed_bytes > self._lap_end_offset:
             lap, start = lap + LAP_STRIDE, 0
-        self.granted_position = lap + min(start + max(wanted, self._grant_chunk_bytes), self._lap_end_offset)
+        self.granted_position = lap + min(start + max(needed_bytes, self._grant_chunk_bytes), self._lap_end_offset)
         self.write_limit = max(self.write_limit, self.granted_position)
         for inbox in self.inboxes:
             if inbox.find_cursor() < self.write_limit - LAP_STRIDE:
                 inbox.overwrite_unread()
-        return lap + start + wanted
+        return lap + start + needed_bytes
 
     def find_message_start(self, cursor: int, size: int) -> int:
         """Return the position of the message that a reader at `cursor` finds: there, or in the next lap."""
@@ -103,14 +103,14 @@ class TopicState(EndpointState["TopicInbox"]):
 
     def check_message_size(self, size: int) -> int:
         """Return what a message of `size` bytes needs, if it may be sent at all."""
-        wanted = frame_bytes(size + self.stamp_bytes)
-        if wanted > self.frame_bytes_max:
+        needed_bytes = frame_bytes(size + self.stamp_bytes)
+        if needed_bytes > self.frame_bytes_max:
             text = (
                 f"a message of {size} bytes does not fit: at most {self.frame_bytes_max - 8 - self.stamp_bytes} with "
-                f"segment_size {self.data_bytes}; this one needs {3 * wanted}"
+                f"segment_size {self.data_bytes}; this one needs {3 * needed_bytes}"
             )
             raise MessageTooLargeError(text, self.endpoint)
-        return wanted
+        return needed_bytes
 
     def mark_inherited_by_fork(self) -> None:
         """See `EndpointState`."""

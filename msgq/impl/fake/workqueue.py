@@ -20,7 +20,7 @@ from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.argument_checks import not_connected_error
 from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.fake.bus import Bus, current_bus
+from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import fork_error
 from msgq.impl.fake.owned_buffer import copy_buffer
 from msgq.impl.fake.subscriber import copy_into_buffer
@@ -370,7 +370,7 @@ class MessageQueue(Waitable):
         row, item = self._get_usable_row(), self._queue.take_item()
         self._queue.in_flight -= 1
         row.publish_event(Event.RECEIVED, item, self._bus.clock.now_ns)
-        self._bus.on_message_taken(self._queue, item.number)
+        self._bus.on_message_taken(self._queue, item.send_number)
         return item
 
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
@@ -421,7 +421,7 @@ class MessageQueue(Waitable):
         if not self._wait_for_message(timeout, deadline):
             return None
         claim = JobClaim(self._get_usable_row(), self._queue.take_item(), lease_ns)
-        self._bus.on_message_taken(self._queue, claim.item.number)
+        self._bus.on_message_taken(self._queue, claim.item.send_number)
         return Job(self, self._queue, claim)
 
     def peek(self, limit: int | None = None) -> list[Message]:
@@ -439,7 +439,7 @@ def make_message(item: QueueItem) -> Message:
     return message(item.data, item.priority, item.deliveries, item.sent_time, item.origin_time)
 
 
-def open_queue(bus: Bus, prefix: str, request: options.OpenRequest) -> QueueState:
+def open_queue(bus: InProcessBus, prefix: str, request: options.OpenRequest) -> QueueState:
     """Open a queue, or make it."""
     queue = find_queue(bus, prefix, request.name)
     if queue is None and request.create is False:
@@ -453,7 +453,7 @@ def open_queue(bus: Bus, prefix: str, request: options.OpenRequest) -> QueueStat
     return queue
 
 
-def remove_queue(bus: Bus, prefix: str, name: str) -> None:
+def remove_queue(bus: InProcessBus, prefix: str, name: str) -> None:
     """Remove a queue's name, and its channel of events."""
     if (prefix, name) in bus.queues:
         remove_events(name, prefix)

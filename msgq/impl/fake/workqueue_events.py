@@ -41,7 +41,7 @@ class EventPublisher:
             self._handle_number,
             item.priority,
             item.deliveries,
-            item.number,
+            item.send_number,
             *times,
             len(item.data),
             os.getpid(),

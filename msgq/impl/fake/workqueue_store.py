@@ -19,7 +19,7 @@ from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.queue_events import Event
 from msgq.common.schema import Schema
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import Bus
+from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
 from msgq.impl.workqueue import options
 
@@ -32,7 +32,7 @@ class QueueItem:
 
     Attributes
     ----------
-    number : of messages that were sent, from 1 on.
+    send_number : of messages that were sent, from 1 on.
     ready_order : among messages of its priority.
     deliveries : how often it was taken.
     sent_time, origin_time : ns.
@@ -40,7 +40,7 @@ class QueueItem:
 
     data: bytes
     priority: int
-    number: int
+    send_number: int
     sent_time: int
     origin_time: int
     ready_order: int = 0
@@ -191,7 +191,7 @@ class QueueState(EndpointState[Inbox]):
 
     delivers_exactly_once = True
 
-    def __init__(self, bus: Bus, request: options.OpenRequest) -> None:
+    def __init__(self, bus: InProcessBus, request: options.OpenRequest) -> None:
         super().__init__(f"{QUEUE_NAME_PREFIX}{request.name}", bus.choose_route)
         self.bus, self.name, self.mode = bus, request.name, request.mode
         self.identity = (0, next(_queue_numbers))
@@ -221,8 +221,8 @@ class QueueState(EndpointState[Inbox]):
         """Put a message in, and return it; there must be room."""
         self.published_count += 1
         item = QueueItem(data, priority, self.published_count, self.bus.clock.now_ns, origin_time)
-        self._delayed_items[item.number] = item
-        self.deliver_message((item.number, data))
+        self._delayed_items[item.send_number] = item
+        self.deliver_message((item.send_number, data))
         return item
 
     def get_delayed_item(self, message: BusMessage) -> QueueItem:
@@ -291,7 +291,7 @@ def register_handle(queue: QueueState) -> QueueHandleRow:
     return QueueHandleRow(queue)
 
 
-def find_queue(bus: Bus, prefix: str, name: str) -> QueueState | None:
+def find_queue(bus: InProcessBus, prefix: str, name: str) -> QueueState | None:
     """Return the queue that has this name."""
     queue: Any = bus.queues.get((prefix, name))
     return queue if isinstance(queue, QueueState) else None

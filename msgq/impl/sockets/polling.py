@@ -143,9 +143,9 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             self.unregisterSocket(socket)
-            self._paired_sockets = [known for known in self._paired_sockets if known is not socket]
+            self._paired_sockets = [registered for registered in self._paired_sockets if registered is not socket]
             return
-        registered = [fd for fd, (known, _) in self._descriptors.items() if known is socket or fd == socket]
+        registered = [fd for fd, (registered, _) in self._descriptors.items() if registered is socket or fd == socket]
         del self._descriptors[registered[0] if registered else socket]
 
     def poll(self, timeout: float | None = None) -> list[ReadySocket]:
@@ -166,7 +166,7 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         """Return what was registered, in the way in which it was, for the subscribers that are ready."""
         wrappers = {id(wrapper._reader): wrapper for wrapper in self._wrapping_sockets}
         ready = [wrappers.get(id(reader), reader) for reader in ready]
-        paired = [any(socket is known for known in self._paired_sockets) for socket in ready]
+        paired = [any(socket is registered for registered in self._paired_sockets) for socket in ready]
         return [(socket, POLLIN) if pair else socket for socket, pair in zip(ready, paired, strict=True)]
 
     def _poll_descriptors(self, seconds: float | None) -> list[tuple[Any, int]]:

@@ -47,9 +47,9 @@ def missing_readers_error(
     attached: int, updated: int | None, timeout: float | None, n: int | None, endpoint: str
 ) -> WaitTimeoutError:
     """Return the error for subscribers that did not come in time."""
-    known = "ZMQ does not tell what was read, so give n=" if updated is None else f"{updated} up to date"
-    wanted = "at least one, and all up to date" if n is None else f"{n} attached"
-    text = f"after {timeout} s {attached} subscribers are attached ({known}); wanted: {wanted}"
+    update_text = "ZMQ does not tell what was read, so give n=" if updated is None else f"{updated} up to date"
+    condition = "at least one, and all up to date" if n is None else f"{n} attached"
+    text = f"after {timeout} s {attached} subscribers are attached ({update_text}); wanted: {condition}"
     return WaitTimeoutError(text, endpoint)
 
 

@@ -50,10 +50,10 @@ def _wait_for_sockets(sockets: list[SubSocket], milliseconds: int) -> set[int]:
         milliseconds = 0
     deadline = time.monotonic_ns() + milliseconds * NS_PER_MS if milliseconds >= 0 else -1
     items = [(socket._socket, zmq.POLLIN) for socket in sockets]
-    news = [socket._zmq_fd for socket in sockets]
+    zmq_fds = [socket._zmq_fd for socket in sockets]
     while not (ready := zmq.zmq_poll(items, 0)):
         max_sleep_ms = min([socket._reconnect_if_lost() for socket in sockets])
-        if not sockets[0]._sleep_on_descriptors(news, deadline, max_sleep_ms):
+        if not sockets[0]._sleep_on_descriptors(zmq_fds, deadline, max_sleep_ms):
             break
     for socket in sockets:
         socket._rearm_fd()
