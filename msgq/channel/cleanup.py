@@ -64,7 +64,7 @@ def remove_unused(
     Parameters
     ----------
     names : of the channels; those that somebody else removes meanwhile are passed over.
-    remove, force : as in `clear_topics`.
+    remove, force : as in `remove_unused` of topics.
     """
     for name in names:
         try:
@@ -105,14 +105,14 @@ def remove_dead_channels(prefix: str) -> Iterator[FileRemoval]:
     those of the events of queues that are there.
     """
     only_dead = [
-        one.name
-        for one in read_all(KIND, prefix)
-        if any(participant.alive is False for _, participant in one.participants)
+        channel.name
+        for channel in read_all(KIND, prefix)
+        if any(participant.alive is False for _, participant in channel.participants)
     ]
     queues = list_inodes(get_kind("queue"), prefix)
-    for one in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
-        if one.removed:
-            yield dataclasses.replace(one, reason="only the dead used it")
+    for removal in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
+        if removal.removed:
+            yield dataclasses.replace(removal, reason="only the dead used it")
     yield from remove_unreachable_pools(prefix)
 
 
@@ -121,9 +121,9 @@ def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
     lost = dict.fromkeys(channel.orphans, "a pool that belongs to no publisher")
     for publisher in channel.publishers:
         if publisher.participant.alive is False and not publisher.messages:
-            what = "has left" if publisher.left else "is dead"
-            who = f"publisher, process {publisher.participant.pid}, {what}"
-            lost[publisher.path] = f"a pool without messages, whose {who}"
+            state = "has left" if publisher.left else "is dead"
+            owner = f"publisher, process {publisher.participant.pid}, {state}"
+            lost[publisher.path] = f"a pool without messages, whose {owner}"
     return lost
 
 
@@ -189,7 +189,7 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
     pools = [f"{path}, {why}" for path, why in find_orphaned_pools(channel).items()]
     if pools:
         issues.append(f"{name} has {join_first_texts(pools, separator='; ')} (`msgq clean` removes pools without use)")
-    kept = [text for one in channel.viewers if (text := _describe_long_view(one))]
+    kept = [text for view_holder in channel.viewers if (text := _describe_long_view(view_holder))]
     if kept:
         issues.append(f"{name}: {join_first_texts(kept)}; its publishers lack these slots")
     full = _describe_full_tables(channel)
@@ -204,20 +204,20 @@ def _describe_long_view(viewer: ViewHolder) -> str:
     kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
     if not viewer.outdated or kept_s <= LONG_HELD_VIEW_S:
         return ""
-    who = f"{viewer.node or 'a subscriber'} {viewer.participant.pid}"
-    return f"{who} keeps {viewer.outdated} views of old messages, for up to {kept_s:.0f} s"
+    holder = f"{viewer.node or 'a subscriber'} {viewer.participant.pid}"
+    return f"{holder} keeps {viewer.outdated} views of old messages, for up to {kept_s:.0f} s"
 
 
 def _describe_full_tables(channel: ChannelStats) -> list[str]:
     """Say which rows are all in use, so that nobody more can join."""
     name, full = CHANNEL_NAME_PREFIX + channel.name, []
-    own = [one for one in channel.publishers if one.participant.alive and not one.superseded]
-    if len(own) >= (channel.max_publishers or PUBLISHERS_MAX):
-        full.append(f"{name} has {len(own)} publishers, as many as it may")
-    living = [one for one in channel.subscribers if one.participant.alive]
+    active = [row for row in channel.publishers if row.participant.alive and not row.superseded]
+    if len(active) >= (channel.max_publishers or PUBLISHERS_MAX):
+        full.append(f"{name} has {len(active)} publishers, as many as it may")
+    living = [row for row in channel.subscribers if row.participant.alive]
     if channel.max_subscribers is not None and channel.max_subscribers > 1 and len(living) >= channel.max_subscribers:
         full.append(f"{name} has {len(living)} subscribers, as many as it may")
-    if sum(one.participant.alive is not False for one in channel.viewers) >= VIEWERS_MAX:
+    if sum(row.participant.alive is not False for row in channel.viewers) >= VIEWERS_MAX:
         full.append(f"{name} has {VIEWERS_MAX} subscribers that take views, as many as it may")
     return full
 

@@ -36,7 +36,7 @@ PERSISTENT_RECORDS = PersistentKind(
     read_every=partial(read_all, KIND),
     read=partial(read, KIND),
     remove=remove_record,
-    participants=lambda record: [one.participant for one in record.writers],
+    participants=lambda record: [writer.participant for writer in record.writers],
     describe_contents=_describe_values,
     unused_reason="nobody writes it, and who reads it cannot be seen",
 )
@@ -46,20 +46,22 @@ def diagnose(record: RecordStats) -> list[EndpointIssue]:
     """Return what a supervisor should know: the dead, what they left, full rows."""
     name = RECORDS_NAME_PREFIX + record.name
     issues = []
-    if sum(one.participant.alive is not False for one in record.writers) >= WRITERS_MAX:
+    if sum(writer.participant.alive is not False for writer in record.writers) >= WRITERS_MAX:
         issues.append(EndpointIssue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", severity=ERROR))
-    left = []
-    for one in record.writers:
-        if one.participant.alive is False:
-            has = [f"{format_count_noun(one.locked, 'element')} that it was writing"] if one.locked else []
-            has += [f"{format_count_noun(one.keys, 'key')}, whose values no process renews"] if one.keys else []
-            left.append(f"{one.participant} left {' and '.join(has) or 'its row'}")
-    gone = record.locked_by_dead - sum(one.locked for one in record.writers if one.participant.alive is False)
-    if gone > 0:
-        left.append(f"{format_count_noun(gone, 'element')} of writers that are gone")
-    if left:
+    leftovers = []
+    for writer in record.writers:
+        if writer.participant.alive is False:
+            has = [f"{format_count_noun(writer.locked, 'element')} that it was writing"] if writer.locked else []
+            has += [f"{format_count_noun(writer.keys, 'key')}, whose values no process renews"] if writer.keys else []
+            leftovers.append(f"{writer.participant} left {' and '.join(has) or 'its row'}")
+    orphaned_count = record.locked_by_dead - sum(
+        writer.locked for writer in record.writers if writer.participant.alive is False
+    )
+    if orphaned_count > 0:
+        leftovers.append(f"{format_count_noun(orphaned_count, 'element')} of writers that are gone")
+    if leftovers:
         issues.append(
-            EndpointIssue(f"{name}: {join_first_texts(left)} (reclaimed by the next writer)", severity=WARNING)
+            EndpointIssue(f"{name}: {join_first_texts(leftovers)} (reclaimed by the next writer)", severity=WARNING)
         )
     return issues
 
