@@ -11,6 +11,7 @@ import pytest
 
 import msgq
 from tests.independent import queue_file, work_queue
+from tests.independent.queue_events import receive_events, subscribe_events
 from tests.independent.queue_file import EVENTCOUNTS, HANDOFF, LAST_TICKET, OLDEST_TICKET, RECEIVER
 from tests.independent.shared_file import NOTIFYING, EventCount
 from tests.independent.work_queue import Handle, LeaseOverError, QueueFullError
@@ -317,6 +318,30 @@ def test_their_send_notifies_us_of_a_message_in_the_empty_queue(endpoint: str) -
         theirs.send(b"1")
         assert notified.wait(60)
         theirs.close()
+
+
+def test_their_subscriber_reads_our_events(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint, max_messages=1, events="payload") as ours:
+        subscriber = subscribe_events(endpoint)
+        ours.send(b"work", priority=3)
+        with pytest.raises(msgq.errors.QueueFullError):
+            ours.send(b"more", timeout=0)
+        take_ours(ours).nack()
+        take_ours(ours).ack()
+        ours.send(b"next")
+        assert receive_ours(ours).data == b"next"
+        events = receive_events(subscriber)
+        kinds = [event.kind for event in events]
+        assert kinds == ["sent", "refused", "taken", "returned", "taken", "acknowledged", "sent", "received"]
+        assert (events[1].number, events[1].payload, events[1].size) == (0, b"", 4)
+        work = [event for event in events if event.number == events[0].number]
+        assert [event.kind for event in work] == ["sent", "taken", "returned", "taken", "acknowledged"]
+        assert [event.payload for event in work] == [b"work", b"", b"", b"", b""]
+        assert [event.deliveries for event in work] == [0, 1, 1, 2, 2]
+        assert {(event.priority, event.size, event.pid) for event in work} == {(3, 4, os.getpid())}
+        assert all(event.taken_time >= event.sent_time for event in work[1:])
+        subscriber.close()
+        ours.unlink()
 
 
 def test_handle_of_theirs_is_listed_until_it_leaves(endpoint: str) -> None:
