@@ -119,7 +119,7 @@ class VisionIpcClient(StreamReceiver):
             text = f"context is {context!r}, and there is no OpenCL here; leave it out"
             raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
-        self._stale = 0
+        self._stale_frames = 0
         self._dropped = 0  # in previous incarnations of the stream
         self._unreachable_id = -1  # server_id that was tried to reach in vain, or is of the past
         self._next_attempt = 0.0  # after that: who asked for each of many would be busy with nothing else
@@ -152,7 +152,7 @@ class VisionIpcClient(StreamReceiver):
             self._subscriber = SubSocket()
             self._subscriber.connect(Context(), self._endpoint, conflate=self._conflate, prefix=self._prefix)
         try:
-            while not self._open():
+            while not self._open_stream():
                 if not blocking:
                     return False
                 if self._closed.wait(_RETRY_INTERVAL_S):
@@ -163,7 +163,7 @@ class VisionIpcClient(StreamReceiver):
             return False
         return True
 
-    def _open(self, within: float = ANSWER_TIMEOUT_S) -> bool:
+    def _open_stream(self, within: float = ANSWER_TIMEOUT_S) -> bool:
         self._dropped, self._stream = self.dropped, None
         self._forks = memfd.fork_count
         self._stream = open_stream(self._name, self._type, within, self._prefix)
@@ -214,16 +214,16 @@ class VisionIpcClient(StreamReceiver):
     # ---- receiving ----
 
     def _continue_recv(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
-        socket = self._socket()
+        socket = self._get_subscriber()
         deadline = began + timeout_ms / 1000
         while packet is not None:
-            received = self._accept(packet)
+            received = self._resolve_packet(packet)
             if isinstance(received, VisionBuf):
                 return received
             if timeout_ms >= 0:
                 seconds_left = deadline - time.monotonic()
                 if seconds_left < -_SKIP_TIMEOUT_S:
-                    self._stale += received is not None  # taken from the ring, and given up
+                    self._stale_frames += received is not None  # taken from the ring, and given up
                     return None
                 socket.setTimeout(max(0, math.ceil(seconds_left * 1000)))
             packet = socket.receive(timeout_ms == 0) if received is None else received
@@ -233,7 +233,7 @@ class VisionIpcClient(StreamReceiver):
         """Wait as long as for a frame, without a connection that one could come by."""
         check_timeout_ms(timeout_ms, self._endpoint)
         if timeout_ms == -1:
-            self._socket()  # which raises
+            self._get_subscriber()  # which raises
         self._wait_disconnected(timeout_ms)
 
     def _wait_disconnected(self, timeout_ms: float) -> None:
@@ -252,19 +252,19 @@ class VisionIpcClient(StreamReceiver):
             raise WaitTimeoutError(f"no frame came in {timeout_ms} ms", self._endpoint)
         return frame
 
-    def _socket(self) -> SubSocket:
+    def _get_subscriber(self) -> SubSocket:
         if self._subscriber is None:
             raise EndpointClosedError("the client was never connected; call connect() first", self._endpoint)
         return self._subscriber
 
-    def _accept(self, packet: bytes) -> VisionBuf | bytes | None:
+    def _resolve_packet(self, packet: bytes) -> VisionBuf | bytes | None:
         """Return the frame that a packet announces, or a packet to try instead.
 
         None: it is of another life of the stream, or the frame is gone, and no other is there.
         """
         stream = self._find_stream(packet)
         if stream is None:
-            self._stale += 1
+            self._stale_frames += 1
             return None
         frame = self._take_frame(packet)
         return self._skip_to_newest(stream, packet) if frame is None else frame
@@ -276,17 +276,17 @@ class VisionIpcClient(StreamReceiver):
         server_id, index, *_ = wire.FRAME_PACKET_STRUCT.unpack(packet)
         stream = self._stream
         if self._forks != memfd.fork_count or stream is None or not _stream_has_buffer(stream, server_id, index):
-            stream = self._reopen(server_id, index)
+            stream = self._reopen_stream(server_id, index)
         return stream if stream is not None and _stream_has_buffer(stream, server_id, index) else None
 
-    def _reopen(self, server_id: int, index: int) -> Stream | None:
+    def _reopen_stream(self, server_id: int, index: int) -> Stream | None:
         """The packet is not of the stream that we know: that has restarted, or the packet is late."""
         if self._forks == memfd.fork_count and (
             server_id == self._unreachable_id or time.monotonic() < self._next_attempt
         ):
             return None
         try:
-            self._open(_REOPEN_TIMEOUT_S)
+            self._open_stream(_REOPEN_TIMEOUT_S)
         except IpcError:  # starting, stopping, or without this stream at the moment: a frame a little later asks again
             self._next_attempt = time.monotonic() + _RETRY_INTERVAL_S
             return None
@@ -301,26 +301,26 @@ class VisionIpcClient(StreamReceiver):
 
         None for a frame from before we had a row: nobody knew that we want it, and those after it are there.
         """
-        self._stale += 1
-        if stream.is_before(wire.FRAME_PACKET_STRUCT.unpack(packet)[3]):
+        self._stale_frames += 1
+        if stream.was_published_before_admission(wire.FRAME_PACKET_STRUCT.unpack(packet)[3]):
             return None
-        pending = self._socket().receive_many()
+        pending = self._get_subscriber().receive_many()
         if not pending:
             return None
-        self._stale += len(pending) - 1
+        self._stale_frames += len(pending) - 1
         return pending[-1]
 
     # ---- the event loop ----
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while a frame may be there; as `SubSocket.fileno`."""
-        return self._socket().fileno()
+        return self._get_subscriber().fileno()
 
     async def arecv(self) -> VisionBuf:
         """Return the next frame, in a task of an asyncio loop; as `SubSocket.arecv`."""
         from msgq.impl.base import event_loop
 
-        socket: Any = self._socket()
+        socket: Any = self._get_subscriber()
         while (frame := self.recv(0)) is None:
             await event_loop.wait_readable_async([socket])
         return frame
@@ -335,38 +335,38 @@ class VisionIpcClient(StreamReceiver):
 
     # ---- the picture ----
 
-    def _layout(self) -> Geometry | None:
+    def _get_layout(self) -> Geometry | None:
         return None if self._stream is None else self._stream.records[0].geometry
 
     @property
     def width(self) -> int | None:
         """Pixels."""
-        return layout.width if (layout := self._layout()) else None
+        return layout.width if (layout := self._get_layout()) else None
 
     @property
     def height(self) -> int | None:
         """Pixels."""
-        return layout.height if (layout := self._layout()) else None
+        return layout.height if (layout := self._get_layout()) else None
 
     @property
     def stride(self) -> int | None:
         """Bytes from one row to the next."""
-        return layout.stride if (layout := self._layout()) else None
+        return layout.stride if (layout := self._get_layout()) else None
 
     @property
     def uv_offset(self) -> int | None:
         """Bytes from the start to the second plane."""
-        return layout.uv_offset if (layout := self._layout()) else None
+        return layout.uv_offset if (layout := self._get_layout()) else None
 
     @property
     def format(self) -> FrameFormat | None:
         """Of the pixels; NV12 from a stock server."""
-        return layout.format if (layout := self._layout()) else None
+        return layout.format if (layout := self._get_layout()) else None
 
     @property
     def buffer_len(self) -> int | None:
         """Bytes of a picture."""
-        return layout.size if (layout := self._layout()) else None
+        return layout.size if (layout := self._get_layout()) else None
 
     @property
     def num_buffers(self) -> int:
@@ -380,8 +380,8 @@ class VisionIpcClient(StreamReceiver):
         The count includes frames skipped by `conflate=True`, and frames whose buffer was written again before `recv`
         came to them. It does not include frames that the server did not publish: see `dropped`.
         """
-        lost = self._socket().lost
-        return None if lost is None else lost + self._stale
+        lost = self._get_subscriber().lost
+        return None if lost is None else lost + self._stale_frames
 
     def stats(self) -> ClientStats:
         """Return what became of the stream's frames since `connect`, and how often the client connected."""

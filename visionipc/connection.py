@@ -12,11 +12,11 @@ from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, Wait
 from msgq.impl.base.core import DescriptorMapping
 from visionipc import memfd, wire
 from visionipc.impl.core import LEASE_CLIENTS_MAX, LEASE_TABLE_BYTES, VERSION, ClientLeases, IncomingStream
-from visionipc.listener import check_peer, peer_pid
+from visionipc.listener import check_peer_owner, get_peer_pid
 
 ANSWER_TIMEOUT_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
 _RETRY_INTERVAL_S = 0.002  # nothing tells when a server whose queue is full takes the next
-_FDS_MAX = wire.BUFFERS_MAX + 1
+_DESCRIPTORS_MAX = wire.BUFFERS_MAX + 1
 
 
 def _send_request(name: str, request: bytes, within: float, prefix: str | None) -> tuple[bytes, list[int], int] | None:
@@ -33,7 +33,7 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None) 
     """
     path = wire.socket_path(name, prefix)
     try:
-        data, fds, flags, pid = _exchange(name, path, request, time.monotonic() + within)
+        data, fds, flags, pid = _exchange_request(name, path, request, time.monotonic() + within)
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except TimeoutError as error:
@@ -44,25 +44,25 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None) 
         hint = file_permissions.access_hint(path) if isinstance(error, PermissionError) else ""
         raise IpcError(f"cannot ask the server at {path}: {error.strerror}{hint}", name, error.errno) from error
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-        _close(fds)
+        _close_descriptors(fds)
         _return_row(name, request, data, prefix)
         raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
     return data, fds, pid
 
 
-def _exchange(name: str, path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
+def _exchange_request(name: str, path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
     """Return what comes back: bytes, descriptors, flags, and from whom; who is sent away unheard asks again."""
     room = wire.BUFFERS_MAX * wire.BUFFER_STRUCT.size + wire.GRANT_STRUCT.size
     while True:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError), _unix_socket() as connection:
-            connection.bind(wire.client_address())
-            _connect(connection, path, until)
-            check_peer(connection, name, path)
+            connection.bind(wire.make_client_address())
+            _connect_socket(connection, path, until)
+            check_peer_owner(connection, name, path)
             connection.settimeout(_seconds_left(until))
             connection.send(request)
             connection.settimeout(_seconds_left(until))
-            pid = peer_pid(connection)
-            data, fds, flags, _ = socket.recv_fds(connection, room, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
+            pid = get_peer_pid(connection)
+            data, fds, flags, _ = socket.recv_fds(connection, room, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
             return data, fds, flags, pid
         time.sleep(min(_RETRY_INTERVAL_S, _seconds_left(until)))
 
@@ -78,7 +78,7 @@ def _seconds_left(until: float) -> float:
     return remaining
 
 
-def _connect(connection: socket.socket, path: str, until: float) -> None:
+def _connect_socket(connection: socket.socket, path: str, until: float) -> None:
     """Connect; a queue that is full, which a Unix socket does not wait for, empties when the server takes the next."""
     connection.setblocking(False)
     while True:
@@ -88,7 +88,7 @@ def _connect(connection: socket.socket, path: str, until: float) -> None:
             time.sleep(min(_RETRY_INTERVAL_S, _seconds_left(until)))
 
 
-def _close(fds: list[int]) -> None:
+def _close_descriptors(fds: list[int]) -> None:
     while fds:
         os.close(fds.pop())
 
@@ -112,7 +112,7 @@ def request_server_info(
     if answer is None:
         return None
     data, fds, pid = answer
-    _close(fds)
+    _close_descriptors(fds)
     if len(data) % wire.REQUEST_STRUCT.size or len(data) > wire.STREAMS_MAX * wire.REQUEST_STRUCT.size:
         raise CorruptSegmentError(f"the server lists its streams in {len(data)} bytes", name)
     return pid, {kind for (kind,) in wire.REQUEST_STRUCT.iter_unpack(data)}
@@ -121,20 +121,20 @@ def request_server_info(
 class Stream(IncomingStream):
     """One life of a stream, as its server told it. Its descriptors are closed with it; its row is given back."""
 
-    def is_before(self, generation: int) -> bool:
+    def was_published_before_admission(self, generation: int) -> bool:
         """Return whether a frame was published before the server knew of us."""
         return self.leases is not None and (self.leases.since - generation) % (1 << 32) < 1 << 31
 
     def __del__(self) -> None:
         if self.leases is not None:
             self.leases.end()  # frames that are held keep the row
-        _close(self.fds)
+        _close_descriptors(self.fds)
 
 
-def _parse_stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
+def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
     """Return what an answer tells of; its descriptors are then the stream's. Our row is taken last of all."""
     grant = None
-    if _has_grant(data):
+    if _answer_has_grant(data):
         grant = wire.unpack_grant(data[-wire.GRANT_STRUCT.size :], VERSION, endpoint)
         data = data[: -wire.GRANT_STRUCT.size]
     records = wire.unpack_records(data, grant, kind, endpoint)
@@ -146,16 +146,16 @@ def _parse_stream(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stre
     for fd in buffers:
         memfd.check_memfd(fd, size, grant is not None, endpoint)
     regions = [DescriptorMapping(fd, size, False, endpoint, populate=memfd.is_allocated(fd, size)) for fd in buffers]
-    leases = None if grant is None else _take_row(fds.pop(), grant, endpoint)
+    leases = None if grant is None else _map_lease_row(fds.pop(), grant, endpoint)
     return Stream(records, regions, fds, leases)
 
 
-def _has_grant(data: bytes) -> bool:
+def _answer_has_grant(data: bytes) -> bool:
     """Return whether an answer has a grant behind its records."""
     return len(data) % wire.BUFFER_STRUCT.size == wire.GRANT_STRUCT.size
 
 
-def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
+def _map_lease_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
     try:
         memfd.check_memfd(fd, LEASE_TABLE_BYTES, True, endpoint)
         return ClientLeases(
@@ -167,15 +167,15 @@ def _take_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
 
 def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> None:
     """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
-    if not _has_grant(data) or len(data) <= wire.BUFFER_STRUCT.size:
+    if not _answer_has_grant(data) or len(data) <= wire.BUFFER_STRUCT.size:
         return
     server_id, (*_, row, _) = (
         wire.BUFFER_STRUCT.unpack_from(data)[7],
         wire.GRANT_STRUCT.unpack(data[-wire.GRANT_STRUCT.size :]),
     )
     with contextlib.suppress(OSError), _unix_socket() as connection:
-        connection.bind(wire.client_address())
-        _connect(connection, wire.socket_path(name, prefix), time.monotonic() + ANSWER_TIMEOUT_S)
+        connection.bind(wire.make_client_address())
+        _connect_socket(connection, wire.socket_path(name, prefix), time.monotonic() + ANSWER_TIMEOUT_S)
         connection.send(request + wire.RETURN_ROW_STRUCT.pack(server_id, row))
 
 
@@ -195,8 +195,8 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: 
             return None
         data, fds, _ = answer
         if data:
-            return _make_stream(name, request, data, fds, kind, prefix)
-        _close(fds)
+            return _make_stream_or_return_row(name, request, data, fds, kind, prefix)
+        _close_descriptors(fds)
         available = request_stream_types(name, within, prefix)
         if available is None:
             return None
@@ -206,10 +206,12 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: 
     raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
 
 
-def _make_stream(name: str, request: bytes, data: bytes, fds: list[int], kind: int, prefix: str | None) -> Stream:
+def _make_stream_or_return_row(
+    name: str, request: bytes, data: bytes, fds: list[int], kind: int, prefix: str | None
+) -> Stream:
     try:
-        return _parse_stream(data, fds, kind, wire.get_endpoint_name(name, kind))
+        return _parse_stream_answer(data, fds, kind, wire.get_endpoint_name(name, kind))
     except BaseException:
-        _close(fds)
+        _close_descriptors(fds)
         _return_row(name, request, data, prefix)
         raise

@@ -36,19 +36,19 @@ from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer, with_s
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-RING_BYTES = 1 << 30  # a fake ring takes no memory
+FAKE_RING_BYTES = 1 << 30  # a fake ring takes no memory
 _TRAILER_STRUCT = struct.Struct("<QQQ?7x")  # timestamp_sof, timestamp_eof, uv_offset, valid
 _UINT64_MAX = (1 << 64) - 1
 _FRAME_ID_MAX = (1 << 32) - 1
 
 
-def image_part(message: bytes) -> bytes:
+def strip_trailer(message: bytes) -> bytes:
     """Return the picture as recordings have it."""
     return message[: -_TRAILER_STRUCT.size]
 
 
-class _FakeStream:
-    """A stream of a server. See `visionipc.server._Stream`."""
+class _FakeServerStream:
+    """A stream of a server. See `visionipc.server._ServerStream`."""
 
     def __init__(self, endpoint: str, kind: int, layout: Geometry, count: int, prefix: str | None) -> None:
         self.endpoint, self.type, self.geometry, self.buffers = endpoint, kind, layout, count
@@ -56,8 +56,8 @@ class _FakeStream:
         self.published = 0
         self.busy = False
         self.socket = PubSocket()
-        self.socket.connect(Context(), endpoint, RING_BYTES, schema=IMAGE, prefix=prefix)
-        self.bus.open_topic(endpoint, 0, None, prefix).extract_picture = image_part
+        self.socket.connect(Context(), endpoint, FAKE_RING_BYTES, schema=IMAGE, prefix=prefix)
+        self.bus.open_topic(endpoint, 0, None, prefix).extract_picture = strip_trailer
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int, valid: bool = True) -> bool:
         """Publish a frame."""
@@ -85,7 +85,7 @@ class _FakeStream:
 class FakeOutgoingFrame(Picture):
     """A picture to render into. See `OutgoingFrame`."""
 
-    def __init__(self, stream: _FakeStream) -> None:
+    def __init__(self, stream: _FakeServerStream) -> None:
         self._stream = stream
         self._bytes: bytearray | None = None
         self._over = self.dropped = False
@@ -133,7 +133,7 @@ class FakeServer(VisionIpcServer):
         self._key = settings.resolve_prefix(prefix), self._name
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> Any:
-        return _FakeStream(endpoint, kind, layout, count, self._prefix)
+        return _FakeServerStream(endpoint, kind, layout, count, self._prefix)
 
     def start_listener(self) -> None:
         """Let clients find it."""
@@ -164,13 +164,13 @@ class FakeServer(VisionIpcServer):
         super().close()
 
 
-class FakeBuf(VisionBuf):
+class FakeVisionBuf(VisionBuf):
     """A frame that was received; its bytes are its own. See `VisionBuf`."""
 
     def __init__(self, message: bytes, kind: int) -> None:
         behind: tuple[int, int, int, bool] = _TRAILER_STRUCT.unpack(message[-_TRAILER_STRUCT.size :])
         self._sof, self._eof, uv_offset, self._is_valid = behind
-        self._picture = image_messages.picture(image_part(message), uv_offset)
+        self._picture = image_messages.picture(strip_trailer(message), uv_offset)
         self._content: memoryview[int] | None = memoryview(bytes(self._picture.data))
         self._kind = kind
 
@@ -220,14 +220,14 @@ class FakeBuf(VisionBuf):
 class FakeClient(VisionIpcClient):
     """A client on the bus. See `VisionIpcClient` for the contract of each method."""
 
-    _layout_there: Geometry | None = None
+    _connected_layout: Geometry | None = None
 
     def connect(self, blocking: bool) -> bool:
         """Find the server; frames that are published from now on will be received."""
         bus, key = current_bus(), (settings.resolve_prefix(self._prefix), self._name)
         if self._subscriber is None:
             socket: Any = SubSocket()
-            options = {"conflate": self._conflate, "segment_size": RING_BYTES, "prefix": self._prefix}
+            options = {"conflate": self._conflate, "segment_size": FAKE_RING_BYTES, "prefix": self._prefix}
             socket.connect(Context(), self._endpoint, **options)
             self._subscriber = socket
         if blocking and key not in bus.frame_servers:
@@ -237,8 +237,8 @@ class FakeClient(VisionIpcClient):
             if self._closed.is_set():
                 raise EndpointClosedError("the client was closed while it connected", self._endpoint)
         server: FakeServer | None = bus.frame_servers.get(key)
-        self._layout_there = None if server is None else server.layout(self._type)
-        if self._layout_there is None:
+        self._connected_layout = None if server is None else server.layout(self._type)
+        if self._connected_layout is None:
             if blocking:
                 raise StreamNotFoundError("the server has no such stream", self._endpoint)
             return False
@@ -247,34 +247,34 @@ class FakeClient(VisionIpcClient):
 
     def is_connected(self) -> bool:
         """Return whether the client has a stream."""
-        return self._layout_there is not None
+        return self._connected_layout is not None
 
     def close(self) -> None:
         """Leave."""
         super().close()
-        self._layout_there = None
+        self._connected_layout = None
 
     def _wait_disconnected(self, timeout_ms: float) -> None:
         limit_ns = check_timeout_ms(timeout_ms, self._endpoint) * NS_PER_MS
         current_bus().wait_until(self._closed.is_set, limit_ns, f"frames of {self._endpoint!r}")
 
-    def _accept(self, packet: bytes) -> VisionBuf | bytes | None:
-        frame = FakeBuf(packet, self._type)
-        if frame._valid_layout() != self._layout_there:
-            self._layout_there = frame._valid_layout()
+    def _resolve_packet(self, packet: bytes) -> VisionBuf | bytes | None:
+        frame = FakeVisionBuf(packet, self._type)
+        if frame._valid_layout() != self._connected_layout:
+            self._connected_layout = frame._valid_layout()
             self.connections += 1
         self.frame_id, self.valid = frame.frame_id, frame.valid_frame
         self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof
         return frame
 
     def _layout(self) -> Geometry | None:
-        return self._layout_there
+        return self._connected_layout
 
     @property
     def num_buffers(self) -> int:
         """How many the server said; 0 without a stream."""
         server: FakeServer | None = current_bus().frame_servers.get((settings.resolve_prefix(self._prefix), self._name))
-        if server is None or self._layout_there is None:
+        if server is None or self._connected_layout is None:
             return 0
         return with_spare(server.stats(self._type).buffers)
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from msgq.decoding.core import CdrReader
 
 _HEADER_FIELD = "std_msgs/Header header\n"
-_SEPARATOR = "=" * 80
+_DEFINITION_SEPARATOR = "=" * 80
 _HEADER_DEFINITION = f"""
-{_SEPARATOR}
+{_DEFINITION_SEPARATOR}
 MSG: std_msgs/Header
 builtin_interfaces/Time stamp
 string frame_id
-{_SEPARATOR}
+{_DEFINITION_SEPARATOR}
 MSG: builtin_interfaces/Time
 int32 sec
 uint32 nanosec
@@ -43,7 +43,7 @@ COMPRESSED_IMAGE = Schema(
 #: Behind the name of a stream's topic, that of its recorded pictures.
 SUFFIX = "/image"
 #: What ROS calls our formats; NV12, YUV420P and RAW have no name there.
-_ENCODINGS = {
+_ROS_ENCODINGS = {
     FrameFormat.RGB24: "rgb8",
     FrameFormat.BGR24: "bgr8",
     FrameFormat.RGBA: "rgba8",
@@ -52,7 +52,7 @@ _ENCODINGS = {
     FrameFormat.BAYER8: "bayer_rggb8",
     **{pixels: pixels.name.lower() for pixels in (FrameFormat.NV12, FrameFormat.YUV420P, FrameFormat.RAW)},
 }
-_ENCODING_FORMATS = {name: pixels for pixels, name in _ENCODINGS.items()}
+_ENCODING_FORMATS = {name: pixels for pixels, name in _ROS_ENCODINGS.items()}
 _CHANNEL_COUNTS = {FrameFormat.RGB24: 3, FrameFormat.BGR24: 3, FrameFormat.RGBA: 4}
 _PLANAR_FORMATS = (FrameFormat.NV12, FrameFormat.YUV420P)
 _FLOAT_ENCODING = re.compile(r"32FC(\d{1,5})")
@@ -85,7 +85,7 @@ def message(schema: Schema, value: dict[str, Any]) -> bytes:
     """Return an IMAGE or a COMPRESSED_IMAGE with these fields; bytes among them are copied once."""
     from msgq.decoding.cdr_writer import encode_cdr
 
-    return encode_cdr(_struct(schema), value)
+    return encode_cdr(_parse_schema(schema), value)
 
 
 def fields(data: bytes) -> dict[str, Any]:
@@ -96,23 +96,23 @@ def fields(data: bytes) -> dict[str, Any]:
     ValueError : it is none.
     """
     try:
-        return _reader().read(bytes(data))
+        return _make_image_reader().read(bytes(data))
     except ValueError as error:
         raise ValueError(f"it is no picture: {error}") from None
 
 
 @lru_cache
-def _struct(schema: Schema) -> CdrStruct:
+def _parse_schema(schema: Schema) -> CdrStruct:
     from msgq.decoding.struct_definitions import parse_schema_struct
 
     return parse_schema_struct(schema)
 
 
 @lru_cache
-def _reader() -> CdrReader:
+def _make_image_reader() -> CdrReader:
     from msgq.decoding.core import CdrReader
 
-    return CdrReader(_struct(IMAGE), is_cdr=True)
+    return CdrReader(_parse_schema(IMAGE), is_cdr=True)
 
 
 def image(picture: Picture) -> bytes:
@@ -122,7 +122,7 @@ def image(picture: Picture) -> bytes:
         "header": header(picture.frame_id, picture.timestamp_sof),
         "height": layout.height,
         "width": layout.width,
-        "encoding": f"32FC{layout.channels}" if layout.format is FrameFormat.FLOAT32 else _ENCODINGS[layout.format],
+        "encoding": f"32FC{layout.channels}" if layout.format is FrameFormat.FLOAT32 else _ROS_ENCODINGS[layout.format],
         "is_bigendian": 0,
         "step": layout.stride,
         "data": picture.data,
@@ -145,7 +145,7 @@ def picture(data: bytes, uv_offset: int | None = None) -> Picture:
     said = fields(data)
     stamp, frame_id = said["header"]["stamp"], said["header"]["frame_id"]
     height, width, stride, content = said["height"], said["width"], said["step"], said["data"]
-    pixels, channels = _format(said["encoding"])
+    pixels, channels = _parse_encoding(said["encoding"])
     if uv_offset is None:
         uv_offset = stride * height if pixels in _PLANAR_FORMATS else 0
         if pixels in _PLANAR_FORMATS and len(content) != uv_offset * 3 // 2:
@@ -156,7 +156,7 @@ def picture(data: bytes, uv_offset: int | None = None) -> Picture:
     return Picture(layout, number, stamp["sec"] * NS_PER_S + stamp["nanosec"], content)
 
 
-def _format(encoding: str) -> tuple[FrameFormat, int]:
+def _parse_encoding(encoding: str) -> tuple[FrameFormat, int]:
     """Return what the pixels are, and their channels."""
     if found := _FLOAT_ENCODING.fullmatch(encoding):
         return FrameFormat.FLOAT32, int(found[1])

@@ -21,7 +21,7 @@ from visionipc import wire
 
 _REQUEST_TIMEOUT_S = 1.0  # a client that connects and says nothing is sent away after so long
 _PENDING_CLIENTS_MAX = 64  # of those that have not said anything yet; the eldest goes
-_CREDENTIALS = struct.Struct("=iII")  # struct ucred of unix(7)
+_CREDENTIALS_STRUCT = struct.Struct("=iII")  # struct ucred of unix(7)
 
 
 @dataclass(slots=True)
@@ -30,14 +30,14 @@ class Answer:
 
     Attributes
     ----------
-    parts : bytes.
+    data_parts : bytes.
     fds : descriptors, the answer's own.
-    undo : takes back what the client was given, if the answer does not reach it.
+    revoke_grant : takes back what the client was given, if the answer does not reach it.
     """
 
-    parts: list[bytes]
+    data_parts: list[bytes]
     fds: list[int] = field(default_factory=list)
-    undo: Callable[[], None] = lambda: None
+    revoke_grant: Callable[[], None] = lambda: None
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -53,32 +53,39 @@ class Request:
     ----------
     data : bytes, at least one.
     pid : the client's; 0: of a PID namespace not seen from here.
-    ours : the client knows grants.
+    takes_leases : the client knows grants.
     """
 
     data: bytes
     pid: int
-    ours: bool
+    takes_leases: bool
 
 
 #: Gives the answer to a request; None sends the client away.
 AnswerFunction = Callable[[Request], Answer | None]
 
 
-def peer_pid(connection: socket.socket) -> int:
+def _read_peer_credentials(connection: socket.socket) -> tuple[int, int]:
+    """Return process and user of the other end."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_STRUCT.size)
+    pid, user, _ = _CREDENTIALS_STRUCT.unpack(data)
+    return pid, user
+
+
+def get_peer_pid(connection: socket.socket) -> int:
     """Return the process on the other end, as it was when it connected; 0: of a PID namespace not seen from here."""
-    pid: int = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
+    pid, _ = _read_peer_credentials(connection)
     return pid
 
 
-def check_peer(connection: socket.socket, name: str, path: str) -> None:
+def check_peer_owner(connection: socket.socket, name: str, path: str) -> None:
     """Refuse a server of a user who is not trusted.
 
     Raises
     ------
     SegmentError : it says whose it is, and how that one would be trusted.
     """
-    user = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
+    _, user = _read_peer_credentials(connection)
     file_permissions.check_owner(user, name, path)
 
 
@@ -95,7 +102,7 @@ def _find_listener_pid(address: str) -> int | None:
             return 0  # it is there, and has a full queue
         except OSError:
             return None
-        return peer_pid(probe)
+        return get_peer_pid(probe)
 
 
 def _read_lock_pid(path: str) -> int:
@@ -110,13 +117,13 @@ def _read_lock_pid(path: str) -> int:
 _listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
 
 
-def _forget_all() -> None:
+def _close_listeners_in_child() -> None:
     for listener in list(_listeners):
-        listener.forget()
+        listener.close_in_child()
 
 
 # A child must not keep the parent's socket and lock alive.
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_close_listeners_in_child)
 
 
 class Listener:
@@ -131,13 +138,13 @@ class Listener:
         SegmentError : the path cannot be used.
         """
         self._name = name
-        self._answer = answer
+        self._make_answer = answer
         self._path = wire.socket_path(name, prefix)
         self._pending: dict[socket.socket, float] = {}
-        self._over = False
-        self._lock = self._claim()
+        self._is_stopping = False
+        self._lock = self._lock_socket_path()
         try:
-            self._socket = self._bind()
+            self._socket = self._bind_socket()
         except BaseException:
             self._lock.release()
             raise
@@ -145,32 +152,32 @@ class Listener:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name=f"visionipc {name}"[:15], daemon=True)
+        self._thread = threading.Thread(target=self._answer_requests, name=f"visionipc {name}"[:15], daemon=True)
         _listeners.add(self)
         self._thread.start()
 
-    def _claim(self) -> LockFile:
+    def _lock_socket_path(self) -> LockFile:
         """Return the path's lock: it is one process's at a time, and nobody's when that dies."""
         path = shm_paths.create_frames_lock_path(self._path, self._name)
         try:
             return LockFile(path)
         except BlockingIOError as error:
             owner = _find_listener_pid(self._path)
-            raise self._in_use_error(_read_lock_pid(path) if owner is None else owner) from error
+            raise self._make_in_use_error(_read_lock_pid(path) if owner is None else owner) from error
         except OSError as error:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
 
-    def _in_use_error(self, pid: int) -> MultiplePublishersError:
+    def _make_in_use_error(self, pid: int) -> MultiplePublishersError:
         owner = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
         text = f"{owner} serves {self._path}; stop it, or take another name"
         return MultiplePublishersError(text, self._name)
 
-    def _bind(self) -> socket.socket:
+    def _bind_socket(self) -> socket.socket:
         listener = _unix_socket()
         try:
             owner = _find_listener_pid(self._path)
             if owner is not None:
-                raise self._in_use_error(owner)
+                raise self._make_in_use_error(owner)
             self._lock.write(b"%d" % os.getpid())  # for the error of the next one
             file_permissions.bind_unix_socket(
                 listener, self._path, settings.resolve_file_mode(None, self._name), self._name
@@ -185,21 +192,21 @@ class Listener:
             raise
         return listener
 
-    def _run(self) -> None:
-        while not self._over:
+    def _answer_requests(self) -> None:
+        while not self._is_stopping:
             now = time.monotonic()
             until = min(self._pending.values(), default=None)
             for key, _ in self._selector.select(None if until is None else max(0, until - now)):
                 if key.fileobj is self._woken:
                     return
                 if key.fileobj is self._socket:
-                    self._accept()
+                    self._accept_client()
                 elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._pending:
-                    self._serve(key.fileobj)
+                    self._answer_client(key.fileobj)
             for connection in [c for c, until in self._pending.items() if until <= now]:  # and had still said nothing
                 self._drop_client(connection)
 
-    def _accept(self) -> None:
+    def _accept_client(self) -> None:
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
@@ -220,17 +227,19 @@ class Listener:
         self._drop_client(next(iter(self._pending)))
         return True
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _answer_client(self, connection: socket.socket) -> None:
         """Answer the one request. What a client gets wrong, or does not take at once, is its own loss."""
         answer = None
         try:
             if data := connection.recv(256):
-                answer = self._answer(Request(data, peer_pid(connection), wire.is_ours(connection.getpeername())))
+                answer = self._make_answer(
+                    Request(data, get_peer_pid(connection), wire.is_lease_client_address(connection.getpeername()))
+                )
             if answer is not None:
-                socket.send_fds(connection, answer.parts, answer.fds)
+                socket.send_fds(connection, answer.data_parts, answer.fds)
         except (OSError, IpcError):
             if answer is not None:
-                answer.undo()
+                answer.revoke_grant()
         finally:
             if answer is not None:
                 answer.close()
@@ -248,7 +257,7 @@ class Listener:
         _listeners.discard(self)
         self._wake.shutdown(socket.SHUT_RDWR)  # reaches the thread also when a child has a copy of this end
         self._wake.close()
-        self._over = True
+        self._is_stopping = True
         if threading.current_thread() is not self._thread:  # whose answer may be the last that uses the server
             self._thread.join()
         for connection in list(self._pending):
@@ -259,7 +268,7 @@ class Listener:
         self._lock.release()
         self._close_descriptors()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """In a forked child: close the child's descriptors; the thread and the path are the parent's."""
         for connection in (self._wake, *self._pending):
             connection.close()

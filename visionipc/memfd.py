@@ -10,7 +10,7 @@ from msgq.errors import CorruptSegmentError, SegmentError
 
 _HUGE_PAGE_BYTES = 1 << 21
 # Not F_SEAL_FUTURE_WRITE: stock's clients map buffers for writing.
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_MEMFD_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _READ_ONLY_MODE = 0o444  # a new memfd is 0777: who has a descriptor for reading could open it for writing through /proc
 #: How often this process came out of a fork. Looked at for each frame, where getpid would be a system call.
 fork_count = 0
@@ -47,7 +47,7 @@ def create_memfd(name: str, size: int, endpoint: str, huge_pages: bool = False, 
         os.ftruncate(fd, size)
         if allocated:
             os.posix_fallocate(fd, 0, size)  # fail here, not by SIGBUS while a frame is written
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _MEMFD_SEALS)
         os.fchmod(fd, _READ_ONLY_MODE)
     except OSError as error:
         if fd >= 0:
@@ -83,7 +83,7 @@ def check_memfd(fd: int, size: int, sealed: bool, endpoint: str) -> None:
     if not stat.S_ISREG(status.st_mode) or status.st_size < size:
         text = f"the server sent a descriptor of {status.st_size} bytes (mode {status.st_mode:o}), not memory of {size}"
         raise CorruptSegmentError(text, endpoint)
-    if sealed and not _seals(fd) & fcntl.F_SEAL_SHRINK:
+    if sealed and not _get_seals(fd) & fcntl.F_SEAL_SHRINK:
         raise CorruptSegmentError("the server sent memory that can shrink", endpoint)
 
 
@@ -92,7 +92,7 @@ def is_allocated(fd: int, size: int) -> bool:
     return os.fstat(fd).st_blocks * 512 >= size
 
 
-def _seals(fd: int) -> int:
+def _get_seals(fd: int) -> int:
     try:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:  # a file of a disk

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 def prepare() -> None:
     """Import what arrays are made with: that takes as long as many frames, so it should not happen at one of them."""
-    global _bytes_of
+    global _view_as_array
     import numpy as np
 
-    def bytes_of(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    def view_as_array(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
         return np.asarray(memoryview(view))  # memoryview, for asarray would hide why a view has no bytes
 
-    _bytes_of = bytes_of
+    _view_as_array = view_as_array
 
 
-def _bytes_of(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _view_as_array(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     """Return an array of a view's bytes, which keeps it; replaced when NumPy is there."""
     prepare()
-    return _bytes_of(view)
+    return _view_as_array(view)
 
 
 class Picture:
@@ -47,7 +47,7 @@ class Picture:
     @property
     def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
         """All bytes, shape (buffer_len,), uint8."""
-        return _bytes_of(self.view)
+        return _view_as_array(self.view)
 
     @property
     def image(self) -> np.ndarray[Any, Any]:

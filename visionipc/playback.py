@@ -41,7 +41,7 @@ class FramesWriter(EndpointWriter):
         self._target = target
         self._stream = int(found[2])
         self._layout: Geometry | None = None
-        first = _picture(spec.sample_message)
+        first = _decode_picture(spec.sample_message)
         self._server = servers.get(found[1]) or _get_server_class(target)(found[1], prefix=target.prefix)
         servers[found[1]] = self._server
         self._server.start_listener()  # refuses a name that another process serves, before anything is made
@@ -58,7 +58,7 @@ class FramesWriter(EndpointWriter):
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""
-        frame = _picture(message.data)
+        frame = _decode_picture(message.data)
         self._set_layout(frame)
         fake = self._target.backend == "fake"
         now = self._target.time_ns() if fake else time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -84,7 +84,7 @@ def _get_server_class(target: PlaybackTarget) -> type[VisionIpcServer]:
     return FakeServer if target.backend == "fake" else VisionIpcServer
 
 
-def _picture(data: bytes) -> Picture:
+def _decode_picture(data: bytes) -> Picture:
     try:
         return picture(data)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _validate_name(name: str) -> str:
     return name
 
 
-def _announcement(endpoint: str) -> str | None:
+def _get_announcing_topic(endpoint: str) -> str | None:
     """Return the topic that announces a stream whose pictures go back into frames."""
     return endpoint.removesuffix(_RAW_SUFFIX) if endpoint.endswith(_RAW_SUFFIX) else None
 
@@ -117,6 +117,6 @@ def _announcement(endpoint: str) -> str | None:
 PLAYBACK = KindPlayback(
     open_writer=FramesWriter,
     validate_name=_validate_name,
-    find_announced_endpoint=_announcement,
+    find_announced_endpoint=_get_announcing_topic,
     open_sample=PictureSample,
 )

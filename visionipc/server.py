@@ -105,11 +105,11 @@ class OutgoingFrame(Picture, FrameDraft):
         return layout
 
 
-def _writable(fd: int, endpoint: str, populate: bool) -> DescriptorMapping:
+def _map_writable(fd: int, endpoint: str, populate: bool) -> DescriptorMapping:
     return DescriptorMapping(fd, os.fstat(fd).st_size, True, endpoint, populate=populate)
 
 
-class _Stream(OutgoingStream):
+class _ServerStream(OutgoingStream):
     """A stream's buffers, leases and topic."""
 
     def __init__(
@@ -125,12 +125,12 @@ class _Stream(OutgoingStream):
             size = layout.size + wire.FRAME_ID_BYTES
             for _ in range(count):
                 self._fds.append(memfd.create_memfd(endpoint, size, endpoint, huge_pages))
-            regions = [_writable(fd, endpoint, populate=True) for fd in self._fds]
+            regions = [_map_writable(fd, endpoint, populate=True) for fd in self._fds]
             for _ in range(count, with_spare(count)):
                 self._fds.append(memfd.create_memfd(endpoint, size, endpoint, allocated=False))
-                regions.append(_writable(self._fds[-1], endpoint, populate=False))
+                regions.append(_map_writable(self._fds[-1], endpoint, populate=False))
             self._fds.append(memfd.create_memfd(f"{endpoint} leases", LEASE_TABLE_BYTES, endpoint))
-            table = _writable(self._fds[-1], endpoint, populate=True)
+            table = _map_writable(self._fds[-1], endpoint, populate=True)
             self.leases = ServerLeases(table, self._fds[-1], count, endpoint)
             self._socket.connect(Context(), endpoint, prefix=prefix)
         except BaseException:
@@ -158,7 +158,7 @@ class _Stream(OutgoingStream):
         self.leases.grow()
         return True
 
-    def answer(self, leases: bool, pid: int) -> Answer:
+    def make_answer(self, leases: bool, pid: int) -> Answer:
         """Return records and descriptors for one client."""
         *buffers, table = self._fds
         records = b"".join(
@@ -172,9 +172,9 @@ class _Stream(OutgoingStream):
                 answer.fds.append(os.dup(table))
                 newest = self.leases.newest  # first: what is published from now on counts on the row
                 row = self.leases.admit(pid)
-                answer.undo = functools.partial(self.leases.drop_client, row, pid)
+                answer.revoke_grant = functools.partial(self.leases.drop_client, row, pid)
                 grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
-                answer.parts.append(grant.pack(VERSION))
+                answer.data_parts.append(grant.pack(VERSION))
             else:
                 self.leases.admit_stock_client()
         except BaseException:
@@ -182,7 +182,7 @@ class _Stream(OutgoingStream):
             raise
         return answer
 
-    def take_back(self, server_id: int, row: int, pid: int) -> None:
+    def reclaim_row(self, server_id: int, row: int, pid: int) -> None:
         """A client cannot use the row that it got. Who cannot be seen from here might be any other."""
         if server_id == self.incarnation and pid:
             self.leases.drop_client(row, pid)
@@ -209,7 +209,7 @@ _servers: weakref.WeakSet[VisionIpcServer] = weakref.WeakSet()
 
 
 @atexit.register
-def _close_all() -> None:
+def _close_all_servers() -> None:
     """Leave no socket behind."""
     for server in list(_servers):
         server.close()
@@ -230,7 +230,7 @@ class VisionIpcServer(StreamSender):
     the parent's.
     """
 
-    _streams: dict[int, _Stream]
+    _streams: dict[int, _ServerStream]
 
     def __new__(cls, name: str | bytes, *, prefix: str | None = None) -> Self:
         """On the fake backend, and so in simulations, frames go over its bus."""
@@ -297,7 +297,7 @@ class VisionIpcServer(StreamSender):
         SegmentError : no memory.
         """
         layout = geometry(FrameFormat(format), width, height, channels)
-        self._create(type, num, layout, huge_pages)
+        self._create_stream(type, num, layout, huge_pages)
 
     @accept_stock_names(tp="type", num_buffers="num")
     def create_buffers_with_sizes(
@@ -323,9 +323,9 @@ class VisionIpcServer(StreamSender):
         uv_offset : bytes from the start to the second plane.
         """
         layout = Geometry(FrameFormat(format), width, height, stride, uv_offset, size, channels)
-        self._create(type, num, layout, huge_pages)
+        self._create_stream(type, num, layout, huge_pages)
 
-    def _create(self, kind: int, count: int, layout: Geometry, huge_pages: bool) -> None:
+    def _create_stream(self, kind: int, count: int, layout: Geometry, huge_pages: bool) -> None:
         self._check_open()
         endpoint = wire.get_endpoint_name(self._name, kind)
         if not 0 <= kind < wire.LIST_REQUEST:
@@ -343,8 +343,8 @@ class VisionIpcServer(StreamSender):
             if former is not None:  # from now on, so that what cannot be made costs nobody a stream
                 former.close()
 
-    def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _Stream:
-        return _Stream(endpoint, kind, layout, count, huge_pages, self._prefix)
+    def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _ServerStream:
+        return _ServerStream(endpoint, kind, layout, count, huge_pages, self._prefix)
 
     def start_listener(self) -> None:
         """Let clients connect, from now on. Streams may be made before and after.
@@ -360,11 +360,11 @@ class VisionIpcServer(StreamSender):
 
             def answer(request: Request) -> Answer | None:
                 server = me()
-                return None if server is None else server._answer(request)
+                return None if server is None else server._answer_request(request)
 
             self._listener = Listener(self._name, answer, self._prefix)
 
-    def _answer(self, request: Request) -> Answer | None:
+    def _answer_request(self, request: Request) -> Answer | None:
         """Return what a client is told; runs in the listener's thread."""
         if len(request.data) < wire.REQUEST_STRUCT.size:
             return None
@@ -375,11 +375,11 @@ class VisionIpcServer(StreamSender):
             stream = self._streams.get(kind)
             if stream is None:
                 return None
-            if request.ours and len(request.data) == wire.REQUEST_STRUCT.size + wire.RETURN_ROW_STRUCT.size:
+            if request.takes_leases and len(request.data) == wire.REQUEST_STRUCT.size + wire.RETURN_ROW_STRUCT.size:
                 server_id, row = wire.RETURN_ROW_STRUCT.unpack_from(request.data, wire.REQUEST_STRUCT.size)
-                stream.take_back(server_id, row, request.pid)
+                stream.reclaim_row(server_id, row, request.pid)
                 return None
-            return stream.answer(request.ours, request.pid)
+            return stream.make_answer(request.takes_leases, request.pid)
 
     @accept_stock_names(tp="type")
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
@@ -407,7 +407,7 @@ class VisionIpcServer(StreamSender):
         """Return what became of a stream's frames."""
         return self._stream(type).stats()
 
-    def _stream(self, kind: int) -> _Stream:
+    def _stream(self, kind: int) -> _ServerStream:
         stream = self._streams.get(kind)
         if stream is None or self._forks != memfd.fork_count:
             self._check_open()

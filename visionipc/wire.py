@@ -115,14 +115,14 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
         pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
         layout = Geometry(pixels, width, height, stride, uv_offset, size, channels)
         if grant:  # stock's may be anything; whoever looks at such a picture as one gets the error
-            _check(layout, endpoint)
+            _check_received_layout(layout, endpoint)
         records.append(Record(layout, server_id, index, stream))
     if any((record.geometry, record.server_id) != (records[0].geometry, records[0].server_id) for record in records):
         raise CorruptSegmentError("the server's buffers are not alike", endpoint)
     return records
 
 
-def _check(layout: Geometry, endpoint: str) -> None:
+def _check_received_layout(layout: Geometry, endpoint: str) -> None:
     try:
         layout.check(endpoint)
     except InvalidValueError as error:  # which is for those who choose a layout
@@ -136,12 +136,12 @@ def get_endpoint_name(name: str | bytes, stream: int) -> str:
     )
 
 
-def client_address() -> bytes:
+def make_client_address() -> bytes:
     """Return an address for the socket of a client: the sign that it knows grants, and what no other socket has."""
     return b"\0" + CLIENT_TAG + secrets.token_hex(8).encode()
 
 
-def is_ours(address: object) -> bool:
+def is_lease_client_address(address: object) -> bool:
     """Return whether a socket with this address (as Python gives it) is a client's that knows grants."""
     return isinstance(address, bytes) and address.startswith(b"\0" + CLIENT_TAG)
 

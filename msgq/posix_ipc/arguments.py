@@ -75,7 +75,7 @@ def parse_queue_name(name: str) -> str:
     return bare_name
 
 
-def narrow_mode(mode: int) -> int:
+def apply_umask(mode: int) -> int:
     """Return the mode of the file: the umask taken off, half a right none, the owner's whole."""
     with open("/proc/self/status") as status:  # os.umask would change it for the files of other threads
         mask = next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o077)

@@ -28,7 +28,7 @@ class BusyError(Error):
 
 
 #: What an error of a work queue is here, by its errno.
-_KINDS: dict[int | None, type[Error]] = {
+_ERRORS_BY_ERRNO: dict[int | None, type[Error]] = {
     errno.EAGAIN: BusyError,
     errno.ETIMEDOUT: BusyError,
     errno.EBUSY: BusyError,
@@ -48,6 +48,6 @@ def translate_error(error: MsgqError) -> Exception:
         return ValueError(str(error))
     if error.errno in _SYSTEM_LIMIT_ERRORS:
         return OSError(error.errno, str(error))
-    kind = _KINDS.get(error.errno, Error)
+    kind = _ERRORS_BY_ERRNO.get(error.errno, Error)
     text = str(error) if kind is not SignalError else "a signal ended the wait"
     return kind(text, errno=error.errno)

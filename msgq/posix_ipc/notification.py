@@ -16,18 +16,18 @@ SIGNAL_MAX = 64
 
 #: What was asked for: which handle waits, and what it does then. A handle here goes on when nobody else refers to it.
 _requests: dict[Any, tuple[workqueue.MessageQueue, Callable[..., None]]] = {}
-_lock = threading.RLock()  # of the above, for moments; a signal's handler may ask for the next notification
+_requests_lock = threading.RLock()  # of the above, for moments; a signal's handler may ask for the next notification
 
 
-def cancel(queue: workqueue.MessageQueue) -> None:
+def cancel_request(queue: workqueue.MessageQueue) -> None:
     """Forget what was asked for this queue, by whichever of its handles."""
-    with _lock:
+    with _requests_lock:
         handle, _ = _requests.pop(queue.identity, (None, None))
     if handle is not None and not handle.closed:
         handle.notify(None)
 
 
-def add(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> None:
+def add_request(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> None:
     """Ask for one notification, in place of none.
 
     Raises
@@ -36,30 +36,30 @@ def add(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> None:
     """
     identity = queue.identity
 
-    def forget() -> bool:
-        with _lock:
+    def remove_request() -> bool:
+        with _requests_lock:
             was_requested = _requests.get(identity, (None, None))[1] is on_arrival
             if was_requested:
                 del _requests[identity]
         return was_requested
 
     def on_arrival(_: workqueue.MessageQueue) -> None:
-        if forget():
+        if remove_request():
             notify()
 
-    with _lock:
+    with _requests_lock:
         _requests[identity] = queue, on_arrival
     try:
         queue.notify(on_arrival, once=True, exclusive=True)
     except BaseException:
-        forget()
+        remove_request()
         raise
 
 
 def _reset_after_fork() -> None:
     """In a forked child: what was asked for is the parent's."""
-    global _requests, _lock
-    _requests, _lock = {}, threading.RLock()
+    global _requests, _requests_lock
+    _requests, _requests_lock = {}, threading.RLock()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

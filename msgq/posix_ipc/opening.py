@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgq import workqueue
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.options import MESSAGE_SIZE_MAX, MESSAGES_MAX
-from msgq.posix_ipc.arguments import narrow_mode, parse_queue_name
+from msgq.posix_ipc.arguments import apply_umask, parse_queue_name
 from msgq.posix_ipc.errors import ExistentialError, translate_error
 
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
@@ -45,9 +45,9 @@ class OpenOptions(NamedTuple):
             raise ValueError(f"the name {name!r} does not start with '/'")
         bare_name = parse_queue_name(name)
         if self.flags & O_CREAT and self.has_valid_sizes and self.access != NO_ACCESS:
-            return self._open(bare_name, self.flags & O_CREX)
+            return self._open_queue(bare_name, self.flags & O_CREX)
         try:
-            queue = self._open(bare_name, 0)
+            queue = self._open_queue(bare_name, 0)
         except ExistentialError:
             if not self.flags & O_CREAT:
                 raise
@@ -55,7 +55,7 @@ class OpenOptions(NamedTuple):
                 sizes = f"max_messages={self.max_messages}, max_message_size={self.max_message_size}"
                 text = f"{sizes}; they may be 1 to {MESSAGES_MAX} and 1 to {MESSAGE_SIZE_MAX}"
                 raise ValueError(text) from None
-            return self._open(bare_name, O_CREX)
+            return self._open_queue(bare_name, O_CREX)
         if self.flags & O_EXCL:
             queue.close()
             raise ExistentialError(f"there is a queue {name!r} already", errno=errno.EEXIST)
@@ -64,10 +64,10 @@ class OpenOptions(NamedTuple):
             raise ValueError(f"flags={self.flags:#x} leaves no right of read={self.read}, write={self.write}")
         return queue
 
-    def _open(self, bare_name: str, create_flags: int) -> workqueue.MessageQueue:
+    def _open_queue(self, bare_name: str, create_flags: int) -> workqueue.MessageQueue:
         """Open it with all rights: which of them the object has is its own to check, and who only sends has `mqd`."""
         bits = create_flags | self.flags & O_NONBLOCK
-        mode = narrow_mode(self.mode) if create_flags else None
+        mode = apply_umask(self.mode) if create_flags else None
         sizes = (self.max_messages, self.max_message_size) if create_flags else (None, None)
         try:
             return workqueue.MessageQueue(bare_name, bits, mode, *sizes)

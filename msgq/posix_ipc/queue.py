@@ -110,7 +110,7 @@ class MessageQueue:
         """How many bytes a message may have."""
         return self._options.max_message_size
 
-    def _open(self) -> workqueue.MessageQueue:
+    def _get_open_queue(self) -> workqueue.MessageQueue:
         queue = self._queue
         if queue is None:
             raise self._closed_error()
@@ -122,16 +122,16 @@ class MessageQueue:
     @property
     def current_messages(self) -> int:
         """How many messages are there now."""
-        return int(self._open().current_messages)
+        return int(self._get_open_queue().current_messages)
 
     @property
     def block(self) -> bool:
         """Whether calls wait; False: they raise BusyError instead."""
-        return bool(self._open().block)
+        return bool(self._get_open_queue().block)
 
     @block.setter
     def block(self, value: Any) -> None:
-        self._open().block = bool(value)
+        self._get_open_queue().block = bool(value)
 
     @property
     def mqd(self) -> int:
@@ -231,14 +231,14 @@ class MessageQueue:
             raise ValueError(f"{notification!r} notifies nobody; give None, a signal, or (function, argument)")
         queue = self._queue
         if queue is not None:
-            notifications.cancel(queue)
+            notifications.cancel_request(queue)
         if notification is None:
             return
         tell = notifications.make_notifier(notification)
         if queue is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         try:
-            notifications.add(queue, tell)
+            notifications.add_request(queue, tell)
         except MsgqError as error:
             raise translate_error(error) from error
 
@@ -249,9 +249,9 @@ class MessageQueue:
         ------
         ExistentialError : it was closed before.
         """
-        queue = self._open()
+        queue = self._get_open_queue()
         self._queue = None
-        notifications.cancel(queue)
+        notifications.cancel_request(queue)
         queue.close()
 
     def unlink(self) -> None:

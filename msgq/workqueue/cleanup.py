@@ -45,7 +45,7 @@ def repair(prefix: str) -> RepairReport:
     """Put right what the dead left in queues, and return what was done, and what could not be, a text a queue."""
     done, failed = [], []
     for one in read_all(KIND, prefix):
-        left = _describe_left(one)
+        left = _describe_leftovers(one)
         if not left:
             continue
         try:
@@ -57,7 +57,7 @@ def repair(prefix: str) -> RepairReport:
     return RepairReport(done, failed)
 
 
-def _describe_left(queue: QueueStats) -> list[str]:
+def _describe_leftovers(queue: QueueStats) -> list[str]:
     """Say what the dead left, and leases that are over: the next who opens the queue puts it right."""
     left = []
     for one in queue.handles:
@@ -82,7 +82,7 @@ def diagnose(queue: QueueStats) -> list[EndpointIssue]:
         issues.append(EndpointIssue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
         issues.append(EndpointIssue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))
-    left = _describe_left(queue)
+    left = _describe_leftovers(queue)
     if left:
         issues.append(
             EndpointIssue(

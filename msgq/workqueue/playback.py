@@ -27,8 +27,8 @@ from msgq.workqueue.names import KIND
 if TYPE_CHECKING:
     from msgq.impl.workqueue import MessageQueue
 
-_HEAD = struct.Struct(queue_events.EVENT_HEAD_FORMAT)
-_PLACES = {name: target for target, (name, _) in enumerate(queue_events.EVENT_FIELDS)}
+_EVENT_STRUCT = struct.Struct(queue_events.EVENT_HEAD_FORMAT)
+_FIELD_INDEXES = {name: target for target, (name, _) in enumerate(queue_events.EVENT_FIELDS)}
 NO_PAYLOAD_TEXT = 'its events have no payloads; queues made with events="payload" say them'
 
 
@@ -50,7 +50,7 @@ def encode_sent_event(data: bytes, priority: int, number: int, time_ns: int) -> 
     """Return the event that says that a message was sent, by nobody in particular."""
     fields = {"event": Event.SENT, "priority": priority, "number": number, "size": len(data)}
     fields |= {"publish_time": time_ns, "sent_time": time_ns}
-    return _HEAD.pack(*(fields.get(name, 0) for name in _PLACES)) + data
+    return _EVENT_STRUCT.pack(*(fields.get(name, 0) for name in _FIELD_INDEXES)) + data
 
 
 def payload(event: bytes) -> tuple[bytes, int]:
@@ -62,11 +62,11 @@ def payload(event: bytes) -> tuple[bytes, int]:
     """
     if len(event) < EVENT_HEAD_BYTES or not is_sent(event):
         raise UnplayableError("it says nothing of a message that was sent")
-    head = _HEAD.unpack_from(event)
+    head = _EVENT_STRUCT.unpack_from(event)
     data = event[EVENT_HEAD_BYTES:]
-    if len(data) != head[_PLACES["size"]]:
+    if len(data) != head[_FIELD_INDEXES["size"]]:
         raise UnplayableError(NO_PAYLOAD_TEXT)
-    return data, head[_PLACES["priority"]]
+    return data, head[_FIELD_INDEXES["priority"]]
 
 
 class QueueWriter(EndpointWriter):
@@ -122,7 +122,7 @@ def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple
     return encode_sent_event(data, priority, number, time_ns), queue_events.QUEUE_EVENT_SCHEMA
 
 
-def _compare(event: bytes, _key: str) -> ComparedMessage | None:
+def _compare_sent_message(event: bytes, _key: str) -> ComparedMessage | None:
     """Return the message that was sent, and its priority; other events are not compared."""
     try:
         data, priority = payload(event)
@@ -136,5 +136,5 @@ PLAYBACK = KindPlayback(
     open_sample=EventSample,
     played_first_byte=Event.SENT,
     encode_sent=_encode_sent,
-    extract_comparable=_compare,
+    extract_comparable=_compare_sent_message,
 )

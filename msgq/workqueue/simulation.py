@@ -17,7 +17,9 @@ from msgq.workqueue.names import KIND
 from msgq.workqueue.playback import encode_sent_event
 
 
-def _follow(name: str, _bus: InProcessBus, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
+def _follow_queue(
+    name: str, _bus: InProcessBus, function: Callable[[bytes], object]
+) -> Generator[MessageQueue, Any, None]:
     """Give what comes to a queue to a function, beside others that take from it."""
     queue = MessageQueue(name)
     while True:
@@ -42,7 +44,7 @@ def _describe_sent(
 SIMULATION = KindSimulation(
     make_playback_message=_to_playback,
     list_sent_messages=_describe_sent,
-    follow_endpoint=_follow,
+    follow_endpoint=_follow_queue,
     fault_kinds=("delay", "reorder", "restart"),
     fault_unit="message of a queue",
 )

@@ -18,9 +18,9 @@ from msgq.impl.sources import open_events_source
 from msgq.impl.workqueue.core import QueueBrowser, QueueWatch
 from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem
 
-_SAY_S = 1.0  # between two complaints of one queue
-_ALL = 2**62  # messages of a channel that are still there
-_NAMES = tuple(name for name, _ in EVENT_FIELDS)
+_COMPLAINT_INTERVAL_S = 1.0  # between two complaints of one queue
+_ALL_HISTORY = 2**62  # messages of a channel that are still there
+_EVENT_FIELD_NAMES = tuple(name for name, _ in EVENT_FIELDS)
 
 
 class QueueFeed(EndpointFeed):
@@ -43,12 +43,12 @@ class QueueFeed(EndpointFeed):
             # By what was sent when we looked last: a message is counted a moment before it can be seen.
             self._missed = max(self._missed, counted - self._before - self._shown)
         schema = self._browser.schema
-        return [_waiting(message, schema) for message in items]
+        return [_describe_waiting_message(message, schema) for message in items]
 
     def describe_losses(self) -> str:
         """Return how many messages were taken unseen, at most once a second."""
         now_s = time.monotonic()
-        if not self._missed or now_s - self._said_s < _SAY_S:
+        if not self._missed or now_s - self._said_s < _COMPLAINT_INTERVAL_S:
             return ""
         missed, self._missed, self._said_s = self._missed, 0, now_s
         self._shown += missed
@@ -60,11 +60,11 @@ class EventsFeed(EndpointFeed):
 
     def __init__(self, name: str, prefix: str, browser: QueueBrowser) -> None:
         self._channel, self._prefix, self._browser = events_channel(name), prefix, browser
-        self._there: set[tuple[int, int]] | None = None  # number and time of what was shown as waiting
+        self._shown_waiting: set[tuple[int, int]] | None = None  # number and time of what was shown as waiting
         self._events: ChannelFeed | None = None
-        self._attend(0)
+        self._subscribe_events(0)
 
-    def _attend(self, history: int) -> None:
+    def _subscribe_events(self, history: int) -> None:
         """Listen to the channel of events, which the first event makes."""
         try:
             self._events = ChannelFeed(self._channel, self._prefix, history)
@@ -78,15 +78,15 @@ class EventsFeed(EndpointFeed):
         """Show what waits at first, then events, but not that a message was sent that was shown as waiting."""
         schema = self._browser.schema
         items: list[SourceItem] = []
-        if self._there is None:
+        if self._shown_waiting is None:
             waited = self._browser.messages(most)
-            self._there = {(message.number, message.sent_time) for message in waited}
-            items = [_waiting(message, schema) for message in waited]
+            self._shown_waiting = {(message.number, message.sent_time) for message in waited}
+            items = [_describe_waiting_message(message, schema) for message in waited]
         if self._events is None:
-            self._attend(_ALL)  # it was not there before, so all that is in it came since
+            self._subscribe_events(_ALL_HISTORY)  # it was not there before, so all that is in it came since
         events = [] if self._events is None else self._events.take_items(None if most is None else most - len(items))
-        for event in (_event(item, schema) for item in events):
-            known = (event.json_fields.get("number"), event.json_fields.get("sent_time")) in self._there
+        for event in (_decode_event(item, schema) for item in events):
+            known = (event.json_fields.get("number"), event.json_fields.get("sent_time")) in self._shown_waiting
             if not known or event.json_fields["event"] != "sent":
                 items.append(event)
         return items
@@ -108,7 +108,7 @@ def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> End
     return QueueEventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)
 
 
-def _waiting(message: QueueMessage, schema: Schema | None) -> SourceItem:
+def _describe_waiting_message(message: QueueMessage, schema: Schema | None) -> SourceItem:
     facts = {
         "event": "waiting",
         "number": message.number,
@@ -117,18 +117,18 @@ def _waiting(message: QueueMessage, schema: Schema | None) -> SourceItem:
         "sent_time": message.sent_time,
         "origin_time": message.origin_time,
     }
-    return SourceItem(message.data, facts, f"waiting {_text(facts)}", schema)
+    return SourceItem(message.data, facts, f"waiting {_describe_message(facts)}", schema)
 
 
-def _event(item: SourceItem, schema: Schema | None) -> SourceItem:
+def _decode_event(item: SourceItem, schema: Schema | None) -> SourceItem:
     """Return what a message of the channel of events says; one that is none stays what it is."""
     if item.data is None or len(item.data) < EVENT_HEAD_BYTES or item.data[0] not in set(Event):
         return SourceItem(item.data, {**item.json_fields, "event": "none"}, "no event")
-    head: dict[str, Any] = dict(zip(_NAMES, struct.unpack_from(EVENT_HEAD_FORMAT, item.data), strict=True))
+    head: dict[str, Any] = dict(zip(_EVENT_FIELD_NAMES, struct.unpack_from(EVENT_HEAD_FORMAT, item.data), strict=True))
     payload = item.data[EVENT_HEAD_BYTES:]
     head["event"] = Event(head["event"]).name.lower()
     facts = {**head, "origin_time": item.json_fields["origin_time"]}
-    text = f"{head['event']} {_text(head)}"
+    text = f"{head['event']} {_describe_message(head)}"
     if head["taken_time"] and head["event"] != "taken":
         text += f", {format_microseconds((head['publish_time'] - head['taken_time']) / 1000)} us after it was taken"
     elif head["event"] not in ("sent", "refused"):
@@ -137,7 +137,7 @@ def _event(item: SourceItem, schema: Schema | None) -> SourceItem:
     return SourceItem(payload if has_payload else None, facts, text, schema)
 
 
-def _text(facts: dict[str, Any]) -> str:
+def _describe_message(facts: dict[str, Any]) -> str:
     deliveries = facts["deliveries"]
     came = f", delivery {deliveries}" if deliveries else ""
     return f"{facts['number']}, priority {facts['priority']}{came}"

@@ -265,7 +265,7 @@ def register_among_garbage(endpoint: str) -> int:
             queue = MessageQueue(endpoint)
             gc.disable()
             del garbage
-            notifier._thread.registrations = Collects(notifier._thread.registrations)
+            notifier._notifier_thread.registrations = Collects(notifier._notifier_thread.registrations)
             queue.notify(print)
             queues.append(queue)
             queue.close()
@@ -327,7 +327,7 @@ def test_a_wish_to_be_told_that_comes_while_the_former_one_ends(
     Failure would mean: the end of the one takes the other's wish back, and it is never told.
     """
     again: list[Any] = []
-    remove = notifier._thread.remove
+    remove = notifier._notifier_thread.remove
 
     def remove_late(registration: notifier.Registration) -> None:
         remove(registration)
@@ -336,7 +336,7 @@ def test_a_wish_to_be_told_that_comes_while_the_former_one_ends(
             again.append(task)
             task.result()
 
-    monkeypatch.setattr(notifier._thread, "remove", remove_late)
+    monkeypatch.setattr(notifier._notifier_thread, "remove", remove_late)
     queue.notify(lambda _: None, once=True)
     with MessageQueue(endpoint) as other:
         other.send(b"1")

@@ -170,13 +170,13 @@ def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
 def drop_where_it_is_told(endpoint: str) -> str:
     """Child: drop a handle at the moment in which the thread that tells refers to it."""
     held: list[Any] = []
-    remove = notifier._thread.remove
+    remove = notifier._notifier_thread.remove
 
     def remove_while_it_tells(registration: notifier.Registration) -> None:
         held.append(registration.queue())
         remove(registration)
 
-    notifier._thread.remove = remove_while_it_tells  # type: ignore[method-assign]
+    notifier._notifier_thread.remove = remove_while_it_tells  # type: ignore[method-assign]
     queue = MessageQueue(endpoint)
     queue.notify(lambda _: None)
     queue.unlink()

@@ -652,14 +652,14 @@ def test_256_clients(server: Any, name: Any, connect: Any) -> None:
     crowd = []
     for _ in range(256):
         client = VisionIpcClient(name, 0, False)
-        assert client._open()  # without a subscriber each: descriptors are not the point
+        assert client._open_stream()  # without a subscriber each: descriptors are not the point
         crowd.append(client)
     late = VisionIpcClient(name, 0, False)
     with pytest.raises(errors.IpcError, match="256 clients"):
-        late._open()
+        late._open_stream()
     del client
     crowd.pop()
-    assert late._open()
+    assert late._open_stream()
 
 
 # ---- rendering ----

@@ -36,7 +36,7 @@ def raw(name: str, ours: bool = False) -> socket.socket:
     """Return a connection to the server, as a program of anybody may open it; `ours`: with the sign of our clients."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if ours:
-        connection.bind(wire.client_address())
+        connection.bind(wire.make_client_address())
     connection.connect(wire.socket_path(name))  # waits while the server's queue is full
     connection.settimeout(DEADLINE)
     return connection

@@ -20,10 +20,10 @@ def test_a_server_whose_last_user_is_its_own_answer_is_closed(name: Any) -> None
     asked, go_on = threading.Event(), threading.Event()
 
     class Slow(VisionIpcServer):
-        def _answer(self, request: Request) -> Answer | None:
+        def _answer_request(self, request: Request) -> Answer | None:
             asked.set()
             go_on.wait(10)
-            return super()._answer(request)
+            return super()._answer_request(request)
 
     server = Slow(name)
     server.create_buffers(0, 2, 8, 8)

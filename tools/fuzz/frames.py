@@ -16,7 +16,7 @@ import threading
 import msgq
 from tools.fuzz.rounds import run_rounds, watchdog
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.connection import _parse_stream
+from visionipc.connection import _parse_stream_answer
 from visionipc.formats import FrameFormat, geometry
 from visionipc.impl.core import LEASE_TABLE_BYTES, VERSION
 from visionipc.memfd import create_memfd
@@ -201,7 +201,7 @@ def fuzz_parsing(chance: random.Random) -> None:
         with watchdog():
             wire.unpack_records(data, None, 0, NAME)
         with watchdog():
-            _parse_stream(data, [], 0, NAME)  # with no descriptor for anything
+            _parse_stream_answer(data, [], 0, NAME)  # with no descriptor for anything
 
 
 def run_round(chance: random.Random) -> None:

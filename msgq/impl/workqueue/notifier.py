@@ -32,7 +32,7 @@ class QueueNotification(Protocol):
         """End the request."""
 
 
-_EVENT = (1).to_bytes(8, sys.byteorder)
+_EVENTFD_INCREMENT = (1).to_bytes(8, sys.byteorder)
 
 
 class Registration:
@@ -53,11 +53,11 @@ class Registration:
         self.queue, self.notification, self.once = weakref.ref(queue), notification, once
         self.target, self.action = target, action
         self.fd = notification.fileno()
-        _thread.add(self)
+        _notifier_thread.add(self)
 
     def cancel(self) -> None:
         """End the notifications. A call that has begun continues."""
-        _thread.remove(self)
+        _notifier_thread.remove(self)
         self.notification.close()
 
     def notify(self) -> None:
@@ -74,10 +74,10 @@ class Registration:
             signal.pthread_kill(threading.main_thread().ident or 0, self.action.signal)
         elif self.action.descriptor is not None:
             with contextlib.suppress(OSError):  # full, or closed by now
-                os.write(self.action.descriptor, _EVENT)
+                os.write(self.action.descriptor, _EVENTFD_INCREMENT)
 
 
-class _Thread:
+class _NotifierThread:
     """The thread, which begins with the first registration."""
 
     def __init__(self) -> None:
@@ -102,9 +102,9 @@ class _Thread:
     def run(self) -> None:
         """Notify for ever; not in a child that a callback forked and that came back here."""
         ready = self.ready
-        while ready is not None and self is _thread:
+        while ready is not None and self is _notifier_thread:
             for fd, _ in ready.poll():
-                if self is not _thread:
+                if self is not _notifier_thread:
                     return
                 with self.lock:
                     registration = self.registrations.get(fd)
@@ -116,13 +116,13 @@ class _Thread:
                 registration = None  # keeps nothing alive while it waits
 
 
-_thread = _Thread()
+_notifier_thread = _NotifierThread()
 
 
 def _reset_after_fork() -> None:
     """In a forked child there is no such thread, and the registrations are the parent's."""
-    global _thread
-    _thread = _Thread()
+    global _notifier_thread
+    _notifier_thread = _NotifierThread()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
