@@ -107,7 +107,7 @@ def test_each_function_has_a_thread_of_its_own(both: Queues, ear: Ear) -> None:
 def test_what_is_cancelled_on_its_way_does_not_arrive(own: Queues, ear: Ear) -> None:
     queue = own.open()
     queue.request_notification((ear.call, "never"))
-    with notification._lock:
+    with notification._requests_lock:
         queue.send("x")
         wait_until(lambda: in_fork(lambda: queue.request_notification(10)) == 0, "the request is over for others")
         queue.request_notification()
@@ -249,7 +249,7 @@ def test_a_fork_while_another_thread_asks_hurts_nobody(own: Queues) -> None:
     queue, forked = own.open(), threading.Event()
 
     def ask() -> None:
-        with notification._lock:
+        with notification._requests_lock:
             forked.wait(20)
 
     asking = Task(ask)

@@ -237,7 +237,7 @@ def test_a_client_that_cannot_use_its_row_begins_no_round(
         raise IpcError("another version", name)
 
     client = settled()
-    monkeypatch.setattr(connection, "_take_row", refuse)
+    monkeypatch.setattr(connection, "_map_lease_row", refuse)
     with pytest.raises(IpcError, match="another version"):
         connection.open_stream(name, 0)
     wait_until(lambda: len(server.stats(0).clients) == 1, "the row is given back")
