@@ -107,7 +107,7 @@ def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkey
     class Feed:
         """Gives one message of each of two publishers."""
 
-        largest_message_bytes = 100
+        max_message_bytes = 100
 
         def __init__(self, _: Any) -> None:
             sources = [MessageSource("channel", "front"), MessageSource("records", key="speed")]
@@ -118,18 +118,18 @@ def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkey
             }
             self.left = [1, 2]
 
-        def take(self, chunk: Any, seconds: float) -> bool:
+        def take_messages(self, chunk: Any, seconds: float) -> bool:
             while self.left:
-                chunk.append(self.left.pop(), 0, BEGIN, BEGIN, b"data")
+                chunk.append_message(self.left.pop(), 0, BEGIN, BEGIN, b"data")
             return False
 
-        def lost(self) -> int:
+        def count_lost_messages(self) -> int:
             return 0
 
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(live_stream, "open_feed", Feed)
+    monkeypatch.setattr(live_stream, "open_bus_feed", Feed)
     source: Any = RecordingSource({"live": "true"})
     stream = source.streamReader(source.schema())
     try:

@@ -199,12 +199,12 @@ def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, pr
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([tmp_path / "log"])
     lake.build_gold()
-    live, columns = tree.tree(), ("parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50")
-    assert (live.cut, set(live.lost.values())) == (0, {0})
+    live, columns = tree.build_tree(), ("parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50")
+    assert (live.cut_chain_count, set(live.lost.values())) == (0, {0})
     hops = [tuple(getattr(hop, name) for name in columns) for hop in live.hops]
     assert len(hops) == 3
     assert close(hops, sorted_rows(lake.table("hops"), *columns))
-    rows = [(row.stage, row.endpoint) for row in said.rows() if row.messages and not row.malformed]
+    rows = [(row.stage, row.endpoint) for row in said.compute_rows() if row.messages and not row.malformed]
     assert [stage for stage, _ in rows] == ["command", "estimate"]
     assert rows == sorted_rows(lake.table("stage_summary").where("messages > 0 AND malformed = 0"), "stage", "endpoint")
 
