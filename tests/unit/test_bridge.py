@@ -113,7 +113,7 @@ def here(hosts: list[Host]) -> Host:
 def attached_plain(here: Host, crossing: Crossing, topic: str = TOPIC) -> Any:
     """A ZMQ subscriber that the bridge's publisher knows of."""
     sub = here.socket("zmq", "SubSocket", topic)
-    until(lambda: topic in crossing.topics() and crossing.made._links[topic]._pub._count()[0], crossing)
+    until(lambda: topic in crossing.topics() and crossing.made._links[topic]._pub._count_readers()[0], crossing)
     return sub
 
 
@@ -358,7 +358,7 @@ class TestNoLoops:
         into_one = one.bridge(into={TOPIC: "127.0.0.1"})
         everybody = (into_other, out_of_other, into_one, out_of_one)
         link: Any = out_of_one.made._links[TOPIC]
-        until(lambda: link._pub._count()[0], *everybody)
+        until(lambda: link._pub._count_readers()[0], *everybody)
         for i in range(50):
             pub.send(b"%d" % i)
             until(partial(lambda sent: into_other.flow().messages > sent, i), *everybody)

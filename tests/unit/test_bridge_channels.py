@@ -45,7 +45,7 @@ def channel(host: Host, node: str = "test", **options: Any) -> Channel:
 def attached(host: Host, crossing: Crossing) -> Any:
     """A ZMQ subscriber that the bridge's publisher knows of."""
     sub = host.socket("zmq", "SubSocket", TOPIC)
-    until(lambda: CHANNEL in crossing.topics() and crossing.made._links[CHANNEL]._pub._count()[0], crossing)
+    until(lambda: CHANNEL in crossing.topics() and crossing.made._links[CHANNEL]._pub._count_readers()[0], crossing)
     sub.setTimeout(DEADLINE * 1000)
     return sub
 
